@@ -170,4 +170,5 @@ def setup(app):
     app.add_role("saul", saul_role)
     app.config.html_static_path.append(str(ROOT / "book" / "_static"))
     app.add_css_file("capslit.css", priority=900)
+    app.add_css_file("claims.css", priority=901)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

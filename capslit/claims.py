@@ -7,8 +7,7 @@ __all__ = ['KINDS', 'relations', 'draw', 'explicit', 'Points', 'Verdict', 'Check
            'symbolic', 'compare', 'numeric', 'implementation', 'limit', 'monte_carlo', 'on_problems',
            'node_alterations', 'bound_alterations', 'tree_alterations', 'relation_alterations', 'syntax_alterations',
            'source_alterations', 'alterations', 'same', 'ClaimError', 'Trial', 'Report', 'Claim', 'claim', 'math_html',
-           'report_html', 'collect_notebook', 'collect', 'natural', 'numbered', 'Ledger', 'survey', 'notebook_reports',
-           'ledger_html']
+           'report_html', 'collect_notebook', 'collect', 'natural', 'numbered', 'Ledger', 'survey', 'notebook_reports']
 
 # %% ../nbs/foundations/claims.ipynb #cell-002
 import ast
@@ -49,7 +48,7 @@ def draw(rng, symbol, domain=None):
 
 # %% ../nbs/foundations/claims.ipynb #cell-010
 def explicit(expr, define={}, integers={}):
-    "`expr` with functions defined, integers inserted, derivatives carried out and finite sums written out."
+    "`expr` with functions defined, integers inserted, derivatives carried out and sums between integers written out."
     for function, body in define.items():
         expr = expr.replace(function, body)
     expr = expr.replace(lambda e: isinstance(e, sympy.Derivative), lambda e: e.expr.diff(*e.variable_count))
@@ -58,6 +57,8 @@ def explicit(expr, define={}, integers={}):
 
     def written_out(e):
         (k, low, high), = e.limits
+        if not (low.is_Integer and high.is_Integer):
+            return e
         terms = [e.function.subs(k, i) for i in range(int(low), int(high) + 1)]
         return sympy.Add(*terms) if isinstance(e, sympy.Sum) else sympy.Mul(*terms)
 
@@ -713,7 +714,7 @@ def ledger_html(ledger, root=".."):
         kept = f"<details><summary>{len(r.equivalents)}</summary><ul>{kept}</ul></details>" if kept else "0"
         rows.append(
             f'<tr class="{"claim-bad" if r.problems else "claim-good"}"><td><a href="{root}/{r.chapter}.html#{r.anchor}">{escape(r.id)}</a></td>'
-            f"<td>{escape(r.title)}</td><td>{r.kind}</td><td>{math_html(r.tex)}</td><td>{checks}</td>"
+            f"<td>{escape(r.title)}</td><td>{r.kind}</td><td><div class="claim-tex">{math_html(r.tex)}</div></td><td>{checks}</td>"
             f"<td>{r.killed}/{r.tried}</td><td>{kept}</td></tr>")
     head = "".join(f"<th>{h}</th>" for h in ("claim", "what", "kind", "statement", "checks", "killed/tried", "equivalent"))
     return f'<div class="claim-ledger"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'

@@ -7,7 +7,8 @@ __all__ = ['KINDS', 'relations', 'draw', 'explicit', 'Points', 'Verdict', 'Check
            'symbolic', 'compare', 'numeric', 'implementation', 'limit', 'monte_carlo', 'on_problems',
            'node_alterations', 'bound_alterations', 'tree_alterations', 'relation_alterations', 'syntax_alterations',
            'source_alterations', 'alterations', 'same', 'ClaimError', 'Trial', 'Report', 'Claim', 'claim', 'math_html',
-           'report_html', 'collect_notebook', 'collect', 'natural', 'numbered', 'Ledger', 'survey', 'notebook_reports']
+           'report_html', 'collect_notebook', 'collect', 'natural', 'numbered', 'Ledger', 'survey', 'notebook_reports',
+           'ledger_html']
 
 # %% ../nbs/foundations/claims.ipynb #cell-002
 import ast
@@ -714,7 +715,7 @@ def ledger_html(ledger, root=".."):
         kept = f"<details><summary>{len(r.equivalents)}</summary><ul>{kept}</ul></details>" if kept else "0"
         rows.append(
             f'<tr class="{"claim-bad" if r.problems else "claim-good"}"><td><a href="{root}/{r.chapter}.html#{r.anchor}">{escape(r.id)}</a></td>'
-            f"<td>{escape(r.title)}</td><td>{r.kind}</td><td><div class="claim-tex">{math_html(r.tex)}</div></td><td>{checks}</td>"
+            f'<td>{escape(r.title)}</td><td>{r.kind}</td><td><div class="claim-tex">{math_html(r.tex)}</div></td><td>{checks}</td>'
             f"<td>{r.killed}/{r.tried}</td><td>{kept}</td></tr>")
     head = "".join(f"<th>{h}</th>" for h in ("claim", "what", "kind", "statement", "checks", "killed/tried", "equivalent"))
     return f'<div class="claim-ledger"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'

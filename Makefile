@@ -1,0 +1,57 @@
+# make book · make test · make bench · make reproduce: each first brings the virtual environment in step with the lock file.
+# Needs python3 (3.11 to 3.13), make and a package index. Another interpreter: make book PYTHON=python3.12
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+export JUPYTER_PREFER_ENV_PATH := 1
+
+# The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
+STAMP := $(VENV)/.installed-$(shell (cat requirements.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
+
+.PHONY: help book test bench reproduce export lock clean venv
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/ :/' | awk -F ' : ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+venv: $(STAMP)  ## the virtual environment, from the lock file
+
+$(STAMP):
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'capslit needs Python 3.11 or later: make PYTHON=python3.11')"
+	@if [ "$$($(BIN)/python --version 2>/dev/null)" != "$$($(PYTHON) --version)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		echo "Creating $(VENV)"; \
+		$(PYTHON) -m venv --clear $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install pip; }; \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+book: $(STAMP)  ## execute every notebook and build the book: _build/html/index.html
+	rm -rf _build
+	$(BIN)/jupyter-book build . --all -W -n --keep-going
+	@echo "The book: $(CURDIR)/_build/html/index.html"
+
+test: $(STAMP)  ## run the notebooks and the tests (those of the built book too, if it was built)
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)  ## speed and memory, as ratios
+	$(BIN)/python -m benchmarks
+
+reproduce: $(STAMP)  ## the full-scale experiments behind results/
+	$(BIN)/capslit reproduce figure2 --data mnist --profile paper
+	$(BIN)/capslit reproduce figure3 --data mnist --profile paper
+
+export: $(STAMP)  ## write capslit/ from nbs/
+	$(BIN)/nbdev_clean
+	$(BIN)/nbdev_export
+
+lock: $(STAMP)  ## resolve the lock file anew from settings.ini
+	$(BIN)/uv pip compile setup.py --extra all --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet -o requirements.lock
+
+clean:  ## remove what was built (not the environment)
+	rm -rf _build build dist *.egg-info .pytest_cache .hypothesis
+	find nbs capslit tests -name __pycache__ -prune -exec rm -rf {} +

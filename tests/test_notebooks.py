@@ -1,0 +1,24 @@
+"""Every notebook runs from its first cell to its last in nbdev's own runner, each in a process of its own."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+RUN = """
+import sys
+from pathlib import Path
+from nbdev.test import test_nb
+passed, seconds = test_nb(Path(sys.argv[1]), skip_flags=["notest"])
+sys.exit(not passed)
+"""
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_notebook(notebook):
+    done = subprocess.run([sys.executable, "-c", RUN, str(ROOT / notebook)], cwd=ROOT, capture_output=True, text=True,
+                          timeout=600, env=os.environ | {"MPLBACKEND": "agg"})
+    assert done.returncode == 0, f"{notebook} failed\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"

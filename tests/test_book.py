@@ -1,0 +1,211 @@
+"""The built book in a browser whose network is cut off: every page, as a reader meets it.
+
+Skipped where no Chromium is installed or the book has not been built (`make book`).
+"""
+import functools
+import http.server
+import re
+import shutil
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlparse
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "_build" / "html"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+PAGES = sorted(p.relative_to(BOOK).as_posix() for p in BOOK.rglob("*.html") if "_static" not in p.parts and p.name != "index.html") \
+    + [p.relative_to(BOOK).as_posix() for p in BOOK.glob("nbs/index.html")]
+CHAPTERS = [p for p in PAGES if p.startswith("nbs/")]
+
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(not PAGES, reason="the book is not built: make book"),
+]
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def site():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(BOOK)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """One page opened in one window; keeps what went wrong while it loaded."""
+
+    def __init__(self, browser, site, width, theme):
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        self.context.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")
+        self.site, self.errors, self.requests = site, [], []
+        self.context.route("**/*", self.answer)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda m: self.errors.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.errors.append(f"exception: {e}"))
+        self.page.on("response", lambda r: self.errors.append(f"{r.status} {r.url}") if r.status >= 400 else None)
+
+    def answer(self, route):
+        address = route.request.url
+        if address.startswith((self.site, "data:", "blob:")):
+            route.continue_()
+        else:
+            self.requests.append(address)
+            route.abort()
+
+    def open(self, name):
+        self.page.goto(self.site + name, wait_until="load")
+        self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => 0) : 0")
+        return self.page
+
+
+@pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["desk-light", "phone-dark"])
+def reader(request, browser, site):
+    reader = Reader(browser, site, *request.param)
+    reader.width, reader.theme = request.param
+    yield reader
+    reader.context.close()
+
+
+# What a reader would stumble over, found in the page itself
+INSPECT = """() => {
+  const seen = [];
+  const shown = e => e.getClientRects().length > 0;
+  const content = document.querySelector('article') || document.body;
+  for (const e of document.querySelectorAll('mjx-merror, [data-mjx-error]'))
+    seen.push('mathematics that MathJax refuses: ' + (e.getAttribute('data-mjx-error') || e.textContent));
+  for (const e of document.querySelectorAll('span.math, div.math'))
+    if (shown(e) && !e.querySelector('mjx-container')) seen.push('mathematics not rendered: ' + e.textContent.slice(0, 80));
+  const walker = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, parent = node.parentElement, text = node.nodeValue;
+    if (parent.closest('mjx-container, script, style')) continue;
+    if (/^\\s*#\\|/m.test(text)) seen.push('directive of nbdev: ' + text.trim().slice(0, 80));
+    if (parent.closest('pre, code')) continue;
+    if (/\\$\\$|\\\\\\(|\\\\\\[|\\\\begin\\{|\\\\frac/.test(text)) seen.push('raw TeX: ' + text.trim().slice(0, 80));
+    if (/\\{(eq|cite|func|ref|doc)\\}/.test(text)) seen.push('raw role: ' + text.trim().slice(0, 80));
+  }
+  for (const image of document.images) {
+    if (!(image.getAttribute('alt') || '').trim()) seen.push('image without alternative text: ' + image.src.slice(0, 80));
+    if (shown(image) && !(image.complete && image.naturalWidth)) seen.push('image that does not load: ' + image.src.slice(0, 80));
+  }
+  for (const figure of document.querySelectorAll('figure.capslit-figure')) {
+    if ([...figure.querySelectorAll('img')].filter(shown).length !== 1) seen.push('figure ' + figure.id + ' shows not just one of its images');
+    const caption = figure.querySelector('figcaption');
+    if (!caption || !shown(caption) || !caption.textContent.trim()) seen.push('figure ' + figure.id + ' has no visible caption');
+  }
+  const ids = [...document.querySelectorAll('[id]')].filter(e => !e.closest('mjx-container, svg')).map(e => e.id);
+  for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) seen.push('anchor given twice: ' + id);
+  const root = document.documentElement;
+  if (root.scrollWidth > root.clientWidth) {
+    const wide = [...content.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > root.clientWidth + 1
+      && !e.closest('mjx-container, pre, svg')).slice(0, 3).map(e => e.tagName + '.' + e.className);
+    seen.push('page wider than its window by ' + (root.scrollWidth - root.clientWidth) + ' px: ' + wide.join(', '));
+  }
+  return seen;
+}"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_reads_well(reader, name):
+    reader.errors.clear()
+    reader.requests.clear()
+    page = reader.open(name)
+    assert not reader.requests, f"asks for addresses outside the book: {reader.requests}"
+    assert not reader.errors, reader.errors
+    assert page.locator("html").get_attribute("data-theme") == reader.theme
+    findings = page.evaluate(INSPECT)
+    assert not findings, "\n".join(findings)
+
+
+def anchors_and_links(html):
+    anchors = set(re.findall(r"""\s(?:id|name)=["']([^"']+)["']""", html))
+    return anchors, re.findall(r"""<a\s[^>]*?href=["']([^"']*)["']""", html)
+
+
+@pytest.fixture(scope="module")
+def contents():
+    return {p.relative_to(BOOK).as_posix(): anchors_and_links(p.read_text(encoding="utf-8"))
+            for p in BOOK.rglob("*.html") if "_static" not in p.parts}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(contents, name):
+    broken = []
+    for link in contents[name][1]:
+        link = link.replace("&amp;", "&")
+        address, fragment = urldefrag(urljoin("http://book/" + name, link))
+        where = urlparse(address)
+        if where.netloc != "book":
+            assert where.scheme in ("https", "http", "mailto", "javascript"), link
+            continue
+        target = unquote(where.path).lstrip("/")
+        if target not in contents:
+            if not (BOOK / target).is_file():
+                broken.append(link)
+        elif fragment and unquote(fragment) not in contents[target][0]:
+            broken.append(f"{link} (no such anchor)")
+    assert not broken, broken
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_nothing_is_loaded_from_elsewhere(name):
+    html = (BOOK / name).read_text(encoding="utf-8")
+    loaded = re.findall(r"""<(?:script|img|iframe|source)\b[^>]*?\ssrc=["'](https?:[^"']+)""", html)
+    loaded += re.findall(r"""<link\b(?![^>]*rel=["']canonical)[^>]*?\shref=["'](https?:[^"']+)""", html)
+    assert not loaded
+
+
+def test_equations_carry_their_numbers(contents):
+    text = "".join((BOOK / name).read_text(encoding="utf-8") for name in CHAPTERS)
+    labels = set(re.findall(r'id="equation-saul-([a\d]+-\d+)"', text))
+    for label in labels:
+        assert f'<span class="eqno">(Saul {label.upper().replace("-", ".")})' in text
+
+
+def test_search_finds_a_chapter(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    page = reader.open("search.html?q=alternative+text")
+    page.wait_for_selector("#search-results li a", timeout=20_000)
+    assert page.locator("#search-results li a").count() >= 1
+    reader.context.close()
+
+
+def test_code_can_be_copied(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    page = reader.open("nbs/practice/plotting.html")
+    assert page.locator("div.cell_input button.copybtn").count() >= 5
+    reader.context.close()
+
+
+def test_theme_button_exchanges_the_figures(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    page = reader.open("nbs/practice/plotting.html")
+    light, dark = (page.locator(f"figure.capslit-figure img.only-{theme}").first for theme in ("light", "dark"))
+    assert light.is_visible() and not dark.is_visible()
+    for _ in range(3):  # light, dark, automatic
+        page.locator("button.theme-switch-button:visible").first.click()
+        if page.locator("html").get_attribute("data-theme") == "dark":
+            break
+    assert dark.is_visible() and not light.is_visible()
+    reader.context.close()

@@ -1,0 +1,161 @@
+"""The claims of the book: each is checked, none is missing, and the checks reject what is false."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sympy = pytest.importorskip("sympy", reason="the claims need the extra `proofs`: pip install capslit[proofs]")
+from hypothesis import given, settings, strategies as st
+
+from capslit import claims
+from capslit.claims import Claim, ClaimError, Ledger, alterations, collect, implementation, limit, monte_carlo, numbered, numeric, on_problems, symbolic
+
+LEDGER = collect(Path(claims.__file__).parents[1] / "nbs")
+SAUL = numbered("saul", _2=28, _3=2, A=22)
+
+x, y = sympy.symbols("x y", real=True)
+f = sympy.Function("f")
+
+
+@pytest.mark.parametrize("id", LEDGER)
+def test_claim(id):
+    report = LEDGER[id].report
+    assert not report.problems
+    assert report.tried, "no alteration was tried"
+    assert report.killed, "no alteration was rejected"
+    if report.kind == "identity":
+        assert report.killed == report.tried
+
+
+@pytest.mark.parametrize("id", SAUL)
+def test_numbered_equation_is_claimed(id):
+    assert not LEDGER.missing([id]), f"no chapter claims {id}"
+
+
+def test_no_circular_proof():
+    assert set(LEDGER.order()) == set(LEDGER)
+
+
+@pytest.mark.parametrize("id", [id for id in SAUL if id in LEDGER])
+def test_equation_is_labelled_once_in_its_chapter(id):
+    label = "$$ (" + id.replace(":", "-").replace(".", "-") + ")"
+    chapters = [p for p in sorted((Path(claims.__file__).parents[1] / "nbs").rglob("*.ipynb")) if label in p.read_text(encoding="utf-8")]
+    assert [f"{p.parent.name}/{p.stem}" for p in chapters] == [LEDGER[id].chapter]
+
+
+# The checks reject planted errors
+
+def estimate(rng, n, s):
+    h = s * rng.standard_normal(n)
+    return (h**2).mean(), (h**2).std() / n**0.5
+
+
+s = sympy.Symbol("s", positive=True)
+PLANTED = {
+    "symbolic": (symbolic(), sympy.Eq((x + y)**2, x**2 + y**2 + 2*x*y, evaluate=False), sympy.Eq((x + y)**2, x**2 + y**2 + x*y, evaluate=False)),
+    "symbolic inequality": (symbolic(), sympy.Ge(s**2 + 1, s * 0, evaluate=False), sympy.Le(s**2 + 1, s * 0, evaluate=False)),
+    "numeric": (numeric(), sympy.Eq(sympy.Integral(s * sympy.exp(-s * x), (x, 0, sympy.oo)), 1, evaluate=False),
+                sympy.Eq(sympy.Integral(s * sympy.exp(-s * x), (x, 0, sympy.oo)), s, evaluate=False)),
+    "numeric, far digits": (numeric(), sympy.Eq(sympy.sqrt(s)**2, s, evaluate=False), sympy.Eq(s * (1 + sympy.Rational(1, 10**25)), s, evaluate=False)),
+    "numeric inequality": (numeric(), sympy.Le(sympy.tanh(s), s, evaluate=False), sympy.Ge(sympy.tanh(s), s, evaluate=False)),
+    "limit": (limit(), sympy.Eq(sympy.Limit(sympy.tanh(s), s, sympy.oo), 1, evaluate=False), sympy.Eq(sympy.Limit(sympy.tanh(s), s, sympy.oo), 2, evaluate=False)),
+    "monte carlo": (monte_carlo({f: estimate}), sympy.Eq(f(s), s**2), sympy.Eq(f(s), s**2 * 1.03)),
+    "implementation": (implementation({f: np.expm1}), sympy.Eq(f(s), sympy.exp(s) - 1), sympy.Eq(f(s), sympy.exp(s) - 1 + sympy.Rational(1, 10**9))),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_check_accepts_the_true_and_rejects_the_false(name):
+    check, true, false = PLANTED[name]
+    assert check.run(true).holds
+    verdict = check.run(false)
+    assert not verdict.holds and verdict.evidence
+
+
+def least_squares(A, b):
+    w = np.linalg.solve(A.T @ A, A.T @ b)
+    return A.T @ (b - A @ w)
+
+
+def test_callable_statement_and_its_alterations():
+    claim = Claim("capslit:t", "normal equations", "algorithm step", least_squares,
+                  [on_problems(lambda rng: (rng.normal(size=(7, 3)), rng.normal(size=7)))])
+    assert claim.verify().report.killed == claim.report.tried >= 8
+
+
+def test_false_claim_raises_and_names_itself():
+    with pytest.raises(ClaimError, match="capslit:false.*numeric check fails"):
+        Claim("capslit:false", "", "identity", sympy.Eq(x, y), [numeric()]).verify()
+
+
+def test_blind_check_is_found_out():
+    blind = claims.Check("blind", lambda statement: claims.Verdict(True, "always"))
+    with pytest.raises(ClaimError, match="alteration survives"):
+        Claim("capslit:blind", "", "identity", sympy.Eq(x + y, y + x, evaluate=False), [blind]).verify()
+
+
+def test_equivalents_must_exist_and_survive():
+    statement = sympy.Eq(f(x), x**2)
+    with pytest.raises(ClaimError, match="no alteration is called 'nonsense'"):
+        Claim("capslit:a", "", "identity", statement, [numeric(define={f: lambda t: t**2})], equivalent={"nonsense": "because"}).verify()
+    with pytest.raises(ClaimError, match="listed as equivalent, but rejected"):
+        Claim("capslit:b", "", "identity", statement, [numeric(define={f: lambda t: t**2})], equivalent={"left: sign": "because"}).verify()
+
+
+def test_claim_names_the_argument_that_is_wrong():
+    with pytest.raises(ValueError, match="kind"):
+        Claim("capslit:t", "", "fact", sympy.Eq(x, y), [numeric()])
+    with pytest.raises(ValueError, match="statement"):
+        Claim("capslit:t", "", "identity", sympy.Eq(x, x), [numeric()])
+    with pytest.raises(ValueError, match="checks"):
+        Claim("capslit:t", "", "identity", sympy.Eq(x, y), [])
+
+
+def test_ledger_refuses_two_claims_of_one_name_circles_and_unknown_names():
+    def entry(id, uses=()):
+        return Claim(id, "", "identity", sympy.Eq(x, y), [numeric()], uses=list(uses))
+    with pytest.raises(ValueError, match="claimed twice"):
+        Ledger([entry("saul:2.1"), entry("saul:2.1")])
+    with pytest.raises(ValueError, match="cycle"):
+        Ledger([entry("saul:2.1", ["saul:2.2"]), entry("saul:2.2", ["saul:2.1"])]).order()
+    with pytest.raises(KeyError, match="saul:9.9"):
+        Ledger([entry("saul:2.1", ["saul:9.9"])]).order()
+    assert list(Ledger(map(entry, ["capslit:a", "saul:A.1", "saul:2.10", "saul:2.9"]))) == ["saul:2.9", "saul:2.10", "saul:A.1", "capslit:a"]
+
+
+# Properties of the alterations
+
+leaves = st.sampled_from([x, y, sympy.Integer(2), sympy.Rational(3, 2)])
+trees = st.recursive(leaves, lambda inner: st.one_of(
+    st.builds(sympy.Add, inner, inner), st.builds(sympy.Mul, inner, inner), st.builds(sympy.exp, inner), st.builds(f, inner),
+    st.builds(lambda e: e**2, inner)), max_leaves=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(trees)
+def test_alterations_differ_from_the_statement_and_from_each_other(tree):
+    statement = sympy.Eq(f(x, y), tree, evaluate=False)
+    found = alterations(statement)
+    assert len(set(found.values())) == len(found) >= 4
+    assert (statement,) not in found.values()
+
+
+polynomials = st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3).map(
+    lambda terms: sum((c * x**i * y**j for c, i, j in terms), 5 * x**4 * y**4))
+
+
+@settings(max_examples=25, deadline=None)
+@given(polynomials)
+def test_every_alteration_of_a_polynomial_identity_dies_or_is_equivalent(p):
+    report = Claim("capslit:p", "", "identity", sympy.Eq(f(x, y), p, evaluate=False),
+                   [numeric(define={f: lambda a, b: p.subs({x: a, y: b}, simultaneous=True)}, digits=30, tol=1e-20, points=2)]).report
+    assert not report.problems
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.1, 3), st.floats(3.1, 9))
+def test_points_are_admissible_and_repeatable(seed, low, high):
+    points = claims.Points({s: (low, high)}, where=sympy.Gt(s, (low + high) / 2), seed=seed)
+    values, point = points.values([s**2], 0, 30)
+    assert (low + high) / 2 < point[s] <= high
+    assert points.values([s**2], 0, 30) == (values, point)

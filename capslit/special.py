@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from array_api_compat import device, is_numpy_namespace
+from scipy.special import dawsn
 
 from .arrays import as_floating, check_values, namespace
 
@@ -34,7 +35,7 @@ def _direct_ratio(a, c):
 def _table(s, dtype):
     "Coefficients of r as polynomials on equal cells of c in [0, 1], shape (degree + 1, cells + 1), lowest power first."
     a, nodes = s + 1, 7
-    cells = 2048 if dtype == "float64" else 512
+    cells = 2048 if dtype == np.float64 else 512
     x = (1 - np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)) / 2  # Chebyshev's nodes in a cell
     r = _direct_ratio(a, (np.arange(cells) + x[:, None]) / cells)
     chebyshev = np.polynomial.chebyshev.chebfit(2 * x - 1, r, nodes - 1)
@@ -49,51 +50,58 @@ def _table(s, dtype):
     return table
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-006
+def _cells(table, c):
+    "The coefficients of the polynomial in each point's cell, highest power first, and the position in the cell, 0 to 1."
+    x = c * (table.shape[1] - 1)
+    if isinstance(c, np.ndarray):
+        cell = np.floor(x)
+        index = cell.astype(np.intp)  # a NaN becomes some integer, and is clipped
+        return (row.take(index, mode="clip") for row in table[::-1]), x - cell
+    xp = namespace(c)
+    table = xp.asarray(np.array(table), device=device(c))
+    cell = xp.floor(x)
+    index = xp.astype(xp.where(xp.isnan(cell), xp.zeros_like(cell), cell), xp.int64)
+    return (xp.take(table[i, :], index, axis=0) for i in reversed(range(table.shape[0]))), x - cell
+
+# %% ../nbs/capsules/interpolating.ipynb #cell-007
 def _tabulated_ratio(s, c):
     "r at the flat array c from the table of s; NaN stays NaN."
-    xp = namespace(c)
-    table = _table(s, str(c.dtype).rpartition(".")[2])
-    numpy = is_numpy_namespace(xp)
-    if not numpy:
-        table = xp.asarray(np.array(table), device=device(c))
-    x = c * (table.shape[1] - 1)
-    cell = xp.floor(x)
-    x -= cell
-    if numpy:  # a NaN becomes the smallest integer, and is clipped
-        cell = cell.astype(np.intp)
-        rows = (row.take(cell, mode="clip") for row in table[::-1])
-    else:
-        cell = xp.astype(xp.where(xp.isnan(cell), xp.zeros_like(cell), cell), xp.int64)
-        rows = (xp.take(table[i, :], cell, axis=0) for i in reversed(range(table.shape[0])))
-    r = next(rows)
+    table = _table(s, c.dtype if isinstance(c, np.ndarray) else np.dtype(str(c.dtype).rpartition(".")[2]))
+    rows, x = _cells(table, c)
+    r = next(rows) + 0 * x if len(table) == 1 else next(rows)
     for row in rows:  # Horner's rule
         r *= x
         r += row
-    return r + 0 * x if table.shape[0] == 1 else r
-
-# %% ../nbs/capsules/interpolating.ipynb #cell-007
-def _ratio(s, c):
-    "r at c: tabulated if s is one number, from the continued fraction if it is an array."
-    return _tabulated_ratio(s, c) if isinstance(s, float) else _direct_ratio(s + 1, c)
+    return r
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-008
+def _ratio(s, c):
+    "r at c: tabulated if s is one number s ≥ 0, from the continued fraction otherwise."
+    return _tabulated_ratio(s, c) if isinstance(s, float) and s >= 0 else _direct_ratio(s + 1, c)
+
+# %% ../nbs/capsules/interpolating.ipynb #cell-009
+def _largest(array):
+    "A finite number of the array's dtype at which every I_s is 1, and which can be added to itself."
+    return float(namespace(array).finfo(array.dtype).max) / 4
+
+# %% ../nbs/capsules/interpolating.ipynb #cell-010
 def _blockwise(function, s, beta, block=8192):
     "function(s, beta) on flat arrays; NumPy's are cut into blocks that fit into the cache."
-    xp = namespace(beta)
     if not isinstance(s, float):
-        s, beta = xp.broadcast_arrays(s, beta)
-    shape, flat = beta.shape, xp.reshape(beta, (-1,))
-    orders = s if isinstance(s, float) else xp.reshape(s, (-1,))
-    if not is_numpy_namespace(xp):
-        return xp.reshape(function(orders, flat), shape)
+        s, beta = namespace(beta).broadcast_arrays(s, beta)
+        s = s.reshape(-1) if isinstance(s, np.ndarray) else namespace(s).reshape(s, (-1,))
+    if not isinstance(beta, np.ndarray | np.generic):
+        xp = namespace(beta)
+        return xp.reshape(function(s, xp.reshape(beta, (-1,))), beta.shape)
+    flat = beta.reshape(-1)
     out = np.empty_like(flat)
     with np.errstate(invalid="ignore", under="ignore"):
         for i in range(0, flat.size, block):
             piece = slice(i, i + block)
-            out[piece] = function(s if isinstance(s, float) else orders[piece], flat[piece])
-    return out.reshape(shape)[()]
+            out[piece] = function(s if isinstance(s, float) else s[piece], flat[piece])
+    return out.reshape(beta.shape)[()]
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-009
+# %% ../nbs/capsules/interpolating.ipynb #cell-011
 def remainder_ratio(beta, dim):
     """The smooth function r(β) from which everything in inference follows, with s = dim/2 and a = s + 1.
 
@@ -114,7 +122,7 @@ def remainder_ratio(beta, dim):
     """
     return _blockwise(lambda s, b: _tabulated_ratio(s, (s + 1) / (s + 1 + b)), float(dim) / 2, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-010
+# %% ../nbs/capsules/interpolating.ipynb #cell-012
 def _arguments(name, order, beta, lowest):
     "Checked arguments: the order as a float or an array of β's library and dtype, β as a floating array."
     order, beta = as_floating(name, order), as_floating("beta", beta)
@@ -131,36 +139,34 @@ def _arguments(name, order, beta, lowest):
     beta = xp.asarray(beta, device=device(order)) if namespace(beta) is not xp else beta
     return xp.astype(order, beta.dtype), beta
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-011
-def _negative_integral(s, beta):
-    "I_s(β)/β for −1 < s < 0 as sums of positive terms: the exponential series up to β = 40, the asymptotic one beyond."
+# %% ../nbs/capsules/interpolating.ipynb #cell-013
+def _series(s, beta):
+    "I_s(β)/β = e^(−β) Σ_k β^k / (k! (s + 1 + k)), a sum of positive terms, for β up to 40."
     xp = namespace(beta)
-    small, large = xp.where(beta < 40, beta, 40 + 0 * beta), xp.where(beta > 40, beta, 40 + 0 * beta)
-    power, series = xp.ones_like(beta), 1 / (s + 1 + 0 * beta)
-    for k in range(1, 160):
-        power *= small / k
-        series += power / (s + 1 + k)
-    term, tail = xp.ones_like(beta), xp.ones_like(beta)
-    for k in range(40):
-        term *= (k - s) / large
-        tail += term
-    return xp.where(beta > 40, tail / large, xp.exp(-small) * series)
+    beta = xp.minimum(beta, xp.full_like(beta, 40.0))
+    total = xp.zeros_like(beta)
+    for k in range(160, 0, -1):
+        total = (total + 1 / (s + 1 + k)) * (beta / k)
+    return xp.exp(-beta) * (total + 1 / (s + 1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-012
+# %% ../nbs/capsules/interpolating.ipynb #cell-014
+def _denominator(s, beta, total, t):
+    "β/I_s(β) = a + β − t₁ with total = a + β; near the pole s = −1, where this difference cancels, from the series."
+    if isinstance(s, float) and s >= -0.5:
+        return total - t
+    near = (s < -0.5) & (beta < 40)
+    return namespace(beta).where(near, 1 / _series(s, beta), total - t)
+
+# %% ../nbs/capsules/interpolating.ipynb #cell-015
 def _integral(s, beta):
     "I_s(β) for flat arrays."
     xp = namespace(beta)
-    beta = xp.minimum(beta, xp.full_like(beta, float(xp.finfo(beta.dtype).max) / 4))  # certain enough, and a + β is finite
-    negative = s < 0 if isinstance(s, float) else bool(xp.any(s < 0))
-    if negative and isinstance(s, float):
-        return beta * _negative_integral(s, beta)
-    order = xp.where(s < 0, xp.zeros_like(s), s) if negative else s
-    total = order + 1 + beta
-    c = (order + 1) / total
-    result = beta / (total - (1 - c) * _ratio(order, c))
-    return xp.where(s < 0, beta * _negative_integral(s, beta), result) if negative else result
+    beta = xp.minimum(beta, xp.full_like(beta, _largest(beta)))
+    total = s + 1 + beta
+    c = (s + 1) / total
+    return beta / _denominator(s, beta, total, (1 - c) * _ratio(s, c))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-013
+# %% ../nbs/capsules/interpolating.ipynb #cell-016
 def interpolating_integral(s, beta):
     """The interpolating function I_s(β) = β e^(−β) ∫₀¹ ρ^s e^(ρβ) dρ (Saul A.1), elementwise.
 
@@ -185,7 +191,7 @@ def interpolating_integral(s, beta):
     """
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-014
+# %% ../nbs/capsules/interpolating.ipynb #cell-017
 def interpolating_coefficients(beta, dim):
     """The interpolating coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, 2.14), elementwise.
 
@@ -209,35 +215,21 @@ def interpolating_coefficients(beta, dim):
         If an argument does not hold real numbers, or the two belong to different array libraries.
     """
     dim, beta = _arguments("dim", dim, beta, 0)
-    lambda0 = _blockwise(_integral, dim / 2, beta)
-    return lambda0, lambda0 * _blockwise(_step, dim / 2, beta)
+    return _blockwise(_integral, dim / 2, beta), _blockwise(_integral, dim / 2 + 1, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-015
-def _step(s, beta):
-    "κ = I_{s+1}(β)/I_s(β) = 1 − r/(a+β) for flat arrays."
-    c = (s + 1) / (s + 1 + beta)
-    return 1 - _ratio(s, c) * c / (s + 1)
-
-# %% ../nbs/capsules/interpolating.ipynb #cell-016
+# %% ../nbs/capsules/interpolating.ipynb #cell-018
 def _derivative(s, beta):
-    "I_s′(β) for flat arrays."
+    "I_s′(β) = (1 − t₁)/(a + β − t₁) for flat arrays, with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂)."
     xp = namespace(beta)
-    beta = xp.minimum(beta, xp.full_like(beta, float(xp.finfo(beta.dtype).max) / 4))
-    s = s + xp.zeros_like(beta)
-    below = s < 0
-    a = xp.where(below, xp.zeros_like(s), s) + 1
-    c = a / (a + beta)
-    t2, k = _continued_fraction(a, c), c / a
-    r = 1 / (1 + (1 - t2) * k)
-    rest = xp.maximum(a + 1 - t2, xp.zeros_like(t2))
-    result = rest * k * r / (a + beta - (1 - c) * r)
-    result = xp.where(s == 0, xp.exp(-beta), result)
-    if not bool(xp.any(below)):
-        return result
-    ratio = _negative_integral(xp.where(below, s, -0.5 + 0 * s), beta)
-    return xp.where(below, 1 - (beta + s) * ratio, result)
+    beta = xp.minimum(beta, xp.full_like(beta, _largest(beta)))
+    total = s + 1 + beta
+    c = (s + 1) / total
+    t2, r = _continued_fraction(s + 1, c), _direct_ratio(s + 1, c)
+    rest = (s + 2 - t2) / (total + 1 - t2)
+    slope = rest / _denominator(s, beta, total, (1 - c) * r)
+    return xp.where(s + 0 * beta == 0, xp.exp(-beta), slope)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-017
+# %% ../nbs/capsules/interpolating.ipynb #cell-019
 def interpolating_derivative(s, beta):
     """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), without that formula's cancellation.
 
@@ -260,17 +252,18 @@ def interpolating_derivative(s, beta):
     """
     return _blockwise(_derivative, *_arguments("s", s, beta, -1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-018
+# %% ../nbs/capsules/interpolating.ipynb #cell-020
 def _forward(s, beta):
-    "Saul A.3, upward from the order in [0, 1) that differs from s by an integer; stable where β > s."
-    base = s - np.floor(s)
-    value = -np.expm1(-beta) if base == 0 else beta * _negative_integral(base - 1, beta)
-    value = value if base == 0 else 1 - base / beta * value
-    for order in base + np.arange(1, int(np.floor(s)) + 1):
+    "Saul A.3, upward from I₀ or, for half an odd number, from I_{−1/2}; stable where β > s. Twice the same bound."
+    if s % 1 == 0:
+        start, value = 0.0, -np.expm1(-beta)
+    else:
+        start, value = -0.5, 2 * np.sqrt(beta) * dawsn(np.sqrt(beta))
+    for order in np.arange(start + 1, s + 1):
         value = 1 - order / beta * value
     return value, value
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-019
+# %% ../nbs/capsules/interpolating.ipynb #cell-021
 def _backward(s, beta, k):
     "Saul A.5, downward from the bounds A.4 at order s + k; stable where β ≤ s. Lower and upper bounds."
     lower, upper = beta / (beta + s + k + 1), beta / (beta + s + k)
@@ -278,14 +271,14 @@ def _backward(s, beta, k):
         lower, upper = beta / (order + 1) * (1 - upper), beta / (order + 1) * (1 - lower)
     return lower, upper
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-020
+# %% ../nbs/capsules/interpolating.ipynb #cell-022
 def interpolating_integral_recursive(s, beta, k=64):
     """The scheme of Saul, appendix A.1, for reference: recursion A.3 where β > s and A.5 with the bounds A.4 where β ≤ s.
 
     Parameters
     ----------
     s : float
-        Order, a real number s ≥ 0.
+        Order, 0, ½, 1, 3/2, ….
     beta : float or array
         β in [0, ∞].
     k : int
@@ -302,11 +295,11 @@ def interpolating_integral_recursive(s, beta, k=64):
         If an argument is outside its range, or if the bounds do not determine the value within a factor 1 ± 1e−4.
     """
     s, beta = _arguments("s", s, beta, -1)
-    if not isinstance(s, float) or s < 0:
-        raise ValueError(f"s must be one number that is not negative, but is {s}; interpolating_integral takes the others")
+    if not isinstance(s, float) or s < 0 or 2 * s % 1:
+        raise ValueError(f"s must be one of 0, 1/2, 1, 3/2, …, but is {s}; interpolating_integral takes any number above -1")
     if not isinstance(k, (int, np.integer)) or k < 1:
         raise ValueError(f"k must be a whole number of at least 1, but is {k!r}; 64 is the usual choice")
-    beta = np.minimum(np.asarray(beta, dtype=np.float64), np.finfo(np.float64).max / 4)
+    beta = np.minimum(np.asarray(beta, dtype=np.float64), 1e300)
     below = beta <= s
     up = _forward(s, np.where(below, s + 1.0, beta))
     down = _backward(s, np.where(below, beta, 0.0), k)

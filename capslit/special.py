@@ -76,32 +76,27 @@ def _tabulated_ratio(s, c):
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-008
 def _ratio(s, c):
-    "r at c: tabulated if s is one number s ≥ 0, from the continued fraction otherwise."
-    return _tabulated_ratio(s, c) if isinstance(s, float) and s >= 0 else _direct_ratio(s + 1, c)
+    "r at c: tabulated if s is one number s ≥ 1/2, from the continued fraction otherwise."
+    return _tabulated_ratio(s, c) if isinstance(s, float) and s >= 0.5 else _direct_ratio(s + 1, c)
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-009
-def _largest(array):
-    "A finite number of the array's dtype at which every I_s is 1, and which can be added to itself."
-    return float(namespace(array).finfo(array.dtype).max) / 4
-
-# %% ../nbs/capsules/interpolating.ipynb #cell-010
 def _blockwise(function, s, beta, block=8192):
     "function(s, beta) on flat arrays; NumPy's are cut into blocks that fit into the cache."
     if not isinstance(s, float):
         s, beta = namespace(beta).broadcast_arrays(s, beta)
         s = s.reshape(-1) if isinstance(s, np.ndarray) else namespace(s).reshape(s, (-1,))
-    if not isinstance(beta, np.ndarray | np.generic):
-        xp = namespace(beta)
-        return xp.reshape(function(s, xp.reshape(beta, (-1,))), beta.shape)
-    flat = beta.reshape(-1)
-    out = np.empty_like(flat)
-    with np.errstate(invalid="ignore", under="ignore"):
+    with np.errstate(all="ignore"):
+        if not isinstance(beta, np.ndarray | np.generic):
+            xp = namespace(beta)
+            return xp.reshape(function(s, xp.reshape(beta, (-1,))), beta.shape)
+        flat = beta.reshape(-1)
+        out = np.empty_like(flat)
         for i in range(0, flat.size, block):
             piece = slice(i, i + block)
             out[piece] = function(s if isinstance(s, float) else s[piece], flat[piece])
     return out.reshape(beta.shape)[()]
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-011
+# %% ../nbs/capsules/interpolating.ipynb #cell-010
 def remainder_ratio(beta, dim):
     """The smooth function r(β) from which everything in inference follows, with s = dim/2 and a = s + 1.
 
@@ -122,7 +117,7 @@ def remainder_ratio(beta, dim):
     """
     return _blockwise(lambda s, b: _tabulated_ratio(s, (s + 1) / (s + 1 + b)), float(dim) / 2, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-012
+# %% ../nbs/capsules/interpolating.ipynb #cell-011
 def _arguments(name, order, beta, lowest):
     "Checked arguments: the order as a float or an array of β's library and dtype, β as a floating array."
     order, beta = as_floating(name, order), as_floating("beta", beta)
@@ -139,7 +134,7 @@ def _arguments(name, order, beta, lowest):
     beta = xp.asarray(beta, device=device(order)) if namespace(beta) is not xp else beta
     return xp.astype(order, beta.dtype), beta
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-013
+# %% ../nbs/capsules/interpolating.ipynb #cell-012
 def _series(s, beta):
     "I_s(β)/β = e^(−β) Σ_k β^k / (k! (s + 1 + k)), a sum of positive terms, for β up to 40."
     xp = namespace(beta)
@@ -149,24 +144,21 @@ def _series(s, beta):
         total = (total + 1 / (s + 1 + k)) * (beta / k)
     return xp.exp(-beta) * (total + 1 / (s + 1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-014
-def _denominator(s, beta, total, t):
-    "β/I_s(β) = a + β − t₁ with total = a + β; near the pole s = −1, where this difference cancels, from the series."
+# %% ../nbs/capsules/interpolating.ipynb #cell-013
+def _near_pole(s, beta, plain, series):
+    "`plain`, or β-wise `series()` where −1 < s < −1/2 and the subtraction in a + β − t₁ cancels."
     if isinstance(s, float) and s >= -0.5:
-        return total - t
-    near = (s < -0.5) & (beta < 40)
-    return namespace(beta).where(near, 1 / _series(s, beta), total - t)
+        return plain
+    return namespace(beta).where((s < -0.5) & (beta < 40), series(), plain)
+
+# %% ../nbs/capsules/interpolating.ipynb #cell-014
+def _integral(s, beta):
+    "I_s(β) = 1/(1 + (a − t₁)/β) for flat arrays."
+    c = (s + 1) / (s + 1 + beta)
+    t = (1 - c) * _ratio(s, c)
+    return _near_pole(s, beta, 1 / (1 + (s + 1 - t) / beta), lambda: beta * _series(s, beta))
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-015
-def _integral(s, beta):
-    "I_s(β) for flat arrays."
-    xp = namespace(beta)
-    beta = xp.minimum(beta, xp.full_like(beta, _largest(beta)))
-    total = s + 1 + beta
-    c = (s + 1) / total
-    return beta / _denominator(s, beta, total, (1 - c) * _ratio(s, c))
-
-# %% ../nbs/capsules/interpolating.ipynb #cell-016
 def interpolating_integral(s, beta):
     """The interpolating function I_s(β) = β e^(−β) ∫₀¹ ρ^s e^(ρβ) dρ (Saul A.1), elementwise.
 
@@ -191,7 +183,7 @@ def interpolating_integral(s, beta):
     """
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-017
+# %% ../nbs/capsules/interpolating.ipynb #cell-016
 def interpolating_coefficients(beta, dim):
     """The interpolating coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, 2.14), elementwise.
 
@@ -217,19 +209,18 @@ def interpolating_coefficients(beta, dim):
     dim, beta = _arguments("dim", dim, beta, 0)
     return _blockwise(_integral, dim / 2, beta), _blockwise(_integral, dim / 2 + 1, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-018
+# %% ../nbs/capsules/interpolating.ipynb #cell-017
 def _derivative(s, beta):
     "I_s′(β) = (1 − t₁)/(a + β − t₁) for flat arrays, with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂)."
     xp = namespace(beta)
-    beta = xp.minimum(beta, xp.full_like(beta, _largest(beta)))
     total = s + 1 + beta
     c = (s + 1) / total
-    t2, r = _continued_fraction(s + 1, c), _direct_ratio(s + 1, c)
+    t2, t = _continued_fraction(s + 1, c), (1 - c) * _direct_ratio(s + 1, c)
     rest = (s + 2 - t2) / (total + 1 - t2)
-    slope = rest / _denominator(s, beta, total, (1 - c) * r)
-    return xp.where(s + 0 * beta == 0, xp.exp(-beta), slope)
+    slope = _near_pole(s, beta, rest / (total - t), lambda: rest * _series(s, beta))
+    return xp.where(s + 0 * c == 0, xp.exp(-beta), slope)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-019
+# %% ../nbs/capsules/interpolating.ipynb #cell-018
 def interpolating_derivative(s, beta):
     """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), without that formula's cancellation.
 
@@ -252,7 +243,7 @@ def interpolating_derivative(s, beta):
     """
     return _blockwise(_derivative, *_arguments("s", s, beta, -1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-020
+# %% ../nbs/capsules/interpolating.ipynb #cell-019
 def _forward(s, beta):
     "Saul A.3, upward from I₀ or, for half an odd number, from I_{−1/2}; stable where β > s. Twice the same bound."
     if s % 1 == 0:
@@ -263,7 +254,7 @@ def _forward(s, beta):
         value = 1 - order / beta * value
     return value, value
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-021
+# %% ../nbs/capsules/interpolating.ipynb #cell-020
 def _backward(s, beta, k):
     "Saul A.5, downward from the bounds A.4 at order s + k; stable where β ≤ s. Lower and upper bounds."
     lower, upper = beta / (beta + s + k + 1), beta / (beta + s + k)
@@ -271,7 +262,7 @@ def _backward(s, beta, k):
         lower, upper = beta / (order + 1) * (1 - upper), beta / (order + 1) * (1 - lower)
     return lower, upper
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-022
+# %% ../nbs/capsules/interpolating.ipynb #cell-021
 def interpolating_integral_recursive(s, beta, k=64):
     """The scheme of Saul, appendix A.1, for reference: recursion A.3 where β > s and A.5 with the bounds A.4 where β ≤ s.
 

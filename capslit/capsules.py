@@ -8,6 +8,7 @@ __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount
 
 # %% ../nbs/capsules/learning.ipynb #cell-002
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -111,11 +112,16 @@ class CapsuleRegression:
     alpha: float = 0.0
     affine: bool = False
 
+    @cached_property
+    def groups(self):
+        "Problems that share a matrix product, with the class whose examples they see."
+        return _groups(self.targets, self.dims)
+
     def block_rows(self, parameters):
         "Examples per block, such that what the E-step derives from a block stays in the cache."
         _, m, d, _ = parameters.weights.shape
         per_example = max(1, int(np.max(np.sum(self.targets >= 0, axis=0)))) * m * d
-        return int(np.clip(2**19 // per_example, 256, 4096))
+        return int(np.clip(2**19 // per_example, 256, 8192))
 
     def select(self, problems):
         "The model of some of the stacked problems."
@@ -159,37 +165,56 @@ def _poses(weights, x):
     return poses, poses[:, :, 0, :] ** 2 if d == 1 else xp.sum(poses * poses, axis=2)
 
 
-def _rivals(norms, own, own_norm, own_dim, extra, dims):
+def _of_class(values, y):
+    "The entry of each example's own class: values (k, m, b), y (k, b) → (k, b)."
+    xp = namespace(values)
+    return xp.take_along_axis(values, y[:, None, :], axis=1)[:, 0, :]
+
+
+def _rivals(norms, y, others, own_norm, own_dim, extra, dims):
     "max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is another one; each (k, b)."
     xp = namespace(norms)
     # P(y=j|x) is proportional to ‖W_j x‖² + c d_j, and 2 / extra = ‖W_y x‖² + c d_y
     scores = norms if dims is None else norms + dims * ((2 / extra - own_norm) / own_dim)[:, None, :]
-    own_score = own_norm if dims is None else xp.sum(xp.where(own, scores, 0), axis=1)
-    rival = xp.max(xp.where(own, -1, scores), axis=1)
+    own_score = own_norm if dims is None else _of_class(scores, y)
+    rival = xp.max(scores * others, axis=1)
     wrong = rival > own_score
     if bool(xp.any(rival == own_score)):                      # ties go to the first class, as in argmax
-        wrong = ~xp.take_along_axis(own, xp.argmax(scores, axis=1)[:, None, :], axis=1)[:, 0, :]
+        wrong = xp.argmax(scores, axis=1) != y
     return 1 + 0.5 * extra * (rival - own_score), wrong
 
 # %% ../nbs/capsules/learning.ipynb #cell-013
+def _membership(y, m, dtype):
+    "Indicators (k, m, b) of each example's own class and of the others, as numbers."
+    xp = namespace(y)
+    own = y[:, None, :] == xp.arange(m, dtype=y.dtype, device=array_device(y))[:, None]
+    return xp.astype(own, dtype), xp.astype(~own, dtype)
+
+
+def _sizes(dims, y, x):
+    "Dimension of each example's own capsule, and all dimensions (m, 1); an int and None where they are all the same."
+    if int(dims.min()) == int(dims.max()):
+        return int(dims[0]), None
+    xp = namespace(x)
+    sizes = xp.asarray(dims, dtype=x.dtype, device=array_device(x))
+    return xp.reshape(xp.take(sizes, xp.reshape(y, (-1,))), y.shape), sizes[:, None]
+
+# %% ../nbs/capsules/learning.ipynb #cell-014
 def _kernel(weights, dims, x, y, w, thresholds):
     "CapsuleStatistics of a block: weights (k, m, d, p), dims (m,), x (b, p), y (k, b), w (b,) or None, thresholds (k,) or None."
     xp = namespace(weights, x)
     k, m, d, p = weights.shape
     poses, norms = _poses(weights, x)
-    own = y[:, None, :] == xp.arange(m, device=array_device(y))[:, None]
-    own_norm, total = xp.sum(xp.where(own, norms, 0), axis=1), xp.sum(norms, axis=1)
-    uniform = int(dims.min()) == int(dims.max())
-    sizes = None if uniform else xp.asarray(dims[:, None], dtype=x.dtype, device=array_device(x))
-    own_dim = int(dims[0]) if uniform else xp.sum(xp.where(own, sizes, 0), axis=1)
-    shared, extra, log_probability = posterior_factors(own_norm, total, own_dim, int(dims.sum()))
-    surplus, wrong = _rivals(norms, own, own_norm, own_dim, extra, sizes)
+    own, others = _membership(y, m, x.dtype)
+    own_norm, (own_dim, sizes) = _of_class(norms, y), _sizes(dims, y, x)
+    shared, extra, log_probability = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))
+    surplus, wrong = _rivals(norms, y, others, own_norm, own_dim, extra, sizes)
     if thresholds is not None:                                                 # Saul 2.26: prior means where r ≤ ν
         sure = surplus <= thresholds[:, None]
         shared, extra = xp.where(sure, 1, shared), xp.where(sure, 0, extra)
     if w is not None:
         shared, extra, log_probability = shared * w, extra * w, log_probability * w
-    poses *= xp.where(own, (shared + extra)[:, None, :], shared[:, None, :])[:, :, None, :]
+    poses *= (own * extra[:, None, :] + shared[:, None, :])[:, :, None, :]
     poses = xp.reshape(poses, (k * m * d, -1))
     moments = poses @ x if p == x.shape[1] else xp.concat([poses @ x, xp.sum(poses, axis=1)[:, None]], axis=1)
     errors = xp.astype(wrong, x.dtype) if w is None else wrong * w
@@ -198,24 +223,20 @@ def _kernel(weights, dims, x, y, w, thresholds):
     return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64), xp.sum(errors, axis=1, dtype=f64),
                              xp.broadcast_to(mass, (k,)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-015
+# %% ../nbs/capsules/learning.ipynb #cell-016
 def _count(weights, dims, x, y, w):
     "ErrorCount of a block; arguments as for `_kernel`."
     xp = namespace(weights, x)
     norms = _poses(weights, x)[1]
-    own = y[:, None, :] == xp.arange(weights.shape[1], device=array_device(y))[:, None]
-    own_norm = xp.sum(xp.where(own, norms, 0), axis=1)
-    extra, own_dim, sizes = 1, None, None
-    if int(dims.min()) != int(dims.max()):
-        sizes = xp.asarray(dims[:, None], dtype=x.dtype, device=array_device(x))
-        own_dim = xp.sum(xp.where(own, sizes, 0), axis=1)
+    own_norm, (own_dim, sizes), extra = _of_class(norms, y), _sizes(dims, y, x), 1
+    if sizes is not None:
         extra = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))[1]
-    wrong = _rivals(norms, own, own_norm, own_dim, extra, sizes)[1]
+    wrong = _rivals(norms, y, _membership(y, weights.shape[1], x.dtype)[1], own_norm, own_dim, extra, sizes)[1]
     errors = xp.astype(wrong, x.dtype) if w is None else wrong * w
     mass = xp.asarray(float(x.shape[0]), dtype=xp.float64, device=array_device(x)) if w is None else xp.sum(w, dtype=xp.float64)
     return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), xp.broadcast_to(mass, (weights.shape[0],)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-017
+# %% ../nbs/capsules/learning.ipynb #cell-018
 def _rows(weights, problems, dtype):
     "The weights of some problems, in the precision of the inputs."
     xp = namespace(weights)
@@ -224,16 +245,16 @@ def _rows(weights, problems, dtype):
     return xp.astype(chosen, dtype)
 
 
-def _groups(targets, dims, y):
-    "(examples or None for all, problems, capsule of each problem or None for `targets`) with equal dims inside a group."
+def _groups(targets, dims):
+    "Problems that see the same examples and have equal dims: pairs of a class (None for all) and an index array."
     def alike(problems):
         _, group = np.unique(dims[problems], axis=0, return_inverse=True)
-        return [problems[group.reshape(-1) == g] for g in range(group.max() + 1)]
+        return [problems[group.reshape(-1) == g] for g in range(group.max(initial=-1) + 1)]
     if np.all(targets >= 0):
         return [(None, problems) for problems in alike(np.arange(len(targets)))]
-    return [(c, problems) for c in np.unique(y) if np.any(targets[:, c] >= 0) for problems in alike(np.flatnonzero(targets[:, c] >= 0))]
+    return [(c, problems) for c in range(targets.shape[1]) for problems in alike(np.flatnonzero(targets[:, c] >= 0))]
 
-# %% ../nbs/capsules/learning.ipynb #cell-018
+# %% ../nbs/capsules/learning.ipynb #cell-019
 def _scatter(totals, problems, part):
     for total, values in zip(totals, part):
         for i, q in enumerate(problems):
@@ -246,23 +267,24 @@ def _over_groups(model, kernel, batch):
     xp, device, k = namespace(x), array_device(x), len(model.targets)
     labels = np.asarray(to_device(y, "cpu")) if np.any(model.targets < 0) else None
     totals = None
-    for c, problems in _groups(model.targets, model.dims, labels):
+    for c, problems in model.groups:
         if c is None:
             table = xp.asarray(model.targets[problems], device=device)
             part = kernel(problems, x, xp.take(table, y, axis=1), w)
         else:
             rows = xp.asarray(np.flatnonzero(labels == c), device=device)
+            if not rows.shape[0]:
+                continue
             capsule = xp.asarray(model.targets[problems, c], device=device)[:, None]
             part = kernel(problems, xp.take(x, rows, axis=0), xp.broadcast_to(capsule, (len(problems), rows.shape[0])),
                           None if w is None else xp.take(w, rows, axis=0))
         if len(problems) == k and c is None:
             return part
-        if totals is None:
-            totals = type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=a.dtype, device=device) for a in part))
+        totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=a.dtype, device=device) for a in part))
         _scatter(totals, problems, part)
     return totals
 
-# %% ../nbs/capsules/learning.ipynb #cell-020
+# %% ../nbs/capsules/learning.ipynb #cell-021
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
     gram: object

@@ -10,7 +10,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
-.PHONY: help book test bench reproduce export lock clean venv
+.PHONY: help book test bench reproduce export picture lock clean venv
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -47,6 +47,9 @@ reproduce: $(STAMP)  ## the full-scale experiments behind results/
 export: $(STAMP)  ## write capslit/ from nbs/
 	$(BIN)/nbdev_clean
 	$(BIN)/nbdev_export
+
+picture: $(STAMP)  ## draw the README's picture anew
+	$(BIN)/python book/picture.py
 
 lock: $(STAMP)  ## resolve the lock file anew from settings.ini
 	$(BIN)/uv pip compile setup.py --extra all --universal --python-version 3.11 --generate-hashes \

@@ -4,8 +4,11 @@ import json
 import re
 from pathlib import Path
 
+from docutils import nodes
 from docutils.nodes import make_id
+from sphinx.addnodes import pending_xref
 from sphinx.util.fileutil import copy_asset_file
+from sphinx.util.nodes import make_refnode
 
 ROOT = Path(__file__).resolve().parent.parent
 TAGS = {  # what a directive of nbdev means to the book
@@ -99,15 +102,14 @@ def chapter_of(module):
 def _escape(text):
     """Prose of a docstring, safe in reStructuredText: `code` is code, $maths$ is maths, stars and trailing underscores are themselves."""
     def piece(match):
-        code, maths, paper, number, char = match.group("code", "maths", "paper", "number", "char")
-        if code:
-            return f"``{code.strip('`')}``"
-        if maths:
-            return f":math:`{maths}`"
-        if paper:
-            return f":saul:`{paper}`"
-        return "\\" + char
-    return re.sub(r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))|(?<!\\)\$(?P<maths>[^$\n]+)\$|(?P<paper>Saul (?P<number>[A\d]+\.\d+))|(?P<char>[*|]|(?<=\w)_(?!\w))",
+        code, maths, paper, char = match.group("code", "maths", "paper", "char")
+        if char:
+            return "\\" + char
+        markup = f"``{code.strip('`')}``" if code else f":math:`{maths}`" if maths else f":saul:`{paper}`"
+        before = "" if match.start() == 0 or text[match.start() - 1].isspace() else "\\ "  # markup must stand apart
+        after = "" if match.end() == len(text) or text[match.end()].isspace() else "\\ "
+        return before + markup + after
+    return re.sub(r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))|(?<!\\)\$(?P<maths>[^$\n]+)\$|(?P<paper>Saul [A\d]+\.\d+)|(?P<char>[*|]|(?<=\w)_(?!\w))",
                   piece, text)
 
 
@@ -116,46 +118,55 @@ def rewrite_docstring(app, what, name, obj, options, lines):
     in_example = False
     for i, line in enumerate(lines):
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
-        field = re.match(r"^[\w*, ]+ : ", line)  # "n_samples : int" belongs to napoleon
-        if not in_example and not field and not re.match(r"^\s*[-=~]{3,}\s*$", line):
-            bare_name = re.fullmatch(r"\**\w+_?", line) and i + 1 < len(lines) and lines[i + 1].startswith("    ")
-            if not bare_name:
-                lines[i] = _escape(line)
+        if in_example or re.fullmatch(r"\s*[-=~]{3,}\s*", line):
+            continue
+        field = re.match(r"[\w*, ]+ : |\w+_?$", line)  # "n_iter_ : int": the name belongs to napoleon
+        name_end = field.end() if field else 0
+        lines[i] = line[:name_end] + _escape(line[name_end:])
     chapter = chapter_of(getattr(obj, "__module__", None) or "") if what in ("function", "class", "exception") else None
     if chapter:
-        lines[:] = [*lines[:1], "", f"Chapter: :doc:`/{chapter}`.", "", *lines[1:]] if lines else [f"Chapter: :doc:`/{chapter}`."]
+        first = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))  # after the first paragraph
+        lines[first:first] = ["", ".. container:: capslit-chapter", "", f"   Chapter: :doc:`/{chapter}`", ""]
+
+
+def mend_attributes(app, what, name, obj, options, lines):
+    """`classes_` is a name, not a reference; runs after napoleon."""
+    lines[:] = [re.sub(r"^(:(?:ivar|vartype) \w+)_:", r"\1\\_:", line) for line in lines]
+
+
+def skip_member(app, what, name, obj, skip, options):
+    """Leave out what scikit-learn adds to every estimator."""
+    return True if re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
 
 
 def saul_role(name, rawtext, text, lineno, inliner, options=None, content=None):
     """`Saul 2.16` in a docstring → a link to the equation, under the name that stands there."""
-    from docutils import nodes
-    from sphinx.addnodes import pending_xref
-
-    label = "saul-" + text.split()[1].replace(".", "-")
     env = inliner.document.settings.env
-    known = {key.lower(): key for key in env.capslit_labels}
-    if label.lower() not in known:
+    label = "saul-" + text.split()[1].replace(".", "-").lower()
+    if label not in env.capslit_labels:
         return [nodes.Text(text)], []
-    xref = pending_xref("", nodes.inline("", text), refdomain="capslit", reftype="equation",
-                        reftarget=known[label.lower()], refdoc=env.docname, refexplicit=True, refwarn=True)
-    return [xref], []
+    return [pending_xref("", nodes.inline("", text), refdomain="math", reftype="saul", reftarget=label, refdoc=env.docname,
+                         refexplicit=True, refwarn=True)], []
 
 
-def resolve_saul(app, env, node, contnode):
-    from sphinx.util.nodes import make_refnode
-
-    if node.get("refdomain") != "capslit":
+def resolve_equation(app, env, node, contnode):
+    """References to the papers' equations, whether their label is written saul-a-8 or saul-A-8."""
+    target = node.get("reftarget", "").lower()
+    if node.get("refdomain") != "math" or not source_number(target):
         return None
-    found = env.get_domain("math").equations.get(node["reftarget"])
-    return found and make_refnode(app.builder, node["refdoc"], found[0], make_id(f"equation-{node['reftarget']}"), contnode)
+    for label, (docname, _) in env.get_domain("math").equations.items():
+        if label.lower() == target:
+            text = contnode if node["reftype"] == "saul" else nodes.Text(f"({source_number(label)})")
+            return make_refnode(app.builder, node["refdoc"], docname, make_id(f"equation-{label}"), text)
+    return None
 
 
 def collect_labels(app, env, docnames):
     """Labels of the papers' equations in the chapters of this book, known before any page is read."""
-    env.capslit_labels = set()
+    env.capslit_labels = set()  # in lower case
     for docname in env.found_docs:
         text = Path(env.doc2path(docname)).read_text(encoding="utf-8")
-        env.capslit_labels.update(re.findall(r"\$\$ \((saul-[\w-]+)\)", text))
+        env.capslit_labels.update(label.lower() for label in re.findall(r"\$\$ \((saul-[\w-]+)\)", text))
 
 
 def setup(app):
@@ -164,11 +175,15 @@ def setup(app):
     app.connect("env-before-read-docs", collect_labels)
     app.connect("source-read", read_notebook)
     app.connect("env-get-updated", number_equations, priority=900)  # after Sphinx has numbered them its way
-    app.connect("missing-reference", resolve_saul)
+    app.connect("missing-reference", resolve_equation)
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)
+    app.connect("autodoc-process-docstring", mend_attributes, priority=900)
+    app.connect("autodoc-skip-member", skip_member)
     app.connect("build-finished", copy_mathjax)
     app.add_role("saul", saul_role)
-    app.config.html_static_path.append(str(ROOT / "book" / "_static"))
-    app.add_css_file("capslit.css", priority=900)
+    static = ROOT / "book" / "_static"
+    app.config.html_static_path.append(str(static))
+    for sheet in sorted(static.glob("*.css")):
+        app.add_css_file(sheet.name, priority=900)
     app.add_css_file("claims.css", priority=901)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import device as array_device
-from array_api_compat import to_device
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from .arrays import namespace
+from .arrays import namespace, to_numpy
 from .inference import posterior_factors
 
 # %% ../nbs/capsules/learning.ipynb #cell-004
@@ -217,7 +216,7 @@ def _kernel(weights, dims, x, y, w, thresholds):
     poses *= (own * extra[:, None, :] + shared[:, None, :])[:, :, None, :]
     poses = xp.reshape(poses, (k * m * d, -1))
     moments = poses @ x if p == x.shape[1] else xp.concat([poses @ x, xp.sum(poses, axis=1)[:, None]], axis=1)
-    errors = xp.astype(wrong, x.dtype) if w is None else wrong * w
+    errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
     f64 = xp.float64
     mass = xp.asarray(float(x.shape[0]), dtype=f64, device=array_device(x)) if w is None else xp.sum(w, dtype=f64)
     return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64), xp.sum(errors, axis=1, dtype=f64),
@@ -232,7 +231,7 @@ def _count(weights, dims, x, y, w):
     if sizes is not None:
         extra = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))[1]
     wrong = _rivals(norms, y, _membership(y, weights.shape[1], x.dtype)[1], own_norm, own_dim, extra, sizes)[1]
-    errors = xp.astype(wrong, x.dtype) if w is None else wrong * w
+    errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
     mass = xp.asarray(float(x.shape[0]), dtype=xp.float64, device=array_device(x)) if w is None else xp.sum(w, dtype=xp.float64)
     return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), xp.broadcast_to(mass, (weights.shape[0],)))
 
@@ -265,7 +264,7 @@ def _over_groups(model, kernel, batch):
     "Apply `kernel` to every group of a batch and put the results together, problem by problem."
     x, y, w = batch
     xp, device, k = namespace(x), array_device(x), len(model.targets)
-    labels = np.asarray(to_device(y, "cpu")) if np.any(model.targets < 0) else None
+    labels = to_numpy(y) if np.any(model.targets < 0) else None
     totals = None
     for c, problems in model.groups:
         if c is None:
@@ -295,7 +294,7 @@ def second_moments(batch, classes, affine=False):
     "SecondMoments of the given classes in a batch (x, y, weight); with a constant input 1 appended if `affine`."
     x, y, w = batch
     xp, device = namespace(x), array_device(x)
-    labels, grams, masses = np.asarray(to_device(y, "cpu")), [], []
+    labels, grams, masses = to_numpy(y), [], []
     for c in classes:
         rows = xp.asarray(np.flatnonzero(labels == c), device=device)
         z = xp.astype(xp.take(x, rows, axis=0), xp.float64)

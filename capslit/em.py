@@ -16,15 +16,15 @@ from functools import reduce
 
 import numpy as np
 from array_api_compat import device as array_device
-from array_api_compat import is_numpy_array, to_device
+from array_api_compat import is_numpy_array
 from threadpoolctl import ThreadpoolController
 
-from .arrays import namespace
+from .arrays import namespace, to_numpy
 from .storage import load_arrays, save_arrays
 
 # %% ../nbs/foundations/em.ipynb #cell-004
 def _take(batch, start, stop):
-    return tuple(None if a is None else a[start:stop] for a in batch)
+    return tuple(None if a is None else a[start:stop, ...] for a in batch)
 
 
 def _join(batches):
@@ -154,7 +154,7 @@ _SCHEMA = "capslit.em/1"
 def save_state(path, state, signature):
     "Write `state` to `path`, whole or not at all."
     trees = {"parameters": state.parameters, "previous": state.previous, "best": state.best}
-    arrays = {f"{name}.{key}": np.asarray(to_device(value, "cpu")) for name, tree in trees.items() for key, value in tree._asdict().items()}
+    arrays = {f"{name}.{key}": to_numpy(value) for name, tree in trees.items() for key, value in tree._asdict().items()}
     arrays |= {key: getattr(state, key) for key in ("score", "reference", "since", "round")}
     arrays |= {f"history.{key}": np.array(value) for key, value in state.history.items()}
     save_arrays(path, arrays, {"schema": _SCHEMA, "signature": signature})
@@ -189,7 +189,7 @@ class Engine:
         "Statistics on the training data, and the numbers that the history keeps."
         rows = model.block_rows(parameters)
         statistics = accumulate(lambda block: model.e_step(parameters, block, **options), self.data, rows, self.pool)
-        host = lambda a: np.asarray(to_device(a, "cpu"), dtype=np.float64)
+        host = lambda a: to_numpy(a).astype(np.float64)
         record = {"log_likelihood": host(statistics.log_likelihood), "objective": host(model.objective(parameters, statistics))}
         weight = host(statistics.weight)
         record["training_error"] = host(statistics.errors) / weight if hasattr(statistics, "errors") else weight * np.nan

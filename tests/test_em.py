@@ -1,0 +1,260 @@
+"""The engine and the capsule model on it: sums, schedules, monotonicity, interruption, other array libraries."""
+import importlib.util
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capslit import em
+from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.classifier import capsule_dims, capsule_targets
+
+
+class Sum(NamedTuple):
+    total: np.ndarray
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 50))
+def test_blocks_do_not_depend_on_how_the_data_were_cut(lengths, rows):
+    x = np.arange(sum(lengths))
+    y = -x
+    batches, start = [], 0
+    for length in lengths:
+        batches.append((x[start:start + length], y[start:start + length], None))
+        start += length
+    whole = list(em.blocks((x, y, None), rows))
+    cut = list(em.blocks(batches, rows))
+    made = list(em.blocks(lambda: iter(batches), rows))
+    assert [b[0].tolist() for b in whole] == [b[0].tolist() for b in cut] == [b[0].tolist() for b in made]
+    assert all(len(b[0]) == rows for b in whole[:-1]) and all((b[1] == -b[0]).all() and b[2] is None for b in cut)
+    assert np.concatenate([b[0] for b in cut]).tolist() == x.tolist()
+
+
+def problem(seed, *, n=60, p=None, m=None, d=None, architecture="multiclass", weighted=False, affine=False, alpha=0.0, mixed=False,
+            dtype=np.float64):
+    "A random problem: (model, parameters, data)."
+    rng = np.random.default_rng(seed)
+    m, d, p = m or rng.integers(2, 6), d or rng.integers(1, 6), p or rng.integers(1, 9)
+    X = rng.standard_normal((n, p)).astype(dtype) * rng.choice([0.1, 1, 30])
+    y = rng.integers(0, m, n)
+    w = rng.random(n).astype(dtype) if weighted else None
+    targets = capsule_targets(m, architecture)
+    dims = capsule_dims(targets, rng.integers(1, d + 1, m) if mixed else np.full(m, d))
+    gram = em.accumulate(lambda b: second_moments(b, range(m), affine), (X, y, w), 17).gram
+    paired = np.any(targets < 0)
+    gram = np.tensordot((targets >= 0).astype(float), gram, 1) if paired else gram.sum(0)[None]
+    penalty = np.append(np.full(p, alpha), np.zeros(int(affine)))
+    solver = LeastSquares.from_gram(gram, range(len(targets)) if paired else (0,), alpha=penalty)
+    model = CapsuleRegression(targets, dims, solver, alpha, affine)
+    weights = rng.standard_normal((*dims.shape, dims.max(), p + affine)) * 10.0 ** rng.uniform(-3, 1)
+    weights *= np.arange(dims.max())[:, None] < dims[..., None, None]
+    return model, CapsuleParameters(weights), (X, y, w)
+
+
+PLAIN = [em.Round(10**6, {"threshold": 0.0})]
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_em_never_lowers_the_objective(seed):
+    options = dict(architecture=["multiclass", "ovr", "ovo"][seed % 3], weighted=seed % 5 == 0, affine=seed % 4 == 0,
+                   alpha=[0, 0, 0.3, 10][seed % 4], mixed=seed % 7 == 0)
+    model, start, data = problem(seed, **options)
+    run = em.fit(model, start, data, rounds=PLAIN, max_iter=25, n_threads=1)
+    steps = np.diff(run.history["objective"], axis=0)
+    assert np.min(steps) >= -1e-10 * np.abs(run.history["objective"]).max()
+    assert np.all(run.history["objective"][-1] > run.history["objective"][0])
+
+
+def test_the_five_hundred_problems_have_odd_and_even_total_dimension():
+    parities = {int(problem(seed)[0].dims.sum()) % 2 for seed in range(0, 30, 3)}
+    assert parities == {0, 1}
+
+
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+def test_statistics_against_a_loop_over_examples(architecture, mixed, affine):
+    model, parameters, (X, y, w) = problem(3, m=4, d=3, p=5, n=30, architecture=architecture, weighted=True, mixed=mixed, affine=affine)
+    thresholds = np.linspace(0.2, 0.9, len(model.targets))
+    found = model.e_step(parameters, (X, y, w), threshold=thresholds)
+    expected = brute_statistics(parameters.weights, model, X, y, w, thresholds, affine)
+    for name, value in expected.items():
+        assert np.allclose(getattr(found, name), value, rtol=1e-11, atol=1e-11), name
+    counted = model.count_errors(parameters, (X, y, w))
+    assert np.allclose(counted.errors, expected["errors"]) and np.allclose(counted.weight, expected["weight"])
+
+
+def brute_statistics(weights, model, X, y, w, thresholds, affine):
+    "The E-step written out example by example from 2.16, 2.18, 2.19 and 2.25, with Kummer's function for the integrals."
+    from mpmath import hyp1f1
+    integral = lambda s, b: float(b / (s + 1) * hyp1f1(1, s + 2, -b))
+    k = len(model.targets)
+    out = {"moments": np.zeros(weights.shape), "log_likelihood": np.zeros(k), "errors": np.zeros(k), "weight": np.zeros(k)}
+    for x, label, mass in zip(X, y, w):
+        x = np.append(x, 1) if affine else x
+        for q in range(k):
+            j = model.targets[q, label]
+            if j < 0:
+                continue
+            dims, h = model.dims[q], weights[q] @ x
+            D, norms = dims.sum(), np.sum(h**2, axis=-1)
+            beta = norms.sum() / 2
+            l0, l1 = integral(D / 2, beta), integral(D / 2 + 1, beta)
+            P = l0 * norms / norms.sum() + (1 - l0) * dims / D
+            r = np.max(np.delete(P, j)) / P[j]
+            for i in range(len(dims)):
+                Q = l1 * norms[j] / norms.sum() + (1 - l1) * (2 * (i == j) + dims[j]) / (2 + D)
+                out["moments"][q, i] += mass * np.outer(h[i] * (1 if r <= thresholds[q] else Q / P[j]), x)
+            out["log_likelihood"][q] += mass * np.log(P[j])
+            out["errors"][q] += mass * (np.argmax(P) != j)
+            out["weight"][q] += mass
+    return out
+
+
+def test_ties_go_to_the_first_class():
+    model, parameters, (X, y, w) = problem(0, m=3, d=2, p=4, n=6)
+    X[:] = 0                                                       # all classes equally probable
+    y = np.array([0, 1, 2, 0, 1, 0])
+    assert model.e_step(parameters, (X, y, None)).errors == model.count_errors(parameters, (X, y, None)).errors == 3
+
+
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_same_bits_in_memory_in_batches_and_in_threads(architecture, dtype):
+    model, start, (X, y, w) = problem(5, n=1500, m=4, d=2, p=6, architecture=architecture, weighted=True, dtype=dtype)
+    cuts = [0, 1, 300, 301, 900, 1500]
+    batches = [(X[i:j], y[i:j], w[i:j]) for i, j in zip(cuts, cuts[1:])]
+    schedule = dict(rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})], momentum=0.9, monitor="error", max_iter=30)
+    runs = [em.fit(model, start, data, n_threads=threads, **schedule)
+            for data, threads in [((X, y, w), 1), ((X, y, w), 2), (batches, 1), (lambda: iter(batches), 2)]]
+    for run in runs[1:]:
+        assert run.parameters.weights.tobytes() == runs[0].parameters.weights.tobytes()
+        assert all(np.array_equal(run.history[name], runs[0].history[name], equal_nan=True) for name in run.history)
+
+
+def test_a_memory_mapped_file_is_data_like_any_other(tmp_path):
+    model, start, (X, y, _) = problem(6, n=500, m=3, d=2, p=4)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    runs = [em.fit(model, start, (x, y, None), rounds=PLAIN, max_iter=5) for x in (X, mapped)]
+    assert (runs[0].parameters.weights == runs[1].parameters.weights).all()
+
+
+def test_momentum_is_the_update_2_27():
+    model, start, data = problem(7, n=200, m=3, d=2, p=4)
+    runs = [em.fit(model, start, data, rounds=PLAIN, momentum=0.7, max_iter=t, monitor="objective") for t in (1, 2, 3, 4)]
+    plain = lambda W: model.m_step(model.e_step(CapsuleParameters(W), data)).weights
+    W = [start.weights, start.weights]
+    for run in runs:
+        best = W[1:][int(np.argmin([-model.objective(CapsuleParameters(w), model.e_step(CapsuleParameters(w), data))[0] for w in W[1:]]))]
+        assert np.allclose(run.parameters.weights, best, rtol=1e-9)
+        W.append(plain(W[-1]) + 0.7 * (W[-1] - W[-2]))
+
+
+def test_rounds_follow_the_protocol():
+    "A round ends after `patience` iterations without improvement, and the next starts from the best parameters, at rest."
+    model, start, data = problem(8, n=300, m=4, d=2, p=5)
+    rounds = [em.Round(5, {"threshold": 0.8}), em.Round(3, {"threshold": 0.0})]
+    run = em.fit(model, start, data, rounds=rounds, momentum=0.9, monitor="error", max_iter=500)
+    errors, threshold = run.history["training_error"][:, 0], run.history["threshold"][:, 0]
+    first = np.count_nonzero(threshold == 0.8)
+    best = np.argmin(errors[:first])
+    assert run.converged.all() and first == best + 1 + 5
+    assert errors[first] == errors[best] and (threshold[first:] == 0).all()
+    assert run.score[0] == errors.min()
+    finish = np.argmin(errors[first:])
+    assert len(errors) == first + finish + 1 + 3
+
+
+def test_stacked_problems_equal_problems_alone():
+    models = [problem(seed, n=200, m=3, d=2, p=4)[:2] for seed in (1, 2, 3)]
+    _, _, data = problem(1, n=200, m=3, d=2, p=4)
+    solver = LeastSquares.from_gram(em.accumulate(lambda b: second_moments(b, range(3)), data, 50).gram.sum(0)[None])
+    alone = CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2), solver)
+    stack = CapsuleRegression(np.tile(np.arange(3), (3, 1)), np.full((3, 3), 2), solver)
+    starts = np.concatenate([start.weights for _, start in models])
+    schedule = dict(rounds=[em.Round(4, {"threshold": 0.6}), em.Round(2, {"threshold": 0.0})], momentum=0.9, monitor="error", max_iter=300)
+    together = em.fit(stack, CapsuleParameters(starts), data, **schedule)
+    lengths = np.count_nonzero(np.isfinite(together.history["objective"]), axis=0)
+    for q in range(3):
+        single = em.fit(alone, CapsuleParameters(starts[q:q + 1]), data, **schedule)
+        assert lengths[q] == single.n_iter and together.score[q] == single.score[0]
+        assert np.allclose(together.parameters.weights[q], single.parameters.weights[0], rtol=1e-6, atol=1e-9)
+    assert len(set(lengths)) > 1                                   # each stopped in its own time
+
+
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    model, start, data = problem(9, n=400, m=4, d=2, p=5, architecture="ovo")
+    schedule = dict(rounds=[em.Round(6, {"threshold": 0.8}), em.Round(3, {"threshold": 0.0})], momentum=0.9, monitor="error")
+    whole = em.fit(model, start, data, max_iter=500, **schedule)
+    path = tmp_path / "run.npz"
+    for stop in (1, 2, 5, 11, 12, 500):
+        resumed = em.fit(model, start, data, max_iter=stop, checkpoint=path, checkpoint_every=0, **schedule)
+    assert resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert all(np.array_equal(resumed.history[name], whole.history[name], equal_nan=True) for name in whole.history)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    model, start, data = problem(9, n=100, m=3, d=2, p=5)
+    path = tmp_path / "run.npz"
+    em.fit(model, start, data, rounds=PLAIN, max_iter=3, checkpoint=path)
+    other = problem(10, n=100, m=3, d=2, p=5)
+    with pytest.raises(ValueError, match="other data"):
+        em.fit(model, start, other[2], rounds=PLAIN, max_iter=5, checkpoint=path)
+    with pytest.raises(ValueError, match="other settings"):
+        em.fit(model, start, data, rounds=PLAIN, momentum=0.5, max_iter=5, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises((ValueError, OSError), match="run.npz"):
+        em.fit(model, start, data, rounds=PLAIN, max_iter=5, checkpoint=path)
+
+
+def test_misuse_is_explained():
+    model, start, data = problem(1)
+    with pytest.raises(ValueError, match="validation is None"):
+        em.fit(model, start, data, monitor="validation", rounds=PLAIN)
+    with pytest.raises(TypeError, match="data is a one-shot iterator"):
+        em.fit(model, start, (b for b in [data]), rounds=PLAIN)
+    with pytest.raises(ValueError, match="data holds no examples"):
+        em.fit(model, start, [], rounds=PLAIN)
+
+
+def other_namespaces():
+    import array_api_strict
+    yield pytest.param(array_api_strict, id="array_api_strict")
+    if importlib.util.find_spec("torch"):
+        import array_api_compat.torch as torch
+        yield pytest.param(torch, id="torch")
+    else:
+        yield pytest.param(None, id="torch", marks=pytest.mark.skip(reason="PyTorch is not installed; pip install capslit[torch]"))
+
+
+@pytest.mark.parametrize("xp", list(other_namespaces()))
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+@pytest.mark.parametrize("options", [{}, {"mixed": True, "affine": True, "weighted": True}], ids=["plain", "everything"])
+def test_other_array_libraries_agree_with_numpy(xp, architecture, options):
+    model, start, (X, y, w) = problem(11, n=300, m=3, d=2, p=4, architecture=architecture, **options)
+    schedule = dict(rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})], momentum=0.5, monitor="objective", max_iter=8)
+    ours = em.fit(model, start, (X, y, w), validation=(X[:50], y[:50], None), **schedule)
+    data = tuple(None if a is None else xp.asarray(a) for a in (X, y, w))
+    solver = LeastSquares(xp.asarray(model.solver.root), model.solver.which, model.solver.rank)
+    there = CapsuleRegression(model.targets, model.dims, solver, model.alpha, model.affine)
+    run = em.fit(there, CapsuleParameters(xp.asarray(start.weights)), data, validation=(data[0][:50, :], data[1][:50], None), **schedule)
+    assert type(run.parameters.weights).__module__.split(".")[0] == xp.__name__.replace("array_api_compat.", "").split(".")[0]
+    assert np.allclose(np.asarray(run.parameters.weights), ours.parameters.weights, rtol=1e-8, atol=1e-10)
+    assert np.allclose(run.history["objective"], ours.history["objective"], equal_nan=True)
+    assert np.array_equal(run.history["validation_error"], ours.history["validation_error"], equal_nan=True)
+
+
+def test_float32_follows_float64():
+    model, start, (X, y, _) = problem(12, n=2000, m=5, d=4, p=8)
+    runs = [em.fit(model, start, (X.astype(t), y, None), rounds=PLAIN, max_iter=20) for t in (np.float32, np.float64)]
+    assert np.allclose(runs[0].history["log_likelihood"], runs[1].history["log_likelihood"], rtol=1e-5)
+
+
+def test_progress_is_shown_on_request(capsys):
+    model, start, data = problem(1)
+    em.fit(model, start, data, rounds=PLAIN, max_iter=3, progress=True)
+    assert "round 1 of 1" in capsys.readouterr().out

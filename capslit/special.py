@@ -83,8 +83,7 @@ def _ratio(s, c):
 def _blockwise(function, s, beta, block=8192):
     "function(s, beta) on flat arrays; NumPy's are cut into blocks that fit into the cache."
     if not isinstance(s, float):
-        s, beta = namespace(beta).broadcast_arrays(s, beta)
-        s = s.reshape(-1) if isinstance(s, np.ndarray) else namespace(s).reshape(s, (-1,))
+        s = namespace(s).reshape(s, (-1,))
     with np.errstate(all="ignore"):
         if not isinstance(beta, np.ndarray | np.generic):
             xp = namespace(beta)
@@ -131,8 +130,12 @@ def _arguments(name, order, beta, lowest):
         xp = namespace(order, beta) if beta.ndim else namespace(order)
     except TypeError as error:
         raise TypeError(f"{name} and beta must belong to the same array library; convert one of them first") from error
-    beta = xp.asarray(beta, device=device(order)) if namespace(beta) is not xp else beta
-    return xp.astype(order, beta.dtype), beta
+    beta = beta if namespace(beta) is xp else xp.asarray(beta, device=device(order))
+    try:
+        return xp.broadcast_arrays(xp.astype(order, beta.dtype), beta)
+    except (ValueError, RuntimeError) as error:
+        shapes = f"{tuple(order.shape)} and {tuple(beta.shape)}"
+        raise ValueError(f"{name} and beta have shapes {shapes}, which do not broadcast; reshape one of them") from error
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-012
 def _series(s, beta):
@@ -286,6 +289,8 @@ def interpolating_integral_recursive(s, beta, k=64):
         If an argument is outside its range, or if the bounds do not determine the value within a factor 1 ± 1e−4.
     """
     s, beta = _arguments("s", s, beta, -1)
+    if not isinstance(beta, np.ndarray | np.generic):
+        raise TypeError(f"beta must be a NumPy array or a number here, not {type(beta).__name__}; interpolating_integral takes it")
     if not isinstance(s, float) or s < 0 or 2 * s % 1:
         raise ValueError(f"s must be one of 0, 1/2, 1, 3/2, …, but is {s}; interpolating_integral takes any number above -1")
     if not isinstance(k, (int, np.integer)) or k < 1:

@@ -507,11 +507,8 @@ def alterations(statement):
     else:
         pairs = source_alterations(statement)
     for name, new in pairs:
-        number = 2
-        while name in found:
-            name = re.sub(r"( #\d+)?$", f" #{number}", name)
-            number += 1
-        found[name] = new
+        number = 1 + sum(taken.partition(" #")[0] == name for taken in found)
+        found[name if number == 1 else f"{name} #{number}"] = new
     return found
 
 # %% ../nbs/foundations/claims.ipynb #cell-049

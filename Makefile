@@ -38,11 +38,10 @@ test: $(STAMP)  ## run the notebooks and the tests (those of the built book too,
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)  ## speed and memory, as ratios
-	$(BIN)/python -m benchmarks
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 reproduce: $(STAMP)  ## the full-scale experiments behind results/
-	$(BIN)/capslit reproduce figure2 --data mnist --profile paper
-	$(BIN)/capslit reproduce figure3 --data mnist --profile paper
+	$(BIN)/capslit reproduce all
 
 export: $(STAMP)  ## write capslit/ from nbs/
 	$(BIN)/nbdev_clean

@@ -6,7 +6,7 @@
 __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount', 'CapsuleRegression', 'SecondMoments',
            'second_moments']
 
-# %% ../nbs/capsules/learning.ipynb #cell-002
+# %% ../nbs/capsules/learning.ipynb #cell-020
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from .arrays import namespace, to_numpy
 from .inference import posterior_factors
 
-# %% ../nbs/capsules/learning.ipynb #cell-004
+# %% ../nbs/capsules/learning.ipynb #cell-022
 def _root_of_inverse(gram):
     "(T, rank) with T Tᵀ = gram⁺ for a positive semi-definite matrix; Cholesky where it is regular, eigenvectors where not."
     p = gram.shape[0]
@@ -35,7 +35,7 @@ def _root_of_inverse(gram):
     keep = values > smallest * values[-1]
     return vectors * np.where(keep, 1 / np.sqrt(np.where(keep, values, 1)), 0) / size[:, None], int(np.sum(keep))
 
-# %% ../nbs/capsules/learning.ipynb #cell-005
+# %% ../nbs/capsules/learning.ipynb #cell-023
 @dataclass(frozen=True)
 class LeastSquares:
     """Solutions W of  min Σ w‖e − W x‖² + α‖W‖²  from the moments Σ w e xᵀ: the M-step 2.22, factorised once.
@@ -66,7 +66,7 @@ class LeastSquares:
             root = xp.take(self.root, xp.asarray(self.which, device=array_device(self.root)), axis=0)
         return xp.reshape((rows @ root) @ xp.matrix_transpose(root), moments.shape)
 
-# %% ../nbs/capsules/learning.ipynb #cell-009
+# %% ../nbs/capsules/learning.ipynb #cell-027
 class CapsuleParameters(NamedTuple):
     "Weights W (k, m, d, p): P(h_i | x) = N(W_i x, I) for each capsule i (Saul 2.2 with σ² = 1). Rows beyond a capsule's dimension are 0."
     weights: object
@@ -85,7 +85,7 @@ class ErrorCount(NamedTuple):
     errors: object
     weight: object
 
-# %% ../nbs/capsules/learning.ipynb #cell-010
+# %% ../nbs/capsules/learning.ipynb #cell-028
 @dataclass(frozen=True)
 class CapsuleRegression:
     """k stacked capsule regressions on the same inputs.
@@ -151,7 +151,7 @@ class CapsuleRegression:
             return _count(_rows(parameters.weights, problems, x.dtype), self.dims[problems[0]], x, y, w)
         return _over_groups(self, kernel, batch)
 
-# %% ../nbs/capsules/learning.ipynb #cell-012
+# %% ../nbs/capsules/learning.ipynb #cell-030
 def _poses(weights, x):
     "Pose vectors (k, m, d, b) of a block and their squared norms (k, m, b)."
     xp = namespace(weights, x)
@@ -182,7 +182,7 @@ def _rivals(norms, y, others, own_norm, own_dim, extra, dims):
         wrong = xp.argmax(scores, axis=1) != y
     return 1 + 0.5 * extra * (rival - own_score), wrong
 
-# %% ../nbs/capsules/learning.ipynb #cell-013
+# %% ../nbs/capsules/learning.ipynb #cell-031
 def _membership(y, m, dtype):
     "Indicators (k, m, b) of each example's own class and of the others, as numbers."
     xp = namespace(y)
@@ -198,7 +198,7 @@ def _sizes(dims, y, x):
     sizes = xp.asarray(dims, dtype=x.dtype, device=array_device(x))
     return xp.reshape(xp.take(sizes, xp.reshape(y, (-1,))), y.shape), sizes[:, None]
 
-# %% ../nbs/capsules/learning.ipynb #cell-014
+# %% ../nbs/capsules/learning.ipynb #cell-032
 def _kernel(weights, dims, x, y, w, thresholds):
     "CapsuleStatistics of a block: weights (k, m, d, p), dims (m,), x (b, p), y (k, b), w (b,) or None, thresholds (k,) or None."
     xp = namespace(weights, x)
@@ -222,7 +222,7 @@ def _kernel(weights, dims, x, y, w, thresholds):
     return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64), xp.sum(errors, axis=1, dtype=f64),
                              xp.broadcast_to(mass, (k,)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-016
+# %% ../nbs/capsules/learning.ipynb #cell-034
 def _count(weights, dims, x, y, w):
     "ErrorCount of a block; arguments as for `_kernel`."
     xp = namespace(weights, x)
@@ -235,7 +235,7 @@ def _count(weights, dims, x, y, w):
     mass = xp.asarray(float(x.shape[0]), dtype=xp.float64, device=array_device(x)) if w is None else xp.sum(w, dtype=xp.float64)
     return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), xp.broadcast_to(mass, (weights.shape[0],)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-018
+# %% ../nbs/capsules/learning.ipynb #cell-036
 def _rows(weights, problems, dtype):
     "The weights of some problems, in the precision of the inputs."
     xp = namespace(weights)
@@ -253,7 +253,7 @@ def _groups(targets, dims):
         return [(None, problems) for problems in alike(np.arange(len(targets)))]
     return [(c, problems) for c in range(targets.shape[1]) for problems in alike(np.flatnonzero(targets[:, c] >= 0))]
 
-# %% ../nbs/capsules/learning.ipynb #cell-019
+# %% ../nbs/capsules/learning.ipynb #cell-037
 def _scatter(totals, problems, part):
     for total, values in zip(totals, part):
         for i, q in enumerate(problems):
@@ -283,7 +283,7 @@ def _over_groups(model, kernel, batch):
         _scatter(totals, problems, part)
     return totals
 
-# %% ../nbs/capsules/learning.ipynb #cell-021
+# %% ../nbs/capsules/learning.ipynb #cell-039
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
     gram: object

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['subspace', 'random_weights']
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-002
+# %% ../nbs/capsules/initialisation.ipynb #cell-004
 import numpy as np
 from scipy.linalg import eigh
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-004
+# %% ../nbs/capsules/initialisation.ipynb #cell-006
 def subspace(moment, dim, overall, rng):
     """Rows of a capsule's initial weights (Saul 2.28), and how many of them the spectrum gave.
 
@@ -41,7 +41,7 @@ def subspace(moment, dim, overall, rng):
     response = np.sqrt(dim * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))
     return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-008
+# %% ../nbs/capsules/initialisation.ipynb #cell-010
 def random_weights(shape, overall, scale, rng):
     """Normally distributed weights whose pose vectors have elements of root mean square `scale` over the examples.
 

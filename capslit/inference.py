@@ -6,7 +6,7 @@
 __all__ = ['class_probabilities', 'log_class_probabilities', 'posterior_factors', 'posterior_ratios', 'posterior_mean', 'squash',
            'sample_latents']
 
-# %% ../nbs/capsules/inference.ipynb #cell-003
+# %% ../nbs/capsules/inference.ipynb #cell-061
 import operator
 
 import numpy as np
@@ -15,7 +15,7 @@ from array_api_compat import device
 from .arrays import as_floating, check_labels, check_shape, check_values, namespace
 from .special import remainder_ratio
 
-# %% ../nbs/capsules/inference.ipynb #cell-005
+# %% ../nbs/capsules/inference.ipynb #cell-063
 def _capsule_dims(capsule_dim, n_classes):
     "`capsule_dim` as a list of `n_classes` positive integers."
     dims = np.asarray(capsule_dim)
@@ -27,12 +27,12 @@ def _capsule_dims(capsule_dim, n_classes):
         raise ValueError(f"capsule_dim must be at least 1, but its smallest value is {int(dims.min())}")
     return [int(d) for d in np.broadcast_to(dims, (n_classes,))]
 
-# %% ../nbs/capsules/inference.ipynb #cell-006
+# %% ../nbs/capsules/inference.ipynb #cell-064
 def _like(values, array):
     "The Python numbers `values` as an array of the library, type and device of `array`."
     return namespace(array).asarray(values, dtype=array.dtype, device=device(array))
 
-# %% ../nbs/capsules/inference.ipynb #cell-007
+# %% ../nbs/capsules/inference.ipynb #cell-065
 def _read_squared_norms(squared_norms, capsule_dim):
     "Checked (n, m) squared norms and the list of capsule dimensions."
     w = check_shape("squared_norms", as_floating("squared_norms", squared_norms), (None, None))
@@ -41,7 +41,7 @@ def _read_squared_norms(squared_norms, capsule_dim):
     check_values("squared_norms", w, lower=0)
     return w, _capsule_dims(capsule_dim, w.shape[1])
 
-# %% ../nbs/capsules/inference.ipynb #cell-008
+# %% ../nbs/capsules/inference.ipynb #cell-066
 def _read_poses(poses, capsule_dim):
     "Checked (n, m, d) poses and the list of capsule dimensions, by default d for each class."
     poses = check_shape("poses", as_floating("poses", poses), (None, None, None))
@@ -58,7 +58,7 @@ def _read_poses(poses, capsule_dim):
             raise ValueError("poses must be zero beyond the dimension that capsule_dim gives to each class")
     return poses, dims
 
-# %% ../nbs/capsules/inference.ipynb #cell-010
+# %% ../nbs/capsules/inference.ipynb #cell-069
 def _rest(beta, dim):
     "(a − u r, r / (a + β)) for a = dim/2 + 1 and u = β/(a + β): what the posterior needs of the interpolating function."
     a = dim / 2 + 1
@@ -66,7 +66,7 @@ def _rest(beta, dim):
     shrink = r / (a + beta)
     return a * shrink + (a - r), shrink
 
-# %% ../nbs/capsules/inference.ipynb #cell-011
+# %% ../nbs/capsules/inference.ipynb #cell-070
 def _class_weights(w, dims):
     "(n, m) numbers proportional to P(y | x), divided by 2m so that their sum cannot overflow."
     xp, m, dim = namespace(w), w.shape[1], sum(dims)
@@ -75,7 +75,7 @@ def _class_weights(w, dims):
     rest, _ = _rest(beta, dim)
     return w / (2 * m) + rest * _like([d / (dim * m) for d in dims], w)
 
-# %% ../nbs/capsules/inference.ipynb #cell-012
+# %% ../nbs/capsules/inference.ipynb #cell-071
 def class_probabilities(squared_norms, capsule_dim):
     """Probability of each class, P(y = j | x), at unit variance (Saul 2.16).
 
@@ -100,7 +100,7 @@ def class_probabilities(squared_norms, capsule_dim):
     weights = _class_weights(w, dims)
     return weights / namespace(w).sum(weights, axis=1, keepdims=True)
 
-# %% ../nbs/capsules/inference.ipynb #cell-016
+# %% ../nbs/capsules/inference.ipynb #cell-075
 def log_class_probabilities(squared_norms, capsule_dim):
     """Logarithm of `class_probabilities`, with small relative error both near probability 0 and near probability 1.
 
@@ -112,7 +112,7 @@ def log_class_probabilities(squared_norms, capsule_dim):
     others = weights @ (1 - xp.eye(len(dims), dtype=w.dtype, device=device(w))) / total
     return xp.where(others < 0.5, xp.log1p(-xp.clip(others, max=0.5)), xp.log(weights) - xp.log(total))
 
-# %% ../nbs/capsules/inference.ipynb #cell-019
+# %% ../nbs/capsules/inference.ipynb #cell-079
 def posterior_factors(own, total, own_dim, dim):
     """What learning needs from one example with a known label y, without validation (Saul 2.16, 2.18, 2.19).
 
@@ -138,7 +138,7 @@ def posterior_factors(own, total, own_dim, dim):
     shared = (own * (1 - shrink) + own_dim) / weight
     return shared, extra, namespace(own).log(weight / (total + 2 * rest))
 
-# %% ../nbs/capsules/inference.ipynb #cell-021
+# %% ../nbs/capsules/inference.ipynb #cell-083
 def _posterior_ratios(w, y, dims):
     "Q_i(y | x) / P(y | x), shape (n, m) over i, for checked arguments."
     xp, m = namespace(w), len(dims)
@@ -148,7 +148,7 @@ def _posterior_ratios(w, y, dims):
     shared, extra, _ = posterior_factors(own_w, xp.sum(w, axis=1), own_dim, sum(dims))
     return xp.where(own, (shared + extra)[:, None], shared[:, None])
 
-# %% ../nbs/capsules/inference.ipynb #cell-022
+# %% ../nbs/capsules/inference.ipynb #cell-084
 def posterior_ratios(squared_norms, y, capsule_dim):
     """Factors Q_i(y | x) / P(y | x) that turn prior means into posterior means (Saul 2.18, 2.19).
 
@@ -174,14 +174,14 @@ def posterior_ratios(squared_norms, y, capsule_dim):
     w, dims = _read_squared_norms(squared_norms, capsule_dim)
     return _posterior_ratios(w, check_labels("y", y, len(dims), (w.shape[0],)), dims)
 
-# %% ../nbs/capsules/inference.ipynb #cell-024
+# %% ../nbs/capsules/inference.ipynb #cell-086
 def _squared_norms(poses):
     "‖μ_j‖² of (n, m, d) poses, kept below overflow, where the posterior no longer depends on it."
     xp, (_, m, d) = namespace(poses), poses.shape
     bound = (float(xp.finfo(poses.dtype).max) / (4 * m * d)) ** 0.5
     return xp.sum(xp.clip(poses, min=-bound, max=bound) ** 2, axis=2)
 
-# %% ../nbs/capsules/inference.ipynb #cell-025
+# %% ../nbs/capsules/inference.ipynb #cell-087
 def posterior_mean(poses, y, capsule_dim=None):
     """Mean of the latent variables given the input and its label, E[h | x, y] (Saul 2.19).
 
@@ -208,7 +208,7 @@ def posterior_mean(poses, y, capsule_dim=None):
     y = check_labels("y", y, len(dims), (poses.shape[0],))
     return poses * _posterior_ratios(_squared_norms(poses), y, dims)[:, :, None]
 
-# %% ../nbs/capsules/inference.ipynb #cell-028
+# %% ../nbs/capsules/inference.ipynb #cell-090
 def squash(poses):
     """Poses divided by the length of all of them together, so that their squared lengths sum to one (Saul 3.1).
 
@@ -234,7 +234,7 @@ def squash(poses):
     length = xp.sqrt(xp.sum(scaled**2, axis=(1, 2), keepdims=True))
     return scaled / xp.where(largest > 0, length, xp.ones_like(length))
 
-# %% ../nbs/capsules/inference.ipynb #cell-031
+# %% ../nbs/capsules/inference.ipynb #cell-098
 def _rejection(propose, shape):
     "An array of `shape` whose elements are the first accepted proposals; propose(indices) → (values, accepted)."
     out = np.empty(int(np.prod(shape)))
@@ -245,7 +245,7 @@ def _rejection(propose, shape):
         todo = todo[~accepted]
     return out.reshape(shape)
 
-# %% ../nbs/capsules/inference.ipynb #cell-033
+# %% ../nbs/capsules/inference.ipynb #cell-100
 def _sample_scale(power, beta, rng):
     "ρ ∈ [0, 1] with density ∝ ρ^power e^{βρ}, for arrays `power` ≥ 0 and `beta` ≥ 0 of one shape."
     power, rate = np.ravel(power), np.maximum(np.ravel(power + beta), 1e-300)
@@ -257,7 +257,7 @@ def _sample_scale(power, beta, rng):
 
     return _rejection(propose, np.shape(beta))
 
-# %% ../nbs/capsules/inference.ipynb #cell-036
+# %% ../nbs/capsules/inference.ipynb #cell-103
 def _sample_squared_gaussian(centre, rng):
     "z with density ∝ z² N(z; centre, 1)."
     c = np.ravel(centre)
@@ -270,7 +270,7 @@ def _sample_squared_gaussian(centre, rng):
 
     return _rejection(propose, np.shape(centre))
 
-# %% ../nbs/capsules/inference.ipynb #cell-039
+# %% ../nbs/capsules/inference.ipynb #cell-106
 def _sample_own(mu, noise, dims, rho, rng):
     "h ∝ ‖h‖² N(h; ρ mu, ρ I), rows of shape (…, d); `noise` is standard normal and zero in the padding beyond `dims`."
     length = np.sqrt((mu**2).sum(-1))
@@ -286,7 +286,7 @@ def _sample_own(mu, noise, dims, rho, rng):
     across = across * np.where(chosen, 1, longer)[..., None]
     return np.sqrt(rho)[..., None] * (along[..., None] * axis + across)
 
-# %% ../nbs/capsules/inference.ipynb #cell-040
+# %% ../nbs/capsules/inference.ipynb #cell-107
 def _sample_posterior(mu, noise, dims, y, rng):
     "h given x and y for prior means `mu` of shape (size, n, m, d)."
     dims = np.asarray(dims, dtype=float)
@@ -301,7 +301,7 @@ def _sample_posterior(mu, noise, dims, y, rng):
     h[:, rows, y] = _sample_own(mu[:, rows, y], noise[:, rows, y], own_dim, rho, rng)
     return h
 
-# %% ../nbs/capsules/inference.ipynb #cell-041
+# %% ../nbs/capsules/inference.ipynb #cell-108
 def sample_latents(poses, capsule_dim=None, y=None, size=1, random_state=None):
     """Independent exact samples of the latent variables given the input, or given the input and its label.
 

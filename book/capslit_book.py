@@ -185,5 +185,6 @@ def setup(app):
     app.config.html_static_path.append(str(static))
     for sheet in sorted(static.glob("*.css")):
         app.add_css_file(sheet.name, priority=900)
+    app.add_js_file("capslit.js")
     app.add_css_file("claims.css", priority=901)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -76,6 +76,7 @@ class Reader:
     def open(self, name):
         self.page.goto(self.site + name, wait_until="load")
         self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => 0) : 0")
+        self.page.evaluate("() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))")
         return self.page
 
 
@@ -100,7 +101,7 @@ INSPECT = """() => {
   while (walker.nextNode()) {
     const node = walker.currentNode, parent = node.parentElement, text = node.nodeValue;
     if (parent.closest('mjx-container, script, style')) continue;
-    if (/^\\s*#\\|/m.test(text)) seen.push('directive of nbdev: ' + text.trim().slice(0, 80));
+    if (parent.closest('pre') && /^\\s*#\\|/m.test(text)) seen.push('directive of nbdev: ' + text.trim().slice(0, 80));
     if (parent.closest('pre, code')) continue;
     if (/\\$\\$|\\\\\\(|\\\\\\[|\\\\begin\\{|\\\\frac/.test(text)) seen.push('raw TeX: ' + text.trim().slice(0, 80));
     if (/\\{(eq|cite|func|ref|doc)\\}/.test(text)) seen.push('raw role: ' + text.trim().slice(0, 80));

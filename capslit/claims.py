@@ -185,7 +185,7 @@ class Points:
         with mpmath.workdps(digits):
             numbers = [mpmath.mpmathify(evaluator(e)(env)) for e in exprs]
         free = set().union(*(e.free_symbols for e in exprs))
-        return numbers, ", ".join(f"{s} = {v:.4g}" for s, v in env.values.items() if s in free) or "every point"
+        return numbers, ", ".join(f"{s} = {v:.4g}" for s, v in sorted(env.values.items(), key=str) if s in free) or "every point"
 
 # %% ../nbs/foundations/claims.ipynb #cell-019
 @dataclass(frozen=True)
@@ -536,8 +536,9 @@ class ClaimError(AssertionError):
 
 @dataclass
 class Trial:
-    "What became of one alteration: whether it was killed, by which checks, on what evidence, or why it is equivalent."
+    "What became of one alteration: which checks saw it, which killed it, on what evidence, or why it is equivalent."
     name: str
+    seen: list = field(default_factory=list)
     killers: list = field(default_factory=list)
     evidence: str = ""
     equivalent: str = ""
@@ -566,6 +567,11 @@ class Report:
     def killed(self):
         "The number of alterations that at least one check rejects."
         return sum(bool(t.killers) and not t.equivalent for t in self.trials)
+
+    def count(self, check):
+        "The killed and the tried of one check, in words; empty if it saw no alteration."
+        seen = [t for t in self.trials if check in t.seen and not t.equivalent]
+        return f"{sum(check in t.killers for t in seen)}/{len(seen)}" if seen else ""
 
     @property
     def survivors(self):
@@ -628,6 +634,7 @@ class Claim:
         for check in sorted(self.checks, key=lambda c: c.survivors_only):
             if check.survivors_only and trial.killers:
                 continue
+            trial.seen.append(check.name)
             try:
                 verdict = check.run(altered)
             except Exception as error:
@@ -681,11 +688,9 @@ def math_html(tex):
 def report_html(report):
     "A Report as HTML with the classes claim, claim-head, claim-ok, claim-fail, claim-statement and claim-trials."
     r = report
-    tried = [t for t in r.trials if not t.equivalent]
     badges = "".join(
         f'<span class="claim-badge {"claim-ok" if v.holds else "claim-fail"}" title="{escape(f"{about}: {v.evidence}")}">'
-        f'{"✓" if v.holds else "✗"} {name} <small>{sum(name in t.killers for t in tried)}/{len(tried)}</small></span>'
-        for name, about, v in r.checks)
+        f'{"✓" if v.holds else "✗"} {name} <small>{r.count(name)}</small></span>' for name, about, v in r.checks)
     rows = "".join(
         f'<tr class="{"claim-equivalent" if t.equivalent else "claim-killed" if t.killers else "claim-survivor"}"><td>{escape(t.name)}</td>'
         f'<td>{"equivalent: " + escape(t.equivalent) if t.equivalent else escape(t.evidence) or "passes all checks"}</td></tr>'

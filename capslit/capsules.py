@@ -161,59 +161,55 @@ def _poses(weights, x):
     if p > x.shape[1]:                                        # the last column multiplies a constant input 1
         poses += rows[:, -1:]
     poses = xp.reshape(poses, (k, m, d, x.shape[0]))
-    return poses, poses[:, :, 0, :] ** 2 if d == 1 else xp.sum(poses * poses, axis=2)
+    norms = poses[:, :, 0, :] ** 2
+    for row in range(1, d):                                   # row by row, so that no second array of this size is needed
+        norms += poses[:, :, row, :] ** 2
+    return poses, norms
 
 
-def _of_class(values, y):
-    "The entry of each example's own class: values (k, m, b), y (k, b) → (k, b)."
-    xp = namespace(values)
-    return xp.take_along_axis(values, y[:, None, :], axis=1)[:, 0, :]
+def _own(norms, y, sizes, dim, like):
+    "Indicator (k, m, b) of each example's own class, its squared norm and its capsule's dimension, each (k, b)."
+    xp = namespace(norms)
+    own = xp.astype(y[:, None, :] == xp.arange(norms.shape[1], dtype=y.dtype, device=array_device(y))[:, None], like.dtype)
+    return own, xp.sum(own * norms, axis=1), dim if sizes is None else xp.sum(own * sizes, axis=1)
 
 
-def _rivals(norms, y, others, own_norm, own_dim, extra, dims):
+def _rivals(norms, y, own, own_norm, own_dim, extra, sizes):
     "max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is another one; each (k, b)."
     xp = namespace(norms)
     # P(y=j|x) is proportional to ‖W_j x‖² + c d_j, and 2 / extra = ‖W_y x‖² + c d_y
-    scores = norms if dims is None else norms + dims * ((2 / extra - own_norm) / own_dim)[:, None, :]
-    own_score = own_norm if dims is None else _of_class(scores, y)
-    rival = xp.max(scores * others, axis=1)
+    scores = norms if sizes is None else norms + sizes * ((2 / extra - own_norm) / own_dim)[:, None, :]
+    mine = own * scores
+    own_score, rival = xp.sum(mine, axis=1), xp.max(scores - mine, axis=1)
     wrong = rival > own_score
     if bool(xp.any(rival == own_score)):                      # ties go to the first class, as in argmax
         wrong = xp.argmax(scores, axis=1) != y
     return 1 + 0.5 * extra * (rival - own_score), wrong
 
+
+def _sizes(dims, like):
+    "The dimensions (m, 1) of capsules that differ; None where they are all the same."
+    xp = namespace(like)
+    return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
+
 # %% ../nbs/capsules/learning.ipynb #cell-031
-def _membership(y, m, dtype):
-    "Indicators (k, m, b) of each example's own class and of the others, as numbers."
-    xp = namespace(y)
-    own = y[:, None, :] == xp.arange(m, dtype=y.dtype, device=array_device(y))[:, None]
-    return xp.astype(own, dtype), xp.astype(~own, dtype)
-
-
-def _sizes(dims, y, x):
-    "Dimension of each example's own capsule, and all dimensions (m, 1); an int and None where they are all the same."
-    if int(dims.min()) == int(dims.max()):
-        return int(dims[0]), None
-    xp = namespace(x)
-    sizes = xp.asarray(dims, dtype=x.dtype, device=array_device(x))
-    return xp.reshape(xp.take(sizes, xp.reshape(y, (-1,))), y.shape), sizes[:, None]
-
-# %% ../nbs/capsules/learning.ipynb #cell-032
 def _kernel(weights, dims, x, y, w, thresholds):
     "CapsuleStatistics of a block: weights (k, m, d, p), dims (m,), x (b, p), y (k, b), w (b,) or None, thresholds (k,) or None."
     xp = namespace(weights, x)
     k, m, d, p = weights.shape
     poses, norms = _poses(weights, x)
-    own, others = _membership(y, m, x.dtype)
-    own_norm, (own_dim, sizes) = _of_class(norms, y), _sizes(dims, y, x)
+    sizes = _sizes(dims, x)
+    own, own_norm, own_dim = _own(norms, y, sizes, int(dims[0]), x)
     shared, extra, log_probability = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))
-    surplus, wrong = _rivals(norms, y, others, own_norm, own_dim, extra, sizes)
+    surplus, wrong = _rivals(norms, y, own, own_norm, own_dim, extra, sizes)
     if thresholds is not None:                                                 # Saul 2.26: prior means where r ≤ ν
         sure = surplus <= thresholds[:, None]
         shared, extra = xp.where(sure, 1, shared), xp.where(sure, 0, extra)
     if w is not None:
         shared, extra, log_probability = shared * w, extra * w, log_probability * w
-    poses *= (own * extra[:, None, :] + shared[:, None, :])[:, :, None, :]
+    own *= extra[:, None, :]
+    own += shared[:, None, :]                                                  # now Q_i / P, one per capsule and example
+    poses *= own[:, :, None, :]
     poses = xp.reshape(poses, (k * m * d, -1))
     moments = poses @ x if p == x.shape[1] else xp.concat([poses @ x, xp.sum(poses, axis=1)[:, None]], axis=1)
     errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
@@ -222,20 +218,20 @@ def _kernel(weights, dims, x, y, w, thresholds):
     return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64), xp.sum(errors, axis=1, dtype=f64),
                              xp.broadcast_to(mass, (k,)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-034
+# %% ../nbs/capsules/learning.ipynb #cell-033
 def _count(weights, dims, x, y, w):
     "ErrorCount of a block; arguments as for `_kernel`."
     xp = namespace(weights, x)
-    norms = _poses(weights, x)[1]
-    own_norm, (own_dim, sizes), extra = _of_class(norms, y), _sizes(dims, y, x), 1
+    norms, sizes, extra = _poses(weights, x)[1], _sizes(dims, x), 1
+    own, own_norm, own_dim = _own(norms, y, sizes, int(dims[0]), x)
     if sizes is not None:
         extra = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))[1]
-    wrong = _rivals(norms, y, _membership(y, weights.shape[1], x.dtype)[1], own_norm, own_dim, extra, sizes)[1]
+    wrong = _rivals(norms, y, own, own_norm, own_dim, extra, sizes)[1]
     errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
     mass = xp.asarray(float(x.shape[0]), dtype=xp.float64, device=array_device(x)) if w is None else xp.sum(w, dtype=xp.float64)
     return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), xp.broadcast_to(mass, (weights.shape[0],)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-036
+# %% ../nbs/capsules/learning.ipynb #cell-035
 def _rows(weights, problems, dtype):
     "The weights of some problems, in the precision of the inputs."
     xp = namespace(weights)
@@ -253,7 +249,7 @@ def _groups(targets, dims):
         return [(None, problems) for problems in alike(np.arange(len(targets)))]
     return [(c, problems) for c in range(targets.shape[1]) for problems in alike(np.flatnonzero(targets[:, c] >= 0))]
 
-# %% ../nbs/capsules/learning.ipynb #cell-037
+# %% ../nbs/capsules/learning.ipynb #cell-036
 def _scatter(totals, problems, part):
     for total, values in zip(totals, part):
         for i, q in enumerate(problems):
@@ -283,7 +279,7 @@ def _over_groups(model, kernel, batch):
         _scatter(totals, problems, part)
     return totals
 
-# %% ../nbs/capsules/learning.ipynb #cell-039
+# %% ../nbs/capsules/learning.ipynb #cell-038
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
     gram: object

@@ -14,20 +14,17 @@ from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares,
 TARGETS = {1: 2.0, 2: 2.0, 4: 1.7, 8: 1.7, 16: 1.5}
 
 
-def interleaved(*functions, repeats=15):
-    "Best time of each function in seconds; the functions take turns, so that a disturbance hits them alike."
-    best = [np.inf] * len(functions)
-    for function in functions:
-        function()
+def best(function, repeats=5):
+    "Best time of a few calls, in seconds."
+    times = []
     for _ in range(repeats):
-        for i, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[i] = min(best[i], time.perf_counter() - start)
-    return best
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
-def main(n=50_000, p=196, m=10):
+def main(n=50_000, p=196, m=10, rounds=8):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)).astype(np.float32)
     y = rng.integers(0, m, n)
@@ -41,22 +38,20 @@ def main(n=50_000, p=196, m=10):
         state = em.State.start(CapsuleParameters(0.05 * rng.standard_normal((1, m, d, p))), ["objective", "log_likelihood", "threshold"])
         W = state.parameters.weights.reshape(-1, p).astype(np.float32)
         E = X @ W.T
-        with em.threads() as pool:
-            engine = em.Engine(model, data, (em.Round(10**9, {"threshold": 0.5}),), 0.9, pool=pool)
-            tracemalloc.start()
+        engine = em.Engine(model, data, (em.Round(10**9, {"threshold": 0.5}),), 0.9)
+        with em.threads() as engine.pool:
             engine.step(state)
-            tracemalloc.reset_peak()
+            tracemalloc.start()
             before = tracemalloc.get_traced_memory()[0]
             engine.step(state)
             allocated = (tracemalloc.get_traced_memory()[1] - before) / X.nbytes
             tracemalloc.stop()
-        def floor_forward(): return X @ W.T
-        def floor_backward(): return E.T @ X
-        def iteration():
-            with em.threads() as pool:
-                engine.pool = pool
-                engine.step(state)
-        forward, backward, ours = interleaved(floor_forward, floor_backward, iteration)
+        forward, backward, ours = np.inf, np.inf, np.inf
+        for _ in range(rounds):                               # in turns, so that a disturbance of the machine hits both alike
+            forward = min(forward, best(lambda: X @ W.T))
+            backward = min(backward, best(lambda: E.T @ X))
+            with em.threads() as engine.pool:
+                ours = min(ours, best(lambda: engine.step(state)))
         ratio = ours / (forward + backward)
         print(f"{d:3d} {ratio:16.2f} {target:7.1f} {allocated:12.2f}", flush=True)
         if ratio > target or allocated > 0.5:

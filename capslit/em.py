@@ -23,6 +23,16 @@ from .arrays import namespace, to_numpy
 from .storage import load_arrays, save_arrays
 
 # %% ../nbs/foundations/em.ipynb #cell-004
+def _length(batch):
+    "How many examples a batch has; TypeError or ValueError if it is no tuple of arrays of one length."
+    if not isinstance(batch, tuple) or not batch or any(a is not None and not getattr(a, "shape", ()) for a in batch) or batch[0] is None:
+        raise TypeError("data must be a tuple of arrays with a common first axis, such as (X, y, None), or yield such tuples")
+    lengths = [None if a is None else a.shape[0] for a in batch]
+    if len({n for n in lengths if n is not None}) > 1:
+        raise ValueError(f"data has arrays of different lengths, {lengths}; pass one entry per example in each of them")
+    return lengths[0]
+
+
 def _take(batch, start, stop):
     return tuple(None if a is None else a[start:stop, ...] for a in batch)
 
@@ -45,9 +55,9 @@ def blocks(data, rows):
     Raises
     ------
     TypeError
-        If `data` is an iterator, which could be walked only once.
+        If `data` is an iterator, which could be walked only once, or its batches are no tuples of arrays.
     ValueError
-        If `data` holds no example.
+        If `data` holds no example, or the arrays of a batch differ in length.
     """
     if isinstance(data, tuple):
         data = [data]
@@ -57,7 +67,7 @@ def blocks(data, rows):
                         "pass a list of batches, or a function that returns a new iterator for every pass")
     rest, held, empty = [], 0, True
     for batch in stream:
-        start, n = 0, batch[0].shape[0]
+        start, n = 0, _length(batch)
         if held:                                              # complete the block that the last batch left open
             start = min(rows - held, n)
             rest.append(_take(batch, 0, start))
@@ -173,6 +183,16 @@ def load_state(path, like, signature):
                  arrays["since"], arrays["round"], history)
 
 # %% ../nbs/foundations/em.ipynb #cell-019
+def _host(values):
+    return to_numpy(values).astype(np.float64)
+
+
+def _share(amount, weight):
+    "amount / weight for each problem; NaN for a problem that has no examples."
+    amount, weight = _host(amount), _host(weight)
+    return np.divide(amount, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
+
+# %% ../nbs/foundations/em.ipynb #cell-020
 @dataclass
 class Engine:
     "EM on one model and its data; `step` performs one iteration on a `State`. See `fit` for the parameters."
@@ -189,15 +209,16 @@ class Engine:
         "Statistics on the training data, and the numbers that the history keeps."
         rows = model.block_rows(parameters)
         statistics = accumulate(lambda block: model.e_step(parameters, block, **options), self.data, rows, self.pool)
-        host = lambda a: to_numpy(a).astype(np.float64)
-        record = {"log_likelihood": host(statistics.log_likelihood), "objective": host(model.objective(parameters, statistics))}
-        weight = host(statistics.weight)
-        record["training_error"] = host(statistics.errors) / weight if hasattr(statistics, "errors") else weight * np.nan
-        record["validation_error"] = weight * np.nan
+        record = {"log_likelihood": _host(statistics.log_likelihood), "objective": _host(model.objective(parameters, statistics))}
+        loss = _share(-record["objective"], statistics.weight)
+        record["training_error"] = _share(statistics.errors, statistics.weight) if hasattr(statistics, "errors") else loss * np.nan
+        record["validation_error"] = loss * np.nan
         if self.validation is not None:
             held_out = accumulate(lambda block: model.count_errors(parameters, block), self.validation, rows, self.pool)
-            record["validation_error"] = host(held_out.errors) / host(held_out.weight)
-        score = {"validation": record["validation_error"], "error": record["training_error"], "objective": -record["objective"] / weight}
+            record["validation_error"] = _share(held_out.errors, held_out.weight)
+        unseen = np.isnan(record["validation_error"])         # a problem of which the validation data have no example
+        score = {"validation": np.where(unseen, record["training_error"], record["validation_error"]),
+                 "error": record["training_error"], "objective": loss}
         return statistics, record, score[self.monitor]
 
     def step(self, state):
@@ -208,7 +229,8 @@ class Engine:
         options = _options(self.rounds, state.round[active])
         statistics, record, score = self.evaluate(model, here, options)
         if not np.all(np.isfinite(record["objective"])):
-            raise FloatingPointError("the objective is no longer finite; lower momentum, or scale the inputs")
+            raise FloatingPointError("the objective is no longer finite; lower momentum, or scale the inputs" if state.history["objective"] else
+                                     "the objective is not finite at the start; data or parameters hold NaN, infinity or too large numbers")
         record |= options
         for name, values in state.history.items():
             values.append(_spread(record[name], active, state.round.size))
@@ -226,7 +248,7 @@ class Engine:
         state.round[active[ended]] += 1
         state.since[active[ended]] = -1
 
-# %% ../nbs/foundations/em.ipynb #cell-021
+# %% ../nbs/foundations/em.ipynb #cell-022
 def _pick(a, index):
     return a if index.size == a.shape[0] else namespace(a).take(a, namespace(a).asarray(index, device=array_device(a)), axis=0)
 
@@ -251,7 +273,7 @@ def _spread(values, index, k):
     full[index] = values
     return full
 
-# %% ../nbs/foundations/em.ipynb #cell-024
+# %% ../nbs/foundations/em.ipynb #cell-025
 @dataclass
 class Fit:
     "The outcome of `fit`: the best parameters, their scores, the history (arrays of shape (n_iter, k)), and who converged."
@@ -264,7 +286,25 @@ class Fit:
     def n_iter(self):
         return len(next(iter(self.history.values())))
 
-# %% ../nbs/foundations/em.ipynb #cell-025
+# %% ../nbs/foundations/em.ipynb #cell-026
+def _check_settings(rounds, momentum, monitor, validation, tol, max_iter, n_threads):
+    "Raise ValueError, naming the argument, for settings that make no sense."
+    if not rounds or not all(isinstance(r, Round) and r.patience >= 1 and r.options.keys() == rounds[0].options.keys() for r in rounds):
+        raise ValueError("rounds must hold at least one Round, each with a patience of at least 1, all with the same options")
+    if monitor not in ("objective", "error", "validation"):
+        raise ValueError(f"monitor must be 'objective', 'error' or 'validation', not {monitor!r}")
+    if monitor == "validation" and validation is None:
+        raise ValueError("monitor is 'validation', but validation is None; pass validation data, or monitor 'error' or 'objective'")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum must be at least 0 and below 1, not {momentum!r}")
+    if not tol >= 0:
+        raise ValueError(f"tol must be at least 0, not {tol!r}")
+    if not max_iter >= 1:
+        raise ValueError(f"max_iter must be at least 1, not {max_iter!r}")
+    if n_threads is not None and not n_threads >= 1:
+        raise ValueError(f"n_threads must be at least 1, or None for as many as the matrix library would use, not {n_threads!r}")
+
+# %% ../nbs/foundations/em.ipynb #cell-027
 def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="objective", validation=None, tol=0.0,
         max_iter=1000, n_threads=None, progress=False, checkpoint=None, checkpoint_every=10.0):
     """Maximise a model's likelihood by EM.
@@ -297,13 +337,15 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="ob
     Raises
     ------
     ValueError
-        If `checkpoint` belongs to other settings or data.
+        If an argument makes no sense, or `checkpoint` belongs to other settings or data.
+    StorageError
+        If `checkpoint` cannot be read or written.
     FloatingPointError
         If the objective ceases to be finite.
     """
     rounds = tuple(rounds)
-    if monitor == "validation" and validation is None:
-        raise ValueError("monitor is 'validation', but validation is None; pass validation data, or monitor 'error' or 'objective'")
+    _check_settings(rounds, momentum, monitor, validation, tol, max_iter, n_threads)
+    checkpoint = None if checkpoint is None else os.fspath(checkpoint)
     signature = {"rounds": [[r.patience, dict(r.options)] for r in rounds], "momentum": momentum, "monitor": monitor, "tol": tol,
                  "validation": validation is not None, "shapes": [list(a.shape) for a in parameters]}
     names = ["objective", "log_likelihood", "training_error", "validation_error", *rounds[0].options]
@@ -313,9 +355,12 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="ob
         if checkpoint is not None and os.path.exists(checkpoint):
             state = load_state(checkpoint, parameters, signature)
             _, first, _ = engine.evaluate(model, parameters, _options(rounds, np.zeros(state.round.size, int)))
-            if not np.array_equal(first["log_likelihood"], state.history["log_likelihood"][0]):
+            recorded = state.history["log_likelihood"][:1]
+            if recorded and not np.array_equal(first["log_likelihood"], recorded[0], equal_nan=True):
                 raise ValueError(f"checkpoint {checkpoint} was written by a run on other data or from other initial "
                                  "parameters; delete it, or pass another path")
+        elif checkpoint is not None:                          # a path that cannot be written to is reported before the work begins
+            save_state(checkpoint, state, signature)
         saved = time.monotonic()
         while np.any(state.round < len(rounds)) and len(state.history["objective"]) < max_iter:
             engine.step(state)
@@ -327,7 +372,7 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="ob
             save_state(checkpoint, state, signature)
     return Fit(state.best, state.score, {key: np.array(value) for key, value in state.history.items()}, state.round == len(rounds))
 
-# %% ../nbs/foundations/em.ipynb #cell-026
+# %% ../nbs/foundations/em.ipynb #cell-028
 @contextmanager
 def _progress(show, max_iter):
     if not show:

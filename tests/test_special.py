@@ -165,7 +165,7 @@ def test_ends():
             np.testing.assert_allclose(f(order, [0.0, np.inf]), [f(order, 0.0), f(order, np.inf)], rtol=0)
             assert np.isnan(f(order, [1.0, np.nan])).tolist() == [False, True] and np.isnan(f(order, np.nan))
     assert np.isnan(remainder_ratio(np.array([np.nan, 1]), 5)).tolist() == [True, False]
-    assert remainder_ratio(np.array([np.inf, 0.0]), 5).tolist() == pytest.approx([1, 3.5 / 4.5], rel=1e-15)
+    assert remainder_ratio(np.array([np.inf, 0.0]), 5).tolist() == pytest.approx([1, 3.5 / 4.5], rel=2e-15)
     assert interpolating_integral(2, [5e-324, 1e-310, 1.7e308])[[0, 2]].tolist() == [0.0, 1.0]
 
 

@@ -181,6 +181,7 @@ def setup(app):
     app.connect("autodoc-skip-member", skip_member)
     app.connect("build-finished", copy_mathjax)
     app.add_role("saul", saul_role)
+    app.set_html_assets_policy("always")  # MathJax also where mathematics comes only from a cell's output
     static = ROOT / "book" / "_static"
     app.config.html_static_path.append(str(static))
     for sheet in sorted(static.glob("*.css")):

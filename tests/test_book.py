@@ -111,7 +111,8 @@ INSPECT = """() => {
     if (shown(image) && !(image.complete && image.naturalWidth)) seen.push('image that does not load: ' + image.src.slice(0, 80));
   }
   for (const figure of document.querySelectorAll('figure.capslit-figure')) {
-    if ([...figure.querySelectorAll('img')].filter(shown).length !== 1) seen.push('figure ' + figure.id + ' shows not just one of its images');
+    const images = [...figure.querySelectorAll('img')];
+    if (images.length && images.filter(shown).length !== 1) seen.push('figure ' + figure.id + ' shows not just one of its images');
     const caption = figure.querySelector('figcaption');
     if (!caption || !shown(caption) || !caption.textContent.trim()) seen.push('figure ' + figure.id + ' has no visible caption');
   }

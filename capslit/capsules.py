@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import device as array_device
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from .arrays import namespace, to_numpy
+from .arrays import as_floating, check_labels, check_shape, check_values, namespace, to_numpy
 from .inference import posterior_factors
 
 # %% ../nbs/capsules/learning.ipynb #cell-022
@@ -50,7 +50,13 @@ class LeastSquares:
     @classmethod
     def from_gram(cls, gram, which=(0,), alpha=0.0, like=None):
         "From `gram` (g, p, p) and `alpha`, a number or one per column; arrays in the namespace and on the device of `like`."
-        gram = np.asarray(gram)
+        gram = check_values("gram", as_floating("gram", gram))
+        if gram.ndim != 3 or gram.shape[1] != gram.shape[2]:
+            raise ValueError(f"gram has shape {gram.shape}, but (g, p, p) is needed; one matrix goes in as gram[None]")
+        if not np.all(np.asarray(alpha) >= 0):
+            raise ValueError(f"alpha must be at least 0, not {alpha!r}")
+        if len(which) == 0 or not all(0 <= q < len(gram) for q in which):
+            raise ValueError(f"which must hold indices of the {len(gram)} matrices in gram, not {tuple(which)!r}")
         roots, ranks = zip(*(_root_of_inverse(g + alpha * np.eye(g.shape[0])) for g in gram))
         xp, device = (np, None) if like is None else (namespace(like), array_device(like))
         return cls(xp.asarray(np.stack(roots), device=device), tuple(which), ranks)
@@ -111,6 +117,14 @@ class CapsuleRegression:
     alpha: float = 0.0
     affine: bool = False
 
+    def __post_init__(self):
+        for name in ("targets", "dims"):
+            check_shape(name, np.asarray(getattr(self, name)), (len(self.targets) if name == "dims" else None, None))
+        if np.min(self.dims) < 1 or np.min(self.targets) < -1 or np.max(self.targets) >= self.dims.shape[1]:
+            raise ValueError(f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule")
+        if not 0 <= self.alpha < np.inf:
+            raise ValueError(f"alpha must be finite and at least 0, not {self.alpha!r}")
+
     @cached_property
     def groups(self):
         "Problems that share a matrix product, with the class whose examples they see."
@@ -129,16 +143,21 @@ class CapsuleRegression:
 
     def m_step(self, statistics):
         "Weights from the moments, by least squares (Saul 2.22)."
+        if self.solver is None:
+            raise ValueError("solver is None, but m_step needs one; pass LeastSquares.from_gram(…)")
         return CapsuleParameters(self.solver.solve(statistics.moments))
 
     def objective(self, parameters, statistics):
         "The log-likelihood (Saul 2.6), less α‖W‖²/2, per problem (k,)."
+        if not self.alpha:
+            return statistics.log_likelihood
         xp = namespace(parameters.weights)
         weights = parameters.weights[..., :-1] if self.affine else parameters.weights
         return statistics.log_likelihood - 0.5 * self.alpha * xp.sum(weights**2, axis=(1, 2, 3))
 
     def e_step(self, parameters, batch, threshold=None):
         "CapsuleStatistics of a batch; `threshold` (k,) is ν of Saul 2.26, 0 for plain EM."
+        batch = _checked_batch(self, parameters.weights, batch)
         threshold = None if threshold is None or not np.any(threshold) else threshold
         def kernel(problems, x, y, w):
             nu = None if threshold is None else namespace(x).asarray(threshold[problems], dtype=x.dtype, device=array_device(x))
@@ -147,6 +166,7 @@ class CapsuleRegression:
 
     def count_errors(self, parameters, batch):
         "ErrorCount of a batch: the forward half of the E-step."
+        batch = _checked_batch(self, parameters.weights, batch)
         def kernel(problems, x, y, w):
             return _count(_rows(parameters.weights, problems, x.dtype), self.dims[problems[0]], x, y, w)
         return _over_groups(self, kernel, batch)
@@ -256,6 +276,15 @@ def _scatter(totals, problems, part):
             total[int(q), ...] += values[i, ...]
 
 
+def _checked_batch(model, weights, batch):
+    "The batch (x, y, weight) as floating arrays and class indices that fit the model; TypeError or ValueError, naming the part, otherwise."
+    x, y, w = batch
+    check_shape("weights", weights, (*model.dims.shape, int(np.max(model.dims)), None))
+    x = check_shape("x", as_floating("x", x), (None, weights.shape[-1] - model.affine))
+    y = check_labels("y", y, model.targets.shape[1], (x.shape[0],))
+    return x, y, w if w is None else check_shape("weight", as_floating("weight", w), (x.shape[0],))
+
+
 def _over_groups(model, kernel, batch):
     "Apply `kernel` to every group of a batch and put the results together, problem by problem."
     x, y, w = batch
@@ -289,6 +318,10 @@ class SecondMoments(NamedTuple):
 def second_moments(batch, classes, affine=False):
     "SecondMoments of the given classes in a batch (x, y, weight); with a constant input 1 appended if `affine`."
     x, y, w = batch
+    x = check_shape("x", as_floating("x", x), (None, None))
+    for name, values in {"y": y, "weight": w}.items():
+        if values is not None or name == "y":
+            check_shape(name, np.asarray(values) if not hasattr(values, "shape") else values, (x.shape[0],))
     xp, device = namespace(x), array_device(x)
     labels, grams, masses = to_numpy(y), [], []
     for c in classes:

@@ -52,7 +52,7 @@ picture: $(STAMP)  ## draw the README's picture anew
 
 lock: $(STAMP)  ## resolve the lock file anew from settings.ini
 	$(BIN)/uv pip compile setup.py --extra all --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet -o requirements.lock
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --refresh --quiet -o requirements.lock
 
 clean:  ## remove what was built (not the environment)
 	rm -rf _build build dist *.egg-info .pytest_cache .hypothesis

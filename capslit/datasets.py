@@ -318,6 +318,8 @@ def _download(source):
                 return content, source.read(content)
             except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
                 reasons[address] = error
+        if all(map(_is_final, reasons.values())):
+            break
         time.sleep(0 if attempt else 0.5)
     said = "; ".join(f"{address}: {_short(error)}" for address, error in reasons.items())
     raise DatasetError(f"no address delivered {source.path} ({said})")

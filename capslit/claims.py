@@ -7,8 +7,8 @@ __all__ = ['ARITHMETIC', 'KINDS', 'relations', 'draw', 'explicit', 'evaluator', 
            'Verdict', 'Check', 'nonzero_value', 'settle', 'symbolic', 'compare', 'numeric', 'implementation', 'limit',
            'monte_carlo', 'on_problems', 'node_alterations', 'bound_alterations', 'tree_alterations',
            'relation_alterations', 'syntax_alterations', 'source_alterations', 'alterations', 'same', 'ClaimError',
-           'Trial', 'Report', 'Claim', 'claim', 'math_html', 'report_html', 'collect_notebook', 'collect', 'natural',
-           'numbered', 'Ledger', 'survey', 'notebook_reports', 'ledger_html']
+           'Trial', 'Report', 'Claim', 'claim', 'math_html', 'report_html', 'collect_notebook', 'notebooks', 'collect',
+           'natural', 'numbered', 'Ledger', 'survey', 'some_reports', 'ledger_html']
 
 # %% ../nbs/foundations/claims.ipynb #cell-002
 import ast
@@ -20,7 +20,6 @@ import random
 import re
 import textwrap
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
 from graphlib import TopologicalSorter
@@ -115,14 +114,19 @@ def formal_evaluator(e):
         if depth < 0:
             return f(env)
         v, low, high = limits[depth][0], *(evaluator(bound)(env) for bound in limits[depth][1:])
+        outer = env.variables.get(v)
 
         def at(value):
-            with env.bound(v, mpmath.mpmathify(value)):
-                return level(env, depth - 1)
+            env.variables[v] = mpmath.mpmathify(value)
+            return level(env, depth - 1)
 
-        if isinstance(e, sympy.Integral):
-            return mpmath.quad(at, [low, high])
-        return sum(map(at, range(int(low), int(high) + 1))) if mpmath.isfinite(high) else mpmath.nsum(at, [int(low), high])
+        try:
+            if isinstance(e, sympy.Integral):
+                return mpmath.quad(at, [low, high])
+            return sum(map(at, range(int(low), int(high) + 1))) if mpmath.isfinite(high) else mpmath.nsum(at, [int(low), high])
+        finally:
+            env.variables.pop(v, None)
+            env.variables.update({} if outer is None else {v: outer})
 
     def run(env):
         if free & env.variables.keys():
@@ -138,7 +142,7 @@ class Environment:
     "Values of symbols at one point: drawn when first asked for, or bound by an integral or sum."
     def __init__(self, points, index):
         self.points, self.index, self.functions = points, index, points.functions
-        self.values, self.variables, self.memory = dict(points.chosen(index)), {}, {}
+        self.values, self.variables, self.memory = {s: mpmath.mpf(v) for s, v in points.chosen(index).items()}, {}, {}
 
     def __getitem__(self, symbol):
         if symbol in self.variables:
@@ -146,17 +150,8 @@ class Environment:
         if symbol not in self.values:
             base = symbol[0] if isinstance(symbol, tuple) else symbol
             rng = random.Random(f"{self.points.seed}/{self.index}/{symbol}")
-            self.values[symbol] = draw(rng, base, self.points.domain.get(base))
-        return mpmath.mpf(self.values[symbol])
-
-    @contextmanager
-    def bound(self, symbol, value):
-        "Give `symbol` a value for a while."
-        before, self.variables = self.variables, {**self.variables, symbol: value}
-        try:
-            yield
-        finally:
-            self.variables = before
+            self.values[symbol] = mpmath.mpf(draw(rng, base, self.points.domain.get(base)))
+        return self.values[symbol]
 
 
 class Points:
@@ -185,7 +180,7 @@ class Points:
         with mpmath.workdps(digits):
             numbers = [mpmath.mpmathify(evaluator(e)(env)) for e in exprs]
         free = set().union(*(e.free_symbols for e in exprs))
-        return numbers, ", ".join(f"{s} = {v:.4g}" for s, v in sorted(env.values.items(), key=str) if s in free) or "every point"
+        return numbers, ", ".join(f"{s} = {float(v):.4g}" for s, v in sorted(env.values.items(), key=str) if s in free) or "every point"
 
 # %% ../nbs/foundations/claims.ipynb #cell-019
 @dataclass(frozen=True)
@@ -727,10 +722,14 @@ def collect_notebook(notebook):
         _collected = before
 
 
+def notebooks(path):
+    "The notebooks below `path`, in the order of their names."
+    return sorted(p for p in Path(path).rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+
+
 def collect(path):
     "The Ledger of the Claims in all notebooks below `path`, not yet checked."
-    notebooks = sorted(p for p in Path(path).rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-    return Ledger(made for notebook in notebooks for made in collect_notebook(notebook))
+    return Ledger(made for notebook in notebooks(path) for made in collect_notebook(notebook))
 
 # %% ../nbs/foundations/claims.ipynb #cell-070
 def natural(id):
@@ -768,17 +767,16 @@ class Ledger(dict):
 
 
 def survey(path, n_jobs=1):
-    "The Ledger of the Reports of all claims below `path`, chapters in parallel over `n_jobs` processes."
+    "The Ledger of the Reports of all claims below `path`; the claims of each chapter are shared out among `n_jobs` processes."
     from joblib import Parallel, delayed
 
-    notebooks = sorted(p for p in Path(path).rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-    made = Parallel(n_jobs)(delayed(notebook_reports)(p) for p in notebooks)
+    made = Parallel(n_jobs)(delayed(some_reports)(notebook, part, n_jobs) for notebook in notebooks(path) for part in range(n_jobs))
     return Ledger(report for reports in made for report in reports)
 
 
-def notebook_reports(notebook):
-    "The Reports of the claims of one notebook."
-    return [made.report for made in collect_notebook(notebook)]
+def some_reports(notebook, part, parts):
+    "The Reports of every `parts`-th claim of a notebook, beginning with number `part`."
+    return [made.report for made in collect_notebook(notebook)[part::parts]]
 
 # %% ../nbs/foundations/claims.ipynb #cell-073
 def ledger_html(ledger, root=".."):

@@ -238,12 +238,14 @@ def collect(model, protocol):
         "surest": surest, "surest_images": protocol.test_images[surest]}
 
 # %% ../nbs/experiments/records.ipynb #cell-025
-def _choose(name, data, profile):
-    "The experiment and the name of its data set; ValueError for unknown names."
+def _choose(name, data, profile, seed):
+    "The experiment and the name of its data set; ValueError for unknown names and impossible seeds."
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
     if profile not in PROFILES:
         raise ValueError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to 4294967295, not {seed!r}")
     data = data or ("digits" if profile == "quick" else EXPERIMENTS[name].data)
     if data not in LOADERS:
         raise ValueError(f"there is no data set {data!r} for experiments; choose one of {', '.join(LOADERS)}")
@@ -300,7 +302,7 @@ def reproduce(name, data=None, *, profile="paper", out="results", seed=0, data_h
     StorageError
         If data are missing or damaged, or results cannot be written.
     """
-    experiment, data = _choose(name, data, profile)
+    experiment, data = _choose(name, data, profile, seed)
     path = record_path(name, data, profile, out)
     checkpoint = path.with_suffix(".checkpoint")
     _check_folder(out)

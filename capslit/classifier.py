@@ -6,11 +6,15 @@
 __all__ = ['capsule_targets', 'capsule_dims', 'initial_weights', 'CapsuleClassifier']
 
 # %% ../nbs/capsules/classifier.ipynb #cell-002
+import re
 import warnings
 from collections.abc import Mapping
+from contextlib import contextmanager
+from functools import wraps
 from numbers import Integral, Real
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import train_test_split
@@ -18,7 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from . import em
 from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
@@ -29,6 +33,8 @@ from .storage import load_arrays, save_arrays
 # %% ../nbs/capsules/classifier.ipynb #cell-004
 def capsule_targets(n_classes, architecture):
     "Table (k, n_classes): the capsule of each problem that stands for each class, −1 where the class takes no part."
+    if architecture not in ("multiclass", "ovr", "ovo"):
+        raise ValueError(f"architecture must be 'multiclass', 'ovr' or 'ovo', not {architecture!r}")
     if architecture == "multiclass" or n_classes == 2:
         return np.arange(n_classes)[None]
     if architecture == "ovr":
@@ -72,47 +78,96 @@ def initial_weights(targets, dims, moments, *, init, init_scale, affine, rng):
     return weights, short
 
 # %% ../nbs/capsules/classifier.ipynb #cell-010
-def _check_classes(classes):
+@contextmanager
+def _naming(*names):
+    "Put `names` in front of the message of an error that mentions none of them."
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if re.search(rf"\b({'|'.join(names)})\b", str(error)):
+            raise
+        said = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{said}: {error}") from error
+
+
+def _all_or_nothing(method):
+    "Run a method on a copy, whose attributes become the estimator's own when it has succeeded."
+    @wraps(method)
+    def safe(self, *args, **kwargs):
+        draft = object.__new__(type(self))
+        draft.__dict__.update(self.__dict__)
+        method(draft, *args, **kwargs)
+        self.__dict__ = draft.__dict__
+        return self
+    return safe
+
+# %% ../nbs/capsules/classifier.ipynb #cell-011
+def _check_classes(name, classes):
     if len(classes) < 2:
-        raise ValueError(f"y has 1 class, {classes.tolist()}; a classifier needs examples of at least two")
+        raise ValueError(f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two")
+
+
+def _check_size(X):
+    "Raise ValueError unless the squares of the inputs, and weights of the size of their inverses, can be represented."
+    largest = max(float(X.max()), -float(X.min()))
+    bound = {"float32": 1e35, "float64": 1e152}[X.dtype.name]
+    if largest > 0 and not 1 / bound <= largest <= bound:
+        raise ValueError(f"X has {largest:.3g} as its largest magnitude, but {X.dtype} inputs must lie between {1 / bound:g} and {bound:g}; "
+                         "divide X by its largest magnitude first")
 
 
 def _encode(name, y, classes):
     "Labels as indices into `classes`."
-    index = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
-    unknown = np.unique(np.asarray(y)[classes[index] != y])
+    with _naming(name):
+        y = column_or_1d(y)
+        index = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
+    unknown = np.unique(y[classes[index] != y])
     if unknown.size:
         raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the classes {classes.tolist()[:10]}")
     return index
 
-# %% ../nbs/capsules/classifier.ipynb #cell-011
+# %% ../nbs/capsules/classifier.ipynb #cell-012
 class _Preparation:
     "What `fit` and `partial_fit` do before EM starts: check, encode, split, initialise."
 
     def _rounds(self):
         "The schedule, after all parameters have been checked."
         self._validate_params()
-        thresholds, patience = np.atleast_1d(self.thresholds), np.atleast_1d(self.patience)
+        thresholds, patience = self._numbers("thresholds"), self._numbers("patience")
         if thresholds.ndim != 1 or thresholds.shape != patience.shape or not thresholds.size:
             raise ValueError(f"thresholds and patience need one entry per round each, but have {thresholds.size} and {patience.size}")
         if not np.all((thresholds >= 0) & (thresholds <= 1)):
             raise ValueError(f"thresholds must lie between 0 and 1, got {self.thresholds!r}")
-        if not np.all((patience >= 1) & (patience == np.round(patience))):
+        if not np.all((patience >= 1) & (patience == np.round(patience)) & (patience < np.inf)):
             raise ValueError(f"patience must hold positive integers, got {self.patience!r}")
         return [em.Round(int(wait), {"threshold": float(nu)}) for nu, wait in zip(thresholds, patience)]
 
+    def _numbers(self, name):
+        with _naming(name):
+            return np.asarray(getattr(self, name), dtype=np.float64)
+
+    @property
+    def _n_threads(self):
+        return None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+
     def _examples(self, X, y, sample_weight, reset=True):
         "Validated inputs, labels and weights (None if all are one)."
-        X, y = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=False)
-        check_classification_targets(y)
+        with _naming("X", "y"):
+            X, y = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=False)
+            check_classification_targets(y)
+        _check_size(X)
         if sample_weight is None:
             return X, y, None
-        return X, y, _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        with _naming("sample_weight"):
+            w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        if not np.any(w > 0):
+            raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
+        return X, y, w
 
     def _class_dims(self, classes):
         "Capsule dimension of each class (n_classes,)."
         if not isinstance(self.capsule_dim, Mapping):
-            return np.full(len(classes), self.capsule_dim)
+            return np.full(len(classes), int(self.capsule_dim))
         missing = [c for c in classes.tolist() if c not in self.capsule_dim]
         if missing:
             raise ValueError(f"capsule_dim has no entry for the classes {missing}; a mapping must name every class in y")
@@ -129,23 +184,30 @@ class _Preparation:
             if sample_weight_val is not None:
                 raise ValueError("sample_weight_val needs X_val and y_val")
             return None
-        try:
+        with _naming("X_val", "y_val", "sample_weight_val"):
             X_val, y_val, w_val = self._examples(X_val, y_val, sample_weight_val, reset=False)
-        except ValueError as error:
-            raise ValueError(f"X_val or y_val: {error}") from error
         return X_val, _encode("y_val", y_val, classes), w_val
 
     def _split(self, X, y, w):
-        "Training examples and a held-out batch, stratified where the classes allow it."
+        "Training examples and a held-out batch, stratified where the classes allow it; examples of weight zero are in neither."
         rng = check_random_state(self.random_state)
-        train, held = train_test_split(np.arange(len(X)), test_size=self.validation_fraction, random_state=rng,
-                                       stratify=y if np.bincount(y).min() > 1 else None)
+        rows = np.arange(len(X)) if w is None else np.flatnonzero(w > 0)
+        counts, n_held = np.unique(y[rows], return_counts=True)[1], int(np.ceil(self.validation_fraction * len(rows)))
+        possible = counts.min() > 1 and len(counts) <= min(n_held, len(rows) - n_held)
+        with _naming("validation_fraction"):
+            train, held = train_test_split(rows, test_size=self.validation_fraction, random_state=rng, stratify=y[rows] if possible else None)
         part = lambda rows: (X[rows], y[rows], None if w is None else w[rows])
         return *part(np.sort(train)), part(np.sort(held))
 
     def _moments(self, X, y, w, n_classes, pool):
         "SecondMoments of each class, or of all examples together where the classes are not needed."
-        return em.accumulate(lambda batch: second_moments(batch, range(n_classes), self.fit_intercept), (X, y, w), 4096, pool)
+        def moments(batch):
+            with np.errstate(over="ignore", invalid="ignore"):
+                return second_moments(batch, range(n_classes), self.fit_intercept)
+        total = em.accumulate(moments, (X, y, w), 4096, pool)
+        if not np.all(np.isfinite(total.gram)) or not 1e-300 < np.sum(total.weight) < np.inf:
+            raise ValueError("X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them")
+        return total
 
     def _model(self, targets, dims, gram):
         "The model with its solver, from the Gram matrices (n_classes, p, p) or (1, p, p)."
@@ -161,7 +223,7 @@ class _Preparation:
         targets = capsule_targets(len(classes), self.architecture)
         dims = capsule_dims(targets, class_dims)
         each = bool(np.any(targets < 0)) or (fresh and isinstance(self.init, str) and self.init == "subspace")
-        with em.threads(self.n_jobs) as pool:
+        with em.threads(self._n_threads) as pool:
             moments = self._moments(X, y if each else np.zeros_like(y), w, len(classes) if each else 1, pool)
         parameters = CapsuleParameters(self._initial(targets, dims, moments, classes, fresh))
         return self._model(targets, dims, moments.gram), parameters, moments.gram
@@ -177,20 +239,24 @@ class _Preparation:
                 warnings.warn(f"the examples of the classes {classes[sorted(short)].tolist()} span fewer directions than capsule_dim; the "
                               "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this")
             return weights
-        weights = self._weights() if not fresh else np.asarray(self.init, dtype=np.float64)
+        with _naming("init"):
+            weights = self._weights() if not fresh else np.asarray(self.init, dtype=np.float64)
         if weights.ndim == len(shape) - 1:
             weights = weights[None]
         if weights.shape == (*shape[:-1], shape[-1] - 1) and self.fit_intercept:
             weights = np.concatenate([weights, np.zeros((*shape[:-1], 1))], axis=-1)
         if weights.shape != shape or not np.all(np.isfinite(weights)):
-            name = "init" if fresh else "warm_start: the weights of the last fit"
-            raise ValueError(f"{name} must be finite and have shape {shape}, got {weights.shape}")
+            coef = tuple(n - (i == 3 and self.fit_intercept) for i, n in enumerate(shape))[int(shape[0] == 1):]
+            name = "init must be finite and have" if fresh else "warm_start and partial_fit go on from coef_, which now needs"
+            given = np.shape(self.init if fresh else self.coef_)
+            raise ValueError(f"{name} the shape {coef} of these classes, features and parameters, but has shape {given}")
         return weights * (np.arange(shape[2])[:, None] < dims[..., None, None])
 
-# %% ../nbs/capsules/classifier.ipynb #cell-013
+# %% ../nbs/capsules/classifier.ipynb #cell-014
 class _Learning(_Preparation):
     "`fit` and `partial_fit`."
 
+    @_all_or_nothing
     def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None, checkpoint=None):
         """Learn the weights by EM.
 
@@ -211,17 +277,15 @@ class _Learning(_Preparation):
         rounds = self._rounds()
         X, y, w = self._examples(X, y, sample_weight)
         classes, y = np.unique(y, return_inverse=True)
-        _check_classes(classes)
+        _check_classes("y", classes)
         class_dims = self._class_dims(classes)
         held_out = self._validation(classes, X_val, y_val, sample_weight_val)
         if held_out is None and (self.early_stopping is True or (self.early_stopping == "auto" and len(X) > 10_000)):
             X, y, w, held_out = self._split(X, y, w)
-        if w is not None and not np.any(w > 0):
-            raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
         model, parameters, _ = self._start(X, y, w, classes, class_dims, fresh=not (self.warm_start and hasattr(self, "coef_")))
         run = em.fit(model, parameters, (X, y, w), rounds=rounds, momentum=self.momentum,
                      monitor=("validation" if held_out is not None else "error") if self.monitor == "error" else "objective",
-                     validation=held_out, tol=self.tol, max_iter=self.max_iter, n_threads=self.n_jobs,
+                     validation=held_out, tol=self.tol, max_iter=self.max_iter, n_threads=self._n_threads,
                      progress=bool(self.verbose), checkpoint=checkpoint)
         self._keep(run.parameters.weights, model.dims, classes, X.dtype)
         self.history_ = {name: np.squeeze(values, axis=1) if len(model.targets) == 1 else values for name, values in run.history.items()}
@@ -247,8 +311,11 @@ class _Learning(_Preparation):
         weights = np.concatenate(columns, axis=-1).astype(np.float64)
         return weights if weights.ndim == 4 else weights[None]
 
+    @_all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """One step of stochastic EM on a batch: running averages of the statistics, then the M-step.
+
+        After `fit` it goes on from the weights but begins new averages: let the first batch then be a large one.
 
         Parameters
         ----------
@@ -270,10 +337,10 @@ class _Learning(_Preparation):
         known = np.unique(classes) if first else self.classes_
         if classes is not None and not np.array_equal(np.unique(classes), known):
             raise ValueError(f"classes differ from those of the first call, which were {known.tolist()}")
-        _check_classes(known)
+        _check_classes("classes", known)
         y = _encode("y", y, known)
         model, parameters, gram = self._start(X, y, w, known, self._class_dims(known), fresh=first)
-        with em.threads(self.n_jobs) as pool:
+        with em.threads(self._n_threads) as pool:
             statistics = em.accumulate(lambda batch: model.e_step(parameters, batch), (X, y, w), model.block_rows(parameters), pool)
         step, average = getattr(self, "_online", None) or (0, None)
         rate = float(step + 1) ** -self.learning_decay
@@ -285,11 +352,11 @@ class _Learning(_Preparation):
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-014
+# %% ../nbs/capsules/classifier.ipynb #cell-015
 def _is_multiclass(estimator):
     return estimator.architecture == "multiclass" or len(getattr(estimator, "classes_", (0, 1))) == 2
 
-# %% ../nbs/capsules/classifier.ipynb #cell-016
+# %% ../nbs/capsules/classifier.ipynb #cell-017
 def _votes(first):
     "Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½); `first`: P of the first of each pair."
     n, k = first.shape
@@ -317,7 +384,16 @@ def _coupled(first):
     p[rows, elected], p[rows, likeliest] = p[rows, likeliest], p[rows, elected]
     return p / p.sum(axis=1, keepdims=True)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-018
+# %% ../nbs/capsules/classifier.ipynb #cell-019
+def _squared_lengths(poses):
+    "‖h_j‖² (n, m) of poses (n, m, d), shrunk together where they would overflow: there only their ratios matter."
+    limit = 2.0 ** (np.finfo(poses.dtype).maxexp // 2 - 16)
+    if np.max(poses, initial=0) > limit or np.min(poses, initial=0) < -limit:
+        largest = np.max(np.abs(poses), axis=(1, 2), keepdims=True)
+        poses = poses * (limit / np.maximum(largest, limit))
+    return np.sum(poses * poses, axis=2)
+
+# %% ../nbs/capsules/classifier.ipynb #cell-020
 class _Predictions:
     "From inputs to labels and probabilities."
 
@@ -326,13 +402,24 @@ class _Predictions:
         weights = self.coef_ if self.coef_.ndim == 4 else self.coef_[None]
         intercept = self.intercept_.reshape(weights.shape[:-1])
         k, m, d, p = weights.shape
-        poses = X @ weights.reshape(-1, p).T.astype(X.dtype, copy=False)
-        poses += intercept.reshape(-1).astype(X.dtype, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            poses = X @ weights.reshape(-1, p).T
+            poses += intercept.reshape(-1)
+        if not np.all(np.isfinite(poses)):
+            raise ValueError("X is too large for this model: its pose vectors overflow; scale X as the training inputs were")
         return poses.reshape(len(X), k, m, d).transpose(1, 0, 2, 3)
 
     def _checked(self, X):
         check_is_fitted(self, "coef_")
-        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        with _naming("X"):
+            return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+
+    def _labels(self, X, y):
+        "Labels of validated inputs as indices into `classes_`."
+        index = _encode("y", y, self.classes_)
+        if len(index) != len(X):
+            raise ValueError(f"y has {len(index)} labels, but X has {len(X)} examples; pass one label for each")
+        return index
 
     def _by_blocks(self, function, X):
         "function(block) along the examples, joined on axis 0: bounded memory whatever the number of examples."
@@ -343,7 +430,7 @@ class _Predictions:
         "log P(y=j|x) of every problem, (n, k, m)."
         dims = self.capsule_dims_.reshape(-1, self.capsule_dims_.shape[-1])
         poses = self._poses(X)
-        return np.stack([log_class_probabilities(np.sum(h * h, axis=-1), d) for h, d in zip(poses, dims)], axis=1)
+        return np.stack([log_class_probabilities(_squared_lengths(h), d) for h, d in zip(poses, dims)], axis=1)
 
     def decision_function(self, X):
         """Scores (n, n_classes), or (n,) for two classes; the largest decides.
@@ -385,7 +472,7 @@ class _Predictions:
     def _is_ovr(self):
         return self.architecture == "ovr"
 
-# %% ../nbs/capsules/classifier.ipynb #cell-020
+# %% ../nbs/capsules/classifier.ipynb #cell-022
 class _Poses:
     "The internal representation: pose vectors, squashed, expected, and at their most typical."
 
@@ -409,10 +496,7 @@ class _Poses:
     def posterior_mean(self, X, y):
         "E[h|x,y] (n, n_classes, capsule_dim): the pose vectors once the label is known (Saul 2.19). Multiclass only."
         X = self._checked(X)
-        y = _encode("y", np.asarray(y), self.classes_)
-        if y.shape != (len(X),):
-            raise ValueError(f"y has shape {y.shape}, but X has {len(X)} examples")
-        return posterior_mean(self._poses(X)[0], y, self.capsule_dims_)
+        return posterior_mean(self._poses(X)[0], self._labels(X, y), self.capsule_dims_)
 
     @available_if(_is_multiclass)
     def prototypes(self, X, y):
@@ -421,8 +505,7 @@ class _Poses:
         Entry (i, α) is the example of class i whose squared α-th pose element is the largest share of ‖E[h|x]‖². It is −1 where `y`
         has no example of the class, and beyond the capsule's own dimension. Multiclass only.
         """
-        shares = self.squash(X) ** 2
-        y = _encode("y", np.asarray(y), self.classes_)
+        y, shares = self._labels(self._checked(X), y), self.squash(X) ** 2
         best = np.full(self.intercept_.shape, -1)
         for i, d in enumerate(self.capsule_dims_):
             rows = np.flatnonzero(y == i)
@@ -430,7 +513,7 @@ class _Poses:
                 best[i, :d] = rows[np.argmax(shares[rows, i, :d], axis=0)]
         return best
 
-# %% ../nbs/capsules/classifier.ipynb #cell-022
+# %% ../nbs/capsules/classifier.ipynb #cell-024
 _SCHEMA = "capslit.CapsuleClassifier/1"
 
 
@@ -440,15 +523,26 @@ class _Files:
     def save(self, path):
         "Write the fitted model to `path` (.npz), whole or not at all."
         check_is_fitted(self, "coef_")
-        arrays = {name: getattr(self, name) for name in ("coef_", "intercept_", "capsule_dims_", "classes_")}
+        arrays = {name: getattr(self, name) for name in ("coef_", "intercept_", "capsule_dims_")}
         arrays["classes_"] = np.array(self.classes_.tolist())
         arrays |= {f"history.{name}": values for name, values in getattr(self, "history_", {}).items()}
         if hasattr(self, "feature_names_in_"):
             arrays["feature_names_in_"] = np.array(self.feature_names_in_.tolist())
-        plain = {"capsule_dim": self.capsule_dims_.max().item(), "architecture": self.architecture, "fit_intercept": bool(self.fit_intercept),
-                 "alpha": float(self.alpha), "momentum": float(self.momentum), "thresholds": np.atleast_1d(self.thresholds).tolist(),
-                 "patience": np.atleast_1d(self.patience).tolist()}
-        save_arrays(path, arrays, {"schema": _SCHEMA, "parameters": plain, "n_iter": self.n_iter_, "n_features": self.n_features_in_})
+        steps, average = getattr(self, "_online", None) or (0, ())
+        arrays |= {f"online.{i}": values for i, values in enumerate(average)}
+        if not isinstance(self.init, str):
+            arrays["init"] = self._numbers("init")
+        save_arrays(path, arrays, {"schema": _SCHEMA, "parameters": self._plain_parameters(), "n_iter": self.n_iter_,
+                                   "n_features": self.n_features_in_, "online_steps": steps})
+
+    def _plain_parameters(self):
+        "The parameters as JSON can hold them: a mapping as pairs, and None for a generator of random numbers and for initial weights."
+        plain = self.get_params(deep=False)
+        if isinstance(self.capsule_dim, Mapping):
+            plain["capsule_dim"] = [list(pair) for pair in self.capsule_dim.items()]
+        if not isinstance(self.random_state, Integral):
+            plain["random_state"] = None
+        return plain | {"init": self.init if isinstance(self.init, str) else None}
 
     @classmethod
     def load(cls, path):
@@ -456,14 +550,21 @@ class _Files:
         arrays, meta = load_arrays(path)
         if meta.get("schema") != _SCHEMA:
             raise ValueError(f"{path} holds no CapsuleClassifier; pass a file written by its save method")
-        model = cls(**meta["parameters"])
+        parameters = meta["parameters"] | {name: tuple(meta["parameters"][name]) for name in ("thresholds", "patience")}
+        if isinstance(parameters["capsule_dim"], list):
+            parameters["capsule_dim"] = dict(parameters["capsule_dim"])
+        if "init" in arrays:
+            parameters["init"] = arrays.pop("init")
+        model = cls(**parameters)
+        average = tuple(arrays.pop(f"online.{i}") for i in range(2) if meta["online_steps"])
+        model._online = (meta["online_steps"], average) if average else None
         model.history_ = {name.removeprefix("history."): arrays.pop(name) for name in list(arrays) if name.startswith("history.")}
         for name, values in arrays.items():
             setattr(model, name, values.astype(object) if name == "feature_names_in_" else values)
         model.n_iter_, model.n_features_in_ = meta["n_iter"], meta["n_features"]
         return model
 
-# %% ../nbs/capsules/classifier.ipynb #cell-024
+# %% ../nbs/capsules/classifier.ipynb #cell-026
 class CapsuleClassifier(_Learning, _Predictions, _Poses, _Files, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                         ClassifierMixin, BaseEstimator):
     """Capsule regression: classification by vectors of competing length, learned by EM.
@@ -503,7 +604,7 @@ class CapsuleClassifier(_Learning, _Predictions, _Poses, _Files, ClassNamePrefix
     warm_start : bool, default=False
         Start `fit` from the weights of the last one.
     n_jobs : int, optional
-        Threads; by default as many as the matrix library would use.
+        Threads; by default as many as the matrix library would use; −1 for all processors.
     random_state : int, RandomState or None
         For random weights and the validation split.
     verbose : int, default=0
@@ -544,7 +645,7 @@ class CapsuleClassifier(_Learning, _Predictions, _Poses, _Files, ClassNamePrefix
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "learning_decay": [Interval(Real, 0.5, 1, closed="right")],
         "warm_start": ["boolean"],
-        "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
+        "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }

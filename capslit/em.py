@@ -345,7 +345,8 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="ob
     """
     rounds = tuple(rounds)
     _check_settings(rounds, momentum, monitor, validation, tol, max_iter, n_threads)
-    checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+    if not isinstance(checkpoint, (str, os.PathLike, type(None))):
+        raise TypeError(f"checkpoint must be the path of a file, not {checkpoint!r}")
     signature = {"rounds": [[r.patience, dict(r.options)] for r in rounds], "momentum": momentum, "monitor": monitor, "tol": tol,
                  "validation": validation is not None, "shapes": [list(a.shape) for a in parameters]}
     names = ["objective", "log_likelihood", "training_error", "validation_error", *rounds[0].options]

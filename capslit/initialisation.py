@@ -6,10 +6,29 @@
 __all__ = ['subspace', 'random_weights']
 
 # %% ../nbs/capsules/initialisation.ipynb #cell-004
+from numbers import Integral
+
 import numpy as np
 from scipy.linalg import eigh
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-006
+from .arrays import as_floating, check_values
+
+# %% ../nbs/capsules/initialisation.ipynb #cell-005
+def _check_moment(name, value):
+    "A second moment (p, p) as a float64 array; ValueError or TypeError, naming the argument, if it is none."
+    moment = check_values(name, as_floating(name, value)).astype(np.float64, copy=False)
+    if moment.ndim != 2 or moment.shape[0] != moment.shape[1] or not moment.size:
+        raise ValueError(f"{name} has shape {moment.shape}, but a square matrix (p, p) is needed")
+    if np.max(np.abs(moment - moment.T)) > 1e-6 * np.max(np.abs(moment)):
+        raise ValueError(f"{name} must be symmetric; a second moment is X.T @ X / len(X)")
+    return moment
+
+
+def _check_generator(rng):
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng must be a numpy.random.Generator, not {rng!r}; pass numpy.random.default_rng(seed)")
+
+# %% ../nbs/capsules/initialisation.ipynb #cell-007
 def subspace(moment, dim, overall, rng):
     """Rows of a capsule's initial weights (Saul 2.28), and how many of them the spectrum gave.
 
@@ -27,8 +46,18 @@ def subspace(moment, dim, overall, rng):
     -------
     rows : (dim, p) array
     n_found : int
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument has the wrong shape, type or range. The message names it.
     """
-    p = moment.shape[0]
+    moment, overall, p = _check_moment("moment", moment), _check_moment("overall", overall), len(moment)
+    if isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1:
+        raise ValueError(f"dim must be a whole number of at least 1, not {dim!r}")
+    if len(overall) != p:
+        raise ValueError(f"overall has shape {overall.shape}, but moment has {moment.shape}; both belong to the same inputs")
+    _check_generator(rng)
     largest = np.max(np.abs(moment), initial=0.0)
     unit = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0             # keeps the spectrum clear of under- and overflow
     values, vectors = eigh(moment / unit, subset_by_index=[p - min(dim, p), p - 1])
@@ -41,10 +70,16 @@ def subspace(moment, dim, overall, rng):
     response = np.sqrt(dim * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))
     return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-010
+# %% ../nbs/capsules/initialisation.ipynb #cell-011
 def random_weights(shape, overall, scale, rng):
     """Normally distributed weights whose pose vectors have elements of root mean square `scale` over the examples.
 
-    `shape` is that of the weights (…, p); `overall` (p, p) the second moment of all examples.
+    `shape` is that of the weights (…, p); `overall` (p, p) the second moment of all examples. Inputs that are all zero count as ones.
     """
-    return rng.standard_normal(shape) * (scale / np.sqrt(max(np.trace(overall), np.finfo(np.float64).tiny)))
+    overall = _check_moment("overall", overall)
+    if not isinstance(shape, tuple) or not shape or shape[-1] != len(overall):
+        raise ValueError(f"shape must be a tuple that ends with {len(overall)}, the size of overall, not {shape!r}")
+    if not 0 < scale < np.inf:
+        raise ValueError(f"scale must be positive and finite, not {scale!r}")
+    _check_generator(rng)
+    return rng.standard_normal(shape) * (scale / np.sqrt(np.trace(overall) or 1.0))

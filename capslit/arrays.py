@@ -29,6 +29,8 @@ def as_floating(name, value):
 
     Raises TypeError, naming the argument `name`, for complex, string, object or sparse input.
     """
+    if value is None:
+        raise TypeError(f"{name} is None; pass an array of numbers")
     xp = namespace(value)
     if hasattr(value, "toarray") and not is_array_api_obj(value):
         raise TypeError(f"{name} is a sparse matrix; pass a dense array, for example {name}.toarray()")
@@ -82,8 +84,10 @@ def check_labels(name, y, n_classes, shape):
     "`y` as an integer array of the given shape with values from 0 to `n_classes` − 1; ValueError or TypeError otherwise."
     xp = namespace(y)
     y = check_shape(name, xp.asarray(y if is_array_api_obj(y) else np.asarray(y)), shape)
+    if 0 in y.shape:
+        return xp.astype(y, xp.int64)
     if not xp.isdtype(y.dtype, "integral"):
         raise TypeError(f"{name} must hold integer class indices, not {y.dtype}; encode the labels as 0 … {n_classes - 1} first")
-    if 0 not in y.shape and (int(xp.min(y)) < 0 or int(xp.max(y)) >= n_classes):
+    if int(xp.min(y)) < 0 or int(xp.max(y)) >= n_classes:
         raise ValueError(f"{name} must lie between 0 and {n_classes - 1}, but spans {int(xp.min(y))} to {int(xp.max(y))}")
     return y

@@ -265,6 +265,8 @@ def data_folders(data_home=None):
     """
     import pooch
 
+    if not isinstance(data_home, (str, os.PathLike, type(None))):
+        raise TypeError(f"data_home must be the path of a folder, not {data_home!r}")
     folders = [] if data_home is None else [Path(data_home).expanduser()]
     if named := os.environ.get("CAPSLIT_DATA"):
         if not Path(named).expanduser().is_dir():
@@ -468,12 +470,17 @@ def svd_projection(train_images, n_components):
         If an argument does not fit.
     """
     x = _rows("train_images", train_images)
+    if not isinstance(n_components, (int, np.integer)):
+        raise TypeError(f"n_components must be a whole number, not {n_components!r}")
     if not 1 <= n_components <= x.shape[1]:
         raise ValueError(f"n_components must lie between 1 and the {x.shape[1]} pixels of an image, but is {n_components}")
     gram = np.zeros((x.shape[1], x.shape[1]))
     for start in range(0, len(x), BLOCK):
         block = x[start : start + BLOCK].astype(np.float64)
-        gram += block.T @ block
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram += block.T @ block
+    if not np.isfinite(gram).all():
+        raise ValueError("train_images are too large: their squares overflow; divide them by their largest magnitude first")
     vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :n_components]
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
     return vectors * np.sign(largest)
@@ -493,10 +500,15 @@ def project(images, projection, scale=1.0):
     -------
     float32 array of shape (n, n_components)
     """
-    x = _rows("images", images)
+    x, projection = _rows("images", images), _rows("projection", projection)
     if x.shape[1] != len(projection):
         raise ValueError(f"images have {x.shape[1]} pixels, but projection has {len(projection)} rows")
+    if not (isinstance(scale, (int, float, np.number)) and 0 < scale < np.inf):
+        raise ValueError(f"scale must be a positive number, not {scale!r}")
     out = np.empty((len(x), projection.shape[1]), dtype=np.float32)
     for start in range(0, len(x), BLOCK):
-        out[start : start + BLOCK] = x[start : start + BLOCK].astype(np.float64) @ (projection / scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            out[start : start + BLOCK] = x[start : start + BLOCK].astype(np.float64) @ (projection / scale)
+    if not np.isfinite(out).all():
+        raise ValueError("images are too large for float32 once projected; pass a larger scale")
     return out

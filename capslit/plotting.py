@@ -106,13 +106,17 @@ def figure_html(draw, *, alt, caption, width=None):
     Raises
     ------
     ValueError
-        If `alt` or `caption` is empty.
+        If `alt` or `caption` is empty, or `width` is no positive number.
     TypeError
-        If `draw` does not return a matplotlib figure.
+        If `draw` is not a function that returns a matplotlib figure.
     """
     for name, text in {"alt": alt, "caption": caption}.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{name} must be a sentence that says what the figure shows; it is {text!r}")
+    if not callable(draw):
+        raise TypeError(f"draw must be a function that makes a figure and returns it, not {draw!r}")
+    if width is not None and not (isinstance(width, (int, float)) and 0 < width < float("inf")):
+        raise ValueError(f"width must be a positive number of pixels, or None for the figure's own, not {width!r}")
     images = []
     for theme, hide in (("light", ""), ("dark", ' style="display:none"')):  # without the book's style sheet, show one
         (w, h), png = _png(draw, theme)

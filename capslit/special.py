@@ -135,7 +135,7 @@ def _table(s, dtype):
     r = _direct_ratio(a, (np.arange(cells) + x[:, None]) / cells)
     chebyshev = np.polynomial.chebyshev.chebfit(2 * x - 1, r, nodes - 1)
     needed = np.abs(chebyshev).max(axis=1) > max(a, 8) * np.finfo(dtype).eps / 2
-    degree = int(np.flatnonzero(needed)[-1])
+    degree = int(np.flatnonzero(needed).max(initial=0))
     table = np.zeros((degree + 1, cells + 1), dtype)
     for j in range(degree + 1):
         basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1])

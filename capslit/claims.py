@@ -784,13 +784,13 @@ def ledger_html(ledger, root=".."):
     rows = []
     for r in ledger.values():
         r = getattr(r, "report", r)
-        checks = " ".join(f'<span class="{"claim-ok" if v.holds else "claim-fail"}" title="{escape(v.evidence)}">{"✓" if v.holds else "✗"} '
-                          f'{name}</span>' for name, _, v in r.checks)
+        checks = "<br>".join(f'<span class="{"claim-ok" if v.holds else "claim-fail"}" title="{escape(v.evidence)}">'
+                             f'{"✓" if v.holds else "✗"} {name}</span>' for name, _, v in r.checks)
         kept = "".join(f"<li>{escape(n)}: {escape(why)}</li>" for n, why in r.equivalents.items())
         kept = f"<details><summary>{len(r.equivalents)}</summary><ul>{kept}</ul></details>" if kept else "0"
         rows.append(
             f'<tr class="{"claim-bad" if r.problems else "claim-good"}"><td><a href="{root}/{r.chapter}.html#{r.anchor}">{escape(r.id)}</a></td>'
-            f'<td>{escape(r.title)}</td><td>{r.kind}</td><td><div class="claim-tex">{math_html(r.tex)}</div></td><td>{checks}</td>'
-            f"<td>{r.killed}/{r.tried}</td><td>{kept}</td></tr>")
-    head = "".join(f"<th>{h}</th>" for h in ("claim", "what", "kind", "statement", "checks", "killed/tried", "equivalent"))
+            f'<td>{escape(r.title)} <i>{r.kind}</i><div class="claim-tex">{math_html(r.tex)}</div></td>'
+            f"<td>{checks}</td><td>{r.killed}/{r.tried}</td><td>{kept}</td></tr>")
+    head = "".join(f"<th>{h}</th>" for h in ("claim", "what it says", "checks", "killed/tried", "equivalent"))
     return f'<div class="claim-ledger"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'

@@ -145,14 +145,14 @@ def saul_role(name, rawtext, text, lineno, inliner, options=None, content=None):
     label = "saul-" + text.split()[1].replace(".", "-").lower()
     if label not in env.capslit_labels:
         return [nodes.Text(text)], []
-    return [pending_xref("", nodes.inline("", text), refdomain="math", reftype="saul", reftarget=label, refdoc=env.docname,
+    return [pending_xref("", nodes.inline("", text), refdomain="", reftype="saul", reftarget=label, refdoc=env.docname,
                          refexplicit=True, refwarn=True)], []
 
 
 def resolve_equation(app, env, node, contnode):
     """References to the papers' equations, whether their label is written saul-a-8 or saul-A-8."""
     target = node.get("reftarget", "").lower()
-    if node.get("refdomain") != "math" or not source_number(target):
+    if node.get("reftype") not in ("eq", "saul") or not source_number(target):
         return None
     for label, (docname, _) in env.get_domain("math").equations.items():
         if label.lower() == target:

@@ -16,7 +16,7 @@ from .experiments import EXPERIMENTS
 def describe_run(record):
     "A record's settings, iterations, time, machine and code as a table in Markdown."
     settings, code, machine = record.parameters, record.code, record.machine
-    commit = f", commit {code['commit'][:10]}" if code["commit"] else ""
+    commit = f", commit {code['commit'][:10]}{' with changes' if code['modified'] else ''}" if code["commit"] else ""
     rounds = ", ".join(f"{n} (ν = {nu:g})" for n, nu in zip(record.metrics["iterations"], settings["thresholds"]))
     rows = {"data": f"{record.data}, {record.metrics['n_test']:,} test images",
             "model": f"d = {settings['capsule_dim']}, p = {settings['n_components']}, γ = {settings['momentum']:g}, {settings['init']} initialisation",

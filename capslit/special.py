@@ -17,7 +17,7 @@ from .arrays import as_floating, check_values, namespace
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-034
 def _arguments(name, order, beta, lowest):
-    "Checked arguments: the order as a float or an array of β's library and dtype, β as a floating array."
+    "Checked arguments: the order as a float or an array like β, and β as a floating array."
     order, beta = as_floating(name, order), as_floating("beta", beta)
     check_values(name, order, lower=lowest, strict=True)
     xp = namespace(beta)
@@ -28,13 +28,14 @@ def _arguments(name, order, beta, lowest):
     try:
         xp = namespace(order, beta) if beta.ndim else namespace(order)
     except TypeError as error:
-        raise TypeError(f"{name} and beta must belong to the same array library; convert one of them first") from error
+        message = f"{name} and beta must belong to the same array library; convert one of them first"
+        raise TypeError(message) from error
     beta = beta if namespace(beta) is xp else xp.asarray(beta, device=device(order))
     try:
         return xp.broadcast_arrays(xp.astype(order, beta.dtype), beta)
     except (ValueError, RuntimeError) as error:
-        shapes = f"{tuple(order.shape)} and {tuple(beta.shape)}"
-        raise ValueError(f"{name} and beta have shapes {shapes}, which do not broadcast; reshape one of them") from error
+        shapes = f"{tuple(order.shape)} and {tuple(beta.shape)}, which do not broadcast"
+        raise ValueError(f"{name} and beta have shapes {shapes}; reshape one of them") from error
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-036
 def _blockwise(function, s, beta, block=8192):
@@ -54,7 +55,7 @@ def _blockwise(function, s, beta, block=8192):
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-038
 def _forward(s, beta):
-    "Saul A.3, upward from I₀ or, for half an odd number, from I_{−1/2}; stable where β > s. Twice the same bound."
+    "Saul A.3, upward from I₀ or I_{−1/2}; stable where β > s. Twice the same bound."
     if s % 1 == 0:
         start, value = 0.0, -np.expm1(-beta)
     else:
@@ -65,7 +66,7 @@ def _forward(s, beta):
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-039
 def _backward(s, beta, k):
-    "Saul A.5, downward from the bounds A.4 at order s + k; stable where β ≤ s. Lower and upper bounds."
+    "Saul A.5, downward from the bounds A.4 at order s + k; stable where β ≤ s. Both bounds."
     lower, upper = beta / (beta + s + k + 1), beta / (beta + s + k)
     for order in s + np.arange(k - 1, -1, -1):
         lower, upper = beta / (order + 1) * (1 - upper), beta / (order + 1) * (1 - lower)
@@ -73,7 +74,7 @@ def _backward(s, beta, k):
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-040
 def interpolating_integral_recursive(s, beta, k=64):
-    """The scheme of Saul, appendix A.1, for reference: recursion A.3 where β > s and A.5 with the bounds A.4 where β ≤ s.
+    """The paper's own scheme, for reference: Saul A.3 where β > s, and A.5 from the bounds A.4 where β ≤ s.
 
     Parameters
     ----------
@@ -92,27 +93,29 @@ def interpolating_integral_recursive(s, beta, k=64):
     Raises
     ------
     ValueError
-        If an argument is outside its range, or if the bounds do not determine the value within a factor 1 ± 1e−4.
+        If an argument is outside its range, or if the bounds are not within a factor 1 ± 1e−4.
+    TypeError
+        If `beta` is not a NumPy array or a number, or an argument does not hold real numbers.
     """
     s, beta = _arguments("s", s, beta, -1)
     if not isinstance(beta, np.ndarray | np.generic):
-        raise TypeError(f"beta must be a NumPy array or a number here, not {type(beta).__name__}; interpolating_integral takes it")
+        raise TypeError("beta must be a NumPy array or a number here; interpolating_integral takes others")
     if not isinstance(s, float) or s < 0 or 2 * s % 1:
-        raise ValueError(f"s must be one of 0, 1/2, 1, 3/2, …, but is {s}; interpolating_integral takes any number above -1")
+        raise ValueError(f"s must be one of 0, 1/2, 1, 3/2, …, but is {s}; try interpolating_integral")
     if not isinstance(k, (int, np.integer)) or k < 1:
-        raise ValueError(f"k must be a whole number of at least 1, but is {k!r}; 64 is the usual choice")
+        raise ValueError(f"k must be a whole number of at least 1, but is {k!r}; take 64")
     beta = np.minimum(np.asarray(beta, dtype=np.float64), 1e300)
     below = beta <= s
     up = _forward(s, np.where(below, s + 1.0, beta))
     down = _backward(s, np.where(below, beta, 0.0), k)
     lower, upper = np.where(below, down, up)
     if np.any(upper - lower > 2e-4 * np.abs(lower)):
-        raise ValueError(f"k = {k} steps do not determine I_s within a factor 1 ± 1e-4; choose a larger k")
+        raise ValueError(f"k = {k} steps do not give a factor of 1 ± 1e-4; choose a larger k")
     return ((lower + upper) / 2)[()]
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-055
 def _continued_fraction(a, c, steps=64):
-    "The second remainder t₂ of the continued fraction at c = a/(a+β), evaluated backward from t_steps."
+    "The remainder t₂ at c = a/(a+β), evaluated backward from t_steps."
     xp = namespace(c)
     u, k, n = 1 - c, c / a, steps  # u = β/(a+β), k = 1/(a+β)
     t = 2 * n * u / (1 + n * k + xp.sqrt((1 - n * k) ** 2 + 4 * n * k * c))
@@ -128,25 +131,25 @@ def _direct_ratio(a, c):
 # %% ../nbs/capsules/interpolating.ipynb #cell-062
 @lru_cache(maxsize=64)
 def _table(s, dtype):
-    "Coefficients of r as polynomials on equal cells of c in [0, 1], shape (degree + 1, cells + 1), lowest power first."
+    "r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power first."
     a, nodes = s + 1, 7
     cells = 2048 if dtype == np.float64 else 512
-    x = (1 - np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)) / 2  # Chebyshev's nodes in a cell
+    x = (1 - np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)) / 2  # Chebyshev's nodes
     r = _direct_ratio(a, (np.arange(cells) + x[:, None]) / cells)
     chebyshev = np.polynomial.chebyshev.chebfit(2 * x - 1, r, nodes - 1)
     needed = np.abs(chebyshev).max(axis=1) > max(a, 8) * np.finfo(dtype).eps / 2
-    degree = int(np.flatnonzero(needed).max(initial=0))
+    degree = int(np.flatnonzero(needed)[-1])
     table = np.zeros((degree + 1, cells + 1), dtype)
     for j in range(degree + 1):
-        basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1])
-        table[: j + 1, :-1] += np.outer(basis.convert(kind=np.polynomial.Polynomial).coef, chebyshev[j])
+        basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1]).convert(kind=np.polynomial.Polynomial)
+        table[: j + 1, :-1] += np.outer(basis.coef, chebyshev[j])
     table[0, -1] = a / (a + 1)  # the point c = 1 (β = 0) itself
     table.flags.writeable = False
     return table
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-065
 def _cells(table, c):
-    "The coefficients of the polynomial in each point's cell, highest power first, and the position in the cell, 0 to 1."
+    "The coefficients of each point's polynomial, highest power first, and its position in the cell."
     x = c * (table.shape[1] - 1)
     if isinstance(c, np.ndarray):
         cell = np.floor(x)
@@ -156,12 +159,14 @@ def _cells(table, c):
     table = xp.asarray(np.array(table), device=device(c))
     cell = xp.floor(x)
     index = xp.astype(xp.where(xp.isnan(cell), xp.zeros_like(cell), cell), xp.int64)
-    return (xp.take(table[i, :], index, axis=0) for i in reversed(range(table.shape[0]))), x - cell
+    rows = (xp.take(table[i, :], index, axis=0) for i in reversed(range(table.shape[0])))
+    return rows, x - cell
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-066
 def _tabulated_ratio(s, c):
     "r at the flat array c from the table of s; NaN stays NaN."
-    table = _table(s, c.dtype if isinstance(c, np.ndarray) else np.dtype(str(c.dtype).rpartition(".")[2]))
+    name = c.dtype if isinstance(c, np.ndarray) else str(c.dtype).rpartition(".")[2]
+    table = _table(s, np.dtype(name))
     rows, x = _cells(table, c)
     r = next(rows) + 0 * x if len(table) == 1 else next(rows)
     for row in rows:  # Horner's rule
@@ -172,14 +177,16 @@ def _tabulated_ratio(s, c):
 # %% ../nbs/capsules/interpolating.ipynb #cell-067
 def _ratio(s, c):
     "r at c: tabulated if s is one number s ≥ 1/2, from the continued fraction otherwise."
-    return _tabulated_ratio(s, c) if isinstance(s, float) and s >= 0.5 else _direct_ratio(s + 1, c)
+    if isinstance(s, float) and s >= 0.5:
+        return _tabulated_ratio(s, c)
+    return _direct_ratio(s + 1, c)
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-068
 def remainder_ratio(beta, dim):
-    """The smooth function r(β) from which everything in inference follows, with s = dim/2 and a = s + 1.
+    """The smooth function r(β) from which all of inference follows, for s = dim/2 and a = s + 1.
 
-    It is defined by I_s(β) = β/(a + β − u r) with u = β/(a + β). Arguments are not checked: this is the inner
-    loop of learning, and its callers have checked them.
+    It is defined by I_s(β) = β/(a + β − u r) with u = β/(a + β). Arguments are not checked: this
+    is the inner loop of learning, and its callers have checked them.
 
     Parameters
     ----------
@@ -193,7 +200,10 @@ def remainder_ratio(beta, dim):
     array
         r, of the shape and dtype of `beta`, between a/(a + 1) at β = 0 and 1 at β = ∞.
     """
-    return _blockwise(lambda s, b: _tabulated_ratio(s, (s + 1) / (s + 1 + b)), float(dim) / 2, beta)
+    def ratio(s, b):
+        return _tabulated_ratio(s, (s + 1) / (s + 1 + b))
+
+    return _blockwise(ratio, float(dim) / 2, beta)
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-071
 def _series(s, beta):
@@ -207,7 +217,7 @@ def _series(s, beta):
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-072
 def _near_pole(s, beta, plain, series):
-    "`plain`, or β-wise `series()` where −1 < s < −1/2 and the subtraction in a + β − t₁ cancels."
+    "`plain`, or `series()` where −1 < s < −1/2 and the subtraction in a + β − t₁ cancels."
     if isinstance(s, float) and s >= -0.5:
         return plain
     return namespace(beta).where((s < -0.5) & (beta < 40), series(), plain)
@@ -240,20 +250,20 @@ def interpolating_integral(s, beta):
     ValueError
         If `s` is not finite or not above −1, or if a `beta` is negative.
     TypeError
-        If an argument does not hold real numbers, or the two belong to different array libraries.
+        If an argument does not hold real numbers, or the two belong to different libraries.
     """
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-079
 def interpolating_coefficients(beta, dim):
-    """The interpolating coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, 2.14), elementwise.
+    """The coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, Saul 2.14), elementwise.
 
     Parameters
     ----------
     beta : float or array
         β in [0, ∞]; NaN stays NaN.
     dim : float or array
-        D = d·m, or the sum of all capsule dimensions; any number above 0. Broadcasts with `beta`.
+        D = d·m, or the sum of all capsule dimensions; D > 0. Broadcasts with `beta`.
 
     Returns
     -------
@@ -265,14 +275,14 @@ def interpolating_coefficients(beta, dim):
     ValueError
         If `dim` is not finite or not above 0, or if a `beta` is negative.
     TypeError
-        If an argument does not hold real numbers, or the two belong to different array libraries.
+        If an argument does not hold real numbers, or the two belong to different libraries.
     """
     dim, beta = _arguments("dim", dim, beta, 0)
     return _blockwise(_integral, dim / 2, beta), _blockwise(_integral, dim / 2 + 1, beta)
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-084
 def _derivative(s, beta):
-    "I_s′(β) = (1 − t₁)/(a + β − t₁) for flat arrays, with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂)."
+    "I_s′(β) = (1 − t₁)/(a + β − t₁), with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂), for flat arrays."
     xp = namespace(beta)
     total = s + 1 + beta
     c = (s + 1) / total
@@ -283,7 +293,7 @@ def _derivative(s, beta):
 
 # %% ../nbs/capsules/interpolating.ipynb #cell-085
 def interpolating_derivative(s, beta):
-    """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), without that formula's cancellation.
+    """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), elementwise, free of cancellation.
 
     Parameters
     ----------
@@ -295,7 +305,7 @@ def interpolating_derivative(s, beta):
     Returns
     -------
     array or scalar
-        I_s′(β) in the floating dtype and array library of `beta`: 1/(s + 1) at β = 0, never negative for s ≥ 0.
+        I_s′(β), in the floating dtype and array library of `beta`; never negative for s ≥ 0.
 
     Raises
     ------

@@ -51,33 +51,42 @@ def capsule_dims(targets, class_dims):
     return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)] for row in targets])
 
 # %% ../nbs/capsules/classifier.ipynb #cell-007
+def _mean_moment(moments, classes):
+    "Second moment (p, p) of the examples of some classes; zero where they have none."
+    return moments.gram[classes].sum(0) / max(moments.weight[classes].sum(), np.finfo(float).tiny)
+
+
+def _comparable(moments, classes, affine):
+    "Second moment of some classes with the constant input as large as the others' root mean square, and the units (p,) of that."
+    overall = _mean_moment(moments, classes)
+    unit = np.ones(len(overall))
+    if affine:
+        unit[-1] = np.sqrt(np.mean(np.diag(overall)[:-1])) or 1.0
+    return overall * unit * unit[:, None], unit
+
+# %% ../nbs/capsules/classifier.ipynb #cell-008
 def initial_weights(targets, dims, moments, *, init, init_scale, affine, rng):
     """Weights (k, m, d, p) by subspace (Saul 2.28) or random initialisation, and the classes whose spectrum was too short.
 
     `moments` holds the `SecondMoments` of each class (for random weights, of all examples together will do).
     """
-    gram, weight = moments
-    p = gram.shape[-1]
-    unit = np.ones(p)
-    if affine:
-        unit[-1] = np.sqrt(np.trace(gram.sum(0)[:-1, :-1]) / max(1, p - 1) / weight.sum()) or 1.0
-    gram = gram * unit * unit[:, None]
-    overall = gram.sum(0) / weight.sum()
-    k, m = dims.shape
-    weights, short = np.zeros((k, m, dims.max(), p)), set()
+    shape, short = (*dims.shape, int(dims.max()), moments.gram.shape[-1]), set()
     if init == "random":
-        weights = random_weights(weights.shape, overall, init_scale, rng) * (np.arange(dims.max())[:, None] < dims[..., None, None])
+        overall, unit = _comparable(moments, range(len(moments.gram)), affine)
+        weights = random_weights(shape, overall, init_scale, rng) * (np.arange(shape[2])[:, None] < dims[..., None, None])
         return weights * unit, short
-    for q, j in np.ndindex(k, m):
+    weights = np.zeros(shape)
+    for q, j in np.ndindex(dims.shape):
+        overall, unit = _comparable(moments, np.flatnonzero(targets[q] >= 0), affine)
         classes = np.flatnonzero(targets[q] == j)
-        moment = gram[classes].sum(0) / max(weight[classes].sum(), np.finfo(float).tiny)
+        moment = _mean_moment(moments, classes) * unit * unit[:, None]
         rows, found = subspace(moment, dims[q, j], overall, rng)
         weights[q, j, : dims[q, j]] = rows * unit
         if found < dims[q, j]:
             short.update(classes.tolist())
     return weights, short
 
-# %% ../nbs/capsules/classifier.ipynb #cell-010
+# %% ../nbs/capsules/classifier.ipynb #cell-011
 @contextmanager
 def _naming(*names):
     "Put `names` in front of the message of an error that mentions none of them."
@@ -101,7 +110,7 @@ def _all_or_nothing(method):
         return self
     return safe
 
-# %% ../nbs/capsules/classifier.ipynb #cell-011
+# %% ../nbs/capsules/classifier.ipynb #cell-012
 def _check_classes(name, classes):
     if len(classes) < 2:
         raise ValueError(f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two")
@@ -126,7 +135,7 @@ def _encode(name, y, classes):
         raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the classes {classes.tolist()[:10]}")
     return index
 
-# %% ../nbs/capsules/classifier.ipynb #cell-012
+# %% ../nbs/capsules/classifier.ipynb #cell-013
 class _Preparation:
     "What `fit` and `partial_fit` do before EM starts: check, encode, split, initialise."
 
@@ -252,7 +261,7 @@ class _Preparation:
             raise ValueError(f"{name} the shape {coef} of these classes, features and parameters, but has shape {given}")
         return weights * (np.arange(shape[2])[:, None] < dims[..., None, None])
 
-# %% ../nbs/capsules/classifier.ipynb #cell-014
+# %% ../nbs/capsules/classifier.ipynb #cell-015
 class _Learning(_Preparation):
     "`fit` and `partial_fit`."
 
@@ -352,11 +361,11 @@ class _Learning(_Preparation):
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-015
+# %% ../nbs/capsules/classifier.ipynb #cell-016
 def _is_multiclass(estimator):
     return estimator.architecture == "multiclass" or len(getattr(estimator, "classes_", (0, 1))) == 2
 
-# %% ../nbs/capsules/classifier.ipynb #cell-017
+# %% ../nbs/capsules/classifier.ipynb #cell-018
 def _votes(first):
     "Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½); `first`: P of the first of each pair."
     n, k = first.shape
@@ -384,7 +393,7 @@ def _coupled(first):
     p[rows, elected], p[rows, likeliest] = p[rows, likeliest], p[rows, elected]
     return p / p.sum(axis=1, keepdims=True)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-019
+# %% ../nbs/capsules/classifier.ipynb #cell-020
 def _squared_lengths(poses):
     "‖h_j‖² (n, m) of poses (n, m, d), shrunk together where they would overflow: there only their ratios matter."
     limit = 2.0 ** (np.finfo(poses.dtype).maxexp // 2 - 16)
@@ -393,7 +402,7 @@ def _squared_lengths(poses):
         poses = poses * (limit / np.maximum(largest, limit))
     return np.sum(poses * poses, axis=2)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-020
+# %% ../nbs/capsules/classifier.ipynb #cell-021
 class _Predictions:
     "From inputs to labels and probabilities."
 
@@ -472,7 +481,7 @@ class _Predictions:
     def _is_ovr(self):
         return self.architecture == "ovr"
 
-# %% ../nbs/capsules/classifier.ipynb #cell-022
+# %% ../nbs/capsules/classifier.ipynb #cell-023
 class _Poses:
     "The internal representation: pose vectors, squashed, expected, and at their most typical."
 
@@ -513,7 +522,7 @@ class _Poses:
                 best[i, :d] = rows[np.argmax(shares[rows, i, :d], axis=0)]
         return best
 
-# %% ../nbs/capsules/classifier.ipynb #cell-024
+# %% ../nbs/capsules/classifier.ipynb #cell-025
 _SCHEMA = "capslit.CapsuleClassifier/1"
 
 
@@ -564,7 +573,7 @@ class _Files:
         model.n_iter_, model.n_features_in_ = meta["n_iter"], meta["n_features"]
         return model
 
-# %% ../nbs/capsules/classifier.ipynb #cell-026
+# %% ../nbs/capsules/classifier.ipynb #cell-027
 class CapsuleClassifier(_Learning, _Predictions, _Poses, _Files, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                         ClassifierMixin, BaseEstimator):
     """Capsule regression: classification by vectors of competing length, learned by EM.

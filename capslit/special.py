@@ -10,7 +10,7 @@ __all__ = ['interpolating_integral_recursive', 'remainder_ratio', 'interpolating
 from functools import lru_cache
 
 import numpy as np
-from array_api_compat import device, is_numpy_namespace
+from array_api_compat import device
 from scipy.special import dawsn
 
 from .arrays import as_floating, check_values, namespace

@@ -386,7 +386,7 @@ def _progress(show, max_iter):
         task = bar.add_task("EM", total=max_iter, status="")
         def report(state, rounds):
             done = int(np.sum(state.round == len(rounds)))
-            status = f"round {int(state.round.min()) + 1} of {len(rounds)}, best score {np.mean(state.score):.5f}"
+            status = f"round {min(int(state.round.min()) + 1, len(rounds))} of {len(rounds)}, best score {np.mean(state.score):.5f}"
             status += f", {done} of {state.round.size} problems done" if state.round.size > 1 else ""
             bar.update(task, completed=len(state.history["objective"]), status=status)
         yield report

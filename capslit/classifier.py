@@ -77,7 +77,8 @@ def initial_weights(targets, dims, moments, *, init, init_scale, affine, rng):
         return weights * unit, short
     weights = np.zeros(shape)
     for q, j in np.ndindex(dims.shape):
-        overall, unit = _comparable(moments, np.flatnonzero(targets[q] >= 0), affine)
+        present = (targets[q] >= 0) & (moments.weight > 0)
+        overall, unit = _comparable(moments, np.flatnonzero(present | ~present.any()), affine)
         classes = np.flatnonzero(targets[q] == j)
         moment = _mean_moment(moments, classes) * unit * unit[:, None]
         rows, found = subspace(moment, dims[q, j], overall, rng)
@@ -134,6 +135,11 @@ def _encode(name, y, classes):
     if unknown.size:
         raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the classes {classes.tolist()[:10]}")
     return index
+
+
+def _holds(targets, dims, classes):
+    "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
+    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
 
 # %% ../nbs/capsules/classifier.ipynb #cell-013
 class _Preparation:
@@ -227,27 +233,36 @@ class _Preparation:
         solver = LeastSquares.from_gram(gram, range(len(targets)) if paired else (0,), alpha=penalty)
         return CapsuleRegression(targets, dims, solver, self.alpha, self.fit_intercept)
 
-    def _start(self, X, y, w, classes, class_dims, fresh):
-        "The model, its initial parameters, and the Gram matrices."
+    def _start(self, X, y, w, classes, class_dims, seen):
+        "The model, its initial parameters, and the Gram matrices; `seen` (n_classes,): of which classes `coef_` knows examples."
         targets = capsule_targets(len(classes), self.architecture)
         dims = capsule_dims(targets, class_dims)
-        each = bool(np.any(targets < 0)) or (fresh and isinstance(self.init, str) and self.init == "subspace")
+        each = bool(np.any(targets < 0)) or (not seen.all() and isinstance(self.init, str) and self.init == "subspace")
         with em.threads(self._n_threads) as pool:
             moments = self._moments(X, y if each else np.zeros_like(y), w, len(classes) if each else 1, pool)
-        parameters = CapsuleParameters(self._initial(targets, dims, moments, classes, fresh))
-        return self._model(targets, dims, moments.gram), parameters, moments.gram
-
-    def _initial(self, targets, dims, moments, classes, fresh):
-        "Initial weights (k, m, d, p): the last ones, given ones, subspaces or random ones."
         shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
-        if fresh and isinstance(self.init, str):
-            rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-            weights, short = initial_weights(targets, dims, moments, init=self.init, init_scale=self.init_scale,
-                                             affine=self.fit_intercept, rng=rng)
-            if short:
-                warnings.warn(f"the examples of the classes {classes[sorted(short)].tolist()} span fewer directions than capsule_dim; the "
-                              "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this")
-            return weights
+        weights = np.zeros(shape)
+        if seen.any() or not isinstance(self.init, str):
+            weights = self._known(shape, dims, fresh=not seen.any())
+        present = np.bincount(y, w, len(classes)) > 0
+        if isinstance(self.init, str) and np.any(present & ~seen):
+            begins = _holds(targets, dims, present) & ~_holds(targets, dims, seen)
+            weights = np.where(begins[..., None, None], self._begun(targets, dims, moments, classes, present & ~seen), weights)
+        return self._model(targets, dims, moments.gram), CapsuleParameters(weights), moments.gram
+
+    def _begun(self, targets, dims, moments, classes, new):
+        "Weights (k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        weights, short = initial_weights(targets, dims, moments, init=self.init, init_scale=self.init_scale,
+                                         affine=self.fit_intercept, rng=rng)
+        short = sorted(short.intersection(np.flatnonzero(new)))
+        if short:
+            warnings.warn(f"the examples of the classes {classes[short].tolist()} span fewer directions than capsule_dim; the "
+                          "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this")
+        return weights
+
+    def _known(self, shape, dims, fresh):
+        "Weights (k, m, d, p) of the last fit, or those given as `init`."
         with _naming("init"):
             weights = self._weights() if not fresh else np.asarray(self.init, dtype=np.float64)
         if weights.ndim == len(shape) - 1:
@@ -291,7 +306,8 @@ class _Learning(_Preparation):
         held_out = self._validation(classes, X_val, y_val, sample_weight_val)
         if held_out is None and (self.early_stopping is True or (self.early_stopping == "auto" and len(X) > 10_000)):
             X, y, w, held_out = self._split(X, y, w)
-        model, parameters, _ = self._start(X, y, w, classes, class_dims, fresh=not (self.warm_start and hasattr(self, "coef_")))
+        seen = np.full(len(classes), self.warm_start and hasattr(self, "coef_"))
+        model, parameters, _ = self._start(X, y, w, classes, class_dims, seen)
         run = em.fit(model, parameters, (X, y, w), rounds=rounds, momentum=self.momentum,
                      monitor=("validation" if held_out is not None else "error") if self.monitor == "error" else "objective",
                      validation=held_out, tol=self.tol, max_iter=self.max_iter, n_threads=self._n_threads,
@@ -324,7 +340,8 @@ class _Learning(_Preparation):
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """One step of stochastic EM on a batch: running averages of the statistics, then the M-step.
 
-        After `fit` it goes on from the weights but begins new averages: let the first batch then be a large one.
+        A class begins with its first examples; until then its capsule is zero. After `fit`, learning goes on from the weights but
+        begins new averages: let the first batch then be a large one.
 
         Parameters
         ----------
@@ -348,16 +365,16 @@ class _Learning(_Preparation):
             raise ValueError(f"classes differ from those of the first call, which were {known.tolist()}")
         _check_classes("classes", known)
         y = _encode("y", y, known)
-        model, parameters, gram = self._start(X, y, w, known, self._class_dims(known), fresh=first)
+        step, average, seen = getattr(self, "_online", None) or (0, None, np.full(len(known), not first))
+        model, parameters, gram = self._start(X, y, w, known, self._class_dims(known), seen)
         with em.threads(self._n_threads) as pool:
             statistics = em.accumulate(lambda batch: model.e_step(parameters, batch), (X, y, w), model.block_rows(parameters), pool)
-        step, average = getattr(self, "_online", None) or (0, None)
         rate = float(step + 1) ** -self.learning_decay
         fresh = (statistics.moments / len(X), (gram if np.any(model.targets < 0) else gram.sum(0)[None]) / len(X))
         average = fresh if step == 0 else tuple((1 - rate) * old + rate * new for old, new in zip(average, fresh))
         model = self._model(model.targets, model.dims, average[1])
         self._keep(model.m_step(statistics._replace(moments=average[0])).weights, model.dims, known, X.dtype)
-        self._online = (step + 1, average)
+        self._online = (step + 1, average, seen | (np.bincount(y, w, len(known)) > 0))
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
@@ -453,7 +470,7 @@ class _Predictions:
                 return logs[:, 0, 1] - logs[:, 0, 0]
             if logs.shape[1] == 1:
                 return logs[:, 0]
-            return logs[:, :, 1] - logs[:, :, 0] if self._is_ovr() else _votes(np.exp(logs[:, :, 0]))
+            return logs[:, :, 1] - logs[:, :, 0] if self._is_ovr() else _votes(np.exp(logs[:, :, 0])).astype(logs.dtype)
         return self._by_blocks(scores, self._checked(X))
 
     def predict(self, X):
@@ -482,7 +499,7 @@ class _Predictions:
         return self.architecture == "ovr"
 
 # %% ../nbs/capsules/classifier.ipynb #cell-023
-class _Poses:
+class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "The internal representation: pose vectors, squashed, expected, and at their most typical."
 
     @property
@@ -537,8 +554,8 @@ class _Files:
         arrays |= {f"history.{name}": values for name, values in getattr(self, "history_", {}).items()}
         if hasattr(self, "feature_names_in_"):
             arrays["feature_names_in_"] = np.array(self.feature_names_in_.tolist())
-        steps, average = getattr(self, "_online", None) or (0, ())
-        arrays |= {f"online.{i}": values for i, values in enumerate(average)}
+        steps, average, seen = getattr(self, "_online", None) or (0, (), None)
+        arrays |= {f"online.{i}": values for i, values in enumerate((*average, seen)) if steps}
         if not isinstance(self.init, str):
             arrays["init"] = self._numbers("init")
         save_arrays(path, arrays, {"schema": _SCHEMA, "parameters": self._plain_parameters(), "n_iter": self.n_iter_,
@@ -565,8 +582,8 @@ class _Files:
         if "init" in arrays:
             parameters["init"] = arrays.pop("init")
         model = cls(**parameters)
-        average = tuple(arrays.pop(f"online.{i}") for i in range(2) if meta["online_steps"])
-        model._online = (meta["online_steps"], average) if average else None
+        *average, seen = (arrays.pop(f"online.{i}", None) for i in range(3))
+        model._online = (meta["online_steps"], tuple(average), seen) if meta["online_steps"] else None
         model.history_ = {name.removeprefix("history."): arrays.pop(name) for name in list(arrays) if name.startswith("history.")}
         for name, values in arrays.items():
             setattr(model, name, values.astype(object) if name == "feature_names_in_" else values)
@@ -574,8 +591,7 @@ class _Files:
         return model
 
 # %% ../nbs/capsules/classifier.ipynb #cell-027
-class CapsuleClassifier(_Learning, _Predictions, _Poses, _Files, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
-                        ClassifierMixin, BaseEstimator):
+class CapsuleClassifier(_Learning, _Predictions, _Poses, _Files, ClassifierMixin, BaseEstimator):
     """Capsule regression: classification by vectors of competing length, learned by EM.
 
     Parameters

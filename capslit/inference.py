@@ -22,7 +22,8 @@ def _capsule_dims(capsule_dim, n_classes):
     if dims.dtype.kind not in "iu":
         raise TypeError(f"capsule_dim must be an integer, or one integer per class, not {capsule_dim!r}")
     if dims.ndim > 1 or (dims.ndim == 1 and dims.size != n_classes):
-        raise ValueError(f"capsule_dim has shape {dims.shape}, but there are {n_classes} classes; give one integer, or one per class")
+        raise ValueError(f"capsule_dim has shape {dims.shape}, but there are {n_classes} classes; "
+                         "give one integer, or one per class")
     if dims.size and int(dims.min()) < 1:
         raise ValueError(f"capsule_dim must be at least 1, but its smallest value is {int(dims.min())}")
     return [int(d) for d in np.broadcast_to(dims, (n_classes,))]
@@ -35,7 +36,8 @@ def _like(values, array):
 # %% ../nbs/capsules/inference.ipynb #cell-065
 def _read_squared_norms(squared_norms, capsule_dim):
     "Checked (n, m) squared norms and the list of capsule dimensions."
-    w = check_shape("squared_norms", as_floating("squared_norms", squared_norms), (None, None))
+    w = check_shape("squared_norms", as_floating("squared_norms", squared_norms),
+                    (None, None))
     if w.shape[1] < 1:
         raise ValueError("squared_norms has no columns; give one column per class")
     check_values("squared_norms", w, lower=0)
@@ -46,11 +48,14 @@ def _read_poses(poses, capsule_dim):
     "Checked (n, m, d) poses and the list of capsule dimensions, by default d for each class."
     poses = check_shape("poses", as_floating("poses", poses), (None, None, None))
     if 0 in poses.shape[1:]:
-        raise ValueError(f"poses has shape {tuple(poses.shape)}; at least one class and one dimension are needed")
+        raise ValueError(f"poses has shape {tuple(poses.shape)}; "
+                         "at least one class and one dimension are needed")
     check_values("poses", poses)
-    dims = _capsule_dims(poses.shape[2] if capsule_dim is None else capsule_dim, poses.shape[1])
+    dims = _capsule_dims(poses.shape[2] if capsule_dim is None else capsule_dim,
+                         poses.shape[1])
     if max(dims) > poses.shape[2]:
-        raise ValueError(f"capsule_dim is up to {max(dims)}, but poses has only {poses.shape[2]} components per capsule; pad poses with zeros")
+        raise ValueError(f"capsule_dim is up to {max(dims)}, but poses has only {poses.shape[2]} "
+                         "components per capsule; pad poses with zeros")
     if len(set(dims)) > 1 or dims[0] < poses.shape[2]:
         xp = namespace(poses)
         padding = xp.arange(poses.shape[2])[None, :] >= xp.asarray(dims)[:, None]
@@ -60,7 +65,7 @@ def _read_poses(poses, capsule_dim):
 
 # %% ../nbs/capsules/inference.ipynb #cell-069
 def _rest(beta, dim):
-    "(a − u r, r / (a + β)) for a = dim/2 + 1 and u = β/(a + β): what the posterior needs of the interpolating function."
+    "a − u r and r / (a + β), where a = dim/2 + 1 and u = β/(a + β)."
     a = dim / 2 + 1
     r = remainder_ratio(beta, dim)
     shrink = r / (a + beta)
@@ -110,7 +115,8 @@ def log_class_probabilities(squared_norms, capsule_dim):
     xp, weights = namespace(w), _class_weights(w, dims)
     total = xp.sum(weights, axis=1, keepdims=True)
     others = weights @ (1 - xp.eye(len(dims), dtype=w.dtype, device=device(w))) / total
-    return xp.where(others < 0.5, xp.log1p(-xp.clip(others, max=0.5)), xp.log(weights) - xp.log(total))
+    return xp.where(others < 0.5, xp.log1p(-xp.clip(others, max=0.5)),
+                    xp.log(weights) - xp.log(total))
 
 # %% ../nbs/capsules/inference.ipynb #cell-079
 def posterior_factors(own, total, own_dim, dim):
@@ -236,7 +242,7 @@ def squash(poses):
 
 # %% ../nbs/capsules/inference.ipynb #cell-098
 def _rejection(propose, shape):
-    "An array of `shape` whose elements are the first accepted proposals; propose(indices) → (values, accepted)."
+    "An array of first accepted proposals; propose(indices) gives values and which to accept."
     out = np.empty(int(np.prod(shape)))
     todo = np.arange(out.size)
     while todo.size:
@@ -264,18 +270,21 @@ def _sample_squared_gaussian(centre, rng):
     b = np.clip(c, -1e100, 1e100)  # far beyond this the acceptance no longer depends on c
 
     def propose(i):
-        chi = np.sqrt(rng.chisquare(3, i.size)) * np.where(rng.random(i.size) < 0.5, -1.0, 1.0)
-        e = np.where(rng.random(i.size) * (b[i] ** 2 + 1) < b[i] ** 2, rng.standard_normal(i.size), chi)
+        chi = (np.sqrt(rng.chisquare(3, i.size))
+               * np.where(rng.random(i.size) < 0.5, -1.0, 1.0))
+        e = np.where(rng.random(i.size) * (b[i] ** 2 + 1) < b[i] ** 2,
+                     rng.standard_normal(i.size), chi)
         return c[i] + e, rng.random(i.size) * (2 * b[i] ** 2 + 2 * e**2) < (b[i] + e) ** 2
 
     return _rejection(propose, np.shape(centre))
 
 # %% ../nbs/capsules/inference.ipynb #cell-106
 def _sample_own(mu, noise, dims, rho, rng):
-    "h ∝ ‖h‖² N(h; ρ mu, ρ I), rows of shape (…, d); `noise` is standard normal and zero in the padding beyond `dims`."
+    "h ∝ ‖h‖² N(h; ρ mu, ρ I) along the last axis; `noise` is normal, and zero in the padding."
     length = np.sqrt((mu**2).sum(-1))
     first = np.eye(mu.shape[-1])[0]
-    axis = np.where(length[..., None] > 0, mu / np.where(length > 0, length, 1)[..., None], first)
+    axis = np.where(length[..., None] > 0, mu / np.where(length > 0, length, 1)[..., None],
+                    first)
     along = (noise * axis).sum(-1)
     across = noise - along[..., None] * axis
     centre = np.sqrt(rho) * length
@@ -338,6 +347,7 @@ def sample_latents(poses, capsule_dim=None, y=None, size=1, random_state=None):
     if (abs(mu) >= 1e150).any():
         raise ValueError("poses must be smaller than 1e150 in magnitude to be sampled from; rescale them")
     mu = np.broadcast_to(mu, (operator.index(size), *mu.shape))
-    noise = rng.standard_normal(mu.shape) * (np.arange(mu.shape[-1]) < np.array(dims)[:, None])
+    noise = (rng.standard_normal(mu.shape)
+             * (np.arange(mu.shape[-1]) < np.array(dims)[:, None]))
     h = mu + noise if y is None or len(dims) == 1 else _sample_posterior(mu, noise, dims, y, rng)
     return _like(h, poses)

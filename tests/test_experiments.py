@@ -139,3 +139,21 @@ def test_both_figures_are_recorded():
     if not RESULTS.is_dir():
         pytest.skip("not in a checkout")
     assert {p.stem for p in RESULTS.glob("*.json")} >= {"figure2-mnist", "figure3-fashion"}
+
+
+def test_the_tables_and_figures_of_a_record(record):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("agg")
+    from capslit.figures import compare_error, describe_run, draw_learning, draw_squashed
+    published = replace(record, data="mnist", metrics=record.metrics | {"test_error": 0.0721, "n_test": 10000})
+    table = compare_error(published)
+    assert "6.21 %" in table and "7.21 %" in table and "+1.00" in table and "4.1 standard errors" in table
+    assert "| none |" in compare_error(replace(published, metrics=published.metrics | {"test_error": 0.0621}))
+    assert "301" in describe_run(record) and "ν = 0.8" in describe_run(record)
+    a = record.arrays
+    panels = draw_squashed(a["squashed"], a["labels"], a["class_names"].tolist(), a["surest_images"])
+    assert len([axis for axis in panels.axes if axis.get_title()]) == 10
+    few = draw_squashed(a["squashed"][:, :3], a["labels"] % 3, ["a", "b", "c"], columns=2)
+    assert [axis.get_title() for axis in few.axes[:3]] == ["a", "b", "c"]
+    assert len(draw_learning(record).axes) == 2
+    plt.close("all")

@@ -255,8 +255,11 @@ def _choose(name, data, profile, seed):
 def _check_folder(out):
     "Raise StorageError unless files can be written to the folder `out`."
     probe = Path(out).expanduser() / f".probe-{os.getpid()}"
-    with atomic_write(probe):
-        pass
+    try:
+        with atomic_write(probe):
+            pass
+    except StorageError as error:
+        raise StorageError(str(error).replace(str(probe), str(out))) from error
     remove(probe)
 
 # %% ../nbs/experiments/records.ipynb #cell-027

@@ -39,7 +39,7 @@ def test_no_circular_proof():
 @pytest.mark.parametrize("id", [id for id in SAUL if id in LEDGER])
 def test_equation_is_labelled_once_in_its_chapter(id):
     label = "$$ (" + id.replace(":", "-").replace(".", "-") + ")"
-    chapters = [p for p in sorted((Path(claims.__file__).parents[1] / "nbs").rglob("*.ipynb")) if label in p.read_text(encoding="utf-8")]
+    chapters = [p for p in sorted((Path(claims.__file__).parents[1] / "nbs").rglob("*.ipynb")) if label.lower() in p.read_text(encoding="utf-8").lower()]
     assert [f"{p.parent.name}/{p.stem}" for p in chapters] == [LEDGER[id].chapter]
 
 
@@ -75,6 +75,15 @@ def test_check_accepts_the_true_and_rejects_the_false(name):
 def least_squares(A, b):
     w = np.linalg.solve(A.T @ A, A.T @ b)
     return A.T @ (b - A @ w)
+
+
+def test_algebra_that_gets_stuck_is_no_rejection():
+    def stuck(statement):
+        if statement != sympy.Eq(f(x), x**2):
+            raise ValueError("cannot do this")
+        return claims.Verdict(True)
+    with pytest.raises(ClaimError, match="alteration survives"):
+        Claim("capslit:stuck", "", "identity", sympy.Eq(f(x), x**2), [claims.Check("stuck", stuck)]).verify()
 
 
 def test_callable_statement_and_its_alterations():
@@ -137,7 +146,7 @@ def test_alterations_differ_from_the_statement_and_from_each_other(tree):
     statement = sympy.Eq(f(x, y), tree, evaluate=False)
     found = alterations(statement)
     assert len(set(found.values())) == len(found) >= 4
-    assert (statement,) not in found.values()
+    assert statement not in found.values()
 
 
 polynomials = st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3).map(

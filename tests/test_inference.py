@@ -2,7 +2,6 @@
 
 import warnings
 
-import array_api_strict as strict
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -201,14 +200,17 @@ def test_one_class_is_certain():
 
 
 @pytest.mark.parametrize("dims, m", [(2, 3), ([1, 3], 2)])
-def test_array_api_strict(dims, m):
+@pytest.mark.parametrize("library", ["array_api_strict", "torch"])
+def test_other_array_libraries(library, dims, m):
+    """Arrays of another library give arrays of that library, with NumPy's numbers."""
+    xp = pytest.importorskip(library, reason="PyTorch is not installed; pip install capslit[torch]")
     poses, w, y = pose_problem(dims, m)
-    P, N, Y = strict.asarray(poses), strict.asarray(w), strict.asarray(y)
+    P, N, Y = xp.asarray(poses), xp.asarray(w), xp.asarray(y)
     pairs = [(class_probabilities(N, dims), class_probabilities(w, dims)), (log_class_probabilities(N, dims), log_class_probabilities(w, dims)),
              (posterior_ratios(N, Y, dims), posterior_ratios(w, y, dims)), (posterior_mean(P, Y, dims), posterior_mean(poses, y, dims)),
              (squash(P), squash(poses)), (sample_latents(P, dims, Y, 2, 0), sample_latents(poses, dims, y, 2, 0))]
     for other, numpy in pairs:
-        assert type(other) is type(P)
+        assert type(other) is type(P) and other.dtype == P.dtype
         np.testing.assert_allclose(np.asarray(other), numpy, rtol=1e-14)
 
 

@@ -135,8 +135,9 @@ def mend_attributes(app, what, name, obj, options, lines):
 
 
 def skip_member(app, what, name, obj, skip, options):
-    """Leave out what scikit-learn adds to every estimator."""
-    return True if re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
+    """Leave out what scikit-learn adds to every estimator, and the fields of named tuples (the signature has them)."""
+    foreign = re.fullmatch(r"set_\w+_request|get_metadata_routing", name) or type(obj).__name__ == "_tuplegetter"
+    return True if foreign else None
 
 
 def saul_role(name, rawtext, text, lineno, inliner, options=None, content=None):

@@ -248,6 +248,7 @@ def _count(weights, dims, x, y, w):
         extra = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))[1]
     wrong = _rivals(norms, y, own, own_norm, own_dim, extra, sizes)[1]
     errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
+    errors = xp.where(xp.isfinite(xp.sum(norms, axis=1)), errors, xp.nan)      # comparisons with NaN would count as correct
     mass = xp.asarray(float(x.shape[0]), dtype=xp.float64, device=array_device(x)) if w is None else xp.sum(w, dtype=xp.float64)
     return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), xp.broadcast_to(mass, (weights.shape[0],)))
 

@@ -183,6 +183,14 @@ def load_state(path, like, signature):
                  arrays["since"], arrays["round"], history)
 
 # %% ../nbs/foundations/em.ipynb #cell-019
+def _quiet(function):
+    "`function` without NumPy's warnings of overflow: the engine itself notices what is not finite."
+    def quiet(*args):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return function(*args)
+    return quiet
+
+
 def _host(values):
     return to_numpy(values).astype(np.float64)
 
@@ -208,13 +216,15 @@ class Engine:
     def evaluate(self, model, parameters, options):
         "Statistics on the training data, and the numbers that the history keeps."
         rows = model.block_rows(parameters)
-        statistics = accumulate(lambda block: model.e_step(parameters, block, **options), self.data, rows, self.pool)
-        record = {"log_likelihood": _host(statistics.log_likelihood), "objective": _host(model.objective(parameters, statistics))}
+        statistics = accumulate(_quiet(lambda block: model.e_step(parameters, block, **options)), self.data, rows, self.pool)
+        record = {"log_likelihood": _host(statistics.log_likelihood), "objective": _host(_quiet(model.objective)(parameters, statistics))}
         loss = _share(-record["objective"], statistics.weight)
         record["training_error"] = _share(statistics.errors, statistics.weight) if hasattr(statistics, "errors") else loss * np.nan
         record["validation_error"] = loss * np.nan
         if self.validation is not None:
-            held_out = accumulate(lambda block: model.count_errors(parameters, block), self.validation, rows, self.pool)
+            held_out = accumulate(_quiet(lambda block: model.count_errors(parameters, block)), self.validation, rows, self.pool)
+            if not np.all(np.isfinite(_host(held_out.errors))):
+                raise FloatingPointError("validation holds NaN, infinity or numbers that are too large beside the training data")
             record["validation_error"] = _share(held_out.errors, held_out.weight)
         unseen = np.isnan(record["validation_error"])         # a problem of which the validation data have no example
         score = {"validation": np.where(unseen, record["training_error"], record["validation_error"]),

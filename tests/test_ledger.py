@@ -120,6 +120,17 @@ def test_claim_names_the_argument_that_is_wrong():
         Claim("capslit:t", "", "identity", sympy.Eq(x, y), [])
 
 
+def test_bad_arguments_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no notebook below"):
+        collect(tmp_path)
+    with pytest.raises(ValueError, match="points"):
+        numeric(points=0)
+    with pytest.raises(ValueError, match="count"):
+        on_problems(lambda rng: (), count=0)
+    with pytest.raises(ValueError, match="where"):
+        numeric({s: (1, 2)}, where=sympy.Gt(s, 3)).run(sympy.Eq(f(s), s))
+
+
 def test_ledger_refuses_two_claims_of_one_name_circles_and_unknown_names():
     def entry(id, uses=()):
         return Claim(id, "", "identity", sympy.Eq(x, y), [numeric()], uses=list(uses))

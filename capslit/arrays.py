@@ -39,6 +39,8 @@ def as_floating(name, value):
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
     x = xp.asarray(x)
+    if isinstance(x.dtype, np.dtype) and not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
     if xp.isdtype(x.dtype, "real floating") and x.dtype in (xp.float32, xp.float64):
         return x
     if str(x.dtype) in ("float16", "bfloat16", "torch.float16", "torch.bfloat16"):

@@ -90,9 +90,10 @@ def initial_weights(targets, dims, moments, *, init, init_scale, affine, rng):
 # %% ../nbs/capsules/classifier.ipynb #cell-011
 @contextmanager
 def _naming(*names):
-    "Put `names` in front of the message of an error that mentions none of them."
+    "Put `names` in front of the message of an error that mentions none of them; checks of enormous numbers overflow in silence."
     try:
-        yield
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
     except (TypeError, ValueError) as error:
         if re.search(rf"\b({'|'.join(names)})\b", str(error)):
             raise

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .arrays import as_floating
 from .storage import StorageError, atomic_write, explain
 
 # %% ../nbs/foundations/datasets.ipynb #cell-004
@@ -437,9 +438,9 @@ def load_omniglot_latin(data_home=None, download=True):
 # %% ../nbs/foundations/datasets.ipynb #cell-051
 def _rows(name, images):
     "`images` as a matrix with one row for each; ValueError or TypeError if that has no meaning."
+    if np.asarray(images).dtype.kind not in "buif":
+        images = as_floating(name, images)
     images = np.asarray(images)
-    if images.dtype.kind not in "buif":
-        raise TypeError(f"{name} must hold real numbers, not {images.dtype}")
     if images.ndim < 2 or 0 in images.shape:
         raise ValueError(f"{name} must have shape (n, height, width) or (n, n_features) and not be empty; it has shape {images.shape}")
     if images.dtype.kind == "f" and not np.isfinite(images).all():

@@ -113,7 +113,7 @@ def interpolating_integral_recursive(s, beta, k=64):
         raise ValueError(f"k = {k} steps do not give a factor of 1 ± 1e-4; choose a larger k")
     return ((lower + upper) / 2)[()]
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-055
+# %% ../nbs/capsules/interpolating.ipynb #cell-056
 def _continued_fraction(a, c, steps=64):
     "The remainder t₂ at c = a/(a+β), evaluated backward from t_steps."
     xp = namespace(c)
@@ -123,12 +123,12 @@ def _continued_fraction(a, c, steps=64):
         t = n * u / (1 + (n - t) * k)
     return t
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-057
+# %% ../nbs/capsules/interpolating.ipynb #cell-058
 def _direct_ratio(a, c):
     "r = t₁/u straight from the continued fraction; a and c broadcast."
     return 1 / (1 + (1 - _continued_fraction(a, c)) * (c / a))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-062
+# %% ../nbs/capsules/interpolating.ipynb #cell-063
 @lru_cache(maxsize=64)
 def _table(s, dtype):
     "r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power first."
@@ -147,7 +147,7 @@ def _table(s, dtype):
     table.flags.writeable = False
     return table
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-065
+# %% ../nbs/capsules/interpolating.ipynb #cell-066
 def _cells(table, c):
     "The coefficients of each point's polynomial, highest power first, and its position in the cell."
     x = c * (table.shape[1] - 1)
@@ -162,7 +162,7 @@ def _cells(table, c):
     rows = (xp.take(table[i, :], index, axis=0) for i in reversed(range(table.shape[0])))
     return rows, x - cell
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-066
+# %% ../nbs/capsules/interpolating.ipynb #cell-067
 def _tabulated_ratio(s, c):
     "r at the flat array c from the table of s; NaN stays NaN."
     name = c.dtype if isinstance(c, np.ndarray) else str(c.dtype).rpartition(".")[2]
@@ -174,14 +174,14 @@ def _tabulated_ratio(s, c):
         r += row
     return r
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-067
+# %% ../nbs/capsules/interpolating.ipynb #cell-068
 def _ratio(s, c):
     "r at c: tabulated if s is one number s ≥ 1/2, from the continued fraction otherwise."
     if isinstance(s, float) and s >= 0.5:
         return _tabulated_ratio(s, c)
     return _direct_ratio(s + 1, c)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-068
+# %% ../nbs/capsules/interpolating.ipynb #cell-069
 def remainder_ratio(beta, dim):
     """The smooth function r(β) from which all of inference follows, for s = dim/2 and a = s + 1.
 
@@ -198,14 +198,14 @@ def remainder_ratio(beta, dim):
     Returns
     -------
     array
-        r, of the shape and dtype of `beta`, between a/(a + 1) at β = 0 and 1 at β = ∞.
+        r, of the shape and dtype of `beta`: a/(a + 1) at β = 0, 1 at β = ∞, and nowhere above 1 + 1/a.
     """
     def ratio(s, b):
         return _tabulated_ratio(s, (s + 1) / (s + 1 + b))
 
     return _blockwise(ratio, float(dim) / 2, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-071
+# %% ../nbs/capsules/interpolating.ipynb #cell-072
 def _series(s, beta):
     "I_s(β)/β = e^(−β) Σ_k β^k / (k! (s + 1 + k)), a sum of positive terms, for β up to 40."
     xp = namespace(beta)
@@ -215,21 +215,21 @@ def _series(s, beta):
         total = (total + 1 / (s + 1 + k)) * (beta / k)
     return xp.exp(-beta) * (total + 1 / (s + 1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-072
+# %% ../nbs/capsules/interpolating.ipynb #cell-073
 def _near_pole(s, beta, plain, series):
     "`plain`, or `series()` where −1 < s < −1/2 and the subtraction in a + β − t₁ cancels."
     if isinstance(s, float) and s >= -0.5:
         return plain
     return namespace(beta).where((s < -0.5) & (beta < 40), series(), plain)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-074
+# %% ../nbs/capsules/interpolating.ipynb #cell-075
 def _integral(s, beta):
     "I_s(β) = 1/(1 + (a − t₁)/β) for flat arrays."
     c = (s + 1) / (s + 1 + beta)
     t = (1 - c) * _ratio(s, c)
     return _near_pole(s, beta, 1 / (1 + (s + 1 - t) / beta), lambda: beta * _series(s, beta))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-075
+# %% ../nbs/capsules/interpolating.ipynb #cell-076
 def interpolating_integral(s, beta):
     """The interpolating function I_s(β) = β e^(−β) ∫₀¹ ρ^s e^(ρβ) dρ (Saul A.1), elementwise.
 
@@ -254,7 +254,7 @@ def interpolating_integral(s, beta):
     """
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-079
+# %% ../nbs/capsules/interpolating.ipynb #cell-080
 def interpolating_coefficients(beta, dim):
     """The coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, Saul 2.14), elementwise.
 
@@ -280,7 +280,7 @@ def interpolating_coefficients(beta, dim):
     dim, beta = _arguments("dim", dim, beta, 0)
     return _blockwise(_integral, dim / 2, beta), _blockwise(_integral, dim / 2 + 1, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-084
+# %% ../nbs/capsules/interpolating.ipynb #cell-085
 def _derivative(s, beta):
     "I_s′(β) = (1 − t₁)/(a + β − t₁), with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂), for flat arrays."
     xp = namespace(beta)
@@ -291,7 +291,7 @@ def _derivative(s, beta):
     slope = _near_pole(s, beta, rest / (total - t), lambda: rest * _series(s, beta))
     return xp.where(s + 0 * c == 0, xp.exp(-beta), slope)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-085
+# %% ../nbs/capsules/interpolating.ipynb #cell-086
 def interpolating_derivative(s, beta):
     """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), elementwise, free of cancellation.
 

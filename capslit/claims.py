@@ -815,7 +815,7 @@ def ledger_html(ledger, root=".."):
         kept = "".join(f"<li>{escape(n)}: {escape(why)}</li>" for n, why in r.equivalents.items())
         kept = f"<details><summary>{len(r.equivalents)}</summary><ul>{kept}</ul></details>" if kept else "0"
         rows.append(
-            f'<tr class="{"claim-bad" if r.problems else "claim-good"}"><td><a href="{root}/{r.chapter}.html#{r.anchor}">{escape(r.id)}</a></td>'
+            f'<tr class="{"claim-bad" if r.problems else "claim-good"}"><td><a href="{f"{root}/{r.chapter}.html" if r.chapter else ""}#{r.anchor}">{escape(r.id)}</a></td>'
             f'<td>{escape(r.title)} <i>{r.kind}</i><div class="claim-tex">{math_html(r.tex)}</div></td>'
             f"<td>{checks}</td><td>{r.killed}/{r.tried}</td><td>{kept}</td></tr>")
     head = "".join(f"<th>{h}</th>" for h in ("claim", "what it says", "checks", "killed/tried", "equivalent"))

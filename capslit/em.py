@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
+from threading import Lock
 
 import numpy as np
 from array_api_compat import device as array_device
@@ -88,18 +89,34 @@ def blocks(data, rows):
         yield rest[0] if len(rest) == 1 else _join(rest)
 
 # %% ../nbs/foundations/em.ipynb #cell-009
-_controller = None
+_lock, _controller, _limit, _users = Lock(), None, None, 0
+
+
+@contextmanager
+def _plain_products():
+    "The number of threads that matrix products used before; inside they use one. Of fits that overlap in time, the last one out lifts the limit."
+    global _controller, _limit, _users
+    with _lock:
+        _controller = _controller or ThreadpoolController()
+        n = max([lib["num_threads"] for lib in _controller.info() if lib["user_api"] == "blas"], default=1)
+        _limit, _users = _limit or _controller.limit(limits=1, user_api="blas"), _users + 1
+    try:
+        yield n
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                _limit.restore_original_limits()
+                _limit = None
 
 
 @contextmanager
 def threads(n_threads=None):
     "A pool of `n_threads` threads with single-threaded matrix products; by default as many as the matrix library would use."
-    global _controller
-    if _controller is None:
-        _controller = ThreadpoolController()
-    n = n_threads or max([lib["num_threads"] for lib in _controller.info() if lib["user_api"] == "blas"], default=1)
-    with _controller.limit(limits=1, user_api="blas"), (ThreadPoolExecutor(n) if n > 1 else nullcontext()) as pool:
-        yield pool
+    with _plain_products() as usual:
+        n = n_threads or usual
+        with (ThreadPoolExecutor(n) if n > 1 else nullcontext()) as pool:
+            yield pool
 
 # %% ../nbs/foundations/em.ipynb #cell-010
 def add(a, b):

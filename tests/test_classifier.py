@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import ThreadpoolController
 
 from capslit import CapsuleClassifier, em
 from capslit.inference import class_probabilities, posterior_mean
@@ -207,6 +208,8 @@ def test_capsules_of_different_dimensions():
     np.testing.assert_allclose(model.predict_proba(X), class_probabilities((poses(model, X) ** 2).sum(-1), [1, 4, 2, 3]), rtol=1e-12)
     np.testing.assert_allclose(model.posterior_mean(X, LETTERS[y]), posterior_mean(poses(model, X), y, [1, 4, 2, 3]), rtol=1e-12)
     assert model.score(X, LETTERS[y]) > 0.9
+    rest = CapsuleClassifier(dims, architecture="ovr", **QUICK).fit(X, LETTERS[y])
+    assert rest.capsule_dims_.tolist() == [[4, 1], [3, 4], [4, 2], [4, 3]] and rest.score(X, LETTERS[y]) > 0.9
     pairs = CapsuleClassifier(dims, architecture="ovo", **QUICK).fit(X, LETTERS[y])
     assert pairs.capsule_dims_.tolist() == [[1, 4], [1, 2], [1, 3], [4, 2], [4, 3], [2, 3]] and pairs.score(X, LETTERS[y]) > 0.9
 
@@ -610,3 +613,29 @@ def test_two_classes_are_one_problem(architecture):
     model = CapsuleClassifier(2, architecture=architecture, **QUICK).fit(X, y)
     assert model.coef_.shape == (2, 2, 5) and model.decision_function(X).shape == (120,)
     assert np.array_equal(model.coef_, CapsuleClassifier(2, **QUICK).fit(X, y).coef_)
+
+
+# ── several fits at once ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def blas_threads():
+    return {library["num_threads"] for library in ThreadpoolController().info() if library["user_api"] == "blas"}
+
+
+def test_overlapping_fits_leave_the_matrix_library_as_it_was():
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        first, second = em.threads(1), em.threads(1)
+        first.__enter__(), second.__enter__()
+        assert blas_threads() == {1}
+        first.__exit__(None, None, None)
+        assert blas_threads() == {1}
+        second.__exit__(None, None, None)
+        assert blas_threads() == {2}
+
+
+def test_fits_in_parallel_threads():
+    X, y = blobs(n=600)
+    model = CapsuleClassifier(2, **QUICK | {"n_jobs": 2})
+    with joblib.parallel_backend("threading", n_jobs=4):
+        parallel = cross_val_score(model, X, y, cv=8)
+    assert np.array_equal(parallel, cross_val_score(model, X, y, cv=8))

@@ -577,17 +577,27 @@ class _Files:
         arrays, meta = load_arrays(path)
         if meta.get("schema") != _SCHEMA:
             raise ValueError(f"{path} holds no CapsuleClassifier; pass a file written by its save method")
+        try:
+            return cls._restored(arrays, meta)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"cannot read {path}: it is not what this version of capslit writes ({error!r}); save the model again") from error
+
+    @classmethod
+    def _restored(cls, arrays, meta):
+        "A fitted model from what `save` stored."
         parameters = meta["parameters"] | {name: tuple(meta["parameters"][name]) for name in ("thresholds", "patience")}
         if isinstance(parameters["capsule_dim"], list):
             parameters["capsule_dim"] = dict(parameters["capsule_dim"])
         if "init" in arrays:
-            parameters["init"] = arrays.pop("init")
+            parameters["init"] = arrays["init"]
         model = cls(**parameters)
-        *average, seen = (arrays.pop(f"online.{i}", None) for i in range(3))
-        model._online = (meta["online_steps"], tuple(average), seen) if meta["online_steps"] else None
-        model.history_ = {name.removeprefix("history."): arrays.pop(name) for name in list(arrays) if name.startswith("history.")}
-        for name, values in arrays.items():
-            setattr(model, name, values.astype(object) if name == "feature_names_in_" else values)
+        for name in ("coef_", "intercept_", "capsule_dims_", "classes_"):
+            setattr(model, name, arrays[name])
+        if "feature_names_in_" in arrays:
+            model.feature_names_in_ = arrays["feature_names_in_"].astype(object)
+        model.history_ = {name.removeprefix("history."): values for name, values in arrays.items() if name.startswith("history.")}
+        steps = meta["online_steps"]
+        model._online = (steps, (arrays["online.0"], arrays["online.1"]), arrays["online.2"]) if steps else None
         model.n_iter_, model.n_features_in_ = meta["n_iter"], meta["n_features"]
         return model
 

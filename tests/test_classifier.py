@@ -22,6 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from capslit import CapsuleClassifier, em
 from capslit.inference import class_probabilities, posterior_mean
+from capslit.storage import load_arrays, save_arrays
 
 ARCHITECTURES = ["multiclass", "ovr", "ovo"]
 QUICK = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1}
@@ -445,6 +446,28 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         CapsuleClassifier.load(tmp_path / "missing.npz")
 
 
+@pytest.mark.parametrize("damage", [
+    lambda arrays, meta: arrays.pop("coef_"), lambda arrays, meta: meta.pop("n_iter"), lambda arrays, meta: meta["parameters"].update(depth=3),
+    lambda arrays, meta: meta["parameters"].update(thresholds=None), lambda arrays, meta: meta.update(online_steps=2)])
+def test_a_file_of_another_version_is_refused(damage, tmp_path):
+    path = tmp_path / "model.npz"
+    files().fit(*blobs()).save(path)
+    arrays, meta = load_arrays(path)
+    damage(arrays, meta)
+    save_arrays(path, arrays | {"predict": np.ones(1)}, meta)
+    with pytest.raises(ValueError, match="cannot read .*model.npz"):
+        CapsuleClassifier.load(path)
+
+
+def test_other_arrays_in_a_file_are_ignored(tmp_path):
+    path = tmp_path / "model.npz"
+    model = files().fit(*blobs())
+    model.save(path)
+    arrays, meta = load_arrays(path)
+    save_arrays(path, arrays | {"predict": np.ones(1)}, meta)
+    assert np.array_equal(CapsuleClassifier.load(path).predict(blobs()[0]), model.predict(blobs()[0]))
+
+
 # ── symmetries ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -556,6 +579,15 @@ def test_poses_probabilities_means_and_prototypes_by_definition(capsule_dim):
         for a in range(dims[i]):
             members = [n for n in range(len(X)) if y[n] == i]
             assert found[i, a] == max(members, key=lambda n: mu[n, i, a] ** 2 / (mu[n] ** 2).sum())
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_enormous_poses_of_one_sign(sign):
+    X, y = blobs()
+    model = CapsuleClassifier(2, fit_intercept=False, **QUICK).fit(X, y)
+    model.coef_ = sign * np.abs(model.coef_)
+    limit, beyond = (model.predict_proba(np.abs(X) * scale) for scale in (1e140, 1e170))
+    np.testing.assert_allclose(beyond, limit, rtol=1e-10)
 
 
 def test_prototypes_of_some_classes():

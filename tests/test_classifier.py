@@ -24,6 +24,7 @@ from capslit import CapsuleClassifier, em
 from capslit.inference import class_probabilities, posterior_mean
 from capslit.storage import load_arrays, save_arrays
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 ARCHITECTURES = ["multiclass", "ovr", "ovo"]
 QUICK = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1}
 PLAIN = {"thresholds": (0.0,), "momentum": 0.0, "monitor": "likelihood", "n_jobs": 1}

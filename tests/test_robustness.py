@@ -194,10 +194,12 @@ class TestDegenerateData:
 
     @pytest.mark.parametrize("value", [0.0, 3.0])
     def test_inputs_that_are_all_the_same(self, architecture, fit_intercept, value):
+        same, y = np.full_like(X, value), np.where(np.arange(len(Y)) < 60, 2, Y)  # mostly of class 2
         with pytest.warns(UserWarning, match="capsule_dim"):
-            model = self.fit(np.full_like(X, value), Y, architecture, fit_intercept)
-        p = model.predict_proba(np.full_like(X, value))
+            model = self.fit(same, y, architecture, fit_intercept, patience=(20, 20))
+        p = model.predict_proba(same)
         assert np.allclose(p.sum(axis=1), 1) and np.ptp(p, axis=0).max() == 0 and np.isfinite(model.coef_).all()
+        assert set(model.predict(same)) == ({2} if value or fit_intercept else {0})  # nothing to go by: the first
 
     def test_fewer_examples_than_features(self, architecture, fit_intercept):
         Z = np.random.default_rng(0).standard_normal((24, 100))
@@ -217,6 +219,12 @@ class TestDegenerateData:
     def test_a_class_without_weight_is_never_predicted(self, architecture, fit_intercept):
         model = quick(architecture=architecture, fit_intercept=fit_intercept).fit(X, Y, (Y != 1) * 1.0)
         assert set(model.predict(X)) == {0, 2} and model.score(X[Y != 1], Y[Y != 1]) > 0.85
+
+    def test_two_classes_without_weight(self, architecture, fit_intercept):
+        Z, y = blobs(m=4)
+        model = quick(architecture=architecture, fit_intercept=fit_intercept).fit(Z, y, (y % 2) * 1.0)
+        assert set(model.predict(Z)) == {1, 3} and model.score(Z[y % 2 == 1], y[y % 2 == 1]) > 0.9
+        assert np.isfinite(model.history_["training_error"][0]).sum() == np.size(model.history_["training_error"][0]) - (architecture == "ovo")
 
     @pytest.mark.parametrize("factor", [1e30, 1e120, 1e150])
     def test_one_enormous_example(self, architecture, fit_intercept, factor):
@@ -369,6 +377,26 @@ def test_an_interruption_and_a_warning_change_nothing(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
     assert state(model) == before
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported_before_the_work(monkeypatch):
+    def work(*_):
+        raise AssertionError("an iteration was done")
+    monkeypatch.setattr(em.Engine, "step", work)
+    with pytest.raises(storage.StorageError, match="cannot write"):
+        quick().fit(X, Y, checkpoint=os.devnull + "/run.npz")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+    FITTED.save(tmp_path / "model.npz")
+    before = (tmp_path / "model.npz").read_bytes()
+    monkeypatch.setattr(storage, "_write_member", full)
+    for attempt in (lambda: FITTED.save(tmp_path / "model.npz"), lambda: quick().fit(X, Y, checkpoint=tmp_path / "run.npz")):
+        with pytest.raises(storage.StorageError, match="the disk is full"):
+            attempt()
+    assert os.listdir(tmp_path) == ["model.npz"] and (tmp_path / "model.npz").read_bytes() == before
 
 
 METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "squash"]

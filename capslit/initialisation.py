@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['subspace', 'random_weights']
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-005
+# %% ../nbs/capsules/initialisation.ipynb #cell-004
 from numbers import Integral
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.linalg import eigh
 
 from .arrays import as_floating, check_values
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-006
+# %% ../nbs/capsules/initialisation.ipynb #cell-005
 def _check_moment(name, value):
     "A second moment (p, p) as a float64 array; ValueError or TypeError, naming the argument, if it is none."
     moment = check_values(name, as_floating(name, value)).astype(np.float64, copy=False)
@@ -28,7 +28,7 @@ def _check_generator(rng):
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy.random.Generator, not {rng!r}; pass numpy.random.default_rng(seed)")
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-008
+# %% ../nbs/capsules/initialisation.ipynb #cell-007
 def subspace(moment, dim, overall, rng):
     """Rows of a capsule's initial weights (Saul 2.28), and how many of them the spectrum gave.
 
@@ -70,7 +70,7 @@ def subspace(moment, dim, overall, rng):
     response = np.sqrt(dim * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))
     return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
 
-# %% ../nbs/capsules/initialisation.ipynb #cell-012
+# %% ../nbs/capsules/initialisation.ipynb #cell-011
 def random_weights(shape, overall, scale, rng):
     """Normally distributed weights whose pose vectors have elements of root mean square `scale` over the examples.
 

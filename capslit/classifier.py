@@ -25,8 +25,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from . import em
-from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
-from .inference import log_class_probabilities, posterior_mean, squash
+from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, pose_vectors, second_moments
+from .inference import class_probabilities, log_class_probabilities, posterior_mean, squash
 from .initialisation import random_weights, subspace
 from .storage import load_arrays, save_arrays
 
@@ -412,29 +412,25 @@ def _coupled(first):
     return p / p.sum(axis=1, keepdims=True)
 
 # %% ../nbs/capsules/classifier.ipynb #cell-020
-def _squared_lengths(poses):
-    "‖h_j‖² (n, m) of poses (n, m, d), shrunk together where they would overflow: there only their ratios matter."
-    limit = 2.0 ** (np.finfo(poses.dtype).maxexp // 2 - 16)
-    if np.max(poses, initial=0) > limit or np.min(poses, initial=0) < -limit:
-        largest = np.max(np.abs(poses), axis=(1, 2), keepdims=True)
-        poses = poses * (limit / np.maximum(largest, limit))
-    return np.sum(poses * poses, axis=2)
+def _within_range(poses, norms):
+    "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow: there only their ratios matter."
+    limit = 2.0 ** (np.finfo(norms.dtype).maxexp - 32)
+    if np.max(norms, initial=0) <= limit:
+        return norms
+    largest = np.max(np.abs(poses), axis=(1, 2), keepdims=True)
+    return np.sum((poses * (limit**0.5 / np.maximum(largest, limit**0.5))) ** 2, axis=2)
 
 # %% ../nbs/capsules/classifier.ipynb #cell-021
 class _Predictions:
     "From inputs to labels and probabilities."
 
     def _poses(self, X):
-        "Pose vectors (k, n, m, d) of validated inputs."
-        weights = self.coef_ if self.coef_.ndim == 4 else self.coef_[None]
-        intercept = self.intercept_.reshape(weights.shape[:-1])
-        k, m, d, p = weights.shape
+        "Pose vectors (k, m, d, n) of validated inputs and their squared lengths (k, m, n)."
         with np.errstate(over="ignore", invalid="ignore"):
-            poses = X @ weights.reshape(-1, p).T
-            poses += intercept.reshape(-1)
-        if not np.all(np.isfinite(poses)):
+            poses, norms = pose_vectors(self._weights().astype(X.dtype), X)
+        if not np.all(np.isfinite(norms)) and not np.all(np.isfinite(poses)):
             raise ValueError("X is too large for this model: its pose vectors overflow; scale X as the training inputs were")
-        return poses.reshape(len(X), k, m, d).transpose(1, 0, 2, 3)
+        return poses, norms
 
     def _checked(self, X):
         check_is_fitted(self, "coef_")
@@ -450,14 +446,13 @@ class _Predictions:
 
     def _by_blocks(self, function, X):
         "function(block) along the examples, joined on axis 0: bounded memory whatever the number of examples."
-        rows = max(256, 2**22 // max(1, self.intercept_.size))
+        rows = int(np.clip(2**19 // self.intercept_.size, 256, 8192))
         return np.concatenate([function(X[i:i + rows]) for i in range(0, len(X), rows)])
 
-    def _log_probabilities(self, X):
-        "log P(y=j|x) of every problem, (n, k, m)."
+    def _per_problem(self, function, X):
+        "function(squared lengths (n, m), dimensions (m,)) of every problem, (n, k, m)."
         dims = self.capsule_dims_.reshape(-1, self.capsule_dims_.shape[-1])
-        poses = self._poses(X)
-        return np.stack([log_class_probabilities(_squared_lengths(h), d) for h, d in zip(poses, dims)], axis=1)
+        return np.stack([function(w.T, d) for w, d in zip(_within_range(*self._poses(X)), dims)], axis=1)
 
     def decision_function(self, X):
         """Scores (n, n_classes), or (n,) for two classes; the largest decides.
@@ -466,7 +461,7 @@ class _Predictions:
         "ovo": votes plus a fraction below one half for the summed confidence.
         """
         def scores(block):
-            logs = self._log_probabilities(block)
+            logs = self._per_problem(log_class_probabilities, block)
             if len(self.classes_) == 2:
                 return logs[:, 0, 1] - logs[:, 0, 0]
             if logs.shape[1] == 1:
@@ -483,14 +478,14 @@ class _Predictions:
         "Logarithms of `predict_proba` (n, n_classes), accurate for the smallest probabilities in the multiclass architecture."
         X = self._checked(X)
         if _is_multiclass(self):
-            return self._by_blocks(lambda block: self._log_probabilities(block)[:, 0], X)
+            return self._by_blocks(lambda block: self._per_problem(log_class_probabilities, block)[:, 0], X)
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
     def predict_proba(self, X):
         "Class probabilities (n, n_classes): Saul 2.16; normalised over the problems for \"ovr\", coupled over the pairs for \"ovo\"."
         def probabilities(block):
-            p = np.exp(self._log_probabilities(block))
+            p = self._per_problem(class_probabilities, block)
             if p.shape[1] == 1:
                 return p[:, 0]
             return p[:, :, 1] / p[:, :, 1].sum(axis=1, keepdims=True) if self._is_ovr() else _coupled(p[:, :, 0]).astype(p.dtype)
@@ -510,12 +505,12 @@ class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def transform(self, X):
         "Pose vectors E[h|x] = W x, side by side: (n, n_classes · capsule_dim), for \"ovr\" and \"ovo\" (n, n_problems · 2 · capsule_dim)."
         X = self._checked(X)
-        return self._by_blocks(lambda block: self._poses(block).transpose(1, 0, 2, 3).reshape(len(block), -1), X)
+        return self._by_blocks(lambda block: self._poses(block)[0].reshape(-1, len(block)).T, X)
 
     def squash(self, X):
         "Squashed pose vectors Ψ (Saul 3.1): (n, n_classes, capsule_dim), with n_problems as a further axis before for \"ovr\" and \"ovo\"."
         def squashed(block):
-            poses = self._poses(block)
+            poses = self._poses(block)[0].transpose(0, 3, 1, 2)
             return np.stack([squash(h) for h in poses], axis=1) if len(poses) > 1 else squash(poses[0])
         return self._by_blocks(squashed, self._checked(X))
 
@@ -523,7 +518,7 @@ class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def posterior_mean(self, X, y):
         "E[h|x,y] (n, n_classes, capsule_dim): the pose vectors once the label is known (Saul 2.19). Multiclass only."
         X = self._checked(X)
-        return posterior_mean(self._poses(X)[0], self._labels(X, y), self.capsule_dims_)
+        return posterior_mean(self._poses(X)[0][0].transpose(2, 0, 1), self._labels(X, y), self.capsule_dims_)
 
     @available_if(_is_multiclass)
     def prototypes(self, X, y):

@@ -254,6 +254,8 @@ class TestDegenerateData:
         for init_scale in (1e-200, 1e-5, 1e100):
             model = self.fit(X, Y, architecture, fit_intercept, init="random", init_scale=init_scale)
             assert np.isfinite(model.coef_).all() and np.isfinite(model.history_["objective"][0]).all()
+        assert np.isfinite(self.fit(X * 1e-100, Y, architecture, fit_intercept, init="random", init_scale=1e100).coef_).all()
+        assert np.isfinite(self.fit(X * 0, Y, architecture, fit_intercept, init="random").coef_).all()
 
     def test_enormous_penalty(self, architecture, fit_intercept):
         model = self.fit(X, Y, architecture, fit_intercept, alpha=1e300)

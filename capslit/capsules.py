@@ -6,7 +6,7 @@
 __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount', 'CapsuleRegression', 'pose_vectors',
            'SecondMoments', 'second_moments']
 
-# %% ../nbs/capsules/learning.ipynb #cell-023
+# %% ../nbs/capsules/learning.ipynb #cell-020
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from .arrays import as_floating, check_labels, check_shape, check_values, namespace, to_numpy
 from .inference import posterior_factors
 
-# %% ../nbs/capsules/learning.ipynb #cell-025
+# %% ../nbs/capsules/learning.ipynb #cell-022
 def _root_of_inverse(gram):
     "(T, rank) with T Tᵀ = gram⁺ for a positive semi-definite matrix; Cholesky where it is regular, eigenvectors where not."
     p = gram.shape[0]
@@ -35,7 +35,7 @@ def _root_of_inverse(gram):
     keep = values > smallest * values[-1]
     return vectors * np.where(keep, 1 / np.sqrt(np.where(keep, values, 1)), 0) / size[:, None], int(np.sum(keep))
 
-# %% ../nbs/capsules/learning.ipynb #cell-026
+# %% ../nbs/capsules/learning.ipynb #cell-023
 @dataclass(frozen=True)
 class LeastSquares:
     """Solutions W of  min Σ w‖e − W x‖² + α‖W‖²  from the moments Σ w e xᵀ: the M-step 2.22, factorised once.
@@ -72,7 +72,7 @@ class LeastSquares:
             root = xp.take(self.root, xp.asarray(self.which, device=array_device(self.root)), axis=0)
         return xp.reshape((rows @ root) @ xp.matrix_transpose(root), moments.shape)
 
-# %% ../nbs/capsules/learning.ipynb #cell-030
+# %% ../nbs/capsules/learning.ipynb #cell-027
 class CapsuleParameters(NamedTuple):
     "Weights W (k, m, d, p): P(h_i | x) = N(W_i x, I) for each capsule i (Saul 2.2 with σ² = 1). Rows beyond a capsule's dimension are 0."
     weights: object
@@ -91,7 +91,7 @@ class ErrorCount(NamedTuple):
     errors: object
     weight: object
 
-# %% ../nbs/capsules/learning.ipynb #cell-031
+# %% ../nbs/capsules/learning.ipynb #cell-028
 @dataclass(frozen=True)
 class CapsuleRegression:
     """k stacked capsule regressions on the same inputs.
@@ -171,13 +171,17 @@ class CapsuleRegression:
             return _count(_rows(parameters.weights, problems, x.dtype), self.dims[problems[0]], x, y, w)
         return _over_groups(self, kernel, batch)
 
-# %% ../nbs/capsules/learning.ipynb #cell-033
+# %% ../nbs/capsules/learning.ipynb #cell-030
 def pose_vectors(weights, x):
     "Pose vectors W_i x (k, m, d, b) of a block x (b, p) and their squared norms (k, m, b), for weights (k, m, d, p or p + 1)."
     xp = namespace(weights, x)
     k, m, d, p = weights.shape
     rows = xp.reshape(weights, (k * m * d, p))
-    poses = rows[:, : x.shape[1]] @ xp.matrix_transpose(x)
+    if k * m * d > 16:
+        poses = rows[:, : x.shape[1]] @ xp.matrix_transpose(x)
+    else:                                                     # few rows: matrix libraries do the transposed product faster
+        poses = xp.reshape(xp.matrix_transpose(x @ xp.matrix_transpose(rows[:, : x.shape[1]])), (-1,))
+        poses = xp.reshape(poses, (k * m * d, x.shape[0]))
     if p > x.shape[1]:                                        # the last column multiplies a constant input 1
         poses += rows[:, -1:]
     poses = xp.reshape(poses, (k, m, d, x.shape[0]))
@@ -212,7 +216,7 @@ def _sizes(dims, like):
     xp = namespace(like)
     return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
 
-# %% ../nbs/capsules/learning.ipynb #cell-034
+# %% ../nbs/capsules/learning.ipynb #cell-031
 def _kernel(weights, dims, x, y, w, thresholds):
     "CapsuleStatistics of a block: weights (k, m, d, p), dims (m,), x (b, p), y (k, b), w (b,) or None, thresholds (k,) or None."
     xp = namespace(weights, x)
@@ -238,7 +242,7 @@ def _kernel(weights, dims, x, y, w, thresholds):
     return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64), xp.sum(errors, axis=1, dtype=f64),
                              xp.broadcast_to(mass, (k,)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-036
+# %% ../nbs/capsules/learning.ipynb #cell-033
 def _count(weights, dims, x, y, w):
     "ErrorCount of a block; arguments as for `_kernel`."
     xp = namespace(weights, x)
@@ -252,7 +256,7 @@ def _count(weights, dims, x, y, w):
     mass = xp.asarray(float(x.shape[0]), dtype=xp.float64, device=array_device(x)) if w is None else xp.sum(w, dtype=xp.float64)
     return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), xp.broadcast_to(mass, (weights.shape[0],)))
 
-# %% ../nbs/capsules/learning.ipynb #cell-038
+# %% ../nbs/capsules/learning.ipynb #cell-035
 def _rows(weights, problems, dtype):
     "The weights of some problems, in the precision of the inputs."
     xp = namespace(weights)
@@ -270,7 +274,7 @@ def _groups(targets, dims):
         return [(None, problems) for problems in alike(np.arange(len(targets)))]
     return [(c, problems) for c in range(targets.shape[1]) for problems in alike(np.flatnonzero(targets[:, c] >= 0))]
 
-# %% ../nbs/capsules/learning.ipynb #cell-039
+# %% ../nbs/capsules/learning.ipynb #cell-036
 def _scatter(totals, problems, part):
     for total, values in zip(totals, part):
         for i, q in enumerate(problems):
@@ -309,7 +313,7 @@ def _over_groups(model, kernel, batch):
         _scatter(totals, problems, part)
     return totals
 
-# %% ../nbs/capsules/learning.ipynb #cell-041
+# %% ../nbs/capsules/learning.ipynb #cell-038
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
     gram: object

@@ -559,6 +559,22 @@ def test_one_by_one_is_all_at_once(fitted):
         np.testing.assert_allclose(np.concatenate(rows), whole, rtol=1e-9, atol=1e-13)
 
 
+def test_many_examples_are_as_many_small_batches(fitted):
+    model, X, _ = fitted
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "squash"):
+        few, many = getattr(model, method)(X), getattr(model, method)(np.tile(X, (60, 1)))  # 9,600 rows: more than one block
+        assert len(many) == 60 * len(X)
+        if method == "predict":
+            assert np.array_equal(many, np.tile(few, 60))
+        else:
+            np.testing.assert_allclose(many, np.tile(few, (60,) + (1,) * (few.ndim - 1)), rtol=1e-9, atol=1e-13)
+
+
+def test_single_precision_inputs_of_a_double_precision_model(fitted):
+    model, X, _ = fitted
+    np.testing.assert_allclose(model.predict_proba(X.astype(np.float32)), model.predict_proba(X), rtol=1e-4, atol=1e-5)
+
+
 def test_squashed_poses_lie_in_the_unit_ball(fitted):
     model, X, _ = fitted
     np.testing.assert_allclose((model.squash(X) ** 2).sum(axis=(-1, -2)), 1, rtol=1e-13)

@@ -205,7 +205,7 @@ def remainder_ratio(beta, dim):
 
     return _blockwise(ratio, float(dim) / 2, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-072
+# %% ../nbs/capsules/interpolating.ipynb #cell-073
 def _series(s, beta):
     "I_s(β)/β = e^(−β) Σ_k β^k / (k! (s + 1 + k)), a sum of positive terms, for β up to 40."
     xp = namespace(beta)
@@ -215,21 +215,21 @@ def _series(s, beta):
         total = (total + 1 / (s + 1 + k)) * (beta / k)
     return xp.exp(-beta) * (total + 1 / (s + 1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-073
+# %% ../nbs/capsules/interpolating.ipynb #cell-074
 def _near_pole(s, beta, plain, series):
     "`plain`, or `series()` where −1 < s < −1/2 and the subtraction in a + β − t₁ cancels."
     if isinstance(s, float) and s >= -0.5:
         return plain
     return namespace(beta).where((s < -0.5) & (beta < 40), series(), plain)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-075
+# %% ../nbs/capsules/interpolating.ipynb #cell-076
 def _integral(s, beta):
     "I_s(β) = 1/(1 + (a − t₁)/β) for flat arrays."
     c = (s + 1) / (s + 1 + beta)
     t = (1 - c) * _ratio(s, c)
     return _near_pole(s, beta, 1 / (1 + (s + 1 - t) / beta), lambda: beta * _series(s, beta))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-076
+# %% ../nbs/capsules/interpolating.ipynb #cell-077
 def interpolating_integral(s, beta):
     """The interpolating function I_s(β) = β e^(−β) ∫₀¹ ρ^s e^(ρβ) dρ (Saul A.1), elementwise.
 
@@ -254,7 +254,7 @@ def interpolating_integral(s, beta):
     """
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-080
+# %% ../nbs/capsules/interpolating.ipynb #cell-081
 def interpolating_coefficients(beta, dim):
     """The coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, Saul 2.14), elementwise.
 
@@ -280,7 +280,7 @@ def interpolating_coefficients(beta, dim):
     dim, beta = _arguments("dim", dim, beta, 0)
     return _blockwise(_integral, dim / 2, beta), _blockwise(_integral, dim / 2 + 1, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-085
+# %% ../nbs/capsules/interpolating.ipynb #cell-086
 def _derivative(s, beta):
     "I_s′(β) = (1 − t₁)/(a + β − t₁), with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂), for flat arrays."
     xp = namespace(beta)
@@ -291,7 +291,7 @@ def _derivative(s, beta):
     slope = _near_pole(s, beta, rest / (total - t), lambda: rest * _series(s, beta))
     return xp.where(s + 0 * c == 0, xp.exp(-beta), slope)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-086
+# %% ../nbs/capsules/interpolating.ipynb #cell-087
 def interpolating_derivative(s, beta):
     """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), elementwise, free of cancellation.
 

@@ -87,7 +87,7 @@ def initial_weights(targets, dims, moments, *, init, init_scale, affine, rng):
             short.update(classes.tolist())
     return weights, short
 
-# %% ../nbs/capsules/classifier.ipynb #cell-011
+# %% ../nbs/capsules/classifier.ipynb #cell-010
 @contextmanager
 def _naming(*names):
     "Put `names` in front of the message of an error that mentions none of them; checks of enormous numbers overflow in silence."
@@ -112,7 +112,7 @@ def _all_or_nothing(method):
         return self
     return safe
 
-# %% ../nbs/capsules/classifier.ipynb #cell-012
+# %% ../nbs/capsules/classifier.ipynb #cell-013
 def _check_classes(name, classes):
     if len(classes) < 2:
         raise ValueError(f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two")
@@ -137,14 +137,9 @@ def _encode(name, y, classes):
         raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the classes {classes.tolist()[:10]}")
     return index
 
-
-def _holds(targets, dims, classes):
-    "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
-    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
-
-# %% ../nbs/capsules/classifier.ipynb #cell-013
-class _Preparation:
-    "What `fit` and `partial_fit` do before EM starts: check, encode, split, initialise."
+# %% ../nbs/capsules/classifier.ipynb #cell-016
+class _Parameters:
+    "The parameters, checked, in the form in which they are used."
 
     def _rounds(self):
         "The schedule, after all parameters have been checked."
@@ -166,6 +161,22 @@ class _Preparation:
     def _n_threads(self):
         return None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
 
+    def _class_dims(self, classes):
+        "Capsule dimension of each class (n_classes,)."
+        if not isinstance(self.capsule_dim, Mapping):
+            return np.full(len(classes), int(self.capsule_dim))
+        missing = [c for c in classes.tolist() if c not in self.capsule_dim]
+        if missing:
+            raise ValueError(f"capsule_dim has no entry for the classes {missing}; a mapping must name every class in y")
+        dims = np.array([self.capsule_dim[c] for c in classes.tolist()])
+        if dims.dtype.kind not in "iu" or np.any(dims < 1):
+            raise ValueError(f"capsule_dim must map classes to positive integers, got {dict(self.capsule_dim)!r}")
+        return dims
+
+# %% ../nbs/capsules/classifier.ipynb #cell-018
+class _Examples(_Parameters):
+    "Training and validation examples as batches."
+
     def _examples(self, X, y, sample_weight, reset=True):
         "Validated inputs, labels and weights (None if all are one)."
         with _naming("X", "y"):
@@ -179,18 +190,6 @@ class _Preparation:
         if not np.any(w > 0):
             raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
         return X, y, w
-
-    def _class_dims(self, classes):
-        "Capsule dimension of each class (n_classes,)."
-        if not isinstance(self.capsule_dim, Mapping):
-            return np.full(len(classes), int(self.capsule_dim))
-        missing = [c for c in classes.tolist() if c not in self.capsule_dim]
-        if missing:
-            raise ValueError(f"capsule_dim has no entry for the classes {missing}; a mapping must name every class in y")
-        dims = np.array([self.capsule_dim[c] for c in classes.tolist()])
-        if dims.dtype.kind not in "iu" or np.any(dims < 1):
-            raise ValueError(f"capsule_dim must map classes to positive integers, got {dict(self.capsule_dim)!r}")
-        return dims
 
     def _validation(self, classes, X_val, y_val, sample_weight_val):
         "The validation batch that was passed, or None."
@@ -215,6 +214,15 @@ class _Preparation:
         part = lambda rows: (X[rows], y[rows], None if w is None else w[rows])
         return *part(np.sort(train)), part(np.sort(held))
 
+# %% ../nbs/capsules/classifier.ipynb #cell-020
+def _holds(targets, dims, classes):
+    "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
+    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
+
+
+class _Model(_Examples):
+    "The model of a problem with its least-squares solver."
+
     def _moments(self, X, y, w, n_classes, pool):
         "SecondMoments of each class, or of all examples together where the classes are not needed."
         def moments(batch):
@@ -234,22 +242,9 @@ class _Preparation:
         solver = LeastSquares.from_gram(gram, range(len(targets)) if paired else (0,), alpha=penalty)
         return CapsuleRegression(targets, dims, solver, self.alpha, self.fit_intercept)
 
-    def _start(self, X, y, w, classes, class_dims, seen):
-        "The model, its initial parameters, and the Gram matrices; `seen` (n_classes,): of which classes `coef_` knows examples."
-        targets = capsule_targets(len(classes), self.architecture)
-        dims = capsule_dims(targets, class_dims)
-        each = bool(np.any(targets < 0)) or (not seen.all() and isinstance(self.init, str) and self.init == "subspace")
-        with em.threads(self._n_threads) as pool:
-            moments = self._moments(X, y if each else np.zeros_like(y), w, len(classes) if each else 1, pool)
-        shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
-        weights = np.zeros(shape)
-        if seen.any() or not isinstance(self.init, str):
-            weights = self._known(shape, dims, fresh=not seen.any())
-        present = np.bincount(y, w, len(classes)) > 0
-        if isinstance(self.init, str) and np.any(present & ~seen):
-            begins = _holds(targets, dims, present) & ~_holds(targets, dims, seen)
-            weights = np.where(begins[..., None, None], self._begun(targets, dims, moments, classes, present & ~seen), weights)
-        return self._model(targets, dims, moments.gram), CapsuleParameters(weights), moments.gram
+# %% ../nbs/capsules/classifier.ipynb #cell-023
+class _Weights(_Model):
+    "Weights: where they begin, and how they are kept."
 
     def _begun(self, targets, dims, moments, classes, new):
         "Weights (k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
@@ -277,9 +272,45 @@ class _Preparation:
             raise ValueError(f"{name} the shape {coef} of these classes, features and parameters, but has shape {given}")
         return weights * (np.arange(shape[2])[:, None] < dims[..., None, None])
 
-# %% ../nbs/capsules/classifier.ipynb #cell-015
-class _Learning(_Preparation):
-    "`fit` and `partial_fit`."
+    def _keep(self, weights, dims, classes, dtype):
+        "Set the public attributes from weights (k, m, d, p)."
+        single = len(weights) == 1
+        p = weights.shape[-1] - self.fit_intercept
+        weights, dims = (weights[0], dims[0]) if single else (weights, dims)
+        self.classes_, self.capsule_dims_ = classes, dims
+        self.coef_ = np.ascontiguousarray(weights[..., :p], dtype=dtype)
+        self.intercept_ = weights[..., p].astype(dtype) if self.fit_intercept else np.zeros(weights.shape[:-1], dtype)
+
+    def _weights(self):
+        "Weights (k, m, d, p) in double precision from the public attributes."
+        columns = [self.coef_, self.intercept_[..., None]] if self.fit_intercept else [self.coef_]
+        weights = np.concatenate(columns, axis=-1).astype(np.float64)
+        return weights if weights.ndim == 4 else weights[None]
+
+# %% ../nbs/capsules/classifier.ipynb #cell-024
+class _Start(_Weights):
+    "The model, where it starts."
+
+    def _start(self, X, y, w, classes, class_dims, seen):
+        "The model, its initial parameters, and the Gram matrices; `seen` (n_classes,): of which classes `coef_` knows examples."
+        targets = capsule_targets(len(classes), self.architecture)
+        dims = capsule_dims(targets, class_dims)
+        each = bool(np.any(targets < 0)) or (not seen.all() and isinstance(self.init, str) and self.init == "subspace")
+        with em.threads(self._n_threads) as pool:
+            moments = self._moments(X, y if each else np.zeros_like(y), w, len(classes) if each else 1, pool)
+        shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
+        weights = np.zeros(shape)
+        if seen.any() or not isinstance(self.init, str):
+            weights = self._known(shape, dims, fresh=not seen.any())
+        present = np.bincount(y, w, len(classes)) > 0
+        if isinstance(self.init, str) and np.any(present & ~seen):
+            begins = _holds(targets, dims, present) & ~_holds(targets, dims, seen)
+            weights = np.where(begins[..., None, None], self._begun(targets, dims, moments, classes, present & ~seen), weights)
+        return self._model(targets, dims, moments.gram), CapsuleParameters(weights), moments.gram
+
+# %% ../nbs/capsules/classifier.ipynb #cell-026
+class _Fit(_Start):
+    "Learning from all examples."
 
     @_all_or_nothing
     def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None, checkpoint=None):
@@ -322,20 +353,9 @@ class _Learning(_Preparation):
                           ConvergenceWarning)
         return self
 
-    def _keep(self, weights, dims, classes, dtype):
-        "Set the public attributes from weights (k, m, d, p)."
-        single = len(weights) == 1
-        p = weights.shape[-1] - self.fit_intercept
-        weights, dims = (weights[0], dims[0]) if single else (weights, dims)
-        self.classes_, self.capsule_dims_ = classes, dims
-        self.coef_ = np.ascontiguousarray(weights[..., :p], dtype=dtype)
-        self.intercept_ = weights[..., p].astype(dtype) if self.fit_intercept else np.zeros(weights.shape[:-1], dtype)
-
-    def _weights(self):
-        "Weights (k, m, d, p) in double precision from the public attributes."
-        columns = [self.coef_, self.intercept_[..., None]] if self.fit_intercept else [self.coef_]
-        weights = np.concatenate(columns, axis=-1).astype(np.float64)
-        return weights if weights.ndim == 4 else weights[None]
+# %% ../nbs/capsules/classifier.ipynb #cell-028
+class _PartialFit(_Start):
+    "Learning batch by batch."
 
     @_all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None):
@@ -379,11 +399,11 @@ class _Learning(_Preparation):
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-016
+# %% ../nbs/capsules/classifier.ipynb #cell-029
 def _is_multiclass(estimator):
     return estimator.architecture == "multiclass" or len(getattr(estimator, "classes_", (0, 1))) == 2
 
-# %% ../nbs/capsules/classifier.ipynb #cell-018
+# %% ../nbs/capsules/classifier.ipynb #cell-031
 def _votes(first):
     "Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½); `first`: P of the first of each pair."
     n, k = first.shape
@@ -411,7 +431,7 @@ def _coupled(first):
     p[rows, elected], p[rows, likeliest] = p[rows, likeliest], p[rows, elected]
     return p / p.sum(axis=1, keepdims=True)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-020
+# %% ../nbs/capsules/classifier.ipynb #cell-033
 def _within_range(poses, norms):
     "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow: there only their ratios matter."
     limit = 2.0 ** (np.finfo(norms.dtype).maxexp - 32)
@@ -420,9 +440,9 @@ def _within_range(poses, norms):
     largest = np.max(np.abs(poses), axis=(1, 2), keepdims=True)
     return np.sum((poses * (limit**0.5 / np.maximum(largest, limit**0.5))) ** 2, axis=2)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-021
-class _Predictions:
-    "From inputs to labels and probabilities."
+# %% ../nbs/capsules/classifier.ipynb #cell-034
+class _Products:
+    "From inputs to pose vectors and their lengths, block by block."
 
     def _poses(self, X):
         "Pose vectors (k, m, d, n) of validated inputs and their squared lengths (k, m, n)."
@@ -453,6 +473,10 @@ class _Predictions:
         "function(squared lengths (n, m), dimensions (m,)) of every problem, (n, k, m)."
         dims = self.capsule_dims_.reshape(-1, self.capsule_dims_.shape[-1])
         return np.stack([function(w.T, d) for w, d in zip(_within_range(*self._poses(X)), dims)], axis=1)
+
+# %% ../nbs/capsules/classifier.ipynb #cell-035
+class _Predictions(_Products):
+    "From inputs to labels and probabilities."
 
     def decision_function(self, X):
         """Scores (n, n_classes), or (n,) for two classes; the largest decides.
@@ -494,7 +518,7 @@ class _Predictions:
     def _is_ovr(self):
         return self.architecture == "ovr"
 
-# %% ../nbs/capsules/classifier.ipynb #cell-023
+# %% ../nbs/capsules/classifier.ipynb #cell-037
 class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "The internal representation: pose vectors, squashed, expected, and at their most typical."
 
@@ -535,7 +559,7 @@ class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 best[i, :d] = rows[np.argmax(shares[rows, i, :d], axis=0)]
         return best
 
-# %% ../nbs/capsules/classifier.ipynb #cell-025
+# %% ../nbs/capsules/classifier.ipynb #cell-039
 _SCHEMA = "capslit.CapsuleClassifier/1"
 
 
@@ -596,8 +620,8 @@ class _Files:
         model.n_iter_, model.n_features_in_ = meta["n_iter"], meta["n_features"]
         return model
 
-# %% ../nbs/capsules/classifier.ipynb #cell-027
-class CapsuleClassifier(_Learning, _Predictions, _Poses, _Files, ClassifierMixin, BaseEstimator):
+# %% ../nbs/capsules/classifier.ipynb #cell-041
+class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, ClassifierMixin, BaseEstimator):
     """Capsule regression: classification by vectors of competing length, learned by EM.
 
     Parameters

@@ -8,7 +8,9 @@ sympy = pytest.importorskip("sympy", reason="the claims need the extra `proofs`:
 from hypothesis import given, settings, strategies as st
 
 from capslit import claims
-from capslit.claims import Claim, ClaimError, Ledger, alterations, collect, implementation, limit, monte_carlo, numbered, numeric, on_problems, symbolic
+from capslit.alterations import alterations
+from capslit.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, symbolic
+from capslit.ledger import Ledger, collect, numbered
 
 LEDGER = collect(Path(claims.__file__).parents[1] / "nbs")
 SAUL = numbered("saul", _2=28, _3=2, A=22)

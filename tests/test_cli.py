@@ -36,8 +36,14 @@ def capslit_command(*words, **environment):
     return subprocess.run([*command, *map(str, words)], capture_output=True, text=True, timeout=300, env=os.environ | environment)
 
 
+def heed_interrupts():
+    "In the child: undo what a shell does to the jobs that it runs in the background, which is to ignore Ctrl-C."
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start_slowly(*words):
-    return subprocess.Popen([sys.executable, "-c", SLOW, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", SLOW, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            preexec_fn=heed_interrupts if sys.platform != "win32" else None)
 
 
 def wait_for(path, process):

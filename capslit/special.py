@@ -15,7 +15,7 @@ from scipy.special import dawsn
 
 from .arrays import as_floating, check_values, namespace
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-034
+# %% ../nbs/capsules/interpolating.ipynb #cell-039
 def _arguments(name, order, beta, lowest):
     "Checked arguments: the order as a float or an array like β, and β as a floating array."
     order, beta = as_floating(name, order), as_floating("beta", beta)
@@ -37,7 +37,7 @@ def _arguments(name, order, beta, lowest):
         shapes = f"{tuple(order.shape)} and {tuple(beta.shape)}, which do not broadcast"
         raise ValueError(f"{name} and beta have shapes {shapes}; reshape one of them") from error
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-036
+# %% ../nbs/capsules/interpolating.ipynb #cell-041
 def _blockwise(function, s, beta, block=8192):
     "function(s, beta) on flat arrays; NumPy's are cut into blocks that fit into the cache."
     if not isinstance(s, float):
@@ -53,7 +53,7 @@ def _blockwise(function, s, beta, block=8192):
             out[piece] = function(s if isinstance(s, float) else s[piece], flat[piece])
     return out.reshape(beta.shape)[()]
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-038
+# %% ../nbs/capsules/interpolating.ipynb #cell-043
 def _forward(s, beta):
     "Saul A.3, upward from I₀ or I_{−1/2}; stable where β > s. Twice the same bound."
     if s % 1 == 0:
@@ -64,7 +64,7 @@ def _forward(s, beta):
         value = 1 - order / beta * value
     return value, value
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-039
+# %% ../nbs/capsules/interpolating.ipynb #cell-044
 def _backward(s, beta, k):
     "Saul A.5, downward from the bounds A.4 at order s + k; stable where β ≤ s. Both bounds."
     lower, upper = beta / (beta + s + k + 1), beta / (beta + s + k)
@@ -72,7 +72,7 @@ def _backward(s, beta, k):
         lower, upper = beta / (order + 1) * (1 - upper), beta / (order + 1) * (1 - lower)
     return lower, upper
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-040
+# %% ../nbs/capsules/interpolating.ipynb #cell-045
 def interpolating_integral_recursive(s, beta, k=64):
     """The paper's own scheme, for reference: Saul A.3 where β > s, and A.5 from the bounds A.4 where β ≤ s.
 
@@ -113,7 +113,7 @@ def interpolating_integral_recursive(s, beta, k=64):
         raise ValueError(f"k = {k} steps do not give a factor of 1 ± 1e-4; choose a larger k")
     return ((lower + upper) / 2)[()]
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-056
+# %% ../nbs/capsules/interpolating.ipynb #cell-061
 def _continued_fraction(a, c, steps=64):
     "The remainder t₂ at c = a/(a+β), evaluated backward from t_steps."
     xp = namespace(c)
@@ -123,12 +123,12 @@ def _continued_fraction(a, c, steps=64):
         t = n * u / (1 + (n - t) * k)
     return t
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-058
+# %% ../nbs/capsules/interpolating.ipynb #cell-063
 def _direct_ratio(a, c):
     "r = t₁/u straight from the continued fraction; a and c broadcast."
     return 1 / (1 + (1 - _continued_fraction(a, c)) * (c / a))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-063
+# %% ../nbs/capsules/interpolating.ipynb #cell-068
 @lru_cache(maxsize=64)
 def _table(s, dtype):
     "r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power first."
@@ -147,7 +147,7 @@ def _table(s, dtype):
     table.flags.writeable = False
     return table
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-066
+# %% ../nbs/capsules/interpolating.ipynb #cell-071
 def _cells(table, c):
     "The coefficients of each point's polynomial, highest power first, and its position in the cell."
     x = c * (table.shape[1] - 1)
@@ -162,7 +162,7 @@ def _cells(table, c):
     rows = (xp.take(table[i, :], index, axis=0) for i in reversed(range(table.shape[0])))
     return rows, x - cell
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-067
+# %% ../nbs/capsules/interpolating.ipynb #cell-072
 def _tabulated_ratio(s, c):
     "r at the flat array c from the table of s; NaN stays NaN."
     name = c.dtype if isinstance(c, np.ndarray) else str(c.dtype).rpartition(".")[2]
@@ -174,14 +174,14 @@ def _tabulated_ratio(s, c):
         r += row
     return r
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-068
+# %% ../nbs/capsules/interpolating.ipynb #cell-073
 def _ratio(s, c):
     "r at c: tabulated if s is one number s ≥ 1/2, from the continued fraction otherwise."
     if isinstance(s, float) and s >= 0.5:
         return _tabulated_ratio(s, c)
     return _direct_ratio(s + 1, c)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-069
+# %% ../nbs/capsules/interpolating.ipynb #cell-074
 def remainder_ratio(beta, dim):
     """The smooth function r(β) from which all of inference follows, for s = dim/2 and a = s + 1.
 
@@ -205,7 +205,7 @@ def remainder_ratio(beta, dim):
 
     return _blockwise(ratio, float(dim) / 2, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-073
+# %% ../nbs/capsules/interpolating.ipynb #cell-078
 def _series(s, beta):
     "I_s(β)/β = e^(−β) Σ_k β^k / (k! (s + 1 + k)), a sum of positive terms, for β up to 40."
     xp = namespace(beta)
@@ -215,21 +215,21 @@ def _series(s, beta):
         total = (total + 1 / (s + 1 + k)) * (beta / k)
     return xp.exp(-beta) * (total + 1 / (s + 1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-074
+# %% ../nbs/capsules/interpolating.ipynb #cell-079
 def _near_pole(s, beta, plain, series):
     "`plain`, or `series()` where −1 < s < −1/2 and the subtraction in a + β − t₁ cancels."
     if isinstance(s, float) and s >= -0.5:
         return plain
     return namespace(beta).where((s < -0.5) & (beta < 40), series(), plain)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-076
+# %% ../nbs/capsules/interpolating.ipynb #cell-081
 def _integral(s, beta):
     "I_s(β) = 1/(1 + (a − t₁)/β) for flat arrays."
     c = (s + 1) / (s + 1 + beta)
     t = (1 - c) * _ratio(s, c)
     return _near_pole(s, beta, 1 / (1 + (s + 1 - t) / beta), lambda: beta * _series(s, beta))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-077
+# %% ../nbs/capsules/interpolating.ipynb #cell-082
 def interpolating_integral(s, beta):
     """The interpolating function I_s(β) = β e^(−β) ∫₀¹ ρ^s e^(ρβ) dρ (Saul A.1), elementwise.
 
@@ -254,7 +254,7 @@ def interpolating_integral(s, beta):
     """
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-081
+# %% ../nbs/capsules/interpolating.ipynb #cell-086
 def interpolating_coefficients(beta, dim):
     """The coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, Saul 2.14), elementwise.
 
@@ -280,7 +280,7 @@ def interpolating_coefficients(beta, dim):
     dim, beta = _arguments("dim", dim, beta, 0)
     return _blockwise(_integral, dim / 2, beta), _blockwise(_integral, dim / 2 + 1, beta)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-086
+# %% ../nbs/capsules/interpolating.ipynb #cell-091
 def _derivative(s, beta):
     "I_s′(β) = (1 − t₁)/(a + β − t₁), with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂), for flat arrays."
     xp = namespace(beta)
@@ -291,7 +291,7 @@ def _derivative(s, beta):
     slope = _near_pole(s, beta, rest / (total - t), lambda: rest * _series(s, beta))
     return xp.where(s + 0 * c == 0, xp.exp(-beta), slope)
 
-# %% ../nbs/capsules/interpolating.ipynb #cell-087
+# %% ../nbs/capsules/interpolating.ipynb #cell-092
 def interpolating_derivative(s, beta):
     """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), elementwise, free of cancellation.
 

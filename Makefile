@@ -38,7 +38,7 @@ test: $(STAMP)  ## run the notebooks and the tests (those of the built book too,
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)  ## speed and memory, as ratios
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 reproduce: $(STAMP)  ## the full-scale experiments behind results/
 	$(BIN)/capslit reproduce all

@@ -3,27 +3,16 @@
 Every number is a ratio of two times, or an error, measured in the same run on the same machine. Prediction is also compared with its
 floor, the one matrix product that it cannot do without.
 """
-import time
 import warnings
 
 import numpy as np
+from _timing import best, timed
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
 from capslit import CapsuleClassifier
-
-
-def timed(function):
-    "Result of a function and the seconds it took."
-    start = time.perf_counter()
-    return function(), time.perf_counter() - start
-
-
-def best(function, repeats=7):
-    "Best time of a few calls, in seconds."
-    return min(timed(function)[1] for _ in range(repeats))
 
 
 def main():

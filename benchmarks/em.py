@@ -3,25 +3,15 @@
 Prints, for each capsule dimension, the time of one iteration as a ratio to the floor measured in the same run, and the memory that
 an iteration allocates as a ratio to the size of X. Setting of the target: n = 50,000 examples, p = 196 inputs, m = 10 classes, float32.
 """
-import time
 import tracemalloc
 
 import numpy as np
+from _timing import best
 
 from capslit import em
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 
 TARGETS = {1: 2.0, 2: 2.0, 4: 1.7, 8: 1.7, 16: 1.5}
-
-
-def best(function, repeats=5):
-    "Best time of a few calls, in seconds."
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def main(n=50_000, p=196, m=10, rounds=8):

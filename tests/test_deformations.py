@@ -1,0 +1,154 @@
+"""Deformed images: the same for the same seed, harmless at strength zero, of any shape, and clear about what they refuse."""
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capslit import deformations
+from capslit.deformations import DeformedImages, Deformations, deform, linear_maps, resample, sources, thicken
+
+STRENGTHS = ("translation", "rotation", "scaling", "shear", "thickness", "elastic")
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (30, 12, 9)).astype(np.uint8)
+LABELS = np.arange(30) % 7
+
+
+@given(start=st.integers(0, 5000), length=st.integers(1, 70), batch=st.integers(1, 90), seed=st.integers(0, 2**100))
+@settings(max_examples=25, deadline=None)
+def test_any_slice_has_the_same_bits(start, length, batch, seed):
+    stream = DeformedImages(IMAGES, LABELS, start + length, Deformations(seed=seed), batch)
+    images, labels = stream.part(start, start + length)
+    pieces = [stream.part(i, min(i + batch, start + length)) for i in range(start, start + length, batch)]
+    assert np.array_equal(np.concatenate([p[0] for p in pieces]), images)
+    assert np.array_equal(labels, LABELS[np.arange(start, start + length) % 30])
+
+
+def test_threads_change_nothing():
+    stream = DeformedImages(IMAGES, LABELS, 501, batch=17)
+    out = [np.empty((501, 12, 9), np.float32) for _ in range(3)]
+    for n, array in zip((1, 2, 5), out):
+        stream.write(array, n_threads=n)
+    assert np.array_equal(out[0], out[1]) and np.array_equal(out[0], out[2])
+    assert np.array_equal(np.concatenate([x for x, _ in stream]), out[0])
+
+
+def test_seed_and_place_both_matter():
+    first = Deformations(seed=1).draw(0, 50)
+    for other in (Deformations(seed=2).draw(0, 50), Deformations(seed=1).draw(1, 51)):
+        for a, b in zip(first, other):
+            assert not np.any(a[..., 0].ravel()[a[..., 0].ravel() != 0] == b[..., 0].ravel()[a[..., 0].ravel() != 0])
+
+
+@pytest.mark.parametrize("name", STRENGTHS)
+def test_a_component_is_switched_off_alone(name):
+    "Without one kind, the draws of the others are what they were."
+    all_on, without = Deformations().draw(0, 40), Deformations(**{name: 0}).draw(0, 40)
+    belongs = {"translation": "translation", "thickness": "thickness", "elastic": "elastic"}.get(name, "matrix")
+    for part in all_on._fields:
+        assert np.array_equal(getattr(all_on, part), getattr(without, part)) == (part != belongs)
+    if belongs != "matrix":
+        assert not np.any(getattr(without, belongs))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool, np.int64, np.float32, np.float64])
+def test_strength_zero_is_the_identity(dtype):
+    images = IMAGES.astype(dtype)
+    assert np.array_equal(deform(images, Deformations(strength=0, seed=3).draw(0, 30)), images)
+    assert np.array_equal(deform(images, Deformations(**dict.fromkeys(STRENGTHS, 0)).draw(5, 35)), images)
+
+
+def test_strength_multiplies_the_logarithms_and_lengths():
+    one, three = Deformations(shear=0, rotation=0).draw(0, 20), Deformations(strength=3, shear=0, rotation=0).draw(0, 20)
+    for name in ("translation", "thickness", "elastic"):
+        assert np.allclose(getattr(three, name), 3 * getattr(one, name), rtol=1e-6)
+    assert np.allclose(three.matrix, np.linalg.matrix_power(one.matrix, 3))
+    slanted = Deformations(strength=2, rotation=0, scaling=0).draw(0, 500).matrix
+    assert np.all(np.abs(slanted[:, 1, 0]) <= 0.2) and slanted[:, 1, 0].max() > 0.19
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (6, 1), (2, 3), (28, 28), (16, 20)])
+def test_any_height_and_width(shape):
+    images = RNG.random((5, *shape)).astype(np.float32)
+    out = deform(images, Deformations(strength=3).draw(0, 5))
+    assert out.shape == images.shape and np.isfinite(out).all()
+    assert out.min() >= 0 and np.all(out.max(axis=(1, 2)) <= images.max(axis=(1, 2)))
+
+
+def test_images_are_not_changed_and_may_be_read_only_or_strided():
+    images = np.asfortranarray(IMAGES[::2].astype(np.float32))
+    kept = images.copy()
+    images.setflags(write=False)
+    out = deform(images, Deformations(strength=2).draw(0, 15))
+    assert np.array_equal(images, kept)
+    assert np.array_equal(out, deform(kept, Deformations(strength=2).draw(0, 15)))
+
+
+def test_whole_pixels_are_moved_without_loss():
+    image = np.zeros((1, 11, 13), np.float32)
+    image[0, 4:7, 5:9] = RNG.random((3, 4))
+    rows, columns = np.indices((11, 13)).astype(np.float32)[:, None]
+    moved = resample(image, rows - 2, columns + 3)
+    assert np.array_equal(moved[0, 6:9, 2:6], image[0, 4:7, 5:9]) and np.isclose(moved.sum(), image.sum())
+    assert not resample(image, rows + 50, columns).any() and not resample(image, rows, columns - 50).any()
+
+
+def test_the_map_and_its_inverse():
+    "Where the pixels come from, sent forward again, is where they are."
+    draws = Deformations(strength=2, elastic=0).draw(0, 10)
+    rows, columns = sources(draws, 10, 14)
+    points = np.stack([rows - 4.5, columns - 6.5], axis=-1)
+    forward = np.einsum("nij,nhwj->nhwi", draws.matrix, points) + np.sqrt(140) * draws.translation[:, None, None]
+    assert np.allclose(forward, np.stack(np.indices((10, 14)), axis=-1) - [4.5, 6.5], atol=1e-4)
+
+
+def test_positive_angles_turn_down_to_right():
+    matrix = linear_maps(np.array([np.pi / 2]), np.zeros(1), np.zeros(1), np.zeros(1))[0]
+    assert np.allclose(matrix @ [1, 0], [0, 1])
+
+
+def test_thickening_takes_several_steps():
+    point = np.zeros((3, 9, 9), np.float32)
+    point[:, 4, 4] = 1
+    grown = thicken(point, np.array([1.0, 2.0, 3.0]))
+    assert grown.sum(axis=(1, 2)).tolist() == [5, 13, 25]                      # diamonds
+    assert np.array_equal(thicken(1 - point, np.array([-1.0, -2.0, -3.0]))[:, 2:7, 2:7], 1 - grown[:, 2:7, 2:7])
+
+
+def test_the_elastic_field_is_smooth_and_of_its_size():
+    for smoothness in (8.0, 15.0, 40.0, 300.0):
+        moved = deformations.elastic_field(Deformations(elastic=10, smoothness=smoothness).draw(0, 3000).elastic, 24, 24)
+        size = np.sqrt(np.mean(np.sum(moved**2, axis=1)))
+        assert np.isclose(size, 0.1, rtol=0.05) if smoothness < 100 else size == 0   # beyond the image only the constant is left
+        assert abs(moved.mean()) < 1e-3
+
+
+@pytest.mark.parametrize("arguments, word", [
+    ({"strength": -1}, "strength"), ({"strength": np.nan}, "strength"), ({"elastic": np.inf}, "elastic"), ({"rotation": "much"}, "rotation"),
+    ({"smoothness": 0}, "smoothness"), ({"seed": -1}, "seed"), ({"seed": 1.5}, "seed"), ({"seed": 2**128}, "seed"), ({"shear": True}, "shear")])
+def test_settings_are_checked(arguments, word):
+    with pytest.raises(ValueError, match=word):
+        Deformations(**arguments)
+
+
+def test_streams_are_checked():
+    with pytest.raises(ValueError, match="labels"):
+        DeformedImages(IMAGES, LABELS[:-1], 10)
+    with pytest.raises(ValueError, match="images"):
+        DeformedImages(IMAGES[0], LABELS, 10)
+    with pytest.raises(ValueError, match="images"):
+        DeformedImages(IMAGES[:0], LABELS[:0], 10)
+    with pytest.raises(ValueError, match="size"):
+        DeformedImages(IMAGES, LABELS, 0)
+    with pytest.raises(ValueError, match="out"):
+        DeformedImages(IMAGES, LABELS, 10).write(np.empty((9, 12, 9)))
+    with pytest.raises(ValueError, match="images"):
+        deform(IMAGES, Deformations().draw(0, 29))
+    with pytest.raises(ValueError, match="start"):
+        Deformations().draw(5, 4)
+
+
+def test_settings_can_be_kept_in_a_record():
+    deformed = Deformations(strength=0.5, seed=9)
+    assert Deformations(**dataclasses.asdict(deformed)) == deformed

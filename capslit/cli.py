@@ -22,46 +22,51 @@ def make_parser():
     run = commands.add_parser("reproduce", help="run an experiment and write its record",
                               description="Run an experiment and write its record. A run that was stopped goes on from its checkpoint.")
     run.add_argument("name", metavar="NAME", help="experiment, as named by 'capslit list', or 'all'")
-    run.add_argument("--data", metavar="NAME", help="data set (default: the experiment's own; the embedded digits for the profile 'quick')")
+    run.add_argument("--data", metavar="NAME", help="data set (default: all of the experiment's own; the embedded digits for the profile 'quick')")
     run.add_argument("--profile", metavar="NAME", default="paper", help="'paper' for full size (default), 'quick' for a small run")
     run.add_argument("--out", metavar="FOLDER", default="results", help="folder for the record (default: results)")
     run.add_argument("--seed", metavar="NUMBER", type=int, default=0, help="seed of the random numbers (default: 0)")
     run.add_argument("--data-home", metavar="FOLDER", help="folder with the data files (default: $CAPSLIT_DATA, then the cache)")
+    run.add_argument("--again", action="store_true", help="repeat a run whose record exists")
     run.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
 
 # %% ../nbs/practice/commandline.ipynb #cell-007
 def list_experiments():
     "Print the names of experiments, data sets and profiles."
-    from capslit.experiments import EXPERIMENTS, LOADERS, PROFILES
+    from capslit.experiments.summary import EXPERIMENTS, LOADERS, PROFILES
 
     print("experiments")
     for name, experiment in EXPERIMENTS.items():
-        print(f"  {name:<10} {experiment.title} ({experiment.data})")
+        print(f"  {name:<16} {experiment.title} ({', '.join(experiment.data)})")
     print(f"data       {', '.join(LOADERS)}\nprofiles   {', '.join(PROFILES)}")
 
 # %% ../nbs/practice/commandline.ipynb #cell-008
 def summarise(path):
-    "One line about the record at `path`: our test error, the source's, and the time."
-    from capslit.experiments import EXPERIMENTS, load_record
+    "A few words about the record at `path`: parts, time, and the numbers that the source reports too."
+    from capslit.experiments.summary import EXPERIMENTS, load_record
 
     record = load_record(path)
-    source = EXPERIMENTS[record.experiment].source.get(record.data) if record.profile == "paper" else None
-    compare = f" (source: {100 * source:.2f} %)" if source is not None else ""
-    return (f"{record.experiment} on {record.data}: test error {100 * record.metrics['test_error']:.2f} %{compare}, "
-            f"{record.metrics['n_iter']} iterations, {sum(record.seconds.values()):.1f} s → {path}")
+    known = EXPERIMENTS[record.experiment].source.get(record.data, {}) if record.profile == "paper" else {}
+    seconds, count = sum(map(record.seconds, record.parts)), len(record.parts)
+    errors = [f"test error {100 * record.metrics(part)['test_error']:.2f} %" for part in record.parts
+              if count == 1 and not known and "test_error" in record.metrics(part)]
+    for key, source in known.items():
+        part, metric = key.rsplit("/", 1)
+        errors.append(f"{part} {metric.replace('_', ' ')}: {100 * record.metrics(part)[metric]:.4g} % (source: {100 * source:.4g} %)")
+    return ", ".join([f"{record.experiment} on {record.data}: {count} part{'s' * (count > 1)}, {seconds:.1f} s", *errors]) + f" → {path}"
 
 # %% ../nbs/practice/commandline.ipynb #cell-009
 def reproduce_all(arguments):
     "Run the experiments that the command line asks for."
-    from capslit.experiments import EXPERIMENTS, reproduce
+    from capslit.experiments.summary import EXPERIMENTS, reproduce
 
     names = list(EXPERIMENTS) if arguments.name == "all" else [arguments.name]
     for name in names:
         report = (lambda words: None) if arguments.quiet else (lambda words: print(f"{name}: {words}", file=sys.stderr, flush=True))
-        path = reproduce(name, arguments.data, profile=arguments.profile, out=arguments.out, seed=arguments.seed,
-                         data_home=arguments.data_home, verbose=not arguments.quiet, report=report)
-        print(summarise(path), flush=True)
+        for path in reproduce(name, arguments.data, profile=arguments.profile, out=arguments.out, seed=arguments.seed, again=arguments.again,
+                              data_home=arguments.data_home, verbose=not arguments.quiet, report=report):
+            print(summarise(path), flush=True)
 
 # %% ../nbs/practice/commandline.ipynb #cell-011
 def main(argv=None):

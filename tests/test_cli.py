@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import capslit
-from capslit.experiments import load_record
+from capslit.experiments.records import load_record
+from capslit.experiments.summary import EXPERIMENTS
 
 SCRIPT = Path(sys.executable).with_name("capslit")
 QUICK = ("reproduce", "figure2", "--profile", "quick")
@@ -68,20 +69,24 @@ def test_a_quick_run_from_end_to_end(undisturbed):
     folder, done = undisturbed
     assert names(folder) == ["figure2-digits-quick.json", "figure2-digits-quick.npz"]
     record = load_record(folder / "figure2-digits-quick.json")
-    assert f"test error {100 * record.metrics['test_error']:.2f} %" in done.stdout and "loading digits" in done.stderr
-    assert record.metrics["test_error"] < 0.15 and not record.resumed
+    (part,) = record.parts.values()
+    assert f"test error {100 * part['metrics']['test_error']:.2f} %" in done.stdout and "loading digits" in done.stderr
+    assert part["metrics"]["test_error"] < 0.15 and not part["resumed"]
 
 
-def test_all_experiments_quietly(tmp_path):
-    done = capslit_command("reproduce", "all", "--profile", "quick", "--out", tmp_path / "a" / "b", "--quiet", "--seed", 3)
-    assert done.returncode == 0 and done.stderr == "" and len(done.stdout.splitlines()) == 2
+def test_all_experiments_quietly_and_then_nothing_more_to_do(tmp_path):
+    words = ("reproduce", "all", "--profile", "quick", "--out", tmp_path / "a" / "b", "--quiet", "--seed", 3)
+    done = capslit_command(*words)
+    assert done.returncode == 0 and done.stderr == "" and len(done.stdout.splitlines()) == len(EXPERIMENTS)
     assert load_record(tmp_path / "a" / "b" / "figure3-digits-quick.json").seed == 3
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "a" / "b").iterdir()}
+    assert capslit_command(*words).stdout == done.stdout and times == {p: p.stat().st_mtime_ns for p in (tmp_path / "a" / "b").iterdir()}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("waits", [(0.0,), (0.1,), (0.4,), (0.05, 0.2, 0.1)])
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed, waits):
-    checkpoint = tmp_path / "figure2-digits-quick.checkpoint"
+    checkpoint = tmp_path / "figure2-digits-quick.parts" / "multiclass-2.checkpoint"
     for wait in waits:
         process = start_slowly(*QUICK, "--out", tmp_path, "--quiet")
         wait_for(checkpoint, process)
@@ -93,15 +98,32 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed, waits):
     assert done.returncode == 0 and "going on from the checkpoint" in done.stderr
     assert names(tmp_path) == ["figure2-digits-quick.json", "figure2-digits-quick.npz"]
     whole, resumed = (load_record(folder / "figure2-digits-quick.json") for folder in (undisturbed[0], tmp_path))
-    assert resumed.resumed and resumed.metrics == whole.metrics
+    assert resumed.parts["multiclass-2"]["resumed"] and resumed.metrics("multiclass-2") == whole.metrics("multiclass-2")
     assert (tmp_path / "figure2-digits-quick.npz").read_bytes() == (undisturbed[0] / "figure2-digits-quick.npz").read_bytes()
-    assert np.array_equal(resumed.arrays["coef"], whole.arrays["coef"])
+    assert np.array_equal(resumed.array("multiclass-2", "coef"), whole.array("multiclass-2", "coef"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_experiment_of_many_parts_killed_again_and_again(tmp_path):
+    words = ("reproduce", "figure8", "--profile", "quick", "--quiet", "--out")
+    assert capslit_command(*words, tmp_path / "whole").returncode == 0
+    record, kills = tmp_path / "killed" / "figure8-digits-quick.json", 0
+    while not record.exists():
+        process = start_slowly(*words, tmp_path / "killed")
+        try:
+            process.communicate(timeout=1.2 + 0.3 * kills)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+    assert kills >= 2 and names(tmp_path / "killed") == names(tmp_path / "whole")
+    assert record.with_suffix(".npz").read_bytes() == (tmp_path / "whole" / record.with_suffix(".npz").name).read_bytes()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_ctrl_c(tmp_path):
     process = start_slowly(*QUICK, "--out", tmp_path, "--quiet")
-    wait_for(tmp_path / "figure2-digits-quick.checkpoint", process)
+    wait_for(tmp_path / "figure2-digits-quick.parts" / "multiclass-2.checkpoint", process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "same command goes on" in err and "Traceback" not in err and out == ""

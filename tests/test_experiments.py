@@ -2,21 +2,22 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from capslit import datasets
-from capslit.experiments import (EXPERIMENTS, PAPER, RESULTS, Record, describe_code, describe_machine, load_protocol, load_record,
-                                 record_path, reproduce, save_record)
+from capslit.experiments.figure2 import PLANES, draw_learning, draw_squashed
+from capslit.experiments.records import (PAPER, RESULTS, Experiment, Part, compare_errors, describe_code, describe_machine, describe_run,
+                                         load_protocol, load_record, perform, record_path, save_record)
+from capslit.experiments.summary import EXPERIMENTS, reproduce
 from capslit.storage import StorageError, load_json, save_json
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    return load_record(reproduce("figure2", profile="quick", out=folder))
+    return load_record(reproduce("figure2", profile="quick", out=folder)[0])
 
 
 def synthetic(n_train, n_test, size=8):
@@ -78,24 +79,107 @@ def test_damaged_records_are_refused(tmp_path, record):
         with pytest.raises(StorageError, match=f"record.json.*{words}"):
             load_record(path)
     entries = fresh()
-    del entries["metrics"]
+    del entries["parts"]
     save_json(path, entries)
-    with pytest.raises(StorageError, match="record.json.*metrics"):
+    with pytest.raises(StorageError, match="record.json.*parts"):
         load_record(path)
 
 
-def test_a_run_twice_gives_the_same_arrays(tmp_path, record):
-    path = reproduce("figure2", profile="quick", out=tmp_path, seed=0)
-    again = load_record(path)
-    assert again.metrics == record.metrics and all(np.array_equal(again.arrays[k], record.arrays[k]) for k in record.arrays)
+def same(one, other):
+    "Whether two records hold the same metrics and the same arrays, but for arrays of times."
+    names = [name for name in one.arrays if not name.rsplit("/", 1)[1].startswith("seconds")]
+    return (list(one.arrays) == list(other.arrays) and all(one.arrays[name].dtype == other.arrays[name].dtype and one.arrays[name].tobytes() == other.arrays[name].tobytes() for name in names)
+            and {name: part["metrics"] for name, part in one.parts.items()} == {name: part["metrics"] for name, part in other.parts.items()})
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    "The folder with the records of all experiments on the embedded digits."
+    folder = tmp_path_factory.mktemp("everything")
+    for name in EXPERIMENTS:
+        reproduce(name, profile="quick", out=folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_twice_gives_the_same_record(tmp_path, everything, name):
+    path = record_path(name, "digits", "quick", everything)
+    record = load_record(path)
+    assert record.experiment == name and record.parts and record.seed == 0 and record.profile == "quick"
+    assert set(record.parts) == {part.name for part in EXPERIMENTS[name].parts("digits", "quick")}
+    for need in EXPERIMENTS[name].needs:
+        for suffix in (".json", ".npz"):
+            source = record_path(need, "digits", "quick", everything).with_suffix(suffix)
+            (tmp_path / source.name).write_bytes(source.read_bytes())
+    (again,) = reproduce(name, profile="quick", out=tmp_path)
+    assert same(record, load_record(again))
+
+
+def test_all_is_in_the_folder_and_nothing_else(everything):
+    assert {p.name for p in everything.iterdir()} == {f"{name}-digits-quick{suffix}" for name in EXPERIMENTS for suffix in (".json", ".npz")}
+
+
+def test_another_seed_gives_another_record(tmp_path, everything):
+    (path,) = reproduce("figure8", profile="quick", out=tmp_path, seed=1)
+    assert not same(load_record(path), load_record(everything / "figure8-digits-quick.json"))
+
+
+def test_needed_experiments_run_first(tmp_path):
+    reproduce("figure7", profile="quick", out=tmp_path)
+    assert (tmp_path / "figure6-digits-quick.json").exists()
 
 
 def test_a_record_says_where_it_comes_from(record):
     assert record.code["version"] and record.sha256 == datasets.load_digits().sha256 and record.seed == 0
-    assert record.parameters == PAPER | {"n_components": 16}
-    assert set(record.seconds) == {"load", "project", "fit", "measure"} and re.fullmatch(r"\d{4}-\d\d-\d\d", record.date)
+    assert record.parts[PLANES]["parameters"] == PAPER | {"capsule_dim": 2}
+    assert set(record.parts[PLANES]["seconds"]) == {"fit", "measure"} and re.fullmatch(r"\d{4}-\d\d-\d\d", record.date)
+    assert record.seconds(PLANES) == pytest.approx(record.seconds(PLANES, "fit") + record.seconds(PLANES, "measure"))
+    assert record.seconds(PLANES, "fit", "cpu_seconds") > 0
     import socket
     assert socket.gethostname() not in json.dumps(describe_machine())
+
+
+def counting(failing=None):
+    "An experiment of three parts that counts how often each of them is run, and the counts; the part `failing` raises an error."
+    runs = {"a": 0, "b": 0, "c": 0}
+
+    def run(part, bench):
+        runs[part.name] += 1
+        if part.name == failing and runs[part.name] == 1:
+            bench.checkpoint.write_text("half")
+            raise KeyboardInterrupt
+        assert list(bench.finished) == [name for name in runs if name < part.name]
+        return {"number": part.parameters["number"], "before": bench.finished}, {"n": np.arange(part.parameters["number"])}
+
+    return Experiment("Counting", ("digits",), lambda data, profile: tuple(Part(name, {"number": i}) for i, name in enumerate(runs)), run), runs
+
+
+def test_finished_parts_are_not_run_again(tmp_path):
+    experiment, runs = counting(failing="b")
+    with pytest.raises(KeyboardInterrupt):
+        perform("counting", experiment, "digits", out=tmp_path)
+    assert {p.name for p in (tmp_path / "counting-digits.parts").iterdir()} == {"a.npz", "b.checkpoint"}
+    words = []
+    record = load_record(perform("counting", experiment, "digits", out=tmp_path, report=words.append))
+    assert runs == {"a": 1, "b": 2, "c": 1} and "going on from the checkpoint" in words
+    assert [part["resumed"] for part in record.parts.values()] == [False, True, False]
+    assert record.metrics("c")["before"]["b"]["before"]["a"]["number"] == 0 and record.array("c", "n").tolist() == [0, 1]
+    assert {p.name for p in tmp_path.iterdir()} == {"counting-digits.json", "counting-digits.npz"}
+
+
+def test_a_record_is_not_made_twice_unless_asked_for(tmp_path):
+    experiment, runs = counting()
+    for again, seed, total in ((False, 0, 1), (False, 0, 1), (True, 0, 2), (False, 5, 3)):
+        perform("counting", experiment, "digits", out=tmp_path, again=again, seed=seed)
+        assert runs["a"] == total
+
+
+def test_parts_of_another_run_are_refused(tmp_path):
+    experiment, _ = counting(failing="c")
+    with pytest.raises(KeyboardInterrupt):
+        perform("counting", experiment, "digits", out=tmp_path)
+    with pytest.raises(ValueError, match="counting-digits.parts was written by a run with other settings; delete it"):
+        perform("counting", experiment, "digits", out=tmp_path, seed=1)
 
 
 def test_outside_a_checkout_the_commit_is_unknown(tmp_path, monkeypatch):
@@ -111,49 +195,68 @@ def test_a_full_disk_ends_a_run_with_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr("capslit.storage.os.fsync", full)
     with pytest.raises(StorageError, match="disk is full"):
         reproduce("figure2", profile="quick", out=tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
-    checkpoint = record_path("figure2", "digits", "quick", tmp_path).with_suffix(".checkpoint")
+    checkpoint = tmp_path / "figure2-digits-quick.parts" / f"{PLANES}.checkpoint"
+    checkpoint.parent.mkdir()
     checkpoint.write_bytes(b"something else")
-    with pytest.raises(StorageError, match="figure2-digits-quick.checkpoint"):
+    with pytest.raises(StorageError, match=f"{PLANES}.checkpoint"):
         reproduce("figure2", profile="quick", out=tmp_path)
     assert checkpoint.read_bytes() == b"something else"
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda p: p.stem)
-def test_the_recorded_runs(path):
-    record = load_record(path)
-    source = EXPERIMENTS[record.experiment].source[record.data]
-    assert abs(record.metrics["test_error"] - source) <= 0.003
-    assert record.profile == "paper" and record.metrics["n_train"] == 50000 and record.metrics["n_test"] == 10000 and record.parameters["n_components"] == 196
-    assert np.trace(record.arrays["confusion"]) == round((1 - record.metrics["test_error"]) * 10000)
-    assert sum(p.stat().st_size for p in (path, path.with_suffix(".npz"))) < 1_200_000
-    assert isinstance(record, Record) and Path(path).stem == f"{record.experiment}-{record.data}"
-    assert (record.arrays["labels"][record.arrays["surest"]] == range(10)).all()
-    assert record.arrays["history.validation_error"].min() == record.metrics["validation_error"]
+RECORDED = [(name, data) for name, experiment in EXPERIMENTS.items() for data in experiment.data]
 
 
-def test_both_figures_are_recorded():
+@pytest.mark.parametrize("name, data", RECORDED)
+def test_every_experiment_is_recorded_at_full_size(name, data):
     if not RESULTS.is_dir():
         pytest.skip("not in a checkout")
-    assert {p.stem for p in RESULTS.glob("*.json")} >= {"figure2-mnist", "figure3-fashion"}
+    path = record_path(name, data, "paper", RESULTS)
+    record, experiment = load_record(path), EXPERIMENTS[name]
+    assert (record.experiment, record.data, record.profile, record.seed) == (name, data, "paper", 0)
+    assert record.code["commit"] and not record.code["modified"]
+    settings = {part.name: json.loads(json.dumps(part.parameters)) for part in experiment.parts(data, "paper")}
+    assert {part: entry["parameters"] for part, entry in record.parts.items()} == settings
+    assert sum(p.stat().st_size for p in (path, path.with_suffix(".npz"))) < 2_500_000
+    for entry in record.parts.values():
+        for metric, value in entry["metrics"].items():
+            if metric.endswith("_error"):
+                assert 0 <= value < 0.5
+
+
+def test_nothing_else_is_recorded():
+    assert {p.stem for p in RESULTS.glob("*")} == {f"{name}-{data}" for name, data in RECORDED}
+
+
+@pytest.mark.parametrize("name", ["figure2", "figure3"])
+def test_the_planes_have_the_published_error(name):
+    (data,) = EXPERIMENTS[name].data
+    record = load_record(record_path(name, data, "paper", RESULTS))
+    metrics, of = record.metrics(PLANES), lambda array: record.array(PLANES, array)
+    assert abs(metrics["test_error"] - EXPERIMENTS[name].source[data][f"{PLANES}/test_error"]) <= 0.003
+    assert metrics["n_train"] == 50000 and metrics["n_test"] == 10000 and of("coef").shape == (10, 2, 196)
+    assert np.trace(of("confusion")) == round((1 - metrics["test_error"]) * 10000)
+    assert (of("labels")[of("surest")] == range(10)).all()
+    assert of("history.validation_error").min() == metrics["validation_error"]
 
 
 def test_the_tables_and_figures_of_a_record(record):
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("agg")
-    from capslit.figures import compare_error, describe_run, draw_learning, draw_squashed
-    published = replace(record, data="mnist", metrics=record.metrics | {"test_error": 0.0721, "n_test": 10000})
-    table = compare_error(published)
+    part = record.parts[PLANES] | {"metrics": record.metrics(PLANES) | {"test_error": 0.0721, "n_test": 10000}}
+    published = replace(record, data="mnist", parts={PLANES: part})
+    table = compare_errors(published, EXPERIMENTS["figure2"])
     assert "6.21 %" in table and "7.21 %" in table and "+1.00" in table and "4.1 standard errors" in table
-    assert "| none |" in compare_error(replace(published, metrics=published.metrics | {"test_error": 0.0621}))
-    assert "301" in describe_run(record) and "ν = 0.8" in describe_run(record)
-    a = record.arrays
-    panels = draw_squashed(a["squashed"], a["labels"], a["class_names"].tolist(), a["surest_images"])
+    part["metrics"]["test_error"] = 0.0621
+    assert "| none |" in compare_errors(published, EXPERIMENTS["figure2"])
+    assert "quick profile, seed 0" in describe_run(record) and describe_machine()["processor"] in describe_run(record)
+    of = lambda name: record.array(PLANES, name)
+    panels = draw_squashed(of("squashed"), of("labels"), of("class_names").tolist(), of("surest_images"))
     assert len([axis for axis in panels.axes if axis.get_title()]) == 10
-    few = draw_squashed(a["squashed"][:, :3], a["labels"] % 3, ["a", "b", "c"], columns=2)
+    few = draw_squashed(of("squashed")[:, :3], of("labels") % 3, ["a", "b", "c"], columns=2)
     assert [axis.get_title() for axis in few.axes[:3]] == ["a", "b", "c"]
     assert len(draw_learning(record).axes) == 2
     plt.close("all")

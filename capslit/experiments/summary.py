@@ -10,7 +10,7 @@ from .figure2 import FIGURE2, FIGURE3
 from .figure4 import FIGURE4
 from .figure5 import FIGURE5
 from .figure8 import FIGURE8
-from .records import LOADERS, PROFILES, perform, record_path
+from .records import LOADERS, PROFILES, load_record, perform, record_path
 from .updates import FIGURE6
 
 # %% ../../nbs/experiments/summary.ipynb #cell-003

@@ -1,0 +1,119 @@
+"""The million digits: what is added and what stays as it is, how the strength is chosen, and the same fit on another device."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from capslit.classifier import CapsuleClassifier
+from capslit.datasets import load_digits, project, svd_projection
+from capslit.deformations import DeformedImages, Deformations
+from capslit.experiments import million
+from capslit.experiments.million import CHOSEN, MILLION, OnDevice, choose_strength, enlarge, gallery
+from capslit.experiments.records import PAPER, Bench, load_protocol, load_record, perform
+
+QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
+
+
+@pytest.fixture(scope="module")
+def protocol():
+    return load_protocol(load_digits())
+
+
+def test_only_the_training_images_are_joined_by_others(protocol):
+    settings, n = Deformations(0.5, 3), len(protocol.X)
+    larger = enlarge(protocol, settings, 2000)
+    assert larger.X.shape == (n + 2000, 16) and larger.X.dtype == np.float32
+    assert np.array_equal(larger.X[:n], protocol.X) and np.array_equal(larger.y, protocol.y[np.arange(n + 2000) % n])
+    for name in ("X_val", "y_val", "X_test", "y_test", "test_images"):
+        assert getattr(larger, name) is getattr(protocol, name)
+    images, _ = DeformedImages(load_digits().images[:n], protocol.y, 2000, settings).part(1500, 1510)
+    projection = svd_projection(load_digits().train_images, 16)
+    assert np.allclose(larger.X[n + 1500 : n + 1510], project(images, projection, 16.0), atol=1e-6)
+    assert not np.allclose(larger.X[n : 2 * n][:700], protocol.X[:700], atol=0.05)
+
+
+def test_no_deformed_image_comes_from_validation_or_test(protocol, monkeypatch):
+    seen = []
+    monkeypatch.setattr(million, "DeformedImages", lambda images, labels, *rest: seen.append((images, labels)) or DeformedImages(images, labels, *rest))
+    enlarge(protocol, Deformations(seed=77), 10)
+    (images, labels), n = seen[0], len(protocol.X)
+    assert np.array_equal(images, load_digits().images[:n]) and np.array_equal(labels, load_digits().labels[:n])
+    assert n == 1283 and len(load_digits().images) == n + len(protocol.X_val) + len(protocol.X_test)
+
+
+def test_an_enlarged_protocol_is_kept_once(protocol):
+    first = enlarge(protocol, Deformations(), 100)
+    assert enlarge(protocol, Deformations(), 100) is first
+    enlarge(protocol, Deformations(2.0), 100)
+    assert len(million._kept) == 1
+    again = enlarge(protocol, Deformations(), 100)
+    assert again is not first and np.array_equal(again.X, first.X)
+    assert enlarge(protocol, Deformations(0), 100) is protocol
+    short_lived = replace(protocol)
+    enlarge(short_lived, Deformations(), 100)
+    del short_lived
+    assert not million._kept
+
+
+def test_the_strength_is_chosen_on_the_validation_images():
+    def part(strength, validation, test):
+        return {"strength": strength, "validation_error": validation, "test_error": test}
+    finished = {"strength-0": part(0, 0.01, 0.01), "strength-2": part(2.0, 0.02, 0.01), "strength-1": part(1.0, 0.02, 0.05),
+                "strength-4": part(4.0, 0.03, 0.0), "ovo-1": part(4.0, 0.0, 0.0)}
+    assert choose_strength(finished) == 1.0
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_the_search_comes_first(profile):
+    parts = MILLION.parts("mnist", profile)
+    chosen = [part.parameters["strength"] == CHOSEN for part in parts]
+    assert sorted(chosen) == chosen and any(chosen) and not all(chosen)
+    assert [part.name for part, fit in zip(parts, chosen) if fit] == [f"ovo-{d}" for d in ((1, 2, 4, 8, 16) if profile == "paper" else (1, 2))]
+    if profile == "paper":
+        assert {part.parameters["n_extra"] for part, fit in zip(parts, chosen) if fit} == {950_000}
+        assert all(part.parameters[name] == value for part in parts for name, value in PAPER.items())
+
+
+def test_the_gallery_shows_members_of_the_stream(protocol):
+    shown, n = gallery(protocol, Deformations(seed=4)), len(protocol.X)
+    assert shown.shape == (6, 10, 8, 8) and shown.dtype == np.uint8 and shown.max() > 200
+    stream = DeformedImages(load_digits().images[:n], protocol.y, 6 * n, Deformations(seed=4))
+    seven = int(np.flatnonzero(protocol.y == 7)[0])
+    images, labels = stream.part(3 * n + seven, 3 * n + seven + 1)
+    assert labels[0] == 7 and np.array_equal(shown[3, 7], np.rint(255 / 16 * images[0]).astype(np.uint8))
+
+
+def test_the_experiment_on_the_embedded_digits(tmp_path):
+    record = load_record(perform("million", MILLION, "digits", profile="quick", out=tmp_path))
+    found = choose_strength({name: record.metrics(name) for name in record.parts})
+    for d in (1, 2):
+        metrics = record.metrics(f"ovo-{d}")
+        assert metrics["strength"] == found and metrics["n_train"] == 1283 + 2566 and len(metrics["iterations"]) == 45
+        assert np.mean(record.array(f"ovo-{d}", "predicted") != record.array(f"ovo-{d}", "labels")) == pytest.approx(metrics["test_error"])
+        assert set(record.parts[f"ovo-{d}"]["seconds"]) == {"generate", "fit", "measure"}
+
+
+@pytest.mark.parametrize("capsule_dim", [1, 3])
+def test_another_device_learns_the_same(protocol, tmp_path, monkeypatch, capsule_dim):
+    pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
+    monkeypatch.setattr(OnDevice, "device", "cpu")
+    larger = enlarge(protocol, Deformations(), 1000)
+    settings = QUICK | {"capsule_dim": capsule_dim}
+    data = (larger.X.astype(np.float64), larger.y)
+    validation = dict(X_val=larger.X_val.astype(np.float64), y_val=larger.y_val)
+    ours = CapsuleClassifier(**settings).fit(*data, **validation)
+    there = OnDevice(**settings).fit(*data, **validation, checkpoint=tmp_path / "checkpoint.npz")
+    assert np.allclose(there.coef_, ours.coef_, rtol=1e-6, atol=1e-9)
+    assert np.array_equal(there.history_["validation_error"], ours.history_["validation_error"], equal_nan=True)
+    assert np.array_equal(there.predict(larger.X_test), ours.predict(larger.X_test))
+
+
+def test_a_graphics_card_is_used_where_there_is_one(protocol, tmp_path, monkeypatch):
+    "The record says what the fit ran on."
+    class Elsewhere(CapsuleClassifier):
+        pass
+    monkeypatch.setattr(million, "find_estimator", lambda: (Elsewhere, "a card"))
+    part = MILLION.parts("digits", "quick")[0]
+    part = replace(part, parameters=part.parameters | QUICK | {"capsule_dim": 1})
+    metrics, arrays = million.run_million(part, Bench(protocol, "quick", 0, tmp_path / "checkpoint"))
+    assert metrics["device"] == "a card" and metrics["strength"] == 0 and metrics["n_train"] == 1283 and "gallery" in arrays

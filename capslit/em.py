@@ -156,6 +156,11 @@ def _map(function, *trees):
     return type(trees[0])(*(function(*leaves) for leaves in zip(*trees)))
 
 
+def _each(function, *kept):
+    "As `_map`, for sets of parameters and for single arrays."
+    return _map(function, *kept) if isinstance(kept[0], tuple) else function(*kept)
+
+
 @dataclass
 class State:
     "Where a run stands: three sets of stacked parameters, and one entry per problem for each of the control vectors."
@@ -167,6 +172,7 @@ class State:
     since: np.ndarray          # iterations since the last significant improvement
     round: np.ndarray          # index of the current round; one past the last when done
     history: dict              # name → list of (k,) arrays, one per iteration; NaN where a problem was already done
+    memory: dict = field(default_factory=dict)   # what an acceleration remembers: sets of parameters, and (k,) arrays
 
     @classmethod
     def start(cls, parameters, names):
@@ -178,12 +184,19 @@ class State:
 _SCHEMA = "capslit.em/1"
 
 
+def _leaves(kept):
+    "The arrays of a set of parameters by name; a single array has the name of nothing."
+    return kept._asdict() if isinstance(kept, tuple) else {"": kept}
+
+
 def save_state(path, state, signature):
     "Write `state` to `path`, whole or not at all."
     trees = {"parameters": state.parameters, "previous": state.previous, "best": state.best}
     arrays = {f"{name}.{key}": to_numpy(value) for name, tree in trees.items() for key, value in tree._asdict().items()}
     arrays |= {key: getattr(state, key) for key in ("score", "reference", "since", "round")}
     arrays |= {f"history.{key}": np.array(value) for key, value in state.history.items()}
+    for name, kept in state.memory.items():
+        arrays |= {f"memory.{name}.{key}": to_numpy(value) for key, value in _leaves(kept).items()}
     save_arrays(path, arrays, {"schema": _SCHEMA, "signature": signature})
 
 # %% ../nbs/foundations/em.ipynb #cell-017
@@ -195,9 +208,11 @@ def load_state(path, like, signature):
     xp, device = namespace(*like), array_device(like[0])
     def tree(name):
         return type(like)(*(xp.asarray(arrays[f"{name}.{key}"], device=device) for key in like._fields))
+    kept = {key.split(".")[1]: key for key in arrays if key.startswith("memory.")}
+    memory = {name: arrays[key] if key.endswith(".") else tree(f"memory.{name}") for name, key in kept.items()}
     history = {key.removeprefix("history."): list(value) for key, value in arrays.items() if key.startswith("history.")}
     return State(tree("parameters"), tree("previous"), tree("best"), arrays["score"], arrays["reference"],
-                 arrays["since"], arrays["round"], history)
+                 arrays["since"], arrays["round"], history, memory)
 
 # %% ../nbs/foundations/em.ipynb #cell-019
 def _quiet(function):
@@ -229,6 +244,7 @@ class Engine:
     validation: object = None
     tol: float = 0.0
     pool: object = None
+    acceleration: object = None
 
     def evaluate(self, model, parameters, options):
         "Statistics on the training data, and the numbers that the history keeps."
@@ -255,10 +271,13 @@ class Engine:
         here, before, best = (_map(lambda a: _pick(a, active), t) for t in (state.parameters, state.previous, state.best))
         options = _options(self.rounds, state.round[active])
         statistics, record, score = self.evaluate(model, here, options)
-        if not np.all(np.isfinite(record["objective"])):
+        memory = self._recall(state, active)
+        tentative = self.acceleration.tentative(memory) if self.acceleration else False
+        if not np.all(np.isfinite(record["objective"]) | tentative):
             raise FloatingPointError("the objective is no longer finite; lower momentum, or scale the inputs" if state.history["objective"] else
                                      "the objective is not finite at the start; data or parameters hold NaN, infinity or too large numbers")
-        record |= options
+        after, memory, accepted = self._propose(memory, here, before, model.m_step(statistics), record["objective"])
+        record |= options | {"accepted": accepted}
         for name, values in state.history.items():
             values.append(_spread(record[name], active, state.round.size))
         better = score < state.score[active]
@@ -268,12 +287,30 @@ class Engine:
         state.reference[active] = np.where(significant, score, state.reference[active])
         state.since[active] = np.where(significant, 0, state.since[active] + 1)
         ended = state.since[active] >= np.array([self.rounds[r].patience for r in state.round[active]])
-        after = _map(lambda new, now, old: new + self.momentum * (now - old), model.m_step(statistics), here, before)
         state.best = _map(lambda full, new: _put(full, new, active), state.best, best)
         state.parameters = _map(lambda full, new, old: _put(full, _choose(ended, old, new), active), state.parameters, after, best)
         state.previous = _map(lambda full, now, old: _put(full, _choose(ended, old, now), active), state.previous, here, best)
+        if self.acceleration:
+            self._remember(state, active, memory, self.acceleration.start(best), ended)
         state.round[active[ended]] += 1
         state.since[active[ended]] = -1
+
+    def _propose(self, memory, here, before, image, objective):
+        "The next parameters, the memory, and which problems' present parameters were accepted."
+        if self.acceleration:
+            return _quiet(self.acceleration.propose)(memory, here, image, objective)
+        return _map(lambda new, now, old: new + self.momentum * (now - old), image, here, before), memory, None
+
+    def _recall(self, state, active):
+        "The acceleration's memory of the active problems."
+        if self.acceleration and not state.memory:
+            state.memory = self.acceleration.start(state.parameters)
+        return {name: _each(lambda a: _pick(a, active), kept) for name, kept in state.memory.items()}
+
+    def _remember(self, state, active, memory, fresh, ended):
+        "Keep the memory of the active problems; `fresh` takes its place where a round has ended."
+        kept = {name: _each(lambda new, old: _choose(ended, new, old), fresh[name], memory[name]) for name in memory}
+        state.memory = {name: _each(lambda full, new: _put(full, new, active), state.memory[name], kept[name]) for name in kept}
 
 # %% ../nbs/foundations/em.ipynb #cell-022
 def _pick(a, index):
@@ -314,7 +351,7 @@ class Fit:
         return len(next(iter(self.history.values())))
 
 # %% ../nbs/foundations/em.ipynb #cell-026
-def _check_settings(rounds, momentum, monitor, validation, tol, max_iter, n_threads):
+def _check_settings(rounds, momentum, acceleration, monitor, validation, tol, max_iter, n_threads):
     "Raise ValueError, naming the argument, for settings that make no sense."
     if not rounds or not all(isinstance(r, Round) and r.patience >= 1 and r.options.keys() == rounds[0].options.keys() for r in rounds):
         raise ValueError("rounds must hold at least one Round, each with a patience of at least 1, all with the same options")
@@ -324,6 +361,10 @@ def _check_settings(rounds, momentum, monitor, validation, tol, max_iter, n_thre
         raise ValueError("monitor is 'validation', but validation is None; pass validation data, or monitor 'error' or 'objective'")
     if not 0 <= momentum < 1:
         raise ValueError(f"momentum must be at least 0 and below 1, not {momentum!r}")
+    if acceleration is not None and not all(hasattr(acceleration, name) for name in ("start", "propose", "tentative", "signature")):
+        raise TypeError(f"acceleration must be None or an acceleration such as Squarem(), not {acceleration!r}")
+    if acceleration is not None and momentum:
+        raise ValueError("acceleration takes the place of momentum; pass only one of them")
     if not tol >= 0:
         raise ValueError(f"tol must be at least 0, not {tol!r}")
     if not max_iter >= 1:
@@ -332,8 +373,8 @@ def _check_settings(rounds, momentum, monitor, validation, tol, max_iter, n_thre
         raise ValueError(f"n_threads must be at least 1, or None for as many as the matrix library would use, not {n_threads!r}")
 
 # %% ../nbs/foundations/em.ipynb #cell-027
-def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="objective", validation=None, tol=0.0,
-        max_iter=1000, n_threads=None, progress=False, checkpoint=None, checkpoint_every=10.0):
+def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, acceleration=None, monitor="objective", validation=None,
+        tol=0.0, max_iter=1000, n_threads=None, progress=False, checkpoint=None, checkpoint_every=10.0):
     """Maximise a model's likelihood by EM.
 
     Parameters
@@ -344,6 +385,8 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="ob
     rounds : sequence of Round
     momentum : float in [0, 1)
         γ of Saul 2.27.
+    acceleration : object, optional
+        In the place of momentum: see `capslit.acceleration`. The history then says which parameters were `accepted`.
     monitor : {"objective", "error", "validation"}
         What must improve: the objective per example, the training error, or the error on `validation`.
     tol : float
@@ -371,15 +414,16 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, monitor="ob
         If the objective ceases to be finite.
     """
     rounds = tuple(rounds)
-    _check_settings(rounds, momentum, monitor, validation, tol, max_iter, n_threads)
+    _check_settings(rounds, momentum, acceleration, monitor, validation, tol, max_iter, n_threads)
     if not isinstance(checkpoint, (str, os.PathLike, type(None))):
         raise TypeError(f"checkpoint must be the path of a file, not {checkpoint!r}")
     signature = {"rounds": [[r.patience, dict(r.options)] for r in rounds], "momentum": momentum, "monitor": monitor, "tol": tol,
                  "validation": validation is not None, "shapes": [list(a.shape) for a in parameters]}
-    names = ["objective", "log_likelihood", "training_error", "validation_error", *rounds[0].options]
+    signature |= getattr(model, "signature", {}) | ({"acceleration": acceleration.signature} if acceleration else {})
+    names = ["objective", "log_likelihood", "training_error", "validation_error", *rounds[0].options, *(["accepted"] if acceleration else [])]
     state = State.start(parameters, names)
     with threads(n_threads) if is_numpy_array(parameters[0]) else nullcontext() as pool, _progress(progress, max_iter) as report:
-        engine = Engine(model, data, rounds, momentum, monitor, validation, tol, pool)
+        engine = Engine(model, data, rounds, momentum, monitor, validation, tol, pool, acceleration)
         if checkpoint is not None and os.path.exists(checkpoint):
             state = load_state(checkpoint, parameters, signature)
             _, first, _ = engine.evaluate(model, parameters, _options(rounds, np.zeros(state.round.size, int)))

@@ -8,7 +8,7 @@ from capslit.classifier import CapsuleClassifier
 from capslit.datasets import load_digits, project, svd_projection
 from capslit.deformations import DeformedImages, Deformations
 from capslit.experiments import million
-from capslit.experiments.million import CHOSEN, MILLION, OnDevice, choose_strength, enlarge, gallery
+from capslit.experiments.million import CHOSEN, MILLION, LargeData, OnDevice, choose_strength, enlarge, gallery
 from capslit.experiments.records import PAPER, Bench, load_protocol, load_record, perform
 
 QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
@@ -101,7 +101,7 @@ def test_another_device_learns_the_same(protocol, tmp_path, monkeypatch, capsule
     settings = QUICK | {"capsule_dim": capsule_dim}
     data = (larger.X.astype(np.float64), larger.y)
     validation = dict(X_val=larger.X_val.astype(np.float64), y_val=larger.y_val)
-    ours = CapsuleClassifier(**settings).fit(*data, **validation)
+    ours = LargeData(**settings).fit(*data, **validation)
     there = OnDevice(**settings).fit(*data, **validation, checkpoint=tmp_path / "checkpoint.npz")
     assert np.allclose(there.coef_, ours.coef_, rtol=1e-6, atol=1e-9)
     assert np.array_equal(there.history_["validation_error"], ours.history_["validation_error"], equal_nan=True)

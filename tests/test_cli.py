@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ import capslit
 from capslit.experiments.records import load_record
 from capslit.experiments.summary import EXPERIMENTS
 
-SCRIPT = Path(sys.executable).with_name("capslit")
+from conftest import ALL, SCRIPT
+
 QUICK = ("reproduce", "figure2", "--profile", "quick")
 
 # The same program, but with a checkpoint after every iteration and a pause, so that a signal hits it between two of them.
@@ -74,13 +74,12 @@ def test_a_quick_run_from_end_to_end(undisturbed):
     assert part["metrics"]["test_error"] < 0.15 and not part["resumed"]
 
 
-def test_all_experiments_quietly_and_then_nothing_more_to_do(tmp_path):
-    words = ("reproduce", "all", "--profile", "quick", "--out", tmp_path / "a" / "b", "--quiet", "--seed", 3)
-    done = capslit_command(*words)
-    assert done.returncode == 0 and done.stderr == "" and len(done.stdout.splitlines()) == len(EXPERIMENTS)
-    assert load_record(tmp_path / "a" / "b" / "figure3-digits-quick.json").seed == 3
-    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "a" / "b").iterdir()}
-    assert capslit_command(*words).stdout == done.stdout and times == {p: p.stat().st_mtime_ns for p in (tmp_path / "a" / "b").iterdir()}
+def test_all_experiments_in_one_command_and_then_nothing_more_to_do(everything):
+    folder, said = everything
+    assert len(said.splitlines()) == len(EXPERIMENTS) and all(f"{name} on digits" in said for name in EXPERIMENTS)
+    times = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    done = capslit_command(*ALL, "--out", folder)
+    assert done.returncode == 0 and done.stdout == said and times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")

@@ -200,13 +200,14 @@ def resample(images, rows, columns):
     top, left = np.floor(y), np.floor(x)
     at = (top * line + left).astype(np.intp) + np.arange(0, padded.size, padded[0].size)[:, None, None]
     across, out = cubic_weights(x - left), np.zeros(rows.shape, np.float32)
+    value, along = np.empty_like(out), np.empty_like(out)
     for down in cubic_weights(y - top):
-        line_sum = across[0] * padded.take(at)
+        np.multiply(padded.take(at, out=along, mode="clip"), across[0], out=along)
         for weight in across[1:]:
             at += 1
-            line_sum += weight * padded.take(at)
+            along += np.multiply(padded.take(at, out=value, mode="clip"), weight, out=value)
         at += line - 3
-        out += down * line_sum
+        out += np.multiply(along, down, out=along)
     return np.clip(out, padded.min(axis=(1, 2), keepdims=True), padded.max(axis=(1, 2), keepdims=True), out=out)
 
 # %% ../nbs/foundations/deformations.ipynb #cell-031
@@ -255,7 +256,7 @@ class DeformedImages:
     labels: np.ndarray = field(repr=False)
     size: int
     deformations: Deformations = Deformations()
-    batch: int = 512
+    batch: int = 128
 
     def __post_init__(self):
         check_shape("images", np.asarray(self.images), (None, None, None))

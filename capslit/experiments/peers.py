@@ -188,7 +188,7 @@ GRIDS = {
     "neighbours": ({}, {"n_neighbors": [1, 3, 5, 8], "weights": ["uniform", "distance"]}),
     "forest": ({"n_estimators": 300}, {"max_features": [7, 14]}),
     "network": ({"max_iter": 100, "n_iter_no_change": 10}, {"hidden_layer_sizes": [200, 500], "alpha": [1e-4, 1e-2]}),
-    "svm": ({}, {"C": [2.0, 10.0], "gamma": [1.0, 2.0, 4.0]}),
+    "svm": ({}, {"C": [2.0, 10.0], "gamma": [1.0, 2.0, 4.0, 8.0]}),
 }  # fixed settings and those to choose from; gamma in units of 1 / (p · variance of the inputs)
 
 OURS = {

@@ -123,7 +123,7 @@ def run_million(part, bench):
     estimator, device = find_estimator()
     model = learn(replace(bench, protocol=protocol), parameters, estimator)
     metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
-    metrics |= {"strength": strength, "original_error": 1 - model.score(bench.protocol.X, bench.protocol.y), "device": device}
+    metrics |= {"strength": strength, "n_validation": len(protocol.y_val), "original_error": 1 - model.score(bench.protocol.X, bench.protocol.y), "device": device}
     arrays = {"predicted": model.predict(protocol.X_test).astype(np.uint8), "labels": protocol.y_test.astype(np.uint8)}
     return metrics, arrays | ({"gallery": gallery(bench.protocol, deformations)} if part.name.startswith("strength-") else {})
 

@@ -8,17 +8,17 @@ __all__ = ['EXPERIMENTS', 'reproduce']
 # %% ../../nbs/experiments/summary.ipynb #cell-002
 from .calibration import CALIBRATION
 from .figure2 import FIGURE2, FIGURE3
-from .figure4 import FIGURE4
+from .figure4 import AXES, FIGURE4
 from .figure5 import FIGURE5
 from .figure8 import FIGURE8
 from .million import MILLION
 from .peers import PEERS
 from .records import LOADERS, PROFILES, load_record, perform, record_path
-from .updates import FIGURE6
+from .updates import FIGURE6, FIGURE7
 
 # %% ../../nbs/experiments/summary.ipynb #cell-003
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
-               "figure8": FIGURE8, "peers": PEERS, "calibration": CALIBRATION}
+               "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION}
 
 
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 
@@ -25,7 +26,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from . import em
+from .acceleration import Anderson, SafeMomentum, Squarem
 from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, pose_vectors, second_moments
+from .expansion import ExpandedCapsuleRegression
 from .inference import class_probabilities, log_class_probabilities, posterior_mean, squash
 from .initialisation import random_weights, subspace
 from .storage import load_arrays, save_arrays
@@ -157,6 +160,13 @@ class _Parameters:
         with _naming(name):
             return np.asarray(getattr(self, name), dtype=np.float64)
 
+    def _hurry(self):
+        "Momentum, or the acceleration in its place."
+        if self.acceleration is None:
+            return {"momentum": self.momentum}
+        methods = {"squarem": Squarem, "anderson": Anderson, "safe-momentum": lambda: SafeMomentum(self.momentum)}
+        return {"acceleration": methods[self.acceleration]()}
+
     @property
     def _n_threads(self):
         return None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
@@ -233,14 +243,18 @@ class _Model(_Examples):
             raise ValueError("X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them")
         return total
 
-    def _model(self, targets, dims, gram):
-        "The model with its solver, from the Gram matrices (n_classes, p, p) or (1, p, p)."
+    def _solver(self, targets, gram, inertia=0.0):
+        "Least squares with the Gram matrices (n_classes, p, p) or (1, p, p), the prior, and `inertia` on their diagonals."
         paired = bool(np.any(targets < 0))
         gram = np.tensordot((targets >= 0).astype(float), gram, 1) if paired else gram.sum(0)[None]
         penalty = np.full(gram.shape[-1], float(self.alpha))
         penalty[gram.shape[-1] - self.fit_intercept:] = 0
-        solver = LeastSquares.from_gram(gram, range(len(targets)) if paired else (0,), alpha=penalty)
-        return CapsuleRegression(targets, dims, solver, self.alpha, self.fit_intercept)
+        return LeastSquares.from_gram(gram, range(len(targets)) if paired else (0,), alpha=penalty + inertia)
+
+    def _model(self, targets, dims, gram):
+        "The model with its solver, from the Gram matrices."
+        kind = ExpandedCapsuleRegression if self.parameter_expansion else CapsuleRegression
+        return kind(targets, dims, self._solver(targets, gram), self.alpha, self.fit_intercept)
 
 # %% ../nbs/capsules/classifier.ipynb #cell-023
 class _Weights(_Model):
@@ -340,7 +354,7 @@ class _Fit(_Start):
             X, y, w, held_out = self._split(X, y, w)
         seen = np.full(len(classes), self.warm_start and hasattr(self, "coef_"))
         model, parameters, _ = self._start(X, y, w, classes, class_dims, seen)
-        run = em.fit(model, parameters, (X, y, w), rounds=rounds, momentum=self.momentum,
+        run = em.fit(model, parameters, (X, y, w), rounds=rounds, **self._hurry(),
                      monitor=("validation" if held_out is not None else "error") if self.monitor == "error" else "objective",
                      validation=held_out, tol=self.tol, max_iter=self.max_iter, n_threads=self._n_threads,
                      progress=bool(self.verbose), checkpoint=checkpoint)
@@ -353,16 +367,64 @@ class _Fit(_Start):
                           ConvergenceWarning)
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-028
-class _PartialFit(_Start):
+# %% ../nbs/capsules/classifier.ipynb #cell-029
+@dataclass(frozen=True)
+class _Online:
+    "What `partial_fit` remembers between calls."
+    kind: str                  # the parameter `online`
+    seen: np.ndarray           # (n_classes,): of which classes there were examples
+    steps: int = 0
+    kept: tuple = ()           # moments and Gram matrices: their averages, or their sums
+    batches: tuple = ()        # of the batches that may come back: name, trace of the Gram matrices, moments
+
+    @property
+    def names(self):
+        return [name for name, _, _ in self.batches]
+
+# %% ../nbs/capsules/classifier.ipynb #cell-031
+class _Updates(_Start):
+    "From the statistics of a batch to weights and to what is remembered."
+
+    def _stepwise(self, online, name, moments, gram, n, weights, targets):
+        rate = float(online.steps + 1) ** -self.learning_decay
+        fresh = (moments / n, gram / n)
+        kept = fresh if online.steps == 0 else tuple((1 - rate) * old + rate * new for old, new in zip(online.kept, fresh))
+        return kept[0], self._solver(targets, kept[1]), {"kept": kept}
+
+    def _incremental(self, online, name, moments, gram, n, weights, targets):
+        size = float(np.trace(gram, axis1=1, axis2=2).sum())
+        before = {known: (trace, left) for known, trace, left in online.batches}
+        if name in before and not np.isclose(before[name][0], size, rtol=1e-6, atol=0):
+            raise ValueError(f"batch {name!r} came back with other examples; give every batch a name of its own")
+        kept = (moments, gram) if online.steps == 0 else (online.kept[0] + moments, online.kept[1] + gram)
+        if name in before:
+            kept = (kept[0] - before[name][1], online.kept[1])
+        batches = tuple((known, *values) for known, values in (before | {name: (size, moments)}).items())
+        return kept[0], self._solver(targets, kept[1]), {"kept": kept, "batches": batches}
+
+    def _passive_aggressive(self, online, name, moments, gram, n, weights, targets):
+        length = np.trace(gram, axis1=1, axis2=2).sum() / n                # mean of ‖x‖²
+        inertia = length / (2 * self.aggressiveness * n)
+        return moments / n + inertia * weights, self._solver(targets, gram / n, inertia), {}
+
+    def _check_batch(self, batch):
+        "Raise TypeError or ValueError unless a name was given just where one is needed."
+        if (batch is None) == (self.online == "incremental"):
+            raise ValueError("batch must name the batch if online is 'incremental', and may be given only then; "
+                             f"online is {self.online!r} and batch {batch!r}")
+        if not isinstance(batch, (str, Integral, type(None))):
+            raise TypeError(f"batch must be a string or a whole number, not {batch!r}")
+
+# %% ../nbs/capsules/classifier.ipynb #cell-033
+class _PartialFit(_Updates):
     "Learning batch by batch."
 
     @_all_or_nothing
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """One step of stochastic EM on a batch: running averages of the statistics, then the M-step.
+    def partial_fit(self, X, y, classes=None, sample_weight=None, *, batch=None):
+        """One E-step on a batch and one update of the weights, as the parameter `online` says.
 
         A class begins with its first examples; until then its capsule is zero. After `fit`, learning goes on from the weights but
-        begins new averages: let the first batch then be a large one.
+        begins new sums and averages: let the first batch then be a large one.
 
         Parameters
         ----------
@@ -371,12 +433,15 @@ class _PartialFit(_Start):
         classes : (n_classes,) array
             All classes that will ever come; needed in the first call only.
         sample_weight : (n,) array, optional
+        batch : str or int
+            For online="incremental" only: the name under which the same examples come back later.
 
         Returns
         -------
         self
         """
         self._rounds()
+        self._check_batch(batch)
         first = not hasattr(self, "classes_")
         if first and classes is None:
             raise ValueError("classes must be passed to the first call of partial_fit: the array of all labels that will ever come")
@@ -386,24 +451,25 @@ class _PartialFit(_Start):
             raise ValueError(f"classes differ from those of the first call, which were {known.tolist()}")
         _check_classes("classes", known)
         y = _encode("y", y, known)
-        step, average, seen = getattr(self, "_online", None) or (0, None, np.full(len(known), not first))
-        model, parameters, gram = self._start(X, y, w, known, self._class_dims(known), seen)
+        online = getattr(self, "_online", None) or _Online(self.online, np.full(len(known), not first))
+        if online.kind != self.online:
+            online = _Online(self.online, online.seen)
+        model, parameters, gram = self._start(X, y, w, known, self._class_dims(known), online.seen)
         with em.threads(self._n_threads) as pool:
-            statistics = em.accumulate(lambda batch: model.e_step(parameters, batch), (X, y, w), model.block_rows(parameters), pool)
-        rate = float(step + 1) ** -self.learning_decay
-        fresh = (statistics.moments / len(X), (gram if np.any(model.targets < 0) else gram.sum(0)[None]) / len(X))
-        average = fresh if step == 0 else tuple((1 - rate) * old + rate * new for old, new in zip(average, fresh))
-        model = self._model(model.targets, model.dims, average[1])
-        self._keep(model.m_step(statistics._replace(moments=average[0])).weights, model.dims, known, X.dtype)
-        self._online = (step + 1, average, seen | (np.bincount(y, w, len(known)) > 0))
+            statistics = em.accumulate(lambda part: model.e_step(parameters, part), (X, y, w), model.block_rows(parameters), pool)
+        gram = gram if np.any(model.targets < 0) else gram.sum(0)[None]
+        update = getattr(self, "_" + self.online.replace("-", "_"))
+        moments, solver, memory = update(online, batch, statistics.moments, gram, len(X), parameters.weights, model.targets)
+        self._keep(solver.solve(moments), model.dims, known, X.dtype)
+        self._online = _Online(self.online, online.seen | (np.bincount(y, w, len(known)) > 0), online.steps + 1, **memory)
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-029
+# %% ../nbs/capsules/classifier.ipynb #cell-034
 def _is_multiclass(estimator):
     return estimator.architecture == "multiclass" or len(getattr(estimator, "classes_", (0, 1))) == 2
 
-# %% ../nbs/capsules/classifier.ipynb #cell-031
+# %% ../nbs/capsules/classifier.ipynb #cell-036
 def _votes(first):
     "Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½); `first`: P of the first of each pair."
     n, k = first.shape
@@ -431,7 +497,7 @@ def _coupled(first):
     p[rows, elected], p[rows, likeliest] = p[rows, likeliest], p[rows, elected]
     return p / p.sum(axis=1, keepdims=True)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-033
+# %% ../nbs/capsules/classifier.ipynb #cell-038
 def _within_range(poses, norms):
     "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow: there only their ratios matter."
     limit = 2.0 ** (np.finfo(norms.dtype).maxexp - 32)
@@ -440,7 +506,7 @@ def _within_range(poses, norms):
     largest = np.max(np.abs(poses), axis=(1, 2), keepdims=True)
     return np.sum((poses * (limit**0.5 / np.maximum(largest, limit**0.5))) ** 2, axis=2)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-034
+# %% ../nbs/capsules/classifier.ipynb #cell-039
 class _Products:
     "From inputs to pose vectors and their lengths, block by block."
 
@@ -474,7 +540,7 @@ class _Products:
         dims = self.capsule_dims_.reshape(-1, self.capsule_dims_.shape[-1])
         return np.stack([function(w.T, d) for w, d in zip(_within_range(*self._poses(X)), dims)], axis=1)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-035
+# %% ../nbs/capsules/classifier.ipynb #cell-040
 class _Predictions(_Products):
     "From inputs to labels and probabilities."
 
@@ -518,7 +584,7 @@ class _Predictions(_Products):
     def _is_ovr(self):
         return self.architecture == "ovr"
 
-# %% ../nbs/capsules/classifier.ipynb #cell-037
+# %% ../nbs/capsules/classifier.ipynb #cell-042
 class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "The internal representation: pose vectors, squashed, expected, and at their most typical."
 
@@ -559,7 +625,7 @@ class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 best[i, :d] = rows[np.argmax(shares[rows, i, :d], axis=0)]
         return best
 
-# %% ../nbs/capsules/classifier.ipynb #cell-039
+# %% ../nbs/capsules/classifier.ipynb #cell-044
 _SCHEMA = "capslit.CapsuleClassifier/1"
 
 
@@ -574,12 +640,17 @@ class _Files:
         arrays |= {f"history.{name}": values for name, values in getattr(self, "history_", {}).items()}
         if hasattr(self, "feature_names_in_"):
             arrays["feature_names_in_"] = np.array(self.feature_names_in_.tolist())
-        steps, average, seen = getattr(self, "_online", None) or (0, (), None)
-        arrays |= {f"online.{i}": values for i, values in enumerate((*average, seen)) if steps}
+        online = getattr(self, "_online", None)
+        meta = {"online_steps": 0}
+        if online is not None:
+            arrays |= {f"online.{i}": values for i, values in enumerate((*online.kept, online.seen))}
+            arrays |= {f"online.batch.{i}": moments for i, (_, _, moments) in enumerate(online.batches)}
+            meta = {"online_steps": online.steps, "online_kind": online.kind,
+                    "online_batches": [[name if isinstance(name, str) else int(name), trace] for name, trace, _ in online.batches]}
         if not isinstance(self.init, str):
             arrays["init"] = self._numbers("init")
         save_arrays(path, arrays, {"schema": _SCHEMA, "parameters": self._plain_parameters(), "n_iter": self.n_iter_,
-                                   "n_features": self.n_features_in_, "online_steps": steps})
+                                   "n_features": self.n_features_in_} | meta)
 
     def _plain_parameters(self):
         "The parameters as JSON can hold them: a mapping as pairs, and None for a generator of random numbers and for initial weights."
@@ -615,12 +686,18 @@ class _Files:
         if "feature_names_in_" in arrays:
             model.feature_names_in_ = arrays["feature_names_in_"].astype(object)
         model.history_ = {name.removeprefix("history."): values for name, values in arrays.items() if name.startswith("history.")}
-        steps = meta["online_steps"]
-        model._online = (steps, (arrays["online.0"], arrays["online.1"]), arrays["online.2"]) if steps else None
+        model._online = cls._remembered(arrays, meta) if meta["online_steps"] else None
         model.n_iter_, model.n_features_in_ = meta["n_iter"], meta["n_features"]
         return model
 
-# %% ../nbs/capsules/classifier.ipynb #cell-041
+    @staticmethod
+    def _remembered(arrays, meta):
+        "What `partial_fit` needs to go on; files of old know the stepwise kind only."
+        *kept, seen = (arrays[f"online.{i}"] for i in range(3) if f"online.{i}" in arrays)
+        batches = tuple((name, trace, arrays[f"online.batch.{i}"]) for i, (name, trace) in enumerate(meta.get("online_batches", [])))
+        return _Online(meta.get("online_kind", "stepwise"), seen, meta["online_steps"], tuple(kept), batches)
+
+# %% ../nbs/capsules/classifier.ipynb #cell-046
 class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, ClassifierMixin, BaseEstimator):
     """Capsule regression: classification by vectors of competing length, learned by EM.
 
@@ -644,6 +721,10 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
         Improvements up to `tol` do not count for the patience.
     momentum : float in [0, 1), default=0.9
         γ of Saul 2.27; 0 is plain EM.
+    acceleration : {"squarem", "anderson", "safe-momentum"} or None, default=None
+        What takes the place of momentum in `fit`; see `capslit.acceleration`. "safe-momentum" is momentum with a monotone safeguard.
+    parameter_expansion : bool, default=False
+        Whether the M-step of `fit` is that of parameter-expanded EM; see `capslit.expansion`.
     max_iter : int, default=2000
         Iterations over all rounds together.
     alpha : float, default=0.0
@@ -654,8 +735,13 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
         Hold out `validation_fraction` of the examples if no validation set is given; "auto" does so above 10,000 examples.
     validation_fraction : float in (0, 1), default=0.1
         Share of the examples that early stopping holds out.
+    online : {"stepwise", "incremental", "passive-aggressive"}, default="stepwise"
+        How `partial_fit` learns: from running averages of the statistics; from their sums, in which a batch that comes back replaces what
+        it left before (every batch needs a name); or by the smallest change that corrects the pose vectors of the batch.
     learning_decay : float in (0.5, 1], default=0.6
-        Step t of `partial_fit` weighs the new batch by t to the power −`learning_decay`.
+        Step t of stepwise learning weighs the new batch by t to the power −`learning_decay`.
+    aggressiveness : float, default=1.0
+        C of passive-aggressive learning, in units of one over the mean squared length of the inputs.
     warm_start : bool, default=False
         Start `fit` from the weights of the last one.
     n_jobs : int, optional
@@ -693,12 +779,16 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
         "monitor": [StrOptions({"error", "likelihood"})],
         "tol": [Interval(Real, 0, None, closed="left")],
         "momentum": [Interval(Real, 0, 1, closed="left")],
+        "acceleration": [StrOptions({"squarem", "anderson", "safe-momentum"}), None],
+        "parameter_expansion": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "early_stopping": [StrOptions({"auto"}), "boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "online": [StrOptions({"stepwise", "incremental", "passive-aggressive"})],
         "learning_decay": [Interval(Real, 0.5, 1, closed="right")],
+        "aggressiveness": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -707,8 +797,8 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
 
     def __init__(self, capsule_dim=4, *, architecture="multiclass", init="subspace", init_scale=0.01,
                  thresholds=(0.8, 0.6, 0.4, 0.2, 0.0), patience=(128, 64, 32, 16, 8), monitor="error", tol=0.0, momentum=0.9,
-                 max_iter=2000, alpha=0.0, fit_intercept=True, early_stopping="auto", validation_fraction=0.1,
-                 learning_decay=0.6, warm_start=False, n_jobs=None, random_state=None, verbose=0):
+                 acceleration=None, parameter_expansion=False, max_iter=2000, alpha=0.0, fit_intercept=True,
+                 early_stopping="auto", validation_fraction=0.1, online="stepwise", learning_decay=0.6, aggressiveness=1.0, warm_start=False, n_jobs=None, random_state=None, verbose=0):
         self.capsule_dim = capsule_dim
         self.architecture = architecture
         self.init = init
@@ -718,12 +808,16 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
         self.monitor = monitor
         self.tol = tol
         self.momentum = momentum
+        self.acceleration = acceleration
+        self.parameter_expansion = parameter_expansion
         self.max_iter = max_iter
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
+        self.online = online
         self.learning_decay = learning_decay
+        self.aggressiveness = aggressiveness
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from test_em import PLAIN, problem
 
-from capslit import em
+from capslit import CapsuleClassifier, em
 from capslit.acceleration import Anderson, SafeMomentum, Squarem
 from capslit.capsules import CapsuleParameters
+from capslit.expansion import ExpandedCapsuleRegression
 
 METHODS = [Squarem(), Squarem(1.5), Anderson(), Anderson(1), SafeMomentum(), SafeMomentum(0.99)]
 NAMES = [repr(method) for method in METHODS]
@@ -23,7 +25,7 @@ def largest_fall(history):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_accepted_points_never_lower_the_objective(method, seed):
     options = dict(architecture=["multiclass", "ovr", "ovo"][seed % 3], weighted=seed % 5 == 0, affine=seed % 4 == 0,
                    alpha=[0, 0, 0.3, 10][seed % 4], mixed=seed % 7 == 0)
@@ -131,3 +133,157 @@ def test_wrong_settings_are_named():
     for wrong, name in ((lambda: Squarem(1), "growth"), (lambda: Anderson(0), "order"), (lambda: Anderson(2.5), "order"), (lambda: SafeMomentum(1), "rate")):
         with pytest.raises(ValueError, match=name):
             wrong()
+
+
+# ── the expanded model and the classifier ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_expanded_em_never_lowers_the_objective(seed):
+    options = dict(architecture=["multiclass", "ovr", "ovo"][seed % 3], weighted=seed % 5 == 0, affine=seed % 4 == 0,
+                   alpha=[0, 0, 0.3, 10][seed % 4], mixed=seed % 7 == 0)
+    model, start, data = problem(seed, **options)
+    expanded = ExpandedCapsuleRegression(model.targets, model.dims, model.solver, model.alpha, model.affine)
+    for method in (None, Squarem()):
+        run = em.fit(expanded, start, data, rounds=PLAIN, max_iter=25, n_threads=1, acceleration=method)
+        history = {"accepted": np.ones_like(run.history["objective"])} | run.history
+        assert largest_fall(history) < 1e-10
+
+
+def test_the_expanded_step_is_the_plain_one_times_one_number():
+    model, start, data = problem(3, m=4, d=3, p=5, n=200, architecture="ovo", weighted=True)
+    expanded = ExpandedCapsuleRegression(model.targets, model.dims, model.solver)
+    plain = model.m_step(model.e_step(start, data)).weights
+    ratio = expanded.m_step(expanded.e_step(start, data)).weights / plain
+    assert np.allclose(ratio, ratio[:, :1, :1, :1], rtol=1e-10) and np.all(ratio != 1)
+
+
+def blobs(n=120, p=5, m=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % m)
+    return rng.standard_normal((n, p)) + 0.7 * rng.standard_normal((m, p))[y], y
+
+
+@pytest.mark.parametrize("acceleration", [None, "squarem", "anderson", "safe-momentum"])
+@pytest.mark.parametrize("expansion", [False, True])
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+def test_the_classifier_is_hurried_by_all_of_them(acceleration, expansion, architecture, tmp_path):
+    X, y = blobs()
+    settings = dict(capsule_dim=2, architecture=architecture, acceleration=acceleration, parameter_expansion=expansion, thresholds=(0.5, 0), patience=(6, 4), n_jobs=1)
+    model = CapsuleClassifier(**settings).fit(X, y)
+    assert model.score(X, y) > 0.55 and ("accepted" in model.history_) == (acceleration is not None)
+    model.save(tmp_path / "model.npz")
+    loaded = CapsuleClassifier.load(tmp_path / "model.npz")
+    assert loaded.get_params() == model.get_params() and np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+def test_a_checkpoint_of_the_plain_model_is_refused_by_the_expanded_one(tmp_path):
+    X, y = blobs()
+    settings = dict(capsule_dim=2, thresholds=(0,), patience=(4,), n_jobs=1)
+    CapsuleClassifier(**settings).fit(X, y, checkpoint=tmp_path / "run.npz")
+    for other in ({"parameter_expansion": True}, {"acceleration": "squarem"}):
+        with pytest.raises(ValueError, match="other settings"):
+            CapsuleClassifier(**settings, **other).fit(X, y, checkpoint=tmp_path / "run.npz")
+
+
+# ── batch by batch ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ONLINE = {"capsule_dim": 2, "n_jobs": 1, "fit_intercept": False}
+
+
+def objective(model, X, y):
+    return np.sum(model.predict_log_proba(X)[np.arange(len(y)), y])
+
+
+def passes(model, X, y, batches, count):
+    for _ in range(count):
+        for name, rows in enumerate(batches):
+            model.partial_fit(X[rows], y[rows], classes=np.arange(3), batch=name)
+    return model
+
+
+def test_incremental_em_with_one_batch_is_em():
+    X, y = blobs()
+    online = passes(CapsuleClassifier(online="incremental", **ONLINE), X, y, [np.arange(120)], 3)
+    with pytest.warns(ConvergenceWarning):
+        whole = CapsuleClassifier(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", max_iter=4, **ONLINE).fit(X, y)
+    np.testing.assert_allclose(online.coef_, whole.coef_, rtol=1e-9, atol=1e-12)
+
+
+def test_incremental_em_keeps_the_sum_of_what_the_batches_left():
+    X, y = blobs()
+    batches = np.array_split(np.arange(120), 4)
+    model = passes(CapsuleClassifier(online="incremental", **ONLINE), X, y, batches, 5)
+    moments, gram = model._online.kept
+    np.testing.assert_allclose(moments, sum(left for _, _, left in model._online.batches), rtol=1e-10)
+    np.testing.assert_allclose(gram[0], X.T @ X, rtol=1e-10)
+    np.testing.assert_allclose(model.coef_, moments[0] @ np.linalg.inv(gram[0]), rtol=1e-8)
+
+
+def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
+    X, y = blobs(n=300)
+    batches = np.array_split(np.arange(300), 6)
+    online = passes(CapsuleClassifier(online="incremental", alpha=1.0, **ONLINE), X, y, batches, 8)
+    with pytest.warns(ConvergenceWarning):
+        whole = CapsuleClassifier(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", alpha=1.0, max_iter=9, **ONLINE).fit(X, y)
+    assert objective(online, X, y) > objective(whole, X, y)
+    passes(online, X, y, batches, 400)
+    E = online.posterior_mean(X, y)
+    image = np.einsum("nid,np->idp", E, X) @ np.linalg.inv(X.T @ X + np.eye(5))
+    np.testing.assert_allclose(image, online.coef_, rtol=1e-3, atol=1e-3 * np.abs(online.coef_).max())
+
+
+@pytest.mark.parametrize("aggressiveness", [0.05, 1.0, 1e6])
+def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
+    X, y = blobs()
+    model = CapsuleClassifier(online="passive-aggressive", aggressiveness=aggressiveness, **ONLINE).partial_fit(X, y, classes=np.arange(3))
+    W, x, label = model.coef_.copy(), X[:1], y[:1]
+    residual = model.posterior_mean(x, label)[0] - np.einsum("idp,np->id", W, x)
+    model.partial_fit(x, label)
+    expected = W + residual[:, :, None] * x[0] / (x[0] @ x[0] * (1 + 1 / (2 * aggressiveness)))
+    np.testing.assert_allclose(model.coef_, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_passive_aggressive_step_minimises_for_a_batch():
+    X, y = blobs()
+    model = CapsuleClassifier(online="passive-aggressive", aggressiveness=0.3, **ONLINE).partial_fit(X, y, classes=np.arange(3))
+    W, E = model.coef_.copy(), model.posterior_mean(X[:20], y[:20])
+    C = 0.3 / np.mean(np.sum(X[:20] ** 2, axis=1))
+    cost = lambda V: np.sum((V - W) ** 2) / 2 + C * np.sum((E - np.einsum("idp,np->nid", V, X[:20])) ** 2)
+    best = model.partial_fit(X[:20], y[:20]).coef_
+    rng = np.random.default_rng(0)
+    assert all(cost(best) < cost(best + 1e-4 * rng.standard_normal(W.shape)) for _ in range(50)) and cost(best) < cost(W)
+
+
+@pytest.mark.parametrize("online", ["stepwise", "incremental", "passive-aggressive"])
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+def test_learning_goes_on_after_loading(online, architecture, tmp_path):
+    X, y = blobs()
+    batches = np.array_split(np.arange(120), 4)
+    model = CapsuleClassifier(2, online=online, architecture=architecture, aggressiveness=0.1, n_jobs=1)
+    step = lambda m, b: m.partial_fit(X[batches[b]], y[batches[b]], classes=np.arange(3), batch=f"part {b}" if online == "incremental" else None)
+    for b in (0, 1, 2, 3, 0):
+        step(model, b)
+    model.save(tmp_path / "model.npz")
+    loaded = CapsuleClassifier.load(tmp_path / "model.npz")
+    for b in (1, 2, 3, 0, 1):
+        step(model, b)
+        step(loaded, b)
+    assert np.array_equal(model.coef_, loaded.coef_) and model.score(X, y) > 0.6
+
+
+def test_batches_must_be_named_rightly():
+    X, y = blobs()
+    model = CapsuleClassifier(online="incremental", **ONLINE).partial_fit(X[:60], y[:60], classes=np.arange(3), batch="first")
+    before = model.coef_.copy()
+    with pytest.raises(ValueError, match="batch must name"):
+        model.partial_fit(X[60:], y[60:])
+    with pytest.raises(TypeError, match="batch must be"):
+        model.partial_fit(X[60:], y[60:], batch=1.5)
+    with pytest.raises(ValueError, match="'first' came back with other examples"):
+        model.partial_fit(X[60:], y[60:], batch="first")
+    with pytest.raises(ValueError, match="batch must name"):
+        CapsuleClassifier(**ONLINE).partial_fit(X, y, classes=np.arange(3), batch=1)
+    assert np.array_equal(model.coef_, before) and model._online.names == ["first"]
+    model.set_params(online="stepwise").partial_fit(X, y)            # another way of learning begins anew, from the weights
+    assert model._online.steps == 1 and not model._online.batches

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COVERAGES', 'CALIBRATION', 'log_loss', 'brier_score', 'reliability', 'calibration_error', 'least_calibration_error',
            'temper', 'fit_temperature', 'rejection_curve', 'perfect_rejection', 'assess', 'run_calibration',
-           'calibration_parts']
+           'calibration_parts', 'compare_calibration', 'draw_reliability', 'draw_rejection', 'compare_rejection']
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-002
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from .peers import peer_parts, unpack
 from .records import Experiment, Part
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-004
+# %% ../../nbs/experiments/calibration.ipynb #cell-005
 def log_loss(logs, y):
     "Mean of −log P(y|x) in nats, from log-probabilities (n, m)."
     return float(-np.mean(logs[np.arange(len(y)), y]))
@@ -25,7 +25,7 @@ def brier_score(logs, y):
     p = np.exp(logs)
     return float(1 + np.mean(np.sum(p**2, axis=1) - 2 * p[np.arange(len(y)), y]))
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-005
+# %% ../../nbs/experiments/calibration.ipynb #cell-008
 def reliability(confidence, correct, n_bins=15, *, equal="width"):
     """Sort predictions into bins of confidence and see how many of each bin are correct.
 
@@ -65,13 +65,13 @@ def calibration_error(bins):
     count, confidence, accuracy = bins[:, bins[0] > 0]
     return float(np.sum(count * np.abs(confidence - accuracy)) / np.sum(count))
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-006
+# %% ../../nbs/experiments/calibration.ipynb #cell-011
 def least_calibration_error(confidence, rng, n_bins=15, n_draws=200, equal="width"):
     "What `calibration_error` would be on average if every prediction were correct with the probability that it states."
     draws = (rng.random(len(confidence)) < confidence for _ in range(n_draws))
     return float(np.mean([calibration_error(reliability(confidence, correct, n_bins, equal=equal)) for correct in draws]))
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-008
+# %% ../../nbs/experiments/calibration.ipynb #cell-013
 def temper(logs, temperature):
     "Log-probabilities (n, m) of probabilities raised to the power 1 / temperature and normalised again."
     logs = np.asarray(logs, dtype=float) / temperature
@@ -83,10 +83,10 @@ def fit_temperature(logs, y):
     loss = lambda t: log_loss(temper(logs, np.exp(t)), y)
     return float(np.exp(minimize_scalar(loss, bounds=(-np.log(100), np.log(100)), method="bounded", options={"xatol": 1e-5}).x))
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-010
+# %% ../../nbs/experiments/calibration.ipynb #cell-016
 def rejection_curve(confidence, correct):
     "Error among the k most confident predictions, for k = 1 … n; equally confident ones count with their mean."
-    value, group = np.unique(-np.asarray(confidence), return_inverse=True)
+    value, group = np.unique(-np.asarray(confidence, dtype=float), return_inverse=True)
     wrong = ~np.asarray(correct, dtype=bool)
     share = np.bincount(group, wrong) / np.bincount(group)
     return np.cumsum(share[np.sort(group)]) / np.arange(1, len(wrong) + 1)
@@ -97,7 +97,7 @@ def perfect_rejection(n_wrong, n):
     k = np.arange(1, n + 1)
     return float(np.mean(np.maximum(0, k - (n - n_wrong)) / k))
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-012
+# %% ../../nbs/experiments/calibration.ipynb #cell-023
 COVERAGES = tuple(np.round(np.linspace(0.005, 1, 200), 3).tolist())  # where the rejection curve is recorded
 
 
@@ -115,7 +115,7 @@ def assess(logs, y, rng, n_bins=15):
                "error_at_90": at(0.9), "error_at_80": at(0.8)}
     return metrics, {"bins_width": bins["width"], "bins_mass": bins["mass"], "rejection": np.array([at(c) for c in COVERAGES])}
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-013
+# %% ../../nbs/experiments/calibration.ipynb #cell-024
 def run_calibration(part, bench):
     "Assess the recorded probabilities of a classifier for the test images, as they are and at the temperature that suits the validation images."
     peers, name, rng = bench.records["peers"], part.parameters["model"], np.random.default_rng(bench.seed)
@@ -136,3 +136,65 @@ def calibration_parts(data, profile):
 
 
 CALIBRATION = Experiment("What the probabilities are worth", ("mnist", "fashion"), calibration_parts, run_calibration, needs=("peers",))
+
+# %% ../../nbs/experiments/calibration.ipynb #cell-026
+def compare_calibration(record, names):
+    "Log-loss, Brier score and calibration error as they come and tempered, of the classifiers `names` (part → words), as a table in Markdown."
+    lines = ["| | log-loss | tempered | Brier | tempered | ECE / % | tempered | temperature |", "|---|" + "---:|" * 7]
+    for name in sorted(names, key=lambda name: record.metrics(name)["log_loss_after"]):
+        m = record.metrics(name)
+        cells = [f"{m[f'{key}_{when}']:.3f}" for key in ("log_loss", "brier") for when in ("before", "after")]
+        cells += [f"{100 * m[f'ece_width_{when}']:.1f} ({100 * m[f'least_ece_width_{when}']:.1f})" for when in ("before", "after")]
+        lines.append(f"| {names[name]} | " + " | ".join([*cells, f"{m['temperature']:.2g}"]) + " |")
+    return "\n".join(lines)
+
+# %% ../../nbs/experiments/calibration.ipynb #cell-027
+def draw_reliability(record, names):
+    "Reliability diagrams in small multiples, as they come and tempered, of the classifiers `names` (part → words); a matplotlib Figure."
+    import matplotlib.pyplot as plt
+
+    rows = -(-len(names) // 4)
+    figure, axes = plt.subplots(rows, 4, figsize=(7.4, 1.95 * rows + 0.7), sharex=True, sharey=True, squeeze=False)
+    for axis, (name, words) in zip(axes.flat, names.items()):
+        axis.plot([0, 1], [0, 1], ":", color=plt.rcParams["text.color"], lw=0.8)
+        for when, label, colour, mark in (("before", "as it comes", "C0", "o"), ("after", "tempered", "C1", "s")):
+            count, confidence, accuracy = record.array(name, f"bins_width_{when}")
+            full = count >= 10
+            axis.plot(confidence[full], accuracy[full], "-", color=colour, lw=1)
+            axis.scatter(confidence[full], accuracy[full], s=6 + 60 * count[full] / count.sum(), c=colour, marker=mark, lw=0, label=label, zorder=3)
+        axis.set_title(words, fontsize=8.5)
+        axis.set(xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    for axis in axes.flat[len(names):]:
+        axis.set_axis_off()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.supxlabel("confidence", fontsize=10)
+    figure.supylabel("share that is right", fontsize=10)
+    return figure
+
+# %% ../../nbs/experiments/calibration.ipynb #cell-030
+def draw_rejection(records, marks, names):
+    "Error against coverage, a panel for each record, of the classifiers `names` (part → words) in the colours of `marks`; a matplotlib Figure."
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(records), figsize=(7.4, 4.0), squeeze=False)
+    for axis, (data, record) in zip(axes[0], records.items()):
+        for name, words in names.items():
+            colour, mark = marks[name]
+            error = 100 * record.array(name, "rejection_before")
+            keep = error > 0
+            axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5, markevery=(0.02, 0.12), label=words)
+        axis.set_yscale("log")
+        axis.set(xlabel="coverage", xlim=(0.4, 1.01), title=data)
+    axes[0, 0].set_ylabel("error among the labelled / %")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, handletextpad=0.4, columnspacing=1.2)
+    return figure
+
+# %% ../../nbs/experiments/calibration.ipynb #cell-031
+def compare_rejection(record, names):
+    "Error at full coverage, at 90 and at 80 %, and the mean over all coverages beside the least possible, as a table in Markdown."
+    lines = ["| | error | of the surest 90 % | of the surest 80 % | mean over coverages | least possible |", "|---|" + "---:|" * 5]
+    for name in sorted(names, key=lambda name: record.metrics(name)["rejection_area_before"]):
+        m = record.metrics(name)
+        cells = [f"{100 * m[key + '_before']:.2f} %" for key in ("error", "error_at_90", "error_at_80", "rejection_area", "perfect_area")]
+        lines.append(f"| {names[name]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EIGHT', 'FIGURE4', 'AXES', 'run_prototypes', 'draw_prototypes', 'squashed_by_class', 'prototypes_along',
-           'principal_axes', 'random_axes', 'run_axes']
+           'principal_axes', 'random_axes', 'run_axes', 'axes_parts']
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-002
 import numpy as np
@@ -20,16 +20,19 @@ EIGHT = "multiclass-8"  # the name of the only part
 def run_prototypes(part, bench):
     "Train eight-dimensional capsules and find the prototypes (Saul 3.2) among the training images."
     model, protocol = learn(bench, part.parameters), bench.protocol
-    which = bench.step("prototypes", "looking for prototypes", lambda: model.prototypes(protocol.X, protocol.y))
-    squares = model.squash(protocol.X[which.ravel()]).reshape(*which.shape, len(which), -1) ** 2
-    i, a = np.indices(which.shape)
+    which = bench.step("prototypes", "looking for prototypes",
+                       lambda: model.prototypes(protocol.X, protocol.y))
+    squashed = model.squash(protocol.X[which.ravel()]).reshape(*which.shape, len(which), -1)
+    squares, (i, a) = squashed**2, np.indices(which.shape)
     return measure(model, protocol), {
-        "prototypes": which, "images": protocol.data.images[which], "share": squares[i, a, i, a], "probability": squares[i, a, i].sum(axis=-1),
+        "prototypes": which, "images": protocol.data.images[which],
+        "share": squares[i, a, i, a], "probability": squares[i, a, i].sum(axis=-1),
         "coef": model.coef_, "class_names": np.array(protocol.data.class_names)}
 
 
-FIGURE4 = Experiment("Prototypes of eight-dimensional capsules", ("mnist", "fashion"),
-                     lambda data, profile: (Part(EIGHT, PAPER | {"capsule_dim": 8}),), run_prototypes)
+FIGURE4 = Experiment(
+    "Prototypes of eight-dimensional capsules", ("mnist", "fashion"),
+    lambda data, profile: (Part(EIGHT, PAPER | {"capsule_dim": 8}),), run_prototypes)
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-009
 def _ink():
@@ -78,9 +81,11 @@ def draw_prototypes(images, share, class_names, elements=None):
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-019
 def squashed_by_class(weights, X, y):
-    "For each class i its rows in X, and their squashed pose vectors Ψ_i (n_i, d) in their own capsule; weights (m, d, p)."
-    squashed = squash(np.einsum("mdp,np->nmd", np.asarray(weights, X.dtype), X, optimize=True))
-    return [(np.flatnonzero(y == i), squashed[y == i, i].astype(np.float64)) for i in range(len(weights))]
+    "Rows of each class in X, with their Ψ_i (n_i, d) in the capsule of the class; weights (m, d, p)."
+    weights = np.asarray(weights, X.dtype)
+    squashed = squash(np.einsum("mdp,np->nmd", weights, X, optimize=True))
+    return [(np.flatnonzero(y == i), squashed[y == i, i].astype(np.float64))
+            for i in range(len(weights))]
 
 
 def prototypes_along(axes, squashed):
@@ -94,7 +99,7 @@ def prototypes_along(axes, squashed):
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-020
 def principal_axes(squashed):
-    "Mean shares (m, d) along the principal axes of each class's squashed pose vectors, falling, and these axes (m, d, d) as rows."
+    "Mean shares (m, d) along the principal axes of each class, falling, and the axes (m, d, d) as rows."
     moments = np.stack([poses.T @ poses / len(poses) for _, poses in squashed])
     values, vectors = np.linalg.eigh(moments)
     return values[:, ::-1], vectors[:, :, ::-1].transpose(0, 2, 1)
@@ -102,24 +107,34 @@ def principal_axes(squashed):
 
 def random_axes(m, d, seed, count=1):
     "Independent random rotations (count, m, d, d)."
-    return special_ortho_group.rvs(d, size=count * m, random_state=seed).reshape(count, m, d, d)
+    rotations = special_ortho_group.rvs(d, size=count * m, random_state=seed)
+    return rotations.reshape(count, m, d, d)
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-021
 def run_axes(part, bench):
     "Turn the capsules of Figure 4 and find their prototypes again."
     trained, protocol = bench.records["figure4"], bench.protocol
-    squashed = bench.step("poses", "computing pose vectors", lambda: squashed_by_class(trained.array(EIGHT, "coef"), protocol.X, protocol.y))
+    squashed = bench.step("poses", "computing pose vectors", lambda: squashed_by_class(
+        trained.array(EIGHT, "coef"), protocol.X, protocol.y))
     mean_share, axes = principal_axes(squashed)
-    turned = axes[None] if part.parameters["axes"] == "principal" else random_axes(*mean_share.shape, bench.seed, part.parameters["count"])
-    found = bench.step("prototypes", "looking for prototypes", lambda: [prototypes_along(a, squashed) for a in turned])
+    if part.parameters["axes"] == "principal":
+        turned = axes[None]
+    else:
+        turned = random_axes(*mean_share.shape, bench.seed, part.parameters["count"])
+    found = bench.step("prototypes", "looking for prototypes",
+                       lambda: [prototypes_along(a, squashed) for a in turned])
     which, share, probability = (np.stack(column) for column in zip(*found))
-    before = trained.array(EIGHT, "prototypes")
-    kept = np.mean([[len(np.intersect1d(*pair)) for pair in zip(before, after)] for after in which], axis=1)
+    pairs = [zip(trained.array(EIGHT, "prototypes"), after) for after in which]
+    kept = np.array([np.mean([len(np.intersect1d(*pair)) for pair in one]) for one in pairs])
     return {"kept": float(kept.mean()), "mean_share": float(share.mean())}, {
-        "prototypes": which[0], "images": protocol.data.images[which[0]], "share": share[0], "probability": probability[0],
-        "shares": share, "kept": kept, "principal_moments": mean_share}
+        "prototypes": which[0], "images": protocol.data.images[which[0]], "share": share[0],
+        "probability": probability[0], "shares": share, "kept": kept, "principal_moments": mean_share}
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-022
-AXES = Experiment("Prototypes along other axes", ("mnist", "fashion"),
-                  lambda data, profile: (Part("random", {"axes": "random", "count": 100}), Part("principal", {"axes": "principal"})),
-                  run_axes, needs=("figure4",))
+def axes_parts(data, profile):
+    "A hundred random rotations of the capsules, and the one to principal axes."
+    return Part("random", {"axes": "random", "count": 100}), Part("principal", {"axes": "principal"})
+
+
+AXES = Experiment("Prototypes along other axes", ("mnist", "fashion"), axes_parts, run_axes,
+                  needs=("figure4",))

@@ -90,7 +90,7 @@ def pairs_to_probabilities(scores_val, y_val, scores):
     first = np.empty(scores.shape)
     for k, (i, j) in enumerate(pairs):
         rows = (y_val == i) | (y_val == j)
-        sigmoid = LogisticRegression().fit(scores_val[rows, k, None], y_val[rows] == i)
+        sigmoid = LogisticRegression(C=100).fit(scores_val[rows, k, None], y_val[rows] == i)
         first[:, k] = sigmoid.predict_proba(scores[:, k, None])[:, 1]
     return _coupled(first)
 
@@ -250,7 +250,7 @@ def draw_costs(records):
             for name, (colour, mark) in MARKS.items():
                 axis.plot(ratios[name][key], 100 * record.metrics(name)["test_error"], mark, color=colour, ms=7, label=NAMES[name])
             axis.set_xscale("log")
-            axis.set_xlabel(words if row is axes[-1] else "")
+            axis.set_xlabel(words if data == list(records)[-1] else "")
         row[0].set_ylabel(f"test error / %, {data}")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, handletextpad=0.2, columnspacing=1.2)
     return figure

@@ -189,8 +189,8 @@ def subspace_problem(batch, n_classes, dim, expand, seed):
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-020
 RULES = ("equal", "spectra", "mistakes")
-SIZES = {"paper": {"ridge": (0.0, 0.5, 5.0, 20.0, 50.0, 200.0), "ridge_dim": 8, "dims": (4, 8), "batches": (1000, 200), "passes": 10,
-                   "aggressiveness": (0.3, 1.0, 3.0, 10.0), "iterations": 1000},
+SIZES = {"paper": {"ridge": (0.0, 0.5, 5.0, 20.0, 50.0, 200.0), "ridge_dim": 8, "dims": (4, 8), "batches": (1000, 200), "passes": 6,
+                   "aggressiveness": (0.3, 1.0, 3.0, 10.0), "iterations": 600},
          "quick": {"ridge": (0.0, 1.0), "ridge_dim": 4, "dims": (2,), "batches": (128,), "passes": 3, "aggressiveness": (0.3, 1.0), "iterations": 80}}
 RUNS = {"ridge": run_ridge, "dims": run_dims, "online": run_online, "whole": run_whole, "accelerated": run_accelerated}
 

@@ -131,10 +131,11 @@ class CapsuleRegression:
         return _groups(self.targets, self.dims)
 
     def block_rows(self, parameters):
-        "Examples per block, such that what the E-step derives from a block stays in the cache."
+        "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
         _, m, d, _ = parameters.weights.shape
         per_example = max(1, int(np.max(np.sum(self.targets >= 0, axis=0)))) * m * d
-        return int(np.clip(2**19 // per_example, 256, 8192))
+        shares = 1 if np.all(self.targets >= 0) else self.targets.shape[1]        # pairs: every class has products of its own
+        return int(np.clip(2**19 // per_example * shares, 256, 8192))
 
     def select(self, problems):
         "The model of some of the stacked problems."

@@ -9,10 +9,11 @@ __all__ = ['NOISE', 'FIGURE8', 'start_parts', 'random_streams', 'run_starts', 's
 import numpy as np
 
 from .records import Experiment, Part
-from .updates import FOUR, all_training_examples, iterate, multiclass_problem
+from .updates import (FOUR, all_training_examples, iterate,
+                                         multiclass_problem)
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-005
-NOISE = (0.001, 0.01, 0.1, 1.0, 10.0)  # root mean square of the elements of the pose vectors at the start
+NOISE = (0.001, 0.01, 0.1, 1.0, 10.0)  # root mean square of the pose vectors' elements
 
 
 def start_parts(data, profile):
@@ -20,7 +21,8 @@ def start_parts(data, profile):
     n_updates, n_starts = (1000, 20) if profile == "paper" else (60, 4)
     common = FOUR | {"momentum": 0.9, "threshold": 0.8, "n_updates": n_updates}
     random = [Part(f"noise-{scale:g}", common | {"init": "random", "init_scale": scale,
-                                                 "n_starts": n_starts, "stream": i + 1}, float(n_starts))
+                                                 "n_starts": n_starts, "stream": i + 1},
+                   cost=float(n_starts))
               for i, scale in enumerate(NOISE)]
     subspace = common | {"init": "subspace", "init_scale": 1.0, "n_starts": 1, "stream": 0}
     return (Part("subspace", subspace), *random)
@@ -28,36 +30,40 @@ def start_parts(data, profile):
 # %% ../../nbs/experiments/figure8.ipynb #cell-007
 def random_streams(seed, stream, count):
     "Independent random generators for `count` starts of one part."
-    return [np.random.default_rng(child) for child in np.random.SeedSequence([seed, stream]).spawn(count)]
+    children = np.random.SeedSequence([seed, stream]).spawn(count)
+    return [np.random.default_rng(child) for child in children]
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-008
 def run_starts(part, bench):
     """Learn from one kind of initial weights, all starts stacked.
 
-    Metrics: the lowest training error of the best, the median and the worst start. Arrays, one entry per
-    start: `best`, that error; `reached`, the update after which; the curves `training_error`; the final
-    `log_likelihood`.
+    Metrics: the lowest training error of the best, the median and the worst start. Arrays, one
+    entry per start: `best`, that error; `reached`, the update after which; the curves
+    `training_error`; the final `log_likelihood`.
     """
     settings, protocol = part.parameters, bench.protocol
     batch, m = all_training_examples(protocol), len(protocol.data.class_names)
+    streams = random_streams(bench.seed, settings["stream"], settings["n_starts"])
     starts = [{"init": settings["init"], "init_scale": settings["init_scale"], "rng": rng}
-              for rng in random_streams(bench.seed, settings["stream"], settings["n_starts"])]
+              for rng in streams]
     model, weights = multiclass_problem(batch, m, settings["capsule_dim"], starts)
     run = iterate(bench, model, weights, batch, settings["n_updates"],
                   settings["momentum"], settings["threshold"])
     error = run.history["training_error"]
     best = error.min(axis=0)
-    metrics = {"lowest": float(best.min()), "median": float(np.median(best)), "highest": float(best.max())}
-    return metrics | {"n_train": len(batch[0])}, {
-        "best": best, "reached": error.argmin(axis=0), "training_error": error.T.astype(np.float32),
-        "log_likelihood": run.history["log_likelihood"][-1]}
+    metrics = {"lowest": float(best.min()), "median": float(np.median(best)),
+               "highest": float(best.max()), "n_train": len(batch[0])}
+    return metrics, {"best": best, "reached": error.argmin(axis=0),
+                     "training_error": error.T.astype(np.float32),
+                     "log_likelihood": run.history["log_likelihood"][-1]}
 
 
-FIGURE8 = Experiment("Random and subspace initialisation", ("mnist", "fashion"), start_parts, run_starts)
+FIGURE8 = Experiment("Random and subspace initialisation", ("mnist", "fashion"),
+                     start_parts, run_starts)
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-021
 def starts_below(record, updates=None):
-    """For each noise level, how many random starts have had a lower training error than the subspace start.
+    """How many random starts of each noise level have had a lower training error than the subspaces.
 
     Parameters
     ----------
@@ -71,6 +77,7 @@ def starts_below(record, updates=None):
     dict of str to int
     """
     stop = None if updates is None else updates + 1
-    lowest = {name: record.array(name, "training_error")[:, :stop].min(axis=1) for name in record.parts}
+    lowest = {name: record.array(name, "training_error")[:, :stop].min(axis=1)
+              for name in record.parts}
     return {name: int(np.sum(values < lowest["subspace"][0]))
             for name, values in lowest.items() if name != "subspace"}

@@ -11,7 +11,8 @@ __all__ = ['UPDATES', 'FOUR', 'FIGURE6', 'MOMENTUM', 'TRENDS', 'FIGURE7', 'all_t
 import numpy as np
 
 from .. import em
-from ..capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from ..capsules import (CapsuleParameters, CapsuleRegression, LeastSquares,
+                              second_moments)
 from ..classifier import initial_weights
 from .records import Experiment, Part
 
@@ -22,8 +23,9 @@ FOUR = {"capsule_dim": 4, "fit_intercept": False}
 
 
 def all_training_examples(protocol):
-    "Inputs and labels of all training images, those of the validation part included, as a batch for EM."
-    return np.concatenate([protocol.X, protocol.X_val]), np.concatenate([protocol.y, protocol.y_val]), None
+    "All training images and their labels, those of the validation part included, as a batch for EM."
+    X = np.concatenate([protocol.X, protocol.X_val])
+    return X, np.concatenate([protocol.y, protocol.y_val]), None
 
 # %% ../../nbs/experiments/updates.ipynb #cell-007
 def multiclass_problem(batch, n_classes, dim, initialisations):
@@ -41,9 +43,11 @@ def multiclass_problem(batch, n_classes, dim, initialisations):
     -------
     CapsuleRegression of k problems, and CapsuleParameters (k, n_classes, dim, p)
     """
-    moments = em.accumulate(lambda block: second_moments(block, range(n_classes)), batch, 4096)
+    classes = range(n_classes)
+    moments = em.accumulate(lambda block: second_moments(block, classes), batch, 4096)
     dims, targets = np.full((1, n_classes), dim), np.arange(n_classes)[None]
-    weights = [initial_weights(targets, dims, moments, affine=False, **how)[0] for how in initialisations]
+    weights = [initial_weights(targets, dims, moments, affine=False, **how)[0]
+               for how in initialisations]
     k = len(weights)
     solver = LeastSquares.from_gram(moments.gram.sum(axis=0)[None])
     model = CapsuleRegression(targets.repeat(k, axis=0), dims.repeat(k, axis=0), solver)
@@ -53,20 +57,21 @@ def multiclass_problem(batch, n_classes, dim, initialisations):
 def iterate(bench, model, weights, batch, n_updates, momentum, threshold):
     """Let EM run for `n_updates` updates, come what may.
 
-    Returns the Fit, whose history begins with the initial weights and has n_updates + 1 entries.
+    Returns the Fit, whose history begins with the initial weights: n_updates + 1 entries.
     """
     rounds = (em.Round(n_updates + 2, {"threshold": threshold}),)
     words = f"{n_updates:,} updates of {len(model.targets)} stacked problems"
     return bench.step("fit", words, lambda: em.fit(
-        model, weights, batch, rounds=rounds, momentum=momentum, monitor="error", max_iter=n_updates + 1,
-        progress=bench.verbose, checkpoint=bench.checkpoint))
+        model, weights, batch, rounds=rounds, momentum=momentum, monitor="error",
+        max_iter=n_updates + 1, progress=bench.verbose, checkpoint=bench.checkpoint))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-010
 def run_updates(part, bench):
-    "Iterate one of the four updates; keep the normalised log-loss and the training error after each of them."
+    "Iterate one of the updates; keep the normalised log-loss and the training error of each."
     settings, protocol = part.parameters, bench.protocol
     batch, m = all_training_examples(protocol), len(protocol.data.class_names)
-    start = {"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(bench.seed)}
+    rng = np.random.default_rng(bench.seed)
+    start = {"init": "subspace", "init_scale": 1.0, "rng": rng}
     model, weights = multiclass_problem(batch, m, settings["capsule_dim"], [start])
     run = iterate(bench, model, weights, batch, settings["n_updates"],
                   settings["momentum"], settings["threshold"])
@@ -80,7 +85,8 @@ def run_updates(part, bench):
 def update_parts(data, profile):
     "The four updates."
     n_updates = 1000 if profile == "paper" else 100
-    return tuple(Part(name, FOUR | {"momentum": momentum, "threshold": threshold, "n_updates": n_updates})
+    return tuple(Part(name, FOUR | {"momentum": momentum, "threshold": threshold,
+                                    "n_updates": n_updates})
                  for name, (momentum, threshold) in UPDATES.items())
 
 
@@ -89,27 +95,32 @@ FIGURE6 = Experiment("Log-loss and training error under four updates", ("mnist",
 
 # %% ../../nbs/experiments/updates.ipynb #cell-025
 MOMENTUM = (("momentum", "em"), ("momentum-thresholded", "thresholded"))  # with and without
-TRENDS = {  # name → the quantity, and pairs of updates, the first of which should be the lower one
+TRENDS = {  # name → the quantity, and pairs of updates, the first of which should be lower
     "momentum_lowers_log_loss": ("log_loss", MOMENTUM),
-    "threshold_raises_log_loss": ("log_loss", (("em", "thresholded"), ("momentum", "momentum-thresholded"))),
+    "threshold_raises_log_loss": ("log_loss", (("em", "thresholded"),
+                                               ("momentum", "momentum-thresholded"))),
     "momentum_lowers_error": ("training_error", MOMENTUM),
-    "threshold_lowers_error": ("training_error", (("thresholded", "em"), ("momentum-thresholded", "momentum"))),
+    "threshold_lowers_error": ("training_error", (("thresholded", "em"),
+                                                  ("momentum-thresholded", "momentum"))),
 }
 
 
 def gaps(curves, trend):
     """How far the curve that should be lower is below the other, after each update.
 
-    `curves[update][quantity]` begins with the initial weights; shape (2, n_updates), for the two pairs of a trend.
+    `curves[update][quantity]` begins with the initial weights. Shape (2, n_updates), for the two
+    pairs of the trend.
     """
     quantity, pairs = TRENDS[trend]
-    return np.stack([curves[higher][quantity] - curves[lower][quantity] for lower, higher in pairs])[:, 1:]
+    return np.stack([curves[higher][quantity] - curves[lower][quantity]
+                     for lower, higher in pairs])[:, 1:]
 
 # %% ../../nbs/experiments/updates.ipynb #cell-027
 def significant_from(low, high, n, errors=5.0):
-    """First iteration from which on the rate `low` always lies more than so many standard errors below `high`.
+    """First iteration from which on `low` is always more than so many standard errors below `high`.
 
-    The standard errors are those of a difference of rates of n examples each. None if there is no such iteration.
+    Both are rates, of n examples each; the standard errors are those of their difference. None if
+    there is no such iteration.
     """
     deviation = np.sqrt((low * (1 - low) + high * (1 - high)) / n)
     fails = np.flatnonzero(high - low <= errors * deviation)
@@ -118,7 +129,7 @@ def significant_from(low, high, n, errors=5.0):
 
 
 def doubling_means(curve, start=10):
-    "Means of a curve over iterations start … 2 start − 1, 2 start … 4 start − 1, and so on to its end."
+    "Means of a curve over start … 2 start − 1, 2 start … 4 start − 1, and so on to its end."
     edges = [start]
     while 2 * edges[-1] < len(curve):
         edges.append(2 * edges[-1])
@@ -142,7 +153,7 @@ def trends(curves, n, errors=5.0):
     Parameters
     ----------
     curves : dict of str to dict of str to array
-        For each of `UPDATES` its `log_loss` and `training_error`, from the initial weights on.
+        For each update its `log_loss` and `training_error`, from the initial weights on.
     n : int
         Number of examples.
     errors : float
@@ -151,37 +162,41 @@ def trends(curves, n, errors=5.0):
     Returns
     -------
     dict
-        For each trend at how many iterations it holds, for its two pairs. For the errors that a threshold saves
-        `gap_after_10`, `gap_at_end`, `gap_means` (see `doubling_means`) and `gap_significant_from`.
-        `momentum_reaches_log_loss` and `momentum_reaches_training_error`: how many updates with momentum reach
-        the lowest value of the same update without it. `log_loss_rises` of each update.
+        For each trend at how many iterations it holds, for its two pairs. For the errors that a
+        threshold saves `gap_after_10`, `gap_at_end`, `gap_means` (see `doubling_means`) and
+        `gap_significant_from`. `momentum_reaches_log_loss` and `momentum_reaches_training_error`: how
+        many updates with momentum reach the lowest value of the same update without it.
+        `log_loss_rises` of each update.
     """
     numbers = {name: np.sum(gaps(curves, name) > 0, axis=1).tolist() for name in TRENDS}
-    saved, (quantity, pairs) = gaps(curves, "threshold_lowers_error"), TRENDS["threshold_lowers_error"]
+    saved, pairs = gaps(curves, "threshold_lowers_error"), TRENDS["threshold_lowers_error"][1]
+    error = {name: curve["training_error"] for name, curve in curves.items()}
     numbers |= {"n_updates": saved.shape[1], "gap_after_10": saved[:, 9].tolist(),
                 "gap_at_end": saved[:, -1].tolist()}
     numbers["gap_means"] = [doubling_means(np.concatenate([[0.0], gap])) for gap in saved]
-    numbers["gap_significant_from"] = [significant_from(curves[a][quantity], curves[b][quantity], n, errors)
-                                       for a, b in pairs]
+    numbers["gap_significant_from"] = [significant_from(error[a], error[b], n, errors) for a, b in pairs]
     for what in ("log_loss", "training_error"):
-        numbers[f"momentum_reaches_{what}"] = [reach(curves[a][what], curves[b][what].min()) for a, b in MOMENTUM]
-    return numbers | {"log_loss_rises": [rises(curves[name]["log_loss"]) for name in UPDATES]}
+        numbers[f"momentum_reaches_{what}"] = [reach(curves[a][what], curves[b][what].min())
+                                               for a, b in MOMENTUM]
+    numbers["log_loss_rises"] = [rises(curves[name]["log_loss"]) for name in UPDATES]
+    return numbers
 
 # %% ../../nbs/experiments/updates.ipynb #cell-033
 def read_curves(record):
     "update → quantity → curve, from a record of Figure 6."
-    return {name: {what: record.array(name, what) for what in ("log_loss", "training_error")}
-            for name in UPDATES}
+    quantities = ("log_loss", "training_error")
+    return {name: {what: record.array(name, what) for what in quantities} for name in UPDATES}
 
 
 def run_trends(part, bench):
-    "The trends of Figures 6 and 7 in numbers, and the gaps of the curves, from the record of Figure 6."
+    "The trends of both figures in numbers, and the gaps of the curves, from the record of Figure 6."
     record = bench.records["figure6"]
     curves = read_curves(record)
-    numbers = trends(curves, record.metrics("em")["n_train"], part.parameters["standard_errors"])
+    n, errors = record.metrics("em")["n_train"], part.parameters["standard_errors"]
+    numbers = trends(curves, n, errors)
     return numbers, {name: gaps(curves, name) for name in TRENDS}
 
 
 FIGURE7 = Experiment("The trends of four updates", ("mnist", "fashion"),
-                     lambda data, profile: (Part("trends", {"standard_errors": 5.0}),), run_trends,
-                     needs=("figure6",))
+                     lambda data, profile: (Part("trends", {"standard_errors": 5.0}),),
+                     run_trends, needs=("figure6",))

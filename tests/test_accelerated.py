@@ -233,6 +233,24 @@ def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
     np.testing.assert_allclose(image, online.coef_, rtol=1e-3, atol=1e-3 * np.abs(online.coef_).max())
 
 
+def test_incremental_em_never_lowers_what_it_climbs():
+    "Neal and Hinton's function of posteriors and weights: each batch's bound, made at the weights of its own last E-step."
+    X, y = blobs(n=300)
+    batches = np.array_split(np.arange(300), 6)
+    model = passes(CapsuleClassifier(online="incremental", **ONLINE), X, y, batches, 1)
+    bounds, climbed = {}, []
+    for _ in range(4):
+        for name, rows in enumerate(batches):
+            E, own = model.posterior_mean(X[rows], y[rows]), model.predict_log_proba(X[rows])[np.arange(len(rows)), y[rows]].sum()
+            left = np.sum((E - np.einsum("idp,np->nid", model.coef_, X[rows])) ** 2)
+            bounds[name] = (E, rows, own + left / 2)
+            model.partial_fit(X[rows], y[rows], batch=name)
+            if len(bounds) == 6:
+                climbed.append(sum(value - np.sum((E - np.einsum("idp,np->nid", model.coef_, X[rows])) ** 2) / 2 for E, rows, value in bounds.values()))
+                assert climbed[-1] <= objective(model, X, y) + 1e-8                       # and it is a lower bound of the likelihood
+    assert len(climbed) == 19 and np.diff(climbed).min() > 0
+
+
 @pytest.mark.parametrize("aggressiveness", [0.05, 1.0, 1e6])
 def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
     X, y = blobs()

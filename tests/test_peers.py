@@ -8,7 +8,8 @@ from sklearn.neural_network import MLPClassifier
 
 from capslit.classifier import CapsuleClassifier
 from capslit.experiments import peers
-from capslit.experiments.peers import ESTIMATORS, GRIDS, PEERS, fit_network, mcnemar, model_size, pack, peer_parts, unpack
+from capslit.experiments.peers import (ESTIMATORS, GRIDS, PEERS, _elected, fit_network, mcnemar, model_size, pack, pairs_to_probabilities,
+                                       peer_parts, unpack)
 from capslit.experiments.records import load_record, perform
 
 
@@ -67,6 +68,21 @@ def test_sizes_are_those_that_prediction_needs(name):
     assert held >= 4 * numbers - 4 * 150
 
 
+def test_pairwise_scores_elect_what_the_machine_predicts_and_give_probabilities():
+    rng = np.random.default_rng(0)
+    y = np.arange(900) % 5
+    X = rng.normal(size=(900, 3)) + 1.5 * rng.normal(size=(5, 3))[y]
+    machine = ESTIMATORS["svm"](X[:300], 0, gamma=1.0, C=1.0).fit(X[:300], y[:300])
+    scores = machine.decision_function(X[300:])
+    assert np.array_equal(_elected(scores), machine.predict(X[300:]))
+    p = pairs_to_probabilities(scores[:300], y[300:600], scores[300:])
+    assert p.shape == (300, 5) and np.allclose(p.sum(axis=1), 1) and p.min() >= 0
+    assert np.mean(p.argmax(axis=1) == y[600:]) > 0.4
+    assert abs(p.max(axis=1).mean() - np.mean(p.argmax(axis=1) == y[600:])) < 0.08  # the sigmoids make them honest
+    flipped = pairs_to_probabilities(-scores[:300], y[300:600], -scores[300:])  # a sigmoid may fall as well as rise
+    assert np.allclose(flipped, p, atol=1e-3)
+
+
 def test_the_size_of_ours():
     X, y = load_iris(return_X_y=True)
     assert model_size(CapsuleClassifier(2, max_iter=2000, patience=(2,), thresholds=(0,), fit_intercept=False).fit(X, y))[0] == 3 * 2 * 4
@@ -100,7 +116,7 @@ def test_each_part_is_measured_in_the_same_way(record):
         assert abs(-np.mean(logs[np.arange(len(labels)), labels]) / metrics["log_loss"] - 1) < 0.02
         if name in GRIDS:
             assert len(metrics["search_errors"]) > 1 and 0 <= min(metrics["search_errors"]) < 0.9
-        if name not in ("svm", "neighbours"):  # whose labels and probabilities may be at odds, by sigmoids and by ties
+        if name != "svm":  # whose labels and probabilities may be at odds
             assert np.array_equal(logs.argmax(axis=1), record.array(name, "predicted"))
 
 

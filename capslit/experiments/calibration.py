@@ -207,7 +207,7 @@ def draw_reliability(record, names):
     figure.supylabel("share that is right", fontsize=10)
     return figure
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-037
+# %% ../../nbs/experiments/calibration.ipynb #cell-034
 def draw_rejection(records, marks, names):
     "Error against coverage, a panel for each record, of the classifiers `names` (part → words) in the colours of `marks`; a matplotlib Figure."
     import matplotlib.pyplot as plt
@@ -225,7 +225,7 @@ def draw_rejection(records, marks, names):
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, handletextpad=0.4, columnspacing=1.2)
     return figure
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-038
+# %% ../../nbs/experiments/calibration.ipynb #cell-035
 def compare_rejection(record, names):
     "Error at full coverage, at 90 and at 80 %, and the mean over all coverages beside the least possible, as a table in Markdown."
     lines = ["| | error | of the surest 90 % | of the surest 80 % | mean over coverages | least possible |", "|---|" + "---:|" * 5]

@@ -85,7 +85,8 @@ class Statement:
 
 def compare(statement, results=RESULTS):
     "A row of the table, as a list of texts."
-    found = statement.ours(*(load_record(results / f"{name}.json") for name in statement.records))
+    paths = [results / f"{name}.json" for name in statement.records]
+    found = statement.ours(*map(load_record, paths)) if all(path.exists() for path in paths) else ("not recorded yet", "", "")
     return [statement.where, statement.says, statement.source, *found, ", ".join(f"`{name}`" for name in statement.records)]
 
 # %% ../../nbs/experiments/summary.ipynb #cell-009

@@ -17,7 +17,9 @@ from .em import _choose, _map
 # %% ../nbs/foundations/acceleration.ipynb #cell-006
 def _dot(a, b):
     "Inner product of two sets of parameters, one number per problem."
-    return sum(to_numpy(namespace(x).sum(x * y, axis=tuple(range(1, x.ndim)))).astype(np.float64) for x, y in zip(a, b))
+    def product(x, y):
+        return to_numpy(namespace(x).sum(x * y, axis=tuple(range(1, x.ndim))))
+    return sum(product(x, y).astype(np.float64) for x, y in zip(a, b))
 
 
 def _times(numbers, a):
@@ -42,7 +44,7 @@ def _either(mask, yes, no):
 # %% ../nbs/foundations/acceleration.ipynb #cell-007
 @dataclass(frozen=True)
 class Squarem:
-    """Squared extrapolation with a monotone safeguard: every third step is a leap, discarded if the objective falls.
+    """Squared extrapolation with a monotone safeguard: every third step is a leap.
 
     Attributes
     ----------
@@ -65,17 +67,19 @@ class Squarem:
 
     def start(self, parameters):
         k = parameters[0].shape[0]
-        return {"origin": parameters, "fallback": parameters, "phase": np.zeros(k, int), "level": np.full(k, -np.inf),
-                "length": np.ones(k), "limit": np.ones(k)}
+        return {"origin": parameters, "fallback": parameters, "phase": np.zeros(k, int),
+                "level": np.full(k, -np.inf), "length": np.ones(k), "limit": np.ones(k)}
 
     def tentative(self, memory):
         return memory["phase"] == 2
 
     def propose(self, memory, here, image, objective):
-        phase, level, length, limit = (memory[name] for name in ("phase", "level", "length", "limit"))
+        phase, level = memory["phase"], memory["level"]
+        length, limit = memory["length"], memory["limit"]
         accepted = (phase < 2) | (objective >= level)
         # a leap has been judged: learn how far one may go
-        limit = np.where((phase == 2) & accepted & (length >= limit), self.growth * limit, limit)
+        reached = (phase == 2) & accepted & (length >= limit)
+        limit = np.where(reached, self.growth * limit, limit)
         limit = np.where(accepted, limit, np.maximum(1, length / self.growth))
         # at the second point of EM: leap
         r = _difference(here, memory["origin"])
@@ -83,8 +87,10 @@ class Squarem:
         ratio = np.sqrt(_dot(r, r) / np.maximum(_dot(v, v), np.finfo(float).tiny))
         reach = np.clip(ratio, 1, limit)
         leap = _sum(memory["origin"], _times(2 * reach, r), _times(reach**2, v))
-        after = _either((phase == 1) & (reach > 1), leap, _either(accepted, image, memory["fallback"]))
-        memory = {"origin": _either(phase == 0, here, memory["origin"]), "fallback": _either(phase == 1, image, memory["fallback"]),
+        plain = _either(accepted, image, memory["fallback"])
+        after = _either((phase == 1) & (reach > 1), leap, plain)
+        memory = {"origin": _either(phase == 0, here, memory["origin"]),
+                  "fallback": _either(phase == 1, image, memory["fallback"]),
                   "phase": (phase + 1) % 3, "level": np.where(phase == 1, objective, level),
                   "length": np.where(phase == 1, reach, length), "limit": limit}
         return after, memory, accepted
@@ -92,7 +98,7 @@ class Squarem:
 # %% ../nbs/foundations/acceleration.ipynb #cell-014
 @dataclass(frozen=True)
 class Anderson:
-    """Anderson's mixing with a monotone safeguard: every step is a leap; if the objective falls, the memory begins anew.
+    """Anderson's mixing with a monotone safeguard: every step is a leap.
 
     Attributes
     ----------
@@ -101,7 +107,8 @@ class Anderson:
 
     Notes
     -----
-    Source: N. C. Henderson and R. Varadhan (2019), with a fixed small ridge in the place of their damping.
+    Source: N. C. Henderson and R. Varadhan (2019), with a small ridge in the place of
+    their damping.
     """
     order: int = 5
 
@@ -114,9 +121,11 @@ class Anderson:
         return ["anderson", self.order]
 
     def start(self, parameters):
-        k, nothing = parameters[0].shape[0], _times(np.zeros(parameters[0].shape[0]), parameters)
+        k = parameters[0].shape[0]
+        nothing = _times(np.zeros(k), parameters)
         slots = {f"{kind}{i}": nothing for kind in ("step", "bend") for i in range(self.order)}
-        return slots | {"before": parameters, "residual": nothing, "fallback": parameters, "seen": np.zeros(k, int), "level": np.full(k, -np.inf)}
+        return slots | {"before": parameters, "residual": nothing, "fallback": parameters,
+                        "seen": np.zeros(k, int), "level": np.full(k, -np.inf)}
 
     def tentative(self, memory):
         return memory["seen"] > 1
@@ -127,15 +136,18 @@ class Anderson:
         steps = self._shift("step", memory, _difference(here, memory["before"]), known)
         bends = self._shift("bend", memory, _difference(residual, memory["residual"]), known)
         weights = _mixing(bends, residual)
-        leap = _sum(image, *(_times(-g, _sum(s, b)) for g, s, b in zip(weights, steps, bends)))
-        after = _either(accepted & (known > 0), leap, _either(accepted, image, memory["fallback"]))
-        slots = {f"step{i}": s for i, s in enumerate(steps)} | {f"bend{i}": b for i, b in enumerate(bends)}
-        memory = slots | {"before": here, "residual": residual, "fallback": _either(accepted, image, memory["fallback"]),
-                          "seen": np.where(accepted, known + 1, 0), "level": np.where(accepted, objective, -np.inf)}
+        mixed = (_times(-g, _sum(s, b)) for g, s, b in zip(weights, steps, bends))
+        fallback = _either(accepted, image, memory["fallback"])
+        after = _either(accepted & (known > 0), _sum(image, *mixed), fallback)
+        slots = {f"step{i}": step for i, step in enumerate(steps)}
+        slots |= {f"bend{i}": bend for i, bend in enumerate(bends)}
+        memory = slots | {"before": here, "residual": residual, "fallback": fallback,
+                          "seen": np.where(accepted, known + 1, 0),
+                          "level": np.where(accepted, objective, -np.inf)}
         return after, memory, accepted
 
     def _shift(self, kind, memory, newest, known):
-        "The remembered differences with the newest first; zero where too few points were seen."
+        "The remembered differences, the newest first; zero where too few points were seen."
         kept = [newest] + [memory[f"{kind}{i}"] for i in range(self.order - 1)]
         nothing = _map(lambda a: a * 0, memory[f"{kind}0"])
         return [_either(known > i, difference, nothing) for i, difference in enumerate(kept)]
@@ -145,7 +157,7 @@ def _mixing(bends, residual):
     "The coefficients of the least-squares problem, one array (k,) per difference."
     gram = np.stack([[_dot(a, b) for a in bends] for b in bends]).transpose(2, 0, 1)
     right = np.stack([_dot(b, residual) for b in bends], axis=1)
-    gram, right = np.nan_to_num(gram), np.nan_to_num(right)                # of points that are discarded anyway
+    gram, right = np.nan_to_num(gram), np.nan_to_num(right)    # of points discarded anyway
     size = np.trace(gram, axis1=1, axis2=2)[:, None, None]
     ridge = (1e-10 * size + np.finfo(float).tiny) * np.eye(len(bends))
     return np.linalg.solve(gram + ridge, right[:, :, None])[:, :, 0].T
@@ -153,7 +165,7 @@ def _mixing(bends, residual):
 # %% ../nbs/foundations/acceleration.ipynb #cell-017
 @dataclass(frozen=True)
 class SafeMomentum:
-    """Momentum (Saul 2.27) with a monotone safeguard: if the objective falls, the run goes on from the EM step, at rest.
+    """Momentum (Saul 2.27) with a monotone safeguard: after a fall it begins at rest.
 
     Attributes
     ----------
@@ -171,7 +183,8 @@ class SafeMomentum:
         return ["momentum", self.rate]
 
     def start(self, parameters):
-        return {"before": parameters, "fallback": parameters, "level": np.full(parameters[0].shape[0], -np.inf)}
+        level = np.full(parameters[0].shape[0], -np.inf)
+        return {"before": parameters, "fallback": parameters, "level": level}
 
     def tentative(self, memory):
         return memory["level"] > -np.inf
@@ -180,6 +193,7 @@ class SafeMomentum:
         accepted = ~(objective < memory["level"]) & np.isfinite(objective)
         velocity = _map(lambda a: self.rate * a, _difference(here, memory["before"]))
         after = _either(accepted, _sum(image, velocity), memory["fallback"])
-        memory = {"before": _either(accepted, here, after), "fallback": _either(accepted, image, memory["fallback"]),
+        memory = {"before": _either(accepted, here, after),
+                  "fallback": _either(accepted, image, memory["fallback"]),
                   "level": np.where(accepted, objective, -np.inf)}
         return after, memory, accepted

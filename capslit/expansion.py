@@ -31,9 +31,9 @@ def _inner(a, b):
 # %% ../nbs/capsules/expansion.ipynb #cell-009
 @dataclass(frozen=True)
 class ExpandedCapsuleRegression(CapsuleRegression):
-    """`CapsuleRegression` learned by parameter-expanded EM: the M-step fits the variance too and then goes back to variance one.
+    """`CapsuleRegression` learned by parameter-expanded EM.
 
-    Attributes and batches are those of `CapsuleRegression`.
+    The M-step fits the variance too and then goes back to variance one. Attributes and batches are those of `CapsuleRegression`.
 
     Notes
     -----
@@ -50,11 +50,12 @@ class ExpandedCapsuleRegression(CapsuleRegression):
         return ExpandedStatistics(*statistics, _inner(parameters.weights, statistics.moments))
 
     def m_step(self, statistics):
-        "Weights by least squares (Saul 2.22), divided by the standard deviation that is left."
+        "Weights by least squares (Saul 2.22), divided by the standard deviation."
         weights = super().m_step(statistics).weights
         xp, device = namespace(weights), array_device(weights)
-        n_latent = xp.asarray(np.sum(self.dims, axis=1), dtype=weights.dtype, device=device) * statistics.weight
+        total = xp.asarray(np.sum(self.dims, axis=1), dtype=weights.dtype, device=device)
+        n_latent = total * statistics.weight
         gain = _inner(weights, statistics.moments) - statistics.inner
         variance = 1 - gain / xp.where(n_latent > 0, n_latent, 1)
-        variance = xp.where(variance > 0, variance, 1)                     # below zero by rounding alone
+        variance = xp.where(variance > 0, variance, 1)         # below zero by rounding alone
         return CapsuleParameters(weights / xp.sqrt(variance)[:, None, None, None])

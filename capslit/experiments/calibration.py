@@ -111,7 +111,7 @@ def log_probabilities(model, X):
 
 
 def lengthen(model, X_val, y_val):
-    "A copy of a fitted capsule classifier with its weights multiplied by that number of `LENGTHS` that suits the validation examples, and the number."
+    "A copy of a fitted capsule classifier, its weights multiplied by that of `LENGTHS` that suits the examples best; and the factor."
     def times(length):
         longer = copy(model)
         longer.coef_, longer.intercept_ = length * model.coef_, length * model.intercept_
@@ -139,7 +139,7 @@ def assess(logs, y, rng, n_bins=15):
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027
 def recalled(part, bench):
-    "Log-probabilities for validation and test images: of a recorded classifier, or of ours, trained once more and lengthened; and further metrics."
+    "Log-probabilities for validation and test images, recorded or of ours trained once more and lengthened; and further metrics."
     name, protocol = part.parameters["model"], bench.protocol
     if not part.parameters["lengthened"]:
         return *(unpack(bench.records["peers"].array(name, half)) for half in ("validation", "test")), {}
@@ -166,16 +166,17 @@ LONG = {"multiclass-8-long": "capsules, lengthened", "ovo-8-long": "one-versus-o
 
 def calibration_parts(data, profile):
     "One part for each classifier of the experiment `peers`, and two of ours lengthened."
-    names = {part.name: (part.name, False) for part in peer_parts(data, profile)} | {name: (name.removesuffix("-long"), True) for name in LONG}
+    names = {part.name: (part.name, False) for part in peer_parts(data, profile)}
+    names |= {name: (name.removesuffix("-long"), True) for name in LONG}
     return tuple(Part(name, {"model": model, "lengthened": longer, "n_bins": 15}, 50.0 if longer else 1.0)
                  for name, (model, longer) in names.items())
 
 
 CALIBRATION = Experiment("What the probabilities are worth", ("mnist", "fashion"), calibration_parts, run_calibration, needs=("peers",))
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-030
+# %% ../../nbs/experiments/calibration.ipynb #cell-031
 def compare_calibration(record, names):
-    "Log-loss, Brier score and calibration error as they come and tempered, of the classifiers `names` (part → words), as a table in Markdown."
+    "Log-loss, Brier score and calibration error, as they come and tempered, of the parts in `names`, as a table in Markdown."
     lines = ["| | log-loss | tempered | Brier | tempered | ECE / % | tempered | temperature |", "|---|" + "---:|" * 7]
     for name in sorted(names, key=lambda name: record.metrics(name)["log_loss_after"]):
         m = record.metrics(name)
@@ -184,9 +185,9 @@ def compare_calibration(record, names):
         lines.append(f"| {names[name]} | " + " | ".join([*cells, f"{m['temperature']:.2g}"]) + " |")
     return "\n".join(lines)
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-031
+# %% ../../nbs/experiments/calibration.ipynb #cell-033
 def draw_reliability(record, names):
-    "Reliability diagrams in small multiples, as they come and tempered, of the classifiers `names` (part → words); a matplotlib Figure."
+    "Reliability diagrams in small multiples, as they come and tempered, of the parts in `names`; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
     rows = -(-len(names) // 5)
@@ -197,7 +198,8 @@ def draw_reliability(record, names):
             count, confidence, accuracy = record.array(name, f"bins_width_{when}")
             full = count >= 10
             axis.plot(confidence[full], accuracy[full], "-", color=colour, lw=1)
-            axis.scatter(confidence[full], accuracy[full], s=6 + 60 * count[full] / count.sum(), c=colour, marker=mark, lw=0, label=label, zorder=3)
+            axis.scatter(confidence[full], accuracy[full], s=6 + 60 * count[full] / count.sum(), c=colour, marker=mark,
+                         lw=0, label=label, zorder=3)
         axis.set_title(words.replace(", ", ",\n"), fontsize=8)
         axis.set(xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     for axis in axes.flat[len(names):]:
@@ -207,9 +209,9 @@ def draw_reliability(record, names):
     figure.supylabel("share that is right", fontsize=10)
     return figure
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-034
+# %% ../../nbs/experiments/calibration.ipynb #cell-043
 def draw_rejection(records, marks, names):
-    "Error against coverage, a panel for each record, of the classifiers `names` (part → words) in the colours of `marks`; a matplotlib Figure."
+    "Error against coverage of the parts in `names`, in the colours of `marks`, a panel for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, len(records), figsize=(7.4, 4.0), squeeze=False)
@@ -218,19 +220,23 @@ def draw_rejection(records, marks, names):
             colour, mark = marks[name]
             error = 100 * record.array(name, "rejection_before")
             keep = error > 0
-            axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5, markevery=(0.02, 0.12), label=words)
+            axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5, markevery=(0.02, 0.12),
+                      label=words)
         axis.set_yscale("log")
         axis.set(xlabel="coverage", xlim=(0.4, 1.01), title=data)
     axes[0, 0].set_ylabel("error among the labelled / %")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, handletextpad=0.4, columnspacing=1.2)
     return figure
 
-# %% ../../nbs/experiments/calibration.ipynb #cell-035
+# %% ../../nbs/experiments/calibration.ipynb #cell-045
 def compare_rejection(record, names):
-    "Error at full coverage, at 90 and at 80 %, and the mean over all coverages beside the least possible, as a table in Markdown."
-    lines = ["| | error | of the surest 90 % | of the surest 80 % | mean over coverages | least possible |", "|---|" + "---:|" * 5]
+    "Error at full coverage, at 90 and at 80 %, and its mean over all coverages, also tempered and at best, as a table in Markdown."
+    heads = ("error", "of the surest 90 %", "of the surest 80 %", "mean over coverages", "tempered", "least possible")
+    lines = [f"| | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for name in sorted(names, key=lambda name: record.metrics(name)["rejection_area_before"]):
         m = record.metrics(name)
-        cells = [f"{100 * m[key + '_before']:.2f} %" for key in ("error", "error_at_90", "error_at_80", "rejection_area", "perfect_area")]
+        keys = ("error", "error_at_90", "error_at_80", "rejection_area", "rejection_area", "perfect_area")
+        whens = ("before", "before", "before", "before", "after", "before")
+        cells = [f"{100 * m[f'{key}_{when}']:.2f} %" for key, when in zip(keys, whens)]
         lines.append(f"| {names[name]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

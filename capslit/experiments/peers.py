@@ -251,7 +251,10 @@ def draw_costs(records):
         for axis, (key, words) in zip(row, costs.items()):
             for name, (colour, mark) in MARKS.items():
                 axis.plot(ratios[name][key], 100 * record.metrics(name)["test_error"], mark, color=colour, ms=7, label=NAMES[name])
+            values = np.log10([costs_of[name][key] for costs_of in map(cost_ratios, records.values()) for name in MARKS])
             axis.set_xscale("log")
+            axis.set_xlim(10 ** (np.floor(values.min()) - 0.1), 10 ** (np.ceil(values.max()) + 0.1))
+            axis.xaxis.set_minor_formatter(lambda *_: "")
             axis.set_xlabel(words if data == list(records)[-1] else "")
         row[0].set_ylabel(f"test error / %, {data}")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, handletextpad=0.2, columnspacing=1.2)

@@ -24,7 +24,7 @@ def log_loss(logs, y):
 
 
 def brier_score(logs, y):
-    "Mean squared distance of the probabilities (n, m) from those that give the true class all: between 0 and 2."
+    "Mean squared distance of probabilities (n, m) from those that give the true class all; between 0 and 2."
     p = np.exp(logs)
     return float(1 + np.mean(np.sum(p**2, axis=1) - 2 * p[np.arange(len(y)), y]))
 
@@ -56,23 +56,25 @@ def reliability(confidence, correct, n_bins=15, *, equal="width"):
     order = np.argsort(confidence, kind="stable")
     c, k = np.asarray(confidence, dtype=float)[order], np.asarray(correct, dtype=float)[order]
     inner = np.linspace(0, 1, n_bins + 1)[1:-1]
-    edges = np.searchsorted(c, inner, side="right") if equal == "width" else np.round(inner * len(c)).astype(int)
-    edges = np.concatenate([[0], edges, [len(c)]])
-    sums = np.diff(np.stack([np.append(0, np.cumsum(v))[edges] for v in (np.ones_like(c), c, k)]), axis=1)
+    edges = np.searchsorted(c, inner, side="right") if equal == "width" else np.round(inner * len(c))
+    edges = np.concatenate([[0], edges, [len(c)]]).astype(int)
+    totals = [np.append(0, np.cumsum(values))[edges] for values in (np.ones_like(c), c, k)]
+    sums = np.diff(totals, axis=1)
     with np.errstate(invalid="ignore"):
         return np.stack([sums[0], sums[1] / sums[0], sums[2] / sums[0]])
 
 
 def calibration_error(bins):
-    "Expected calibration error: the mean distance between confidence and accuracy over the predictions in `bins` (3, n_bins)."
+    "Expected calibration error: the mean distance between confidence and accuracy of `bins` (3, n_bins)."
     count, confidence, accuracy = bins[:, bins[0] > 0]
     return float(np.sum(count * np.abs(confidence - accuracy)) / np.sum(count))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-011
 def least_calibration_error(confidence, rng, n_bins=15, n_draws=200, equal="width"):
-    "What `calibration_error` would be on average if every prediction were correct with the probability that it states."
+    "What `calibration_error` would be on average if each prediction were correct with just its confidence."
     draws = (rng.random(len(confidence)) < confidence for _ in range(n_draws))
-    return float(np.mean([calibration_error(reliability(confidence, correct, n_bins, equal=equal)) for correct in draws]))
+    bins = (reliability(confidence, correct, n_bins, equal=equal) for correct in draws)
+    return float(np.mean([calibration_error(b) for b in bins]))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-013
 def temper(logs, temperature):
@@ -84,11 +86,13 @@ def temper(logs, temperature):
 def fit_temperature(logs, y):
     "The temperature, between 1/100 and 100, with the smallest log-loss."
     loss = lambda t: log_loss(temper(logs, np.exp(t)), y)
-    return float(np.exp(minimize_scalar(loss, bounds=(-np.log(100), np.log(100)), method="bounded", options={"xatol": 1e-5}).x))
+    limits = (-np.log(100), np.log(100))
+    found = minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-5})
+    return float(np.exp(found.x))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-016
 def rejection_curve(confidence, correct):
-    "Error among the k most confident predictions, for k = 1 … n; equally confident ones count with their mean."
+    "Error among the k most confident predictions, k = 1 … n; equally confident ones count with their mean."
     value, group = np.unique(-np.asarray(confidence, dtype=float), return_inverse=True)
     wrong = ~np.asarray(correct, dtype=bool)
     share = np.bincount(group, wrong) / np.bincount(group)
@@ -111,7 +115,7 @@ def log_probabilities(model, X):
 
 
 def lengthen(model, X_val, y_val):
-    "A copy of a fitted capsule classifier, its weights multiplied by that of `LENGTHS` that suits the examples best; and the factor."
+    "A copy of a fitted capsule classifier, its weights times that of `LENGTHS` which suits the examples; and the factor."
     def times(length):
         longer = copy(model)
         longer.coef_, longer.intercept_ = length * model.coef_, length * model.intercept_
@@ -126,36 +130,43 @@ COVERAGES = tuple(np.round(np.linspace(0.005, 1, 200), 3).tolist())  # where the
 def assess(logs, y, rng, n_bins=15):
     "Metrics and arrays that say what log-probabilities (n, m) are worth for the labels `y`."
     confidence, correct = np.exp(logs.max(axis=1)), logs.argmax(axis=1) == y
-    bins = {equal: reliability(confidence, correct, n_bins, equal=equal) for equal in ("width", "mass")}
+    kinds = ("width", "mass")
+    bins = {equal: reliability(confidence, correct, n_bins, equal=equal) for equal in kinds}
     curve = rejection_curve(confidence, correct)
     at = lambda coverage: float(curve[max(int(round(coverage * len(y))), 1) - 1])
-    metrics = {"log_loss": log_loss(logs, y), "brier": brier_score(logs, y), "confidence": float(confidence.mean()),
-               "error": float(np.mean(~correct)),
-               **{f"ece_{equal}": calibration_error(bins[equal]) for equal in bins},
-               **{f"least_ece_{equal}": least_calibration_error(confidence, rng, n_bins, equal=equal) for equal in bins},
-               "rejection_area": float(curve.mean()), "perfect_area": perfect_rejection(int(np.sum(~correct)), len(y)),
+    metrics = {"log_loss": log_loss(logs, y), "brier": brier_score(logs, y),
+               "confidence": float(confidence.mean()), "error": float(np.mean(~correct)),
+               "rejection_area": float(curve.mean()),
+               "perfect_area": perfect_rejection(int(np.sum(~correct)), len(y)),
                "error_at_90": at(0.9), "error_at_80": at(0.8)}
-    return metrics, {"bins_width": bins["width"], "bins_mass": bins["mass"], "rejection": np.array([at(c) for c in COVERAGES])}
+    for equal in kinds:
+        metrics[f"ece_{equal}"] = calibration_error(bins[equal])
+        metrics[f"least_ece_{equal}"] = least_calibration_error(confidence, rng, n_bins, equal=equal)
+    return metrics, {"bins_width": bins["width"], "bins_mass": bins["mass"],
+                     "rejection": np.array([at(c) for c in COVERAGES])}
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027
 def recalled(part, bench):
-    "Log-probabilities for validation and test images, recorded or of ours trained once more and lengthened; and further metrics."
-    name, protocol = part.parameters["model"], bench.protocol
+    "Log-probabilities for validation and test images, recorded or of ours trained again and lengthened; and metrics."
+    name, protocol, peers = part.parameters["model"], bench.protocol, bench.records["peers"]
     if not part.parameters["lengthened"]:
-        return *(unpack(bench.records["peers"].array(name, half)) for half in ("validation", "test")), {}
+        return unpack(peers.array(name, "validation")), unpack(peers.array(name, "test")), {}
     model, length = lengthen(learn(bench, PAPER | OURS[name]), protocol.X_val, protocol.y_val)
-    return *(log_probabilities(model, X) for X in (protocol.X_val, protocol.X_test)), {"length": length}
+    return log_probabilities(model, protocol.X_val), log_probabilities(model, protocol.X_test), {"length": length}
 
 
 def run_calibration(part, bench):
-    "Assess the probabilities of a classifier for the test images, as they are and at the temperature that suits the validation images."
-    y, y_val, rng = bench.protocol.y_test, bench.protocol.y_val, np.random.default_rng(bench.seed)
+    "Assess the probabilities for the test images, as they are and at the temperature that suits the validation images."
+    protocol, rng = bench.protocol, np.random.default_rng(bench.seed)
+    y, n_bins, arrays = protocol.y_test, part.parameters["n_bins"], {}
     validation, test, metrics = recalled(part, bench)
-    temperature = bench.step("temperature", "finding the temperature", lambda: fit_temperature(validation, y_val))
-    brightness = np.corrcoef(np.linalg.norm(bench.protocol.X_test, axis=1), test.max(axis=1))[0, 1]
-    metrics, arrays = metrics | {"temperature": temperature, "n_test": len(y), "brightness": float(brightness)}, {}
+    temperature = bench.step("temperature", "finding the temperature",
+                             lambda: fit_temperature(validation, protocol.y_val))
+    brightness = np.corrcoef(np.linalg.norm(protocol.X_test, axis=1), test.max(axis=1))[0, 1]
+    metrics |= {"temperature": temperature, "n_test": len(y), "brightness": float(brightness)}
     for when, logs in (("before", test), ("after", temper(test, temperature))):
-        found = bench.step(when, f"assessing the probabilities {when} tempering", lambda: assess(logs, y, rng, part.parameters["n_bins"]))
+        found = bench.step(when, f"assessing the probabilities {when} tempering",
+                           lambda: assess(logs, y, rng, n_bins))
         metrics |= {f"{key}_{when}": value for key, value in found[0].items()}
         arrays |= {f"{key}_{when}": value for key, value in found[1].items()}
     return metrics, arrays
@@ -172,16 +183,19 @@ def calibration_parts(data, profile):
                  for name, (model, longer) in names.items())
 
 
-CALIBRATION = Experiment("What the probabilities are worth", ("mnist", "fashion"), calibration_parts, run_calibration, needs=("peers",))
+CALIBRATION = Experiment("What the probabilities are worth", ("mnist", "fashion"), calibration_parts,
+                         run_calibration, needs=("peers",))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-031
 def compare_calibration(record, names):
     "Log-loss, Brier score and calibration error, as they come and tempered, of the parts in `names`, as a table in Markdown."
-    lines = ["| | log-loss | tempered | Brier | tempered | ECE / % | tempered | temperature |", "|---|" + "---:|" * 7]
+    lines = ["| | log-loss | tempered | Brier | tempered | ECE / % | tempered | $T$ |", "|---|" + "---:|" * 7]
+    whens = ("before", "after")
     for name in sorted(names, key=lambda name: record.metrics(name)["log_loss_after"]):
         m = record.metrics(name)
-        cells = [f"{m[f'{key}_{when}']:.3f}" for key in ("log_loss", "brier") for when in ("before", "after")]
-        cells += [f"{100 * m[f'ece_width_{when}']:.1f} ({100 * m[f'least_ece_width_{when}']:.1f})" for when in ("before", "after")]
+        cells = [f"{m[f'{key}_{when}']:.3f}" for key in ("log_loss", "brier") for when in whens]
+        errors = [(m[f"ece_width_{when}"], m[f"least_ece_width_{when}"]) for when in whens]
+        cells += [f"{100 * error:.1f} ({100 * least:.1f})" for error, least in errors]
         lines.append(f"| {names[name]} | " + " | ".join([*cells, f"{m['temperature']:.2g}"]) + " |")
     return "\n".join(lines)
 
@@ -191,15 +205,18 @@ def draw_reliability(record, names):
     import matplotlib.pyplot as plt
 
     rows = -(-len(names) // 5)
-    figure, axes = plt.subplots(rows, 5, figsize=(7.6, 1.75 * rows + 0.7), sharex=True, sharey=True, squeeze=False)
+    figure, axes = plt.subplots(rows, 5, figsize=(7.6, 1.75 * rows + 0.7), sharex=True, sharey=True,
+                                squeeze=False)
     for axis, (name, words) in zip(axes.flat, names.items()):
         axis.plot([0, 1], [0, 1], ":", color=plt.rcParams["text.color"], lw=0.8)
-        for when, label, colour, mark in (("before", "as it comes", "C0", "o"), ("after", "tempered", "C1", "s")):
+        styles = (("before", "as it comes", "C0", "o"), ("after", "tempered", "C1", "s"))
+        for when, label, colour, mark in styles:
             count, confidence, accuracy = record.array(name, f"bins_width_{when}")
             full = count >= 10
             axis.plot(confidence[full], accuracy[full], "-", color=colour, lw=1)
-            axis.scatter(confidence[full], accuracy[full], s=6 + 60 * count[full] / count.sum(), c=colour, marker=mark,
-                         lw=0, label=label, zorder=3)
+            size = 6 + 60 * count[full] / count.sum()
+            axis.scatter(confidence[full], accuracy[full], s=size, c=colour, marker=mark, lw=0, label=label,
+                         zorder=3)
         axis.set_title(words.replace(", ", ",\n"), fontsize=8)
         axis.set(xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     for axis in axes.flat[len(names):]:
@@ -220,17 +237,18 @@ def draw_rejection(records, marks, names):
             colour, mark = marks[name]
             error = 100 * record.array(name, "rejection_before")
             keep = error > 0
-            axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5, markevery=(0.02, 0.12),
-                      label=words)
+            axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5,
+                      markevery=(0.02, 0.12), label=words)
         axis.set_yscale("log")
         axis.set(xlabel="coverage", xlim=(0.4, 1.01), title=data)
     axes[0, 0].set_ylabel("error among the labelled / %")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, handletextpad=0.4, columnspacing=1.2)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4,
+                  handletextpad=0.4, columnspacing=1.2)
     return figure
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-045
 def compare_rejection(record, names):
-    "Error at full coverage, at 90 and at 80 %, and its mean over all coverages, also tempered and at best, as a table in Markdown."
+    "Error at coverages of 100, 90 and 80 %, and its mean over all, also tempered and at best, as a table in Markdown."
     heads = ("error", "of the surest 90 %", "of the surest 80 %", "mean over coverages", "tempered", "least possible")
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for name in sorted(names, key=lambda name: record.metrics(name)["rejection_area_before"]):

@@ -25,17 +25,17 @@ from .records import PAPER, Experiment, Part, learn
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
 ESTIMATORS = {
-    "logistic": lambda X, seed, **settings: LogisticRegression(**settings),
-    "svm": lambda X, seed, gamma, **settings: SVC(gamma=gamma / (X.shape[1] * float(X.var())), cache_size=1000,
-                                                  decision_function_shape="ovo", **settings),
-    "neighbours": lambda X, seed, **settings: KNeighborsClassifier(algorithm="brute", **settings),
-    "forest": lambda X, seed, **settings: RandomForestClassifier(n_jobs=-1, random_state=seed, **settings),
-    "network": lambda X, seed, **settings: MLPClassifier(random_state=seed, **settings),
-}  # name → function of the training inputs, the seed and the settings that makes the estimator
+    "logistic": lambda X, seed, **given: LogisticRegression(**given),
+    "svm": lambda X, seed, gamma, **given: SVC(gamma=gamma / (X.shape[1] * float(X.var())),
+                                               cache_size=1000, decision_function_shape="ovo", **given),
+    "neighbours": lambda X, seed, **given: KNeighborsClassifier(algorithm="brute", **given),
+    "forest": lambda X, seed, **given: RandomForestClassifier(n_jobs=-1, random_state=seed, **given),
+    "network": lambda X, seed, **given: MLPClassifier(random_state=seed, **given),
+}  # from training inputs, seed and settings to the estimator
 
 # %% ../../nbs/experiments/peers.ipynb #cell-007
 def fit_network(network, X, y, X_val, y_val):
-    "Train until the error on the validation images has not fallen for `n_iter_no_change` passes; keep the best pass."
+    "Train until the validation error has not fallen for `n_iter_no_change` passes; keep the best pass."
     classes, best, kept, waited = np.unique(y), np.inf, None, 0
     for _ in range(network.max_iter):
         error = np.mean(network.partial_fit(X, y, classes=classes).predict(X_val) != y_val)
@@ -50,28 +50,32 @@ def fit_network(network, X, y, X_val, y_val):
 
 def fit_peer(model, X, y, X_val, y_val):
     "The fitted model; only the network looks at the validation images."
-    return fit_network(model, X, y, X_val, y_val) if isinstance(model, MLPClassifier) else model.fit(X, y)
+    if isinstance(model, MLPClassifier):
+        return fit_network(model, X, y, X_val, y_val)
+    return model.fit(X, y)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-008
 def search(parameters, protocol, seed):
-    "The settings of the grid, and the validation error of each when it learns from the first `search_images` training images."
+    "The settings of the grid, and the validation error of each after learning from the first `search_images`."
     n, grid = parameters["search_images"], list(ParameterGrid(parameters["grid"]))
     X, y, X_val, y_val = protocol.X[:n], protocol.y[:n], protocol.X_val, protocol.y_val
 
     def error(settings):
         model = ESTIMATORS[parameters["model"]](X, seed, **parameters["fixed"] | settings)
         return float(np.mean(fit_peer(model, X, y, X_val, y_val).predict(X_val) != y_val))
-    threads = -1 if parameters["model"] == "svm" else 1  # the others use all processors themselves
-    return grid, Parallel(n_jobs=threads, prefer="threads")(delayed(error)(settings) for settings in grid)
+    threads = -1 if parameters["model"] == "svm" else 1  # the others use all cores themselves
+    run = Parallel(n_jobs=threads, prefer="threads")
+    return grid, run(delayed(error)(settings) for settings in grid)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-010
 def model_size(model):
-    "How many numbers a fitted classifier needs to predict, and the bytes in which its library keeps them."
+    "How many numbers a fitted classifier needs to predict, and the bytes that its library takes for them."
     if isinstance(model, RandomForestClassifier):
         trees = [tree.tree_ for tree in model.estimators_]
         inner = sum(int(np.sum(tree.children_left >= 0)) for tree in trees)
         leaves = sum(tree.node_count for tree in trees) - inner
-        held = sum(tree.__getstate__()[name].nbytes for tree in trees for name in ("nodes", "values"))
+        states = [tree.__getstate__() for tree in trees]
+        held = sum(state["nodes"].nbytes + state["values"].nbytes for state in states)
         return 4 * inner + len(model.classes_) * leaves, held
     if isinstance(model, KNeighborsClassifier):
         arrays = [model._fit_X, model._y]
@@ -85,7 +89,7 @@ def model_size(model):
 
 # %% ../../nbs/experiments/peers.ipynb #cell-013
 def pairs_to_probabilities(scores_val, y_val, scores):
-    "Class probabilities (n, m) from pairwise scores (n, m(m−1)/2), by sigmoids fitted to those of examples with labels 0 … m−1."
+    "Class probabilities (n, m) from pairwise scores, by sigmoids fitted to those of examples with labels 0 … m−1."
     pairs = zip(*np.triu_indices(len(np.unique(y_val)), 1))
     first = np.empty(scores.shape)
     for k, (i, j) in enumerate(pairs):
@@ -97,33 +101,35 @@ def pairs_to_probabilities(scores_val, y_val, scores):
 # %% ../../nbs/experiments/peers.ipynb #cell-015
 def _elected(scores):
     "The class with most pairs (n,), the first of several, from pairwise scores (n, k)."
-    i, j = np.triu_indices(int(round((1 + np.sqrt(1 + 8 * scores.shape[1])) / 2)), 1)
-    return np.argmax((scores > 0) @ np.eye(j[-1] + 1)[i] + (scores <= 0) @ np.eye(j[-1] + 1)[j], axis=1)
+    m = int(round((1 + np.sqrt(1 + 8 * scores.shape[1])) / 2))
+    first, second = (np.eye(m)[classes] for classes in np.triu_indices(m, 1))
+    return np.argmax((scores > 0) @ first + (scores <= 0) @ second, axis=1)
 
 
 def probabilities(model, protocol):
     "Labels predicted for the validation images, class probabilities for them, and for the test images."
     if isinstance(model, SVC):
         scores = [model.decision_function(X) for X in (protocol.X_val, protocol.X_test)]
-        return _elected(scores[0]), *(pairs_to_probabilities(scores[0], protocol.y_val, s) for s in scores)
+        found = (pairs_to_probabilities(scores[0], protocol.y_val, s) for s in scores)
+        return _elected(scores[0]), *found
     if isinstance(model, RandomForestClassifier):
-        model.set_params(n_jobs=1)  # threads would add up the trees in an order that changes from run to run
+        model.set_params(n_jobs=1)  # threads would add up the trees in an order that changes
     validation, test = (model.predict_proba(X) for X in (protocol.X_val, protocol.X_test))
     return model.classes_[validation.argmax(axis=1)], validation, test
 
 # %% ../../nbs/experiments/peers.ipynb #cell-017
-LEAST, RATIO = 2.0**-10, 2.0 ** (14 / 254)  # the finest distance in nats, and that from one to the next: 255 of them end at 16
+LEAST, RATIO = 2.0**-10, 2.0 ** (14 / 254)  # the finest distance in nats, and the step: 255 of them end at 16
 
 
 def pack(probability):
-    "Probabilities (n, m) as bytes: how far below the likeliest class each lies, in logarithms, to two per cent; 0 is the likeliest itself."
+    "Probabilities (n, m) as bytes: how far below the likeliest class each lies, in logarithms, to two per cent."
     p = np.asarray(probability, dtype=float)
     top = p.argmax(axis=1)[:, None]
     with np.errstate(divide="ignore"):
-        below = np.log(np.take_along_axis(p, top, 1)) - np.log(p)                        # (n, m) nats
+        below = np.log(np.take_along_axis(p, top, 1)) - np.log(p)     # (n, m) nats
         code = np.round(1 + np.log(below / LEAST) / np.log(RATIO))
     code = np.clip(code, 1, 255).astype(np.uint8)
-    np.put_along_axis(code, top, 0, 1)
+    np.put_along_axis(code, top, 0, 1)                                # the likeliest itself
     return code
 
 
@@ -133,7 +139,7 @@ def unpack(code):
     return logs - np.log(np.sum(np.exp(logs), axis=1, keepdims=True))
 
 # %% ../../nbs/experiments/peers.ipynb #cell-020
-FLOOR = float(np.finfo(np.float32).eps)  # where scikit-learn's log_loss cuts off probabilities in single precision
+FLOOR = float(np.finfo(np.float32).eps)  # where scikit-learn's log_loss cuts off in single precision
 
 
 def judge(model, predicted, protocol):
@@ -141,32 +147,42 @@ def judge(model, predicted, protocol):
     guessed, validation, test = probabilities(model, protocol)
     true = test[np.arange(len(test)), protocol.y_test]
     numbers, held = model_size(model)
-    metrics = {"test_error": float(np.mean(predicted != protocol.y_test)), "n_train": len(protocol.y), "n_test": len(test),
+    metrics = {"test_error": float(np.mean(predicted != protocol.y_test)),
                "validation_error": float(np.mean(guessed != protocol.y_val)),
-               "log_loss": float(-np.mean(np.log(np.maximum(true, FLOOR)))), "n_excluded": int(np.sum(true < FLOOR)),
+               "log_loss": float(-np.mean(np.log(np.maximum(true, FLOOR)))),
+               "n_excluded": int(np.sum(true < FLOOR)), "n_train": len(protocol.y), "n_test": len(test),
                "numbers": int(numbers), "bytes": int(held)}
-    return metrics, {"predicted": predicted.astype(np.uint8), "labels": protocol.y_test.astype(np.uint8),
-                     "validation_labels": protocol.y_val.astype(np.uint8), "test": pack(test), "validation": pack(validation)}
+    labels = {"predicted": predicted, "labels": protocol.y_test, "validation_labels": protocol.y_val}
+    return metrics, {name: values.astype(np.uint8) for name, values in labels.items()} | {
+        "test": pack(test), "validation": pack(validation)}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-021
+def _learn_peer(parameters, bench):
+    "A peer with the best settings of its grid, fitted; and what was chosen."
+    protocol, make = bench.protocol, ESTIMATORS[parameters["model"]]
+    n = min(len(protocol.y), parameters["search_images"])
+    grid, errors = bench.step("search", f"comparing settings on {n:,} images",
+                              lambda: search(parameters, protocol, bench.seed))
+    best = grid[int(np.argmin(errors))]
+    model = make(protocol.X, bench.seed, **parameters["fixed"] | best)
+    words = ", ".join(f"{k} = {v}" for k, v in best.items())
+    bench.step("fit", f"learning ({len(protocol.y):,} images, {words})",
+               lambda: fit_peer(model, protocol.X, protocol.y, protocol.X_val, protocol.y_val))
+    return model, {"chosen": words, "search_errors": errors}
+
+
 def run_peer(part, bench):
-    "Choose the settings of a peer on the validation images, or take ours as they are; fit, predict and judge."
-    parameters, protocol, chosen = dict(part.parameters), bench.protocol, {}
+    "Choose the settings of a peer on the validation images, or take ours as given; fit, predict and judge."
+    parameters, protocol = dict(part.parameters), bench.protocol
     repeats = parameters.pop("repeats")
     if parameters["model"] == "capsules":
         parameters.pop("model")
         model = learn(bench, parameters)
         chosen = {"n_iter": int(model.n_iter_)}
     else:
-        n, count = min(len(protocol.y), parameters["search_images"]), len(ParameterGrid(parameters["grid"]))
-        grid, errors = bench.step("search", f"comparing {count} settings on {n:,} images", lambda: search(parameters, protocol, bench.seed))
-        best = grid[int(np.argmin(errors))]
-        chosen = {"chosen": ", ".join(f"{k} = {v}" for k, v in best.items()), "search_errors": errors}
-        model = ESTIMATORS[parameters["model"]](protocol.X, bench.seed, **parameters["fixed"] | best)
-        bench.step("fit", f"learning ({len(protocol.y):,} images, {chosen['chosen']})",
-                   lambda: fit_peer(model, protocol.X, protocol.y, protocol.X_val, protocol.y_val))
-    words = f"predicting {len(protocol.y_test):,} images{f' {repeats} times' if repeats > 1 else ''}"
-    predicted = bench.step("predict", words, lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0])
+        model, chosen = _learn_peer(parameters, bench)
+    predicted = bench.step("predict", f"predicting {len(protocol.y_test):,} images",
+                           lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0])
     metrics, arrays = bench.step("judge", "probabilities", lambda: judge(model, predicted, protocol))
     return metrics | chosen, arrays
 
@@ -175,34 +191,39 @@ GRIDS = {
     "logistic": ({"max_iter": 2000, "tol": 1e-3}, {"C": [0.01, 0.1, 1.0, 10.0]}),
     "neighbours": ({}, {"n_neighbors": [1, 3, 5, 8], "weights": ["uniform", "distance"]}),
     "forest": ({"n_estimators": 300}, {"max_features": [7, 14]}),
-    "network": ({"max_iter": 100, "n_iter_no_change": 10}, {"hidden_layer_sizes": [200, 500], "alpha": [1e-4, 1e-2]}),
+    "network": ({"max_iter": 100, "n_iter_no_change": 10},
+                {"hidden_layer_sizes": [200, 500], "alpha": [1e-4, 1e-2]}),
     "svm": ({}, {"C": [2.0, 10.0], "gamma": [1.0, 2.0, 4.0, 8.0]}),
 }  # fixed settings and those to choose from; gamma in units of 1 / (p · variance of the inputs)
 
 OURS = {
     "multiclass-8": {"capsule_dim": 8},
-    "likelihood-8": {"capsule_dim": 8, "thresholds": [0.0], "patience": [8], "monitor": "likelihood", "tol": 1e-3},
+    "likelihood-8": {"capsule_dim": 8, "thresholds": [0.0], "patience": [8], "monitor": "likelihood",
+                     "tol": 1e-3},
     "ovo-8": {"capsule_dim": 8, "architecture": "ovo"},
 }
 SMALL = {"forest": {"max_features": [2, 4]}, "network": {"hidden_layer_sizes": [50]}}  # instead, in the quick profile
-COSTS = {"multiclass-8": 30, "likelihood-8": 30, "ovo-8": 60, "logistic": 20, "neighbours": 15, "forest": 100, "network": 100, "svm": 250}
+COSTS = {"multiclass-8": 30, "likelihood-8": 30, "ovo-8": 60, "logistic": 20, "neighbours": 15, "forest": 100,
+         "network": 100, "svm": 250}
 
 
 def peer_parts(data, profile):
     "Ours and the peers, one part each."
     small = profile == "quick"
-    ours = [(name, PAPER | settings | {"model": "capsules", "repeats": 10}) for name, settings in OURS.items()]
+    ours = [(name, PAPER | given | {"model": "capsules", "repeats": 10}) for name, given in OURS.items()]
     peers = []
     for model, (fixed, grid) in GRIDS.items():
         if small:
             grid = {k: v[-2:] for k, v in grid.items()} | SMALL.get(model, {})
             fixed = fixed | {"n_estimators": 50} if model == "forest" else fixed
-        peers.append((model, {"model": model, "fixed": fixed, "grid": grid, "search_images": 500 if small else 10_000,
+        peers.append((model, {"model": model, "fixed": fixed, "grid": grid,
+                              "search_images": 500 if small else 10_000,
                               "repeats": 1 if model in ("svm", "neighbours") else 10}))
     return tuple(Part(name, parameters, COSTS[name]) for name, parameters in ours + peers)
 
 
-PEERS = Experiment("Capsules beside five classifiers of scikit-learn", ("mnist", "fashion"), peer_parts, run_peer)
+PEERS = Experiment("Capsules beside five classifiers of scikit-learn", ("mnist", "fashion"), peer_parts,
+                   run_peer)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-026
 NAMES = {"multiclass-8": "capsules", "likelihood-8": "capsules, likelihood", "ovo-8": "capsules, one-versus-one",
@@ -212,52 +233,61 @@ NAMES = {"multiclass-8": "capsules", "likelihood-8": "capsules, likelihood", "ov
 # %% ../../nbs/experiments/peers.ipynb #cell-029
 def _ratio(value):
     "A ratio in two significant digits, without an exponent."
-    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.95 else f"{value:.2g}" if value >= 0.005 else "< 0.005"
+    if value < 0.005:
+        return "< 0.005"
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"
 
 
 def cost_ratios(record, base="multiclass-8"):
-    "For each classifier of a record of peers the ratios of fit time, search and fit, prediction time, and size to those of `base`."
+    "For each part of a record of peers: time to fit, to search and fit, to predict, and size, divided by those of `base`."
     def costs(name):
-        seconds = lambda step: record.seconds(name, step, "cpu_seconds")
-        with_search = seconds("fit") + (seconds("search") if "search" in record.parts[name]["cpu_seconds"] else 0)
-        predict = max(seconds("predict"), 1e-3) / record.parts[name]["parameters"]["repeats"]
-        return np.array([seconds("fit"), with_search, predict, record.metrics(name)["numbers"]])
-    return {name: dict(zip(("fit", "search", "predict", "size"), (costs(name) / costs(base)).tolist())) for name in record.parts}
+        seconds, parameters = record.parts[name]["cpu_seconds"], record.parts[name]["parameters"]
+        predict = max(seconds["predict"], 1e-3) / parameters["repeats"]
+        return {"fit": seconds["fit"], "search": seconds["fit"] + seconds.get("search", 0), "predict": predict,
+                "size": record.metrics(name)["numbers"]}
+    unit = costs(base)
+    return {name: {key: value / unit[key] for key, value in costs(name).items()} for name in record.parts}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-030
 def compare_peers(record, base="multiclass-8"):
-    "Errors of all classifiers of a record of peers, and their costs as ratios to those of `base`, as a table in Markdown."
-    lines = ["| | test error | standard error | fit | search and fit | predict | size |", "|---|" + "---:|" * 6]
+    "Errors of all parts of a record of peers, and their costs as ratios to those of `base`, as a table in Markdown."
+    lines = ["| | test error | standard error | fit | search and fit | predict | size |",
+             "|---|" + "---:|" * 6]
     ratios = cost_ratios(record, base)
     for name in sorted(NAMES, key=lambda name: record.metrics(name)["test_error"]):
         error, n = record.metrics(name)["test_error"], record.metrics(name)["n_test"]
-        cells = [f"{100 * error:.2f} %", f"{100 * np.sqrt(error * (1 - error) / n):.2f}", *map(_ratio, ratios[name].values())]
+        deviation = np.sqrt(error * (1 - error) / n)
+        cells = [f"{100 * error:.2f} %", f"{100 * deviation:.2f}", *map(_ratio, ratios[name].values())]
         lines.append(f"| {NAMES[name]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-035
-MARKS = {"multiclass-8": ("C0", "o"), "likelihood-8": ("C0", "s"), "ovo-8": ("C0", "^"), "logistic": ("C1", "D"), "svm": ("C2", "P"),
-         "neighbours": ("C3", "X"), "forest": ("C5", "v"), "network": ("C4", "h")}  # ours in one colour
+MARKS = {"multiclass-8": ("C0", "o"), "likelihood-8": ("C0", "s"), "ovo-8": ("C0", "^"),  # ours in one colour
+         "logistic": ("C1", "D"), "svm": ("C2", "P"), "neighbours": ("C3", "X"), "forest": ("C5", "v"),
+         "network": ("C4", "h")}
 
 
 def draw_costs(records):
-    "Test error against fit time, prediction time and size, as ratios to ours, a row for each record; a matplotlib Figure."
+    "Test error against times and size, as ratios to ours, a row for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
     costs = {"search": "search and fit time / ours", "predict": "prediction time / ours", "size": "size / ours"}
-    figure, axes = plt.subplots(len(records), 3, figsize=(7.4, 2.4 * len(records) + 0.7), sharey="row", sharex="col", squeeze=False)
+    ratios_of = {data: cost_ratios(record) for data, record in records.items()}
+    figure, axes = plt.subplots(len(records), 3, figsize=(7.4, 2.4 * len(records) + 0.7), sharey="row",
+                                sharex="col", squeeze=False)
     for row, (data, record) in zip(axes, records.items()):
-        ratios = cost_ratios(record)
         for axis, (key, words) in zip(row, costs.items()):
             for name, (colour, mark) in MARKS.items():
-                axis.plot(ratios[name][key], 100 * record.metrics(name)["test_error"], mark, color=colour, ms=7, label=NAMES[name])
-            values = np.log10([costs_of[name][key] for costs_of in map(cost_ratios, records.values()) for name in MARKS])
+                axis.plot(ratios_of[data][name][key], 100 * record.metrics(name)["test_error"], mark,
+                          color=colour, ms=7, label=NAMES[name])
+            values = np.log10([ratios[name][key] for ratios in ratios_of.values() for name in MARKS])
             axis.set_xscale("log")
             axis.set_xlim(10 ** (np.floor(values.min()) - 0.1), 10 ** (np.ceil(values.max()) + 0.1))
             axis.xaxis.set_minor_formatter(lambda *_: "")
             axis.set_xlabel(words if data == list(records)[-1] else "")
         row[0].set_ylabel(f"test error / %, {data}")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, handletextpad=0.2, columnspacing=1.2)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4,
+                  handletextpad=0.2, columnspacing=1.2)
     return figure
 
 # %% ../../nbs/experiments/peers.ipynb #cell-038
@@ -273,8 +303,10 @@ def mcnemar(first, second, labels):
 # %% ../../nbs/experiments/peers.ipynb #cell-040
 def compare_pairs(record, ours):
     "How often only ours, or only a peer, is right, and McNemar's probability of that, as a table in Markdown."
-    lines = [f"| {NAMES[ours]} against | only ours is right | only the other | probability if equally good |", "|---|---:|---:|---:|"]
+    lines = [f"| {NAMES[ours]} against | only ours is right | only the other | probability if equally good |",
+             "|---|---:|---:|---:|"]
+    predicted = lambda name: record.array(name, "predicted")
     for name in [name for name in NAMES if name != ours]:
-        first, second, p = mcnemar(record.array(ours, "predicted"), record.array(name, "predicted"), record.array(name, "labels"))
+        first, second, p = mcnemar(predicted(ours), predicted(name), record.array(name, "labels"))
         lines.append(f"| {NAMES[name]} | {first} | {second} | {f'{p:.2g}' if p > 1e-4 else '< 0.0001'} |")
     return "\n".join(lines)

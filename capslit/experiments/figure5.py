@@ -79,7 +79,7 @@ FIGURE5 = Experiment("Error against the dimension of the capsules", ("mnist", "f
 LINEAR = {"mnist": 0.083, "fashion": 0.158}                   # logistic regression, one versus the rest
 NONLINEAR = {"mnist": (0.02, 0.03), "fashion": (0.10, 0.12)}  # nearest neighbours, random forests, networks
 
-# %% ../../nbs/experiments/figure5.ipynb #cell-023
+# %% ../../nbs/experiments/figure5.ipynb #cell-025
 def compare_predictions(record, first, second):
     """Test two parts of a record on the same test images by McNemar's exact test.
 

@@ -22,7 +22,7 @@ from ..classifier import CapsuleClassifier, initial_weights
 from ..expansion import ExpandedCapsuleRegression
 from .records import PAPER, Experiment, Part, learn, measure
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-004
+# %% ../../nbs/experiments/open_questions.ipynb #cell-007
 def run_ridge(part, bench):
     "Errors and mean log-probabilities of the right class, learned with a prior."
     protocol, model = bench.protocol, learn(bench, PAPER | part.parameters)
@@ -37,7 +37,7 @@ def mean_log_probability(model, X, y):
     "Mean of log P(y|x) over examples."
     return float(np.mean(model.predict_log_proba(X)[np.arange(len(y)), y], dtype=float))
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-006
+# %% ../../nbs/experiments/open_questions.ipynb #cell-015
 def effective_dimensions(X, y, n_classes):
     "(tr C)² / tr C² of the covariance matrix of each class (n_classes,)."
     spectra = [np.linalg.eigvalsh(np.cov(X[y == c].T.astype(float))) for c in range(n_classes)]
@@ -58,7 +58,7 @@ def share_out(total, need):
         dims[c] += 1
     return dims
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-008
+# %% ../../nbs/experiments/open_questions.ipynb #cell-017
 RULES = ("equal", "spectra", "mistakes")
 
 
@@ -79,14 +79,14 @@ def run_dims(part, bench):
         "dims": dims.tolist(), "need": [float(v) for v in need], "mistakes": mistakes.tolist()}
     return metrics, {"right": model.predict(protocol.X_test) == protocol.y_test}
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-010
+# %% ../../nbs/experiments/open_questions.ipynb #cell-019
 def paired_difference(right, other):
     "Two error rates on the same images, the first minus the second, and the standard error."
     worse, better = int(np.sum(~right & other)), int(np.sum(right & ~other))
     n, surplus = len(right), worse - better
     return surplus / n, float(np.sqrt(worse + better - surplus**2 / n) / n)
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-013
+# %% ../../nbs/experiments/open_questions.ipynb #cell-027
 ONLINE = {"capsule_dim": 4, "fit_intercept": False}
 KINDS = ("stepwise", "incremental", "passive-aggressive")
 
@@ -110,7 +110,7 @@ def one_pass(model, protocol, batches, marks=()):
 def error_on_test(model, protocol):
     return int(np.sum(model.predict(protocol.X_test) != protocol.y_test)) / len(protocol.y_test)
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-014
+# %% ../../nbs/experiments/open_questions.ipynb #cell-028
 def run_online(part, bench):
     "Test error against passes over the data."
     protocol, settings = bench.protocol, part.parameters
@@ -155,7 +155,7 @@ def quietly(function):
             return function(*args)
     return quiet
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-016
+# %% ../../nbs/experiments/open_questions.ipynb #cell-030
 def run_whole(part, bench):
     "Test error against passes over the data, when all images are seen before each step."
     protocol, settings = bench.protocol, part.parameters
@@ -175,7 +175,7 @@ def run_whole(part, bench):
                "training_log_probability": float(logs[-1])}
     return metrics, {"passes": np.arange(len(errors)), "test_error": errors}
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-018
+# %% ../../nbs/experiments/open_questions.ipynb #cell-036
 METHODS = {
     "em": {},
     "momentum": {"momentum": 0.9},
@@ -224,7 +224,7 @@ def subspace_problem(batch, n_classes, dim, expand, seed):
     solver = LeastSquares.from_gram(moments.gram.sum(axis=0)[None])
     return kind(targets, dims, solver), CapsuleParameters(weights)
 
-# %% ../../nbs/experiments/open_questions.ipynb #cell-020
+# %% ../../nbs/experiments/open_questions.ipynb #cell-044
 SIZES = {"paper": {"ridge": (0.0, 0.5, 5.0, 20.0, 50.0, 200.0), "ridge_dim": 8, "dims": (4, 8),
                    "batches": (1000, 200), "passes": 6,
                    "aggressiveness": (0.3, 1.0, 3.0, 10.0), "iterations": 600},

@@ -285,7 +285,7 @@ def _scatter(totals, problems, part):
 def _checked_batch(model, weights, batch):
     "The batch (x, y, weight) as floating arrays and class indices that fit the model; TypeError or ValueError, naming the part, otherwise."
     x, y, w = batch
-    check_shape("weights", weights, (*model.dims.shape, int(np.max(model.dims)), None))
+    check_shape("weights", weights, (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None))
     x = check_shape("x", as_floating("x", x), (None, weights.shape[-1] - model.affine))
     y = check_labels("y", y, model.targets.shape[1], (x.shape[0],))
     return x, y, w if w is None else check_shape("weight", as_floating("weight", w), (x.shape[0],))

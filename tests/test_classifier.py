@@ -688,3 +688,13 @@ def test_fits_in_parallel_threads():
     with joblib.parallel_backend("threading", n_jobs=4):
         parallel = cross_val_score(model, X, y, cv=8)
     assert np.array_equal(parallel, cross_val_score(model, X, y, cv=8))
+
+
+@pytest.mark.parametrize("architecture", ["ovr", "ovo"])
+def test_capsules_of_different_dimensions_when_the_largest_have_stopped(architecture):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        y = np.arange(120) % 4
+        X = rng.normal(size=(120, 5)) + 0.6 * rng.normal(size=(4, 5))[y]
+        model = CapsuleClassifier({0: 1, 1: 3, 2: 2, 3: 1}, architecture=architecture, early_stopping=False, thresholds=(0.6, 0.0), patience=(3, 2)).fit(X, y)
+        assert model.coef_.shape[2] == 3 and np.all(np.isfinite(model.coef_)) and model.score(X, y) > 0.4

@@ -190,13 +190,13 @@ def subspace_wins(record):
 BOTH = ("figure7-mnist", "figure7-fashion")
 APPENDIX_B = [
     comparison("B.1, Figure 6", "momentum lowers the log-loss, at each iteration", BOTH, _holds("momentum_lowers_log_loss"),
-               "the first iterations, before the momentum has built up"),
+               "at the first iteration, before there is any momentum, both are the same"),
     comparison("B.1, Figure 6", "a threshold raises the log-loss, at each iteration", BOTH, _holds("threshold_raises_log_loss"),
                "the first iterations"),
     comparison("B.1, Figure 7", "momentum lowers the training error, at each iteration", BOTH, _holds("momentum_lowers_error"),
                "the likelihood is raised, not the number of correct labels"),
     comparison("B.1, Figure 7", "a threshold lowers the training error, at each iteration", BOTH, _holds("threshold_lowers_error"),
-               "the first iterations"),
+               "the first few iterations, on fashion"),
     comparison("B.1, Figure 7", "the gap is significant after fewer than 10 iterations", BOTH,
                lambda *records: [first is not None and first < 10 for r in records for first in r.metrics("trends")["gap_significant_from"]],
                "see the chapter"),

@@ -87,7 +87,7 @@ class Deformations:
     elastic : float
         Percent of the side: root mean square displacement by the smooth random field.
     smoothness : float
-        Percent of the side: width (standard deviation) of the Gaussian that smoothes this field. Not changed by `strength`.
+        Percent of the side: width (standard deviation) of the Gaussian that smooths this field. Not changed by `strength`.
     """
 
     strength: float = 1.0

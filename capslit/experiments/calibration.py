@@ -236,7 +236,7 @@ def draw_rejection(records, marks, names):
         for name, words in names.items():
             colour, mark = marks[name]
             error = 100 * record.array(name, "rejection_before")
-            keep = error > 0
+            keep = (error > 0) & (np.array(COVERAGES) >= 0.4)
             axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5,
                       markevery=(0.02, 0.12), label=words)
         axis.set_yscale("log")

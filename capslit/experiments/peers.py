@@ -263,8 +263,8 @@ def compare_peers(record, base="multiclass-8"):
 
 # %% ../../nbs/experiments/peers.ipynb #cell-035
 MARKS = {"multiclass-8": ("C0", "o"), "likelihood-8": ("C0", "s"), "ovo-8": ("C0", "^"),  # ours in one colour
-         "logistic": ("C1", "D"), "svm": ("C2", "P"), "neighbours": ("C3", "X"), "forest": ("C5", "v"),
-         "network": ("C4", "h")}
+         "logistic": ("C1", "D"), "network": ("C4", "h"), "svm": ("C2", "P"), "neighbours": ("C3", "X"),
+         "forest": ("C5", "v")}
 
 
 def draw_costs(records):

@@ -1,6 +1,8 @@
 """The protocol, records, and the recorded full-scale runs."""
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,8 @@ from capslit.experiments.records import (PAPER, RESULTS, Experiment, Part, compa
                                          load_protocol, load_record, perform, record_path, save_record)
 from capslit.experiments.summary import EXPERIMENTS, reproduce
 from capslit.storage import StorageError, load_json, save_json
+
+from conftest import ALL, SCRIPT
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +107,9 @@ def test_every_experiment_twice_gives_the_same_record(tmp_path, everything, name
         for suffix in (".json", ".npz"):
             source = record_path(need, "digits", "quick", everything).with_suffix(suffix)
             (tmp_path / source.name).write_bytes(source.read_bytes())
-    (again,) = reproduce(name, profile="quick", out=tmp_path)
-    assert same(record, load_record(again))
+    command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
+    subprocess.run([*command, "reproduce", name, *ALL[2:], "--out", tmp_path], check=True, capture_output=True, timeout=300)
+    assert same(record, load_record(record_path(name, "digits", "quick", tmp_path)))
 
 
 def test_all_is_in_the_folder_and_nothing_else(everything):
@@ -216,7 +221,7 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
     assert sum(p.stat().st_size for p in (path, path.with_suffix(".npz"))) < 2_500_000
     for entry in record.parts.values():
         for metric, value in entry["metrics"].items():
-            if metric.endswith("_error"):
+            if metric in ("test_error", "validation_error", "training_error"):
                 assert 0 <= value < 0.5
 
 

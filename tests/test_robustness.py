@@ -15,7 +15,8 @@ import pytest
 import scipy.sparse as sp
 from matplotlib.figure import Figure
 
-from capslit import CapsuleClassifier, arrays, cli, datasets, em, experiments, inference, plotting, special, storage
+from capslit import CapsuleClassifier, arrays, cli, datasets, em, inference, plotting, special, storage
+from capslit.experiments import records, summary
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 from capslit.classifier import capsule_targets
 from capslit.initialisation import random_weights, subspace
@@ -508,11 +509,11 @@ CALLS = [
     *((lambda s=s: datasets.project(X, np.eye(4), s), "scale") for s in (0, -1, np.nan, np.inf, "one")),
     *((lambda a=a: datasets.project(a, np.eye(4)), "images") for a in (NAN, X[0], X * 1e200, X + 1j)),
     (lambda: datasets.load_mnist(data_home=3.5), "data_home"),
-    (lambda: experiments.load_protocol(IMAGES), "data"),
-    (lambda: experiments.load_protocol(datasets.load_digits(), "slow"), "profile"),
-    (lambda: experiments.reproduce("figure9"), "experiment"),
-    (lambda: experiments.reproduce("figure2", "cifar"), "data"),
-    (lambda: experiments.reproduce("figure2", seed=-1), "seed"),
+    (lambda: records.load_protocol(IMAGES), "data"),
+    (lambda: records.load_protocol(datasets.load_digits(), "slow"), "profile"),
+    (lambda: summary.reproduce("figure9"), "experiment"),
+    (lambda: summary.reproduce("figure2", "cifar"), "data"),
+    (lambda: summary.reproduce("figure2", seed=-1), "seed"),
     *((lambda show=show: show(3, alt="a", caption="b"), "draw") for show in (plotting.show, plotting.figure_html)),
     (lambda: plotting.show(lambda: None, alt="a", caption="b"), "draw"),
     *((lambda text=text: plotting.show(draw, alt=text, caption="b"), "alt") for text in ("", " ", None, 3)),

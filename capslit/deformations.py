@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from . import em
-from .arrays import check_shape
+from .arrays import check_shape, check_values
 
 # %% ../nbs/foundations/deformations.ipynb #cell-005
 def random_uniforms(seed, start, stop, count):
@@ -229,9 +229,10 @@ def deform(images, draws):
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not fit, or images hold NaN or infinity.
     """
     images = check_shape("images", np.asarray(images), (len(draws.thickness), None, None)).astype(np.float32)
+    check_values("images", images)
     height, width = images.shape[1:]
     return resample(thicken(images, np.sqrt(height * width) * draws.thickness), *sources(draws, height, width))
 

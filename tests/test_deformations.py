@@ -152,3 +152,10 @@ def test_streams_are_checked():
 def test_settings_can_be_kept_in_a_record():
     deformed = Deformations(strength=0.5, seed=9)
     assert Deformations(**dataclasses.asdict(deformed)) == deformed
+
+
+def test_images_that_are_not_finite_are_refused():
+    images = np.zeros((3, 8, 8))
+    images[1, 2, 3] = np.nan
+    with pytest.raises(ValueError, match="images contains NaN"):
+        deform(images, Deformations().draw(0, 3))

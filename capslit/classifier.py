@@ -6,12 +6,9 @@
 __all__ = ['capsule_targets', 'capsule_dims', 'initial_weights', 'CapsuleClassifier']
 
 # %% ../nbs/capsules/classifier.ipynb #cell-002
-import re
 import warnings
 from collections.abc import Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
 from numbers import Integral, Real
 
 import numpy as np
@@ -28,6 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from . import em
 from .acceleration import Anderson, SafeMomentum, Squarem
 from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, pose_vectors, second_moments
+from .estimators import all_or_nothing, check_size, naming
 from .expansion import ExpandedCapsuleRegression
 from .inference import class_probabilities, log_class_probabilities, posterior_mean, squash
 from .initialisation import random_weights, subspace
@@ -90,49 +88,15 @@ def initial_weights(targets, dims, moments, *, init, init_scale, affine, rng):
             short.update(classes.tolist())
     return weights, short
 
-# %% ../nbs/capsules/classifier.ipynb #cell-010
-@contextmanager
-def _naming(*names):
-    "Put `names` in front of the message of an error that mentions none of them; checks of enormous numbers overflow in silence."
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            yield
-    except (TypeError, ValueError) as error:
-        if re.search(rf"\b({'|'.join(names)})\b", str(error)):
-            raise
-        said = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{said}: {error}") from error
-
-
-def _all_or_nothing(method):
-    "Run a method on a copy, whose attributes become the estimator's own when it has succeeded."
-    @wraps(method)
-    def safe(self, *args, **kwargs):
-        draft = object.__new__(type(self))
-        draft.__dict__.update(self.__dict__)
-        method(draft, *args, **kwargs)
-        self.__dict__ = draft.__dict__
-        return self
-    return safe
-
-# %% ../nbs/capsules/classifier.ipynb #cell-013
+# %% ../nbs/capsules/classifier.ipynb #cell-011
 def _check_classes(name, classes):
     if len(classes) < 2:
         raise ValueError(f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two")
 
 
-def _check_size(X):
-    "Raise ValueError unless the squares of the inputs, and weights of the size of their inverses, can be represented."
-    largest = max(float(X.max()), -float(X.min()))
-    bound = {"float32": 1e35, "float64": 1e152}[X.dtype.name]
-    if largest > 0 and not 1 / bound <= largest <= bound:
-        raise ValueError(f"X has {largest:.3g} as its largest magnitude, but {X.dtype} inputs must lie between {1 / bound:g} and {bound:g}; "
-                         "divide X by its largest magnitude first")
-
-
 def _encode(name, y, classes):
     "Labels as indices into `classes`."
-    with _naming(name):
+    with naming(name):
         y = column_or_1d(y)
         index = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
     unknown = np.unique(y[classes[index] != y])
@@ -140,7 +104,7 @@ def _encode(name, y, classes):
         raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the classes {classes.tolist()[:10]}")
     return index
 
-# %% ../nbs/capsules/classifier.ipynb #cell-016
+# %% ../nbs/capsules/classifier.ipynb #cell-014
 class _Parameters:
     "The parameters, checked, in the form in which they are used."
 
@@ -157,7 +121,7 @@ class _Parameters:
         return [em.Round(int(wait), {"threshold": float(nu)}) for nu, wait in zip(thresholds, patience)]
 
     def _numbers(self, name):
-        with _naming(name):
+        with naming(name):
             return np.asarray(getattr(self, name), dtype=np.float64)
 
     def _hurry(self):
@@ -183,19 +147,19 @@ class _Parameters:
             raise ValueError(f"capsule_dim must map classes to positive integers, got {dict(self.capsule_dim)!r}")
         return dims
 
-# %% ../nbs/capsules/classifier.ipynb #cell-018
+# %% ../nbs/capsules/classifier.ipynb #cell-016
 class _Examples(_Parameters):
     "Training and validation examples as batches."
 
     def _examples(self, X, y, sample_weight, reset=True):
         "Validated inputs, labels and weights (None if all are one)."
-        with _naming("X", "y"):
+        with naming("X", "y"):
             X, y = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=False)
             check_classification_targets(y)
-        _check_size(X)
+        check_size(X)
         if sample_weight is None:
             return X, y, None
-        with _naming("sample_weight"):
+        with naming("sample_weight"):
             w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         if not np.any(w > 0):
             raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
@@ -209,7 +173,7 @@ class _Examples(_Parameters):
             if sample_weight_val is not None:
                 raise ValueError("sample_weight_val needs X_val and y_val")
             return None
-        with _naming("X_val", "y_val", "sample_weight_val"):
+        with naming("X_val", "y_val", "sample_weight_val"):
             X_val, y_val, w_val = self._examples(X_val, y_val, sample_weight_val, reset=False)
         return X_val, _encode("y_val", y_val, classes), w_val
 
@@ -219,12 +183,12 @@ class _Examples(_Parameters):
         rows = np.arange(len(X)) if w is None else np.flatnonzero(w > 0)
         counts, n_held = np.unique(y[rows], return_counts=True)[1], int(np.ceil(self.validation_fraction * len(rows)))
         possible = counts.min() > 1 and len(counts) <= min(n_held, len(rows) - n_held)
-        with _naming("validation_fraction"):
+        with naming("validation_fraction"):
             train, held = train_test_split(rows, test_size=self.validation_fraction, random_state=rng, stratify=y[rows] if possible else None)
         part = lambda rows: (X[rows], y[rows], None if w is None else w[rows])
         return *part(np.sort(train)), part(np.sort(held))
 
-# %% ../nbs/capsules/classifier.ipynb #cell-020
+# %% ../nbs/capsules/classifier.ipynb #cell-018
 def _holds(targets, dims, classes):
     "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
     return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
@@ -256,7 +220,7 @@ class _Model(_Examples):
         kind = ExpandedCapsuleRegression if self.parameter_expansion else CapsuleRegression
         return kind(targets, dims, self._solver(targets, gram), self.alpha, self.fit_intercept)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-023
+# %% ../nbs/capsules/classifier.ipynb #cell-021
 class _Weights(_Model):
     "Weights: where they begin, and how they are kept."
 
@@ -273,7 +237,7 @@ class _Weights(_Model):
 
     def _known(self, shape, dims, fresh):
         "Weights (k, m, d, p) of the last fit, or those given as `init`."
-        with _naming("init"):
+        with naming("init"):
             weights = self._weights() if not fresh else np.asarray(self.init, dtype=np.float64)
         if weights.ndim == len(shape) - 1:
             weights = weights[None]
@@ -301,7 +265,7 @@ class _Weights(_Model):
         weights = np.concatenate(columns, axis=-1).astype(np.float64)
         return weights if weights.ndim == 4 else weights[None]
 
-# %% ../nbs/capsules/classifier.ipynb #cell-024
+# %% ../nbs/capsules/classifier.ipynb #cell-022
 class _Start(_Weights):
     "The model, where it starts."
 
@@ -322,11 +286,11 @@ class _Start(_Weights):
             weights = np.where(begins[..., None, None], self._begun(targets, dims, moments, classes, present & ~seen), weights)
         return self._model(targets, dims, moments.gram), CapsuleParameters(weights), moments.gram
 
-# %% ../nbs/capsules/classifier.ipynb #cell-026
+# %% ../nbs/capsules/classifier.ipynb #cell-024
 class _Fit(_Start):
     "Learning from all examples."
 
-    @_all_or_nothing
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None, checkpoint=None):
         """Learn the weights by EM.
 
@@ -367,7 +331,7 @@ class _Fit(_Start):
                           ConvergenceWarning)
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-029
+# %% ../nbs/capsules/classifier.ipynb #cell-027
 @dataclass(frozen=True)
 class _Online:
     "What `partial_fit` remembers between calls."
@@ -381,7 +345,7 @@ class _Online:
     def names(self):
         return [name for name, _, _ in self.batches]
 
-# %% ../nbs/capsules/classifier.ipynb #cell-031
+# %% ../nbs/capsules/classifier.ipynb #cell-029
 class _Updates(_Start):
     "From the statistics of a batch to weights and to what is remembered."
 
@@ -415,11 +379,11 @@ class _Updates(_Start):
         if not isinstance(batch, (str, Integral, type(None))):
             raise TypeError(f"batch must be a string or a whole number, not {batch!r}")
 
-# %% ../nbs/capsules/classifier.ipynb #cell-033
+# %% ../nbs/capsules/classifier.ipynb #cell-031
 class _PartialFit(_Updates):
     "Learning batch by batch."
 
-    @_all_or_nothing
+    @all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None, *, batch=None):
         """One E-step on a batch and one update of the weights, as the parameter `online` says.
 
@@ -465,11 +429,11 @@ class _PartialFit(_Updates):
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-034
+# %% ../nbs/capsules/classifier.ipynb #cell-032
 def _is_multiclass(estimator):
     return estimator.architecture == "multiclass" or len(getattr(estimator, "classes_", (0, 1))) == 2
 
-# %% ../nbs/capsules/classifier.ipynb #cell-036
+# %% ../nbs/capsules/classifier.ipynb #cell-034
 def _votes(first):
     "Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½); `first`: P of the first of each pair."
     n, k = first.shape
@@ -497,7 +461,7 @@ def _coupled(first):
     p[rows, elected], p[rows, likeliest] = p[rows, likeliest], p[rows, elected]
     return p / p.sum(axis=1, keepdims=True)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-038
+# %% ../nbs/capsules/classifier.ipynb #cell-036
 def _within_range(poses, norms):
     "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow: there only their ratios matter."
     limit = 2.0 ** (np.finfo(norms.dtype).maxexp - 32)
@@ -506,7 +470,7 @@ def _within_range(poses, norms):
     largest = np.max(np.abs(poses), axis=(1, 2), keepdims=True)
     return np.sum((poses * (limit**0.5 / np.maximum(largest, limit**0.5))) ** 2, axis=2)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-039
+# %% ../nbs/capsules/classifier.ipynb #cell-037
 class _Products:
     "From inputs to pose vectors and their lengths, block by block."
 
@@ -520,7 +484,7 @@ class _Products:
 
     def _checked(self, X):
         check_is_fitted(self, "coef_")
-        with _naming("X"):
+        with naming("X"):
             return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
     def _labels(self, X, y):
@@ -540,7 +504,7 @@ class _Products:
         dims = self.capsule_dims_.reshape(-1, self.capsule_dims_.shape[-1])
         return np.stack([function(w.T, d) for w, d in zip(_within_range(*self._poses(X)), dims)], axis=1)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-040
+# %% ../nbs/capsules/classifier.ipynb #cell-038
 class _Predictions(_Products):
     "From inputs to labels and probabilities."
 
@@ -584,7 +548,7 @@ class _Predictions(_Products):
     def _is_ovr(self):
         return self.architecture == "ovr"
 
-# %% ../nbs/capsules/classifier.ipynb #cell-042
+# %% ../nbs/capsules/classifier.ipynb #cell-040
 class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "The internal representation: pose vectors, squashed, expected, and at their most typical."
 
@@ -625,7 +589,7 @@ class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 best[i, :d] = rows[np.argmax(shares[rows, i, :d], axis=0)]
         return best
 
-# %% ../nbs/capsules/classifier.ipynb #cell-044
+# %% ../nbs/capsules/classifier.ipynb #cell-042
 _SCHEMA = "capslit.CapsuleClassifier/1"
 
 
@@ -697,7 +661,7 @@ class _Files:
         batches = tuple((name, trace, arrays[f"online.batch.{i}"]) for i, (name, trace) in enumerate(meta.get("online_batches", [])))
         return _Online(meta.get("online_kind", "stepwise"), seen, meta["online_steps"], tuple(kept), batches)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-046
+# %% ../nbs/capsules/classifier.ipynb #cell-044
 class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, ClassifierMixin, BaseEstimator):
     """Capsule regression: classification by vectors of competing length, learned by EM.
 

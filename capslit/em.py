@@ -18,7 +18,7 @@ from threading import Lock
 import numpy as np
 from array_api_compat import device as array_device
 from array_api_compat import is_numpy_array
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from .arrays import namespace, to_numpy
 from .storage import load_arrays, save_arrays
@@ -92,6 +92,16 @@ def blocks(data, rows):
 _lock, _controller, _limit, _users = Lock(), None, None, 0
 
 
+def _whoever_asks(change):
+    "change(), which sets the number of threads of the matrix library, heeded in whichever thread it is called."
+    release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)   # threadpoolctl < 3.7 heeds every thread
+    release(force=True)
+    try:
+        return change()
+    finally:
+        release(force=True)
+
+
 @contextmanager
 def _plain_products():
     "The number of threads that matrix products used before; inside they use one. Of fits that overlap in time, the last one out lifts the limit."
@@ -99,14 +109,16 @@ def _plain_products():
     with _lock:
         _controller = _controller or ThreadpoolController()
         n = max([lib["num_threads"] for lib in _controller.info() if lib["user_api"] == "blas"], default=1)
-        _limit, _users = _limit or _controller.limit(limits=1, user_api="blas"), _users + 1
+        if not _users:
+            _limit = _whoever_asks(lambda: _controller.limit(limits=1, user_api="blas"))
+        _users += 1
     try:
         yield n
     finally:
         with _lock:
             _users -= 1
             if not _users:
-                _limit.restore_original_limits()
+                _whoever_asks(_limit.restore_original_limits)
                 _limit = None
 
 

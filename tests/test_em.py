@@ -1,11 +1,13 @@
 """The engine and the capsule model on it: sums, schedules, monotonicity, interruption, other array libraries."""
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from capslit import em
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
@@ -132,6 +134,44 @@ def test_same_bits_in_memory_in_batches_and_in_threads(architecture, dtype):
     for run in runs[1:]:
         assert run.parameters.weights.tobytes() == runs[0].parameters.weights.tobytes()
         assert all(np.array_equal(run.history[name], runs[0].history[name], equal_nan=True) for name in run.history)
+
+
+def blas_threads():
+    return {library["num_threads"] for library in ThreadpoolController().info() if library["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_threads():
+    "The matrix library with two threads, wherever the tests run."
+    with threadpool_limits(2, user_api="blas"):
+        yield
+        assert blas_threads() == {2}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_fits_that_overlap_in_two_threads_leave_the_matrix_library_as_it_was(two_threads, order):
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        fits = [(pool, em.threads(1)) for pool in (first, second)]
+        for pool, fit in fits:
+            pool.submit(fit.__enter__).result()
+            assert blas_threads() == {1}
+        for left, index in enumerate(order):
+            pool, fit = fits[index]
+            pool.submit(fit.__exit__, None, None, None).result()
+            assert blas_threads() == {1 + left}
+
+
+def test_a_fit_in_another_thread_has_the_same_bits(two_threads):
+    rng = np.random.default_rng(0)
+    X, W = rng.standard_normal((2000, 16)).astype(np.float32), rng.standard_normal((80, 16)).astype(np.float32)
+
+    def product():
+        with em.threads(1):
+            assert blas_threads() == {1}
+            return (X @ W.T).tobytes()
+    here = product()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(product).result() == here
 
 
 def test_a_memory_mapped_file_is_data_like_any_other(tmp_path):

@@ -152,5 +152,3 @@ def million_parts(data, profile):
 
 MILLION = Experiment("A million digits: all-versus-all classifiers on deformed images", ("mnist",), million_parts, run_million,
                      {"mnist": {"ovo-16/test_error": 0.0138, "ovo-16/training_error": 0.000523}})
-
-

@@ -30,7 +30,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):
-    """Run an experiment, after those whose records it needs.
+    """Run an experiment, after those whose records it needs; ValueError if there is none of this name, other errors as in `perform`.
 
     Parameters
     ----------
@@ -44,13 +44,6 @@ def reproduce(name, data=None, *, profile="paper", out="results", report=lambda 
     Returns
     -------
     list of the paths of the records
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown, or a checkpoint or part belongs to another run.
-    StorageError
-        If data are missing or damaged, or results cannot be written.
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")

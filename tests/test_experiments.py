@@ -1,8 +1,6 @@
 """The protocol, records, and the recorded full-scale runs."""
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +12,6 @@ from capslit.experiments.records import (PAPER, RESULTS, Experiment, Part, compa
                                          load_protocol, load_record, perform, record_path, save_record)
 from capslit.experiments.summary import EXPERIMENTS, reproduce
 from capslit.storage import StorageError, load_json, save_json
-
-from conftest import ALL, SCRIPT
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +103,9 @@ def test_every_experiment_twice_gives_the_same_record(tmp_path, everything, name
         for suffix in (".json", ".npz"):
             source = record_path(need, "digits", "quick", everything).with_suffix(suffix)
             (tmp_path / source.name).write_bytes(source.read_bytes())
-    command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
-    subprocess.run([*command, "reproduce", name, *ALL[2:], "--out", tmp_path], check=True, capture_output=True, timeout=300)
-    assert same(record, load_record(record_path(name, "digits", "quick", tmp_path)))
+    (again,) = reproduce(name, profile="quick", out=tmp_path)  # in this process, whatever ran in it before
+    assert load_record(again).machine == record.machine  # the number of threads, too
+    assert same(record, load_record(again)) and record.digest() == load_record(again).digest()
 
 
 def test_all_is_in_the_folder_and_nothing_else(everything):
@@ -171,6 +167,52 @@ def test_a_record_is_not_made_twice_unless_asked_for(tmp_path):
         assert runs["a"] == total
 
 
+def test_a_record_is_made_again_when_one_that_it_was_made_from_has_changed(tmp_path):
+    counted, runs = counting()
+    reader = replace(counted, run=lambda part, bench: ({"seen": bench.records["counting"].array(part.name, "n").tolist()}, {}), needs=("counting",))
+    source = perform("counting", counted, "digits", out=tmp_path)
+    first = load_record(source)
+    path = perform("reader", reader, "digits", out=tmp_path)
+    assert load_record(path).needs == {"counting": first.digest()} and first.needs == {}
+
+    def text_after(record):
+        save_record(source, record)
+        assert perform("reader", reader, "digits", out=tmp_path, report=words.append) == path
+        return path.read_text()
+    before, words = path.read_text(), []
+    assert text_after(replace(first, date="2001-01-01")) == before and words == [f"{path} is there already; --again repeats the run"]
+    changed = replace(first, arrays=first.arrays | {"c/n": np.array([7])})
+    assert text_after(changed) != before and f"{path} was made from another record of counting; it is made again" in words
+    assert load_record(path).metrics("c")["seen"] == [7] and load_record(path).needs == {"counting": changed.digest()}
+    old = load_json(path)
+    del old["needs"]  # of before there were digests: what it was made from is unknown, and it is left alone
+    save_json(path, old)
+    assert json.loads(text_after(first)) == old
+
+
+def test_a_digest_is_of_what_was_found_not_of_how_long_it_took(record):
+    part = record.parts[PLANES]
+    for same, change in ((True, {"date": "2001-01-01"}), (True, {"parts": {PLANES: part | {"seconds": {"fit": 1.0}}}}),
+                         (True, {"arrays": record.arrays | {f"{PLANES}/seconds": np.ones(2)}}),
+                         (False, {"arrays": record.arrays | {f"{PLANES}/labels": record.array(PLANES, "labels")[::-1]}}),
+                         (False, {"parts": {PLANES: part | {"metrics": part["metrics"] | {"test_error": 0.5}}}})):
+        assert (replace(record, **change).digest() == record.digest()) == same
+
+
+def test_parts_that_ran_at_different_commits_say_so(tmp_path, monkeypatch):
+    experiment, _ = counting(failing="b")
+    at = lambda digit: monkeypatch.setattr("capslit.experiments.records.describe_code", lambda: {"version": "9", "commit": digit * 40, "modified": False})
+    at("1")
+    with pytest.raises(KeyboardInterrupt):
+        perform("counting", experiment, "digits", out=tmp_path)
+    at("2")
+    record = load_record(perform("counting", experiment, "digits", out=tmp_path))
+    assert [part["code"]["commit"][0] for part in record.parts.values()] == ["1", "2", "2"]
+    assert "1 of 3 parts: version 9, commit 1111111111; 2 of 3 parts: version 9, commit 2222222222, " in describe_run(record)
+    old = replace(record, parts={name: {k: v for k, v in part.items() if k != "code"} for name, part in record.parts.items()})
+    assert "| code | version 9, commit 2222222222, " in describe_run(old)
+
+
 def test_parts_of_another_run_are_refused(tmp_path):
     experiment, _ = counting(failing="c")
     with pytest.raises(KeyboardInterrupt):
@@ -215,7 +257,10 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
     path = record_path(name, data, "paper", RESULTS)
     record, experiment = load_record(path), EXPERIMENTS[name]
     assert (record.experiment, record.data, record.profile, record.seed) == (name, data, "paper", 0)
-    assert record.code["commit"] and not record.code["modified"]
+    for code in (record.code, *(part.get("code", record.code) for part in record.parts.values())):
+        assert code["commit"] and not code["modified"]
+    for other, digest in record.needs.items():
+        assert load_record(record_path(other, data, "paper", RESULTS)).digest() == digest
     settings = {part.name: json.loads(json.dumps(part.parameters)) for part in experiment.parts(data, "paper")}
     assert {part: entry["parameters"] for part, entry in record.parts.items()} == settings
     assert sum(p.stat().st_size for p in (path, path.with_suffix(".npz"))) < 2_500_000
@@ -254,6 +299,8 @@ def test_the_tables_and_figures_of_a_record(record):
     of = lambda name: record.array(PLANES, name)
     panels = draw_squashed(of("squashed"), of("labels"), of("class_names").tolist(), of("surest_images"))
     assert len([axis for axis in panels.axes if axis.get_title()]) == 10
+    for machine, words in (({"cores": 2, "threads": 1}, "2 cores, matrix products with 1 thread, NumPy"), ({"cores": 2, "threads": 2}, "2 cores, NumPy")):
+        assert words in describe_run(replace(record, machine=record.machine | machine))
     few = draw_squashed(of("squashed")[:, :3], of("labels") % 3, ["a", "b", "c"], columns=2)
     assert [axis.get_title() for axis in few.axes[:3]] == ["a", "b", "c"]
     assert len(draw_learning(record).axes) == 2

@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -21,6 +22,7 @@ from pathlib import Path
 from shutil import rmtree
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 import capslit
 from .. import datasets
@@ -83,7 +85,7 @@ PROFILES = ("paper", "quick")
 
 # %% ../../nbs/experiments/records.ipynb #cell-009
 def describe_machine():
-    "Processor, usable cores, operating system and library versions, as a dict. Nothing that identifies the machine."
+    "Processor, usable cores, threads of matrix products, operating system and library versions, as a dict. Nothing that identifies the machine."
     processor = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -91,7 +93,8 @@ def describe_machine():
     except (OSError, StopIteration):
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": processor, "cores": cores, "system": platform.system(), "python": platform.python_version(), "numpy": np.__version__}
+    threads = max([library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"], default=1)
+    return {"processor": processor, "cores": cores, "threads": threads, "system": platform.system(), "python": platform.python_version(), "numpy": np.__version__}
 
 # %% ../../nbs/experiments/records.ipynb #cell-010
 def describe_code():
@@ -124,9 +127,12 @@ class Record:
         Day of the run, UTC.
     parts : dict of str to dict
         For each part its `parameters`, its `metrics` (numbers, lists of numbers and words), the `seconds` and `cpu_seconds` of
-        each step (of the last start only, if `resumed`), and whether it was `resumed` from a checkpoint.
+        each step (of the last start only, if `resumed`), whether it was `resumed` from a checkpoint, and the `code` that
+        ran it (old records hold only that of the last start).
     arrays : dict of str to array
         Curves and whatever else the figures need, named part/array.
+    needs : dict of str to str
+        Digest of each record that this one was made from; empty in old records.
     """
 
     experiment: str
@@ -139,6 +145,7 @@ class Record:
     date: str
     parts: dict
     arrays: dict = field(repr=False)
+    needs: dict = field(default_factory=dict)
 
     def metrics(self, part):
         "The metrics of a part."
@@ -147,6 +154,15 @@ class Record:
     def array(self, part, name):
         "An array of a part."
         return self.arrays[f"{part}/{name}"]
+
+    def digest(self):
+        "SHA-256 of the metrics and the arrays, but for arrays of times, whose names begin with \"seconds\"."
+        hashed = sha256(to_json("metrics", {name: part["metrics"] for name, part in self.parts.items()}).encode())
+        for name in sorted(self.arrays):
+            if not name.rsplit("/", 1)[1].startswith("seconds"):
+                array = np.ascontiguousarray(self.arrays[name])
+                hashed.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+        return hashed.hexdigest()
 
     def seconds(self, part, step=None, clock="seconds"):
         "Wall time of a step of a part, or of all its steps; CPU time if `clock` is \"cpu_seconds\"."
@@ -343,13 +359,14 @@ def _read_part(path, settings):
     return meta["outcome"], arrays
 
 # %% ../../nbs/experiments/records.ipynb #cell-029
-def _run_part(experiment, part, bench, path, settings):
-    "Run a part and keep its outcome at `path`."
+def _run_part(experiment, part, bench, path, settings, code):
+    "Run a part and keep its outcome, and the code that ran, at `path`."
     resumed = bench.checkpoint.exists()
     if resumed:
         bench.report("going on from the checkpoint")
     metrics, arrays = experiment.run(part, bench)
-    outcome = {"parameters": part.parameters, "metrics": metrics, "seconds": bench.seconds, "cpu_seconds": bench.cpu_seconds, "resumed": resumed}
+    outcome = {"parameters": part.parameters, "metrics": metrics, "seconds": bench.seconds, "cpu_seconds": bench.cpu_seconds,
+               "resumed": resumed, "code": code}
     save_arrays(path, {name: np.asarray(a) for name, a in arrays.items()}, {"schema": PART, "settings": settings, "outcome": outcome}, compress=True)
     remove(bench.checkpoint)
     return json.loads(to_json("metrics", outcome)), arrays
@@ -375,7 +392,7 @@ def perform(name, experiment, data, *, profile="paper", out="results", seed=0, d
     verbose : bool
         Show a progress bar.
     again : bool
-        Repeat a run whose record exists.
+        Repeat a run whose record exists. Without it only a run is repeated whose record was made from others that have changed since.
     report : callable
         Told in words which step begins.
 
@@ -386,35 +403,41 @@ def perform(name, experiment, data, *, profile="paper", out="results", seed=0, d
     Raises
     ------
     ValueError
-        If a name is unknown, or a checkpoint or part belongs to another run.
+        If `data`, `profile` or `seed` is none that exists, or a checkpoint or part belongs to another run.
     StorageError
         If data are missing or damaged, or results cannot be written.
     """
     _check_run(data, profile, seed)
     path, parts = record_path(name, data, profile, out), experiment.parts(data, profile)
     if not again and _is_recorded(path, parts, seed):
-        report(f"{path} is there already; --again repeats the run")
-        return path
+        changed = _changed_needs(load_record(path), out)
+        if not changed:
+            report(f"{path} is there already; --again repeats the run")
+            return path
+        report(f"{path} was made from another record of {' and '.join(changed)}; it is made again")
     _check_folder(out)
+    code, machine = describe_code(), describe_machine()       # of this start
     report(f"loading {data}")
     images = LOADERS[data]() if data == "digits" else LOADERS[data](data_home)
     report(f"projecting {len(images.images):,} images")
     protocol, folder = load_protocol(images, profile), path.with_suffix(".parts")
     records = {other: load_record(record_path(other, data, profile, out)) for other in experiment.needs}
+    needs = {other: record.digest() for other, record in records.items()}
     outcomes, arrays, done, seconds = {}, {}, [], 0.0
     for number, part in enumerate(parts):
         bench = Bench(protocol, profile, seed, folder / f"{part.name}.checkpoint", verbose, report, _metrics(outcomes), records)
         settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed, "parameters": part.parameters}
+        settings |= {"needs": needs} if needs else {}
         found = _read_part(folder / f"{part.name}.npz", settings)
         if found is None:
             report(f"part {number + 1} of {len(parts)}: {part.name}{_time_left(parts[number:], done, seconds)}")
             start = time.perf_counter()
-            found = _run_part(experiment, part, bench, folder / f"{part.name}.npz", settings)
+            found = _run_part(experiment, part, bench, folder / f"{part.name}.npz", settings, code)
             done, seconds = [*done, part], seconds + time.perf_counter() - start
         outcomes[part.name] = found[0]
         arrays |= {f"{part.name}/{key}": a for key, a in found[1].items()}
-    save_record(path, Record(name, data, profile, seed, images.sha256, describe_code(), describe_machine(),
-                             datetime.now(timezone.utc).date().isoformat(), outcomes, arrays))
+    save_record(path, Record(name, data, profile, seed, images.sha256, code, machine, datetime.now(timezone.utc).date().isoformat(),
+                             outcomes, arrays, needs))
     rmtree(folder, ignore_errors=True)
     return path
 
@@ -432,19 +455,37 @@ def _is_recorded(path, parts, seed):
     settings = {part.name: json.loads(to_json("parameters", part.parameters)) for part in parts}
     return record.seed == seed and {name: part["parameters"] for name, part in record.parts.items()} == settings
 
+
+def _changed_needs(record, out):
+    "Names of the experiments from whose records this one was made and whose records in the folder `out` now hold something else."
+    paths = {other: record_path(other, record.data, record.profile, out) for other in record.needs}
+    return [other for other, path in paths.items() if path.exists() and load_record(path).digest() != record.needs[other]]
+
 # %% ../../nbs/experiments/records.ipynb #cell-039
 def describe_run(record):
     "A record's data, time, machine and code as a table in Markdown."
-    code, machine, times = record.code, record.machine, [record.seconds(name) for name in record.parts]
-    commit = f", commit {code['commit'][:10]}{' with changes' if code['modified'] else ''}" if code["commit"] else ""
+    machine, times = record.machine, [record.seconds(name) for name in record.parts]
     cpu = sum(record.seconds(name, clock="cpu_seconds") for name in record.parts)
     parts = f" in {len(times)} parts" if len(times) > 1 else ""
+    n = machine.get("threads", machine["cores"])
+    threads = "" if n == machine["cores"] else f", matrix products with {n} thread{'s' * (n > 1)}"
     resumed = ", once interrupted" if any(part["resumed"] for part in record.parts.values()) else ""
     rows = {"data": f"{record.data}, {record.profile} profile, seed {record.seed}",
             "time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
-            "machine": f"{machine['processor']}, {machine['cores']} cores, NumPy {machine['numpy']}",
-            "code": f"version {code['version']}{commit}, {record.date}"}
+            "machine": f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}",
+            "code": f"{_versions(record)}, {record.date}"}
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {text} |" for name, text in rows.items())
+
+
+def _versions(record):
+    "Version and commit that the parts of a record ran at, and how many at each where they differ."
+    words = []
+    for part in record.parts.values():
+        code = part.get("code", record.code)
+        commit = f", commit {code['commit'][:10]}{' with changes' if code['modified'] else ''}" if code["commit"] else ""
+        words.append(f"version {code['version']}{commit}")
+    kinds = Counter(words)
+    return words[0] if len(kinds) == 1 else "; ".join(f"{n} of {len(words)} parts: {kind}" for kind, n in kinds.items())
 
 
 def _words(seconds):

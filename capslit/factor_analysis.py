@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ManifoldParameters', 'ManifoldStatistics', 'LinearManifolds']
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-002
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-044
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,38 +15,61 @@ from array_api_compat import device as array_device
 
 from .arrays import as_floating, check_shape, namespace, to_numpy
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-003
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-045
 class ManifoldParameters(NamedTuple):
-    "k stacked mixtures of m linear manifolds: x = μ + G h + ε with h ~ N(0, I), ε ~ N(0, Ψ); means are measured from the model's `origin`."
-    log_weights: object        # (k, m)        log π; zero for PCA, whose components are not weighed
+    """k stacked mixtures of m linear manifolds in p dimensions, with r factors each.
+
+    The density of a component is that of x = μ + G h + ε with h ~ N(0, I) and ε ~ N(0, Ψ), Ψ diagonal;
+    x and μ are measured from the model's `origin`. In PCA only the column space of G matters, and the log-noise is that of the temperature.
+    """
+    log_weights: object        # (k, m)        log π; zero in PCA, whose components are not weighed
     means: object              # (k, m, p)     μ
     loadings: object           # (k, m, p, r)  G
-    log_noise: object          # (k, m, p)     log diag Ψ; for PCA the logarithm of the temperature
+    log_noise: object          # (k, m, p)     log diag Ψ
 
-
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-046
 class ManifoldStatistics(NamedTuple):
-    "Sums over examples, weighed by the responsibilities q; z are the whitened codes."
+    """Sums over examples x, weighed by the responsibilities q; z = Vᵀ(x − μ) are the whitened codes.
+
+    Tangents t and added noise contribute to the second-order sums only.
+    """
     mass: object               # Σ q       (k, m)
     first: object              # Σ q x     (k, m, p)
-    second: object             # Σ q x²    (k, m, p), and what tangents and added noise contribute
+    second: object             # Σ q x²    (k, m, p)
     codes: object              # Σ q z     (k, m, r)
-    cross: object              # Σ q x zᵀ  (k, m, p, r), with the same contributions
-    inner: object              # Σ q z zᵀ  (k, m, r, r), with the same contributions
-    log_likelihood: object     # (k,)
-    bound: object              # (k,)  what EM raises
+    cross: object              # Σ q x zᵀ  (k, m, p, r)
+    inner: object              # Σ q z zᵀ  (k, m, r, r)
+    log_likelihood: object     # (k,)      of the examples as they are
+    bound: object              # (k,)      what EM raises
     weight: object             # (k,)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-004
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-049
 class _Form(NamedTuple):
-    "Each component as it is evaluated: −2 log N = constant + Σ precision·x² − 2 shift·x − ‖z‖² with z = Vᵀx − offset."
-    maps: object               # V          (k, m, p, r)
-    offset: object             # Vᵀμ        (k, m, r)
-    precision: object          # diag Ψ⁻¹   (k, m, p)
-    shift: object              # Ψ⁻¹μ       (k, m, p)
-    constant: object           # log|C| + p log 2π + μᵀΨ⁻¹μ  (k, m)
-    spread: object             # tr C⁻¹     (k, m)
+    "−2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖² with z = Vᵀx − offset, for each component."
+    maps: object               # V                               (k, m, p, r)
+    offset: object             # Vᵀμ                             (k, m, r)
+    precision: object          # diag Ψ⁻¹                        (k, m, p)
+    shift: object              # Ψ⁻¹μ                            (k, m, p)
+    constant: object           # log|C| + p log 2π + μᵀΨ⁻¹μ      (k, m)
+    spread: object             # tr C⁻¹                          (k, m)
 
 
+def _eye(like):
+    xp = namespace(like)
+    return xp.eye(like.shape[-1], dtype=like.dtype, device=array_device(like))
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-050
+def _whitened(loadings, log_noise):
+    "V = Ψ⁻¹G L⁻ᵀ with LLᵀ = I + GᵀΨ⁻¹G, and log|C| + p log 2π."
+    xp = namespace(loadings)
+    scaled = xp.exp(-log_noise)[..., None] * loadings                              # Ψ⁻¹G
+    gram = xp.matrix_transpose(loadings) @ scaled                                  # GᵀΨ⁻¹G
+    L = xp.linalg.cholesky(gram + _eye(gram))
+    V = xp.matrix_transpose(xp.linalg.solve(L, xp.matrix_transpose(scaled)))
+    determinant = 2 * xp.sum(xp.log(xp.linalg.diagonal(L)), axis=-1)
+    return V, determinant + xp.sum(log_noise + math.log(2 * math.pi), axis=-1)
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-052
 def _orthonormal(loadings):
     "An orthonormal basis of each column space; zero columns where the loadings are dependent."
     xp = namespace(loadings)
@@ -56,82 +79,208 @@ def _orthonormal(loadings):
     return basis * xp.where(kept, xp.sign(diagonal), xp.zeros_like(diagonal))[..., None, :]
 
 
-def _form(parameters, codes_cost):
-    "The `_Form` of parameters; without the cost of the codes (PCA) the noise is the temperature and nothing is normalised."
+def _form(parameters, costed):
+    "The `_Form` of parameters; where codes are not `costed` (PCA) nothing is normalised."
     xp = namespace(parameters.loadings)
-    G, mu, precision = parameters.loadings, parameters.means, xp.exp(-parameters.log_noise)
-    r = G.shape[-1]
-    if codes_cost:
-        scaled = precision[..., None] * G                                          # Ψ⁻¹G
-        L = xp.linalg.cholesky(xp.matrix_transpose(G) @ scaled + xp.eye(r, dtype=G.dtype, device=array_device(G)))   # Σ⁻¹ = LLᵀ
-        V = xp.matrix_transpose(xp.linalg.solve(L, xp.matrix_transpose(scaled)))   # Ψ⁻¹G L⁻ᵀ
-        constant = 2 * xp.sum(xp.log(xp.linalg.diagonal(L)), axis=-1) + xp.sum(parameters.log_noise + math.log(2 * math.pi), axis=-1)
+    mu, precision = parameters.means, xp.exp(-parameters.log_noise)
+    if costed:
+        V, constant = _whitened(parameters.loadings, parameters.log_noise)
     else:
-        V = _orthonormal(G) * xp.sqrt(precision[..., :1])[..., None]
-        constant = 0.0
-    shift = precision * mu
-    offset = xp.sum(V * mu[..., None], axis=-2)
-    return _Form(V, offset, precision, shift, constant + xp.sum(shift * mu, axis=-1), xp.sum(precision, axis=-1) - xp.sum(V * V, axis=(-2, -1)))
+        V, constant = _orthonormal(parameters.loadings) * xp.sqrt(precision[..., :1])[..., None], 0.0
+    shift, offset = precision * mu, xp.sum(V * mu[..., None], axis=-2)
+    spread = xp.sum(precision, axis=-1) - xp.sum(V * V, axis=(-2, -1))
+    return _Form(V, offset, precision, shift, constant + xp.sum(shift * mu, axis=-1), spread)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-005
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-053
 def _log_joint(log_weights, form, x):
-    "log π_j + log N_j(x) (k, m, b), and the whitened codes z (k, m, r, b), of a block x (b, p) measured from the origin."
+    "log π_j + log N_j(x) (k, m, b), and the whitened codes z (k, m, r, b), of a block x (b, p)."
     xp = namespace(x)
     k, m, p, r = form.maps.shape
-    cast = lambda a, shape: xp.astype(xp.reshape(a, shape), x.dtype)
-    z = cast(xp.matrix_transpose(form.maps), (k * m * r, p)) @ x.T
-    z = xp.reshape(z, (k, m, r, -1)) - cast(form.offset, (k, m, r, 1))
-    distance = cast(form.precision, (k * m, p)) @ (x * x).T - 2 * (cast(form.shift, (k * m, p)) @ x.T)
-    distance = xp.reshape(distance, (k, m, -1)) - xp.sum(z * z, axis=2)
-    return cast(log_weights - 0.5 * form.constant, (k, m, 1)) - 0.5 * distance, z
 
+    def cast(a, *shape):
+        return xp.astype(xp.reshape(a, shape), x.dtype)
 
-def _log_sum(a):
-    "log Σ exp along axis 1, and the shares exp(a) / Σ exp(a)."
-    xp = namespace(a)
-    top = xp.max(a, axis=1, keepdims=True)
-    shares = xp.exp(a - top)
+    z = cast(xp.matrix_transpose(form.maps), k * m * r, p) @ x.T
+    z = xp.reshape(z, (k, m, r, -1)) - cast(form.offset, k, m, r, 1)
+    squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * (cast(form.shift, k * m, p) @ x.T)
+    distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
+    return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-057
+def _log_sum(joint):
+    "log Σ_j exp(joint_j) (k, b), and the responsibilities q (k, m, b), of joint (k, m, b)."
+    xp = namespace(joint)
+    top = xp.max(joint, axis=1, keepdims=True)
+    shares = xp.exp(joint - top)
     total = xp.sum(shares, axis=1, keepdims=True)
     return (xp.log(total) + top)[:, 0, :], shares / total
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-006
-def _component_sums(q, z, x, tangents, V):
-    "Σ q x, Σ q x², Σ q z, Σ q x zᵀ, Σ q z zᵀ of one component, tangents included, and the tangents' own part of Σ q x² and of tr Σ q z zᵀ."
-    xp = namespace(x)
-    rows = xp.nonzero(q > 1e-12)[0]                     # nearly every example belongs to one component: leave out those of the others
-    q, z, x = xp.take(q, rows, axis=0), xp.take(z, rows, axis=1), xp.take(x, rows, axis=0)
-    first, second, codes, cross, inner = q @ x, q @ (x * x), z @ q, ((z * q) @ x).T, (z * q) @ z.T
-    own = (xp.zeros_like(second), 0.0)
-    if tangents is not None:
-        t = xp.take(tangents, rows, axis=0)
-        q = xp.reshape(xp.broadcast_to(q[:, None], t.shape[:2]), (-1,))
-        t = xp.reshape(t, (-1, x.shape[1]))
-        s = xp.astype(V.T, t.dtype) @ t.T
-        own = q @ (t * t), xp.linalg.trace((s * q) @ s.T)
-        second, cross, inner = second + own[0], cross + ((s * q) @ t).T, inner + (s * q) @ s.T
-    return first, second, codes, cross, inner, *own
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-007
+def _winner(joint):
+    "max_j joint_j (k, b), and q = 1 for the first best component, of joint (k, m, b)."
+    xp = namespace(joint)
+    index = xp.arange(joint.shape[1], device=array_device(joint))[:, None]
+    best = xp.argmax(joint, axis=1)[:, None, :]
+    return xp.max(joint, axis=1), xp.astype(index == best, joint.dtype)
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-059
+def _second_order(q, x, z):
+    "Σ q x² (p,), Σ q x zᵀ (p, r) and Σ q z zᵀ (r, r), for q (b,), x (b, p), z (r, b)."
+    weighed = z * q
+    return q @ (x * x), (weighed @ x).T, weighed @ z.T
+
+
+def _component_sums(q, kept, z, x, tangents, V):
+    "Σ q x, Σ q z and the second-order sums of one component; those of the tangents follow, if there are any."
+    xp = namespace(x)
+    rows = xp.nonzero(kept)[0]                # most examples belong to one component: leave out those of the others
+    q, x, z = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), xp.take(z, rows, axis=1)
+    sums = q @ x, z @ q, *_second_order(q, x, z)
+    if tangents is None:
+        return sums
+    t = xp.take(tangents, rows, axis=0)
+    q = xp.reshape(xp.broadcast_to(q[:, None], t.shape[:2]), (-1,))
+    t = xp.reshape(t, (-1, x.shape[1]))
+    return *sums, *_second_order(q, t, xp.astype(V.T, t.dtype) @ t.T)
+
+
+def _stacked(sums):
+    "Tuples of arrays, one for each problem and component, as a tuple of float64 arrays (k, m, …)."
+    xp = namespace(sums[0][0][0])
+    return tuple(xp.stack([xp.stack([xp.astype(s[f], xp.float64) for s in row]) for row in sums])
+                 for f in range(len(sums[0][0])))
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-060
+def _checked_batch(parameters, batch):
+    "The batch (x, weight, tangents) as floating arrays that fit the parameters; TypeError or ValueError otherwise."
+    k, m, p, r = np.shape(parameters.loadings)
+    for name, shape in {"log_weights": (k, m), "means": (k, m, p), "log_noise": (k, m, p)}.items():
+        check_shape(name, getattr(parameters, name), shape)
+    x, weight, tangents = batch
+    x = check_shape("x", as_floating("x", x), (None, p))
+    xp = namespace(x)
+    if weight is not None:
+        weight = xp.astype(check_shape("weight", as_floating("weight", weight), (x.shape[0],)), x.dtype, copy=False)
+    if tangents is not None:
+        tangents = check_shape("tangents", as_floating("tangents", tangents), (x.shape[0], None, p))
+        tangents = xp.astype(tangents, x.dtype, copy=False)
+    return x, weight, tangents
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-061
+def _statistics(batch, q, z, form, likelihood, bound, added):
+    "ManifoldStatistics of a batch, measured from the origin, with responsibilities q and whitened codes z."
+    x, weight, tangents = batch
+    xp, f64, (k, m, b), kept = namespace(x), namespace(x).float64, q.shape, q > 1e-12
+    total = xp.asarray(float(b), dtype=f64, device=array_device(x))
+    if weight is not None:
+        q, bound, likelihood, total = q * weight, bound * weight, likelihood * weight, xp.sum(weight, dtype=f64)
+    likelihood, bound = (xp.sum(a, axis=1, dtype=f64) for a in (likelihood, bound))
+    mass = xp.sum(q, axis=2, dtype=f64)
+    sums = [[_component_sums(q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, form.maps[i, j, ...])
+             for j in range(m)] for i in range(k)]
+    first, codes, second, cross, inner, *of_tangents = _stacked(sums)
+    if of_tangents:                                                                # less ½ Σ q tᵀC⁻¹t
+        squares = xp.sum(of_tangents[0] * form.precision, axis=-1) - xp.linalg.trace(of_tangents[2])
+        bound = bound - 0.5 * xp.sum(squares, axis=1)
+        second, cross, inner = (a + t for a, t in zip((second, cross, inner), of_tangents))
+    if added:                                                                      # S + αI, with V on either side
+        share = added * mass[..., None]
+        second, cross = second + share, cross + share[..., None] * form.maps
+        inner = inner + share[..., None] * (xp.matrix_transpose(form.maps) @ form.maps)
+    return ManifoldStatistics(mass, first, second, codes, cross, inner, likelihood, bound, xp.broadcast_to(total, (k,)))
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-063
+def _moments(statistics):
+    "Mean, diag S, S V and VᵀSV of each component, with S about the mean; zeros where there are no examples."
+    xp = namespace(statistics.mass)
+    n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
+    mean, code = statistics.first / n, statistics.codes / n
+    variance = statistics.second / n - mean**2
+    cross = statistics.cross / n[..., None] - mean[..., None] * code[..., None, :]
+    inner = statistics.inner / n[..., None] - code[..., None] * code[..., None, :]
+    return mean, variance, cross, inner
+
+
+def _loadings(cross, inner, free):
+    "S V C⁻ᵀ with CCᵀ = VᵀSV + I; where codes are free, I shrinks to what rounding needs."
+    xp = namespace(cross)
+    price = 1e-13 * xp.linalg.trace(inner)[..., None, None] + 1e-300 if free else 1.0
+    C = xp.linalg.cholesky(inner + price * _eye(inner))
+    return xp.matrix_transpose(xp.linalg.solve(C, xp.matrix_transpose(cross)))
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-064
+def _least_noise(statistics, floor, noise):
+    "The floor, or what cannot be told from rounding: 10⁻¹² of an element's mean square (of the typical one where it is 0)."
+    xp = namespace(statistics.mass)
+    n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
+    square = statistics.second / n
+    typical = xp.mean(square, axis=-1, keepdims=True)
+    if noise == "isotropic":
+        square = xp.broadcast_to(typical, square.shape)
+    square = xp.where(square > 0, square, xp.where(typical > 0, typical, 1.0))
+    return xp.maximum(1e-12 * square, xp.asarray(floor, dtype=square.dtype, device=array_device(square)))
+
+
+def _log_shares(mass):
+    "Logarithms of the components' shares of the mass, finite even where a share is 0."
+    xp = namespace(mass)
+    least = xp.asarray(1e-300, dtype=mass.dtype, device=array_device(mass))
+    return xp.log(xp.maximum(mass / xp.sum(mass, axis=1, keepdims=True), least))
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-066
+def _halves(mass):
+    "Whom each component copies, what share it keeps, and where it moves; itself, 1 and 0 unless a component is empty."
+    k, m = mass.shape
+    source, share, side = np.tile(np.arange(m), (k, 1)), np.ones((k, m)), np.zeros((k, m))
+    empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
+    for q, j in np.argwhere(empty):
+        heavy = np.argmax(np.where(empty[q], 0, mass[q] * share[q]))
+        share[q, heavy] /= 2
+        source[q, j], share[q, j] = heavy, share[q, heavy]
+        side[q, j], side[q, heavy] = 1 - share[q, heavy], -0.5
+    return source, share, side
+
+
+def _revived(parameters, mass, weighed):
+    "Empty components take half of the heaviest one, moved apart along its first loading; `weighed`: whether weights count."
+    source, share, side = _halves(to_numpy(mass))
+    if np.all(share == 1):
+        return parameters
+    xp, (k, m) = namespace(parameters.means), share.shape
+    rows = (source + m * np.arange(k)[:, None]).reshape(-1)
+
+    def taken(a):
+        flat = xp.reshape(a, (k * m, *a.shape[2:]))
+        return xp.reshape(xp.take(flat, xp.asarray(rows, device=array_device(a)), axis=0), a.shape)
+
+    log_weights, means, loadings, log_noise = map(taken, parameters)
+    share, side = (xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side))
+    means = means + side[..., None] * loadings[..., 0]
+    return ManifoldParameters(log_weights + xp.log(share) * weighed, means, loadings, log_noise)
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-068
 @dataclass(frozen=True)
 class LinearManifolds:
-    """k stacked mixtures of factor analysers, of probabilistic PCA, or of PCA, for the engine.
+    """k stacked mixtures of factor analysers, of probabilistic PCA or of PCA, for the engine.
 
-    Batches are (x (b, p), weight (b,) or None, tangents (b, t, p) or None); tangents are multiplied by their weights λ already.
+    Batches are (x (b, p), weight (b,) or None, tangents (b, t, p) or None); tangents are multiplied by
+    their weights λ already. float32 examples need a floor or added noise that is not tiny.
 
     Attributes
     ----------
     noise : {"diagonal", "isotropic", "none"}
-        Factor analysis; probabilistic PCA; or PCA, which ignores the cost of the codes and takes exp(−error / 2 temperature) for a density.
+        Factor analysis; probabilistic PCA; or PCA, which charges nothing for a code and takes
+        exp(−error / 2 temperature) for a density.
     hard : bool
         Whether an example belongs to its best component alone.
     temperature : float
-        σ² of PCA's responsibilities.
+        σ² of the responsibilities of PCA.
     added : float
         Variance of the noise that is added, in expectation, to every element of every example.
     floor : float
         The least noise variance allowed.
     origin : (p,) array, optional
-        From where x and the means are measured.
+        From where x and the means are measured; subtract what the data have in common to keep digits.
     """
     noise: str = "diagonal"
     hard: bool = False
@@ -145,12 +294,13 @@ class LinearManifolds:
             raise ValueError(f"noise must be 'diagonal', 'isotropic' or 'none', not {self.noise!r}")
         for name, least in (("temperature", 1e-300), ("added", 0), ("floor", 0)):
             if not least <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be finite and {'positive' if least else 'at least 0'}, not {getattr(self, name)!r}")
+                wanted = "positive" if least else "at least 0"
+                raise ValueError(f"{name} must be finite and {wanted}, not {getattr(self, name)!r}")
 
     @property
     def signature(self):
         "What a checkpoint must agree with."
-        return {"noise": self.noise, "hard": self.hard, "temperature": self.temperature, "added": self.added, "floor": self.floor}
+        return {name: getattr(self, name) for name in ("noise", "hard", "temperature", "added", "floor")}
 
     def block_rows(self, parameters):
         "Examples per block, such that their codes stay in the cache."
@@ -165,91 +315,68 @@ class LinearManifolds:
         "What EM raises (k,): the log-likelihood, less the expected cost of added noise and tangents."
         return statistics.bound
 
+    def admissible(self, parameters):
+        "The parameters with weights that sum to one and noise above the floor, which an extrapolation may leave."
+        if self.noise == "none":
+            return parameters
+        xp = namespace(parameters.log_noise)
+        total = _log_sum(parameters.log_weights[..., None])[0]
+        log_noise = parameters.log_noise
+        if self.floor:
+            least = xp.asarray(math.log(self.floor), dtype=log_noise.dtype, device=array_device(log_noise))
+            log_noise = xp.maximum(log_noise, least)
+        return parameters._replace(log_weights=parameters.log_weights - total, log_noise=log_noise)
+
+    def recognition(self, parameters):
+        "R (k, m, r, p) and Σ (k, m, r, r) of the factors' posterior N(R(x − μ), Σ); in PCA the pseudo-inverse of G and zeros."
+        xp, (_, _, G, log_noise) = namespace(parameters.loadings), self.admissible(parameters)
+        if self.noise == "none":
+            R = xp.linalg.pinv(G)
+            return R, xp.zeros_like(R @ G)
+        scaled = xp.matrix_transpose(G) * xp.exp(-log_noise)[..., None, :]                    # GᵀΨ⁻¹
+        inverse = scaled @ G
+        covariance = xp.linalg.inv(inverse + _eye(inverse))
+        return covariance @ scaled, covariance
+
     def log_joint(self, parameters, x):
         "log π_j + log N_j(x) (k, m, b) of a block x (b, p)."
-        return _log_joint(parameters.log_weights, _form(parameters, self.noise != "none"), self._measured(x))[0]
+        x, _, _ = _checked_batch(parameters, (x, None, None))
+        return self._evaluated(parameters, x)[0]
 
-    def _measured(self, x):
-        xp = namespace(x)
-        return x if self.origin is None else x - xp.astype(xp.asarray(self.origin, device=array_device(x)), x.dtype)
+    def _evaluated(self, parameters, x):
+        "Joint log-densities, whitened codes, the `_Form` and the examples measured from the origin."
+        xp, parameters = namespace(x), self.admissible(parameters)
+        if self.noise == "none" and parameters.loadings.shape[-1] > x.shape[1]:
+            raise ValueError(f"loadings has {parameters.loadings.shape[-1]} columns for {x.shape[1]} features; "
+                             "PCA has at most one per feature")
+        if self.origin is not None:
+            x = x - xp.astype(xp.asarray(self.origin, device=array_device(x)), x.dtype)
+        form = _form(parameters, self.noise != "none")
+        return *_log_joint(parameters.log_weights, form, x), form, x
 
     def e_step(self, parameters, batch):
         "ManifoldStatistics of a batch."
-        x, weight, tangents = batch
-        xp, f64 = namespace(x), namespace(x).float64
-        k, m, p, r = parameters.loadings.shape
-        x = self._measured(check_shape("x", as_floating("x", x), (None, p)))
-        form = _form(parameters, self.noise != "none")
-        joint, z = _log_joint(parameters.log_weights, form, x)
-        charged = joint - xp.astype(0.5 * self.added * form.spread, x.dtype)[..., None] if self.added else joint
-        bound, q = self._responsibilities(charged)
-        likelihood = self._responsibilities(joint)[0] if self.added else bound
-        if weight is not None:
-            q, bound, likelihood = q * weight, bound * weight, likelihood * weight
-        sums = [[_component_sums(q[i, j, :], z[i, j, ...], x, tangents, form.maps[i, j, ...]) for j in range(m)] for i in range(k)]
-        first, second, codes, cross, inner, squares, traces = (
-            xp.stack([xp.stack([xp.astype(xp.asarray(s[f]), f64) for s in row]) for row in sums]) for f in range(7))
-        mass, bound = xp.sum(q, axis=2, dtype=f64), xp.sum(bound, axis=1, dtype=f64)
-        bound = bound - 0.5 * xp.sum(xp.sum(squares * form.precision, axis=-1) - traces, axis=1)
+        x, weight, tangents = _checked_batch(parameters, batch)
+        joint, z, form, x = self._evaluated(parameters, x)
+        shared = _winner if self.hard else _log_sum
+        likelihood, q = shared(joint)
+        bound = likelihood
         if self.added:
-            share = self.added * mass[..., None]
-            second, cross = second + share, cross + share[..., None] * form.maps
-            inner = inner + share[..., None] * (xp.matrix_transpose(form.maps) @ form.maps)
-        total = xp.asarray(float(x.shape[0]), dtype=f64, device=array_device(x)) if weight is None else xp.sum(weight, dtype=f64)
-        return ManifoldStatistics(mass, first, second, codes, cross, inner, xp.sum(likelihood, axis=1, dtype=f64), bound, xp.broadcast_to(total, (k,)))
-
-    def _responsibilities(self, joint):
-        "What the example is worth (k, b), and the shares q (k, m, b) of the components in it."
-        xp = namespace(joint)
-        if not self.hard:
-            return _log_sum(joint)
-        index = xp.arange(joint.shape[1], device=array_device(joint))[:, None]
-        return xp.max(joint, axis=1), xp.astype(index == xp.argmax(joint, axis=1)[:, None, :], joint.dtype)
+            cost = namespace(x).astype(0.5 * self.added * form.spread, x.dtype)
+            bound, q = shared(joint - cost[..., None])
+        return _statistics((x, weight, tangents), q, z, form, likelihood, bound, self.added)
 
     def m_step(self, statistics):
-        "ManifoldParameters from the statistics; a component without examples takes over half of the heaviest one."
-        xp = namespace(statistics.mass)
-        n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
-        mean, code = statistics.first / n, statistics.codes / n
-        cross = statistics.cross / n[..., None] - mean[..., None] * code[..., None, :]         # S V
-        inner = statistics.inner / n[..., None] - code[..., None] * code[..., None, :]         # Vᵀ S V
-        variance = statistics.second / n - mean**2                                             # diag S
-        identity = xp.eye(inner.shape[-1], dtype=inner.dtype, device=array_device(inner))
-        if self.noise == "none":
-            jitter = 1e-13 * xp.linalg.trace(inner) + 1e-300
-            G = _divided(cross, inner + jitter[..., None, None] * identity)
-            return _revived(ManifoldParameters(xp.zeros_like(statistics.mass), mean, G, xp.zeros_like(mean) + math.log(self.temperature)), statistics.mass, False)
-        G = _divided(cross, inner + identity)
-        noise = variance - xp.sum(G * G, axis=-1)                                              # diag(S − GGᵀ)
-        if self.noise == "isotropic":
-            noise = xp.broadcast_to(xp.mean(noise, axis=-1, keepdims=True), noise.shape)
-        noise = xp.maximum(noise, xp.asarray(max(self.floor, 1e-300), dtype=noise.dtype, device=array_device(noise)))
-        share = xp.maximum(statistics.mass, xp.asarray(1e-300, dtype=noise.dtype, device=array_device(noise))) / xp.sum(statistics.mass, axis=1, keepdims=True)
-        return _revived(ManifoldParameters(xp.log(share), mean, G, xp.log(noise)), statistics.mass, True)
-
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-008
-def _divided(cross, inner):
-    "S V C⁻ᵀ with CCᵀ = inner."
-    xp = namespace(cross)
-    return xp.matrix_transpose(xp.linalg.solve(xp.linalg.cholesky(inner), xp.matrix_transpose(cross)))
-
-
-def _revived(parameters, mass, weighed):
-    "Empty components (below a millionth of the mass) split the heaviest one; `weighed`: whether the weights tell."
-    mass = to_numpy(mass)
-    empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
-    if not np.any(empty):
-        return parameters
-    xp, (k, m) = namespace(parameters.means), mass.shape
-    source, share, side = np.tile(np.arange(m), (k, 1)), np.ones((k, m)), np.zeros((k, m))
-    for q, j in np.argwhere(empty):
-        heavy = np.argmax(np.where(empty[q], 0, mass[q] * share[q]))
-        share[q, heavy] /= 2
-        source[q, j], share[q, j], side[q, j], side[q, heavy] = heavy, share[q, heavy], 1 - share[q, heavy], -0.5
-    rows = (source + m * np.arange(k)[:, None]).reshape(-1)
-    def taken(a):
-        flat = xp.reshape(a, (k * m, *a.shape[2:]))
-        return xp.reshape(xp.take(flat, xp.asarray(rows, device=array_device(a)), axis=0), a.shape)
-    log_weights, means, loadings, log_noise = map(taken, parameters)
-    share, side = (xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side))
-    return ManifoldParameters(log_weights + xp.log(share) * weighed, means + side[..., None] * loadings[..., 0], loadings, log_noise)
+        "ManifoldParameters from the statistics; a component without examples takes half of the heaviest one."
+        mean, variance, cross, inner = _moments(statistics)
+        xp, mass, free = namespace(mean), statistics.mass, self.noise == "none"
+        G = _loadings(cross, inner, free)
+        if free:
+            log_weights, log_noise = xp.zeros_like(mass), xp.zeros_like(mean) + math.log(self.temperature)
+        else:
+            noise = variance - xp.sum(G * G, axis=-1)                              # diag(S − GGᵀ)
+            if self.noise == "isotropic":
+                noise = xp.broadcast_to(xp.mean(noise, axis=-1, keepdims=True), noise.shape)
+            log_noise = xp.log(xp.maximum(noise, _least_noise(statistics, self.floor, self.noise)))
+            log_weights = _log_shares(mass)
+        return _revived(ManifoldParameters(log_weights, mean, G, log_noise), mass, weighed=not free)

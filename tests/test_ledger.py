@@ -14,6 +14,9 @@ from capslit.ledger import Ledger, collect, numbered
 
 LEDGER = collect(Path(claims.__file__).parents[1] / "nbs")
 SAUL = numbered("saul", _2=28, _3=2, A=22)
+HINTON = [f"hinton:{name}" for name in (
+    "reconstruction", "responsibility", "log-probability", "k-means", "improper", "mahalanobis", "covariance", "discrepancy",
+    "posterior", "code-cost", "reconstruct-tangents", "tangent-covariance", "tangent-distance")]
 
 x, y = sympy.symbols("x y", real=True)
 f = sympy.Function("f")
@@ -29,8 +32,8 @@ def test_claim(id):
         assert report.killed == report.tried
 
 
-@pytest.mark.parametrize("id", SAUL)
-def test_numbered_equation_is_claimed(id):
+@pytest.mark.parametrize("id", SAUL + HINTON)
+def test_equation_is_claimed(id):
     assert not LEDGER.missing([id]), f"no chapter claims {id}"
 
 

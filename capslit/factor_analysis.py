@@ -20,7 +20,8 @@ class ManifoldParameters(NamedTuple):
     """k stacked mixtures of m linear manifolds in p dimensions, with r factors each.
 
     The density of a component is that of x = μ + G h + ε with h ~ N(0, I) and ε ~ N(0, Ψ), Ψ diagonal;
-    x and μ are measured from the model's `origin`. In PCA only the column space of G matters, and the log-noise is that of the temperature.
+    x and μ are measured from the model's `origin`. In PCA only the column space of G matters, and Ψ is
+    the temperature.
     """
     log_weights: object        # (k, m)        log π; zero in PCA, whose components are not weighed
     means: object              # (k, m, p)     μ
@@ -45,7 +46,7 @@ class ManifoldStatistics(NamedTuple):
 
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-049
 class _Form(NamedTuple):
-    "−2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖² with z = Vᵀx − offset, for each component."
+    "−2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx − offset, of components."
     maps: object               # V                               (k, m, p, r)
     offset: object             # Vᵀμ                             (k, m, r)
     precision: object          # diag Ψ⁻¹                        (k, m, p)
@@ -133,7 +134,7 @@ def _second_order(q, x, z):
 def _component_sums(q, kept, z, x, tangents, V):
     "Σ q x, Σ q z and the second-order sums of one component; those of the tangents follow, if there are any."
     xp = namespace(x)
-    rows = xp.nonzero(kept)[0]                # most examples belong to one component: leave out those of the others
+    rows = xp.nonzero(kept)[0]                # most examples belong to another component alone
     q, x, z = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), xp.take(z, rows, axis=1)
     sums = q @ x, z @ q, *_second_order(q, x, z)
     if tangents is None:
@@ -152,7 +153,7 @@ def _stacked(sums):
 
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-060
 def _checked_batch(parameters, batch):
-    "The batch (x, weight, tangents) as floating arrays that fit the parameters; TypeError or ValueError otherwise."
+    "The batch (x, weight, tangents) as floating arrays that fit the parameters, or an error."
     k, m, p, r = np.shape(parameters.loadings)
     for name, shape in {"log_weights": (k, m), "means": (k, m, p), "log_noise": (k, m, p)}.items():
         check_shape(name, getattr(parameters, name), shape)
@@ -160,7 +161,8 @@ def _checked_batch(parameters, batch):
     x = check_shape("x", as_floating("x", x), (None, p))
     xp = namespace(x)
     if weight is not None:
-        weight = xp.astype(check_shape("weight", as_floating("weight", weight), (x.shape[0],)), x.dtype, copy=False)
+        weight = check_shape("weight", as_floating("weight", weight), (x.shape[0],))
+        weight = xp.astype(weight, x.dtype, copy=False)
     if tangents is not None:
         tangents = check_shape("tangents", as_floating("tangents", tangents), (x.shape[0], None, p))
         tangents = xp.astype(tangents, x.dtype, copy=False)
@@ -179,15 +181,16 @@ def _statistics(batch, q, z, form, likelihood, bound, added):
     sums = [[_component_sums(q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, form.maps[i, j, ...])
              for j in range(m)] for i in range(k)]
     first, codes, second, cross, inner, *of_tangents = _stacked(sums)
-    if of_tangents:                                                                # less ½ Σ q tᵀC⁻¹t
+    if of_tangents:                                                    # less ½ Σ q tᵀC⁻¹t
         squares = xp.sum(of_tangents[0] * form.precision, axis=-1) - xp.linalg.trace(of_tangents[2])
         bound = bound - 0.5 * xp.sum(squares, axis=1)
         second, cross, inner = (a + t for a, t in zip((second, cross, inner), of_tangents))
-    if added:                                                                      # S + αI, with V on either side
+    if added:                                                          # S + αI, between V and Vᵀ
         share = added * mass[..., None]
         second, cross = second + share, cross + share[..., None] * form.maps
         inner = inner + share[..., None] * (xp.matrix_transpose(form.maps) @ form.maps)
-    return ManifoldStatistics(mass, first, second, codes, cross, inner, likelihood, bound, xp.broadcast_to(total, (k,)))
+    return ManifoldStatistics(mass, first, second, codes, cross, inner, likelihood, bound,
+                              xp.broadcast_to(total, (k,)))
 
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-063
 def _moments(statistics):
@@ -210,7 +213,7 @@ def _loadings(cross, inner, free):
 
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-064
 def _least_noise(statistics, floor, noise):
-    "The floor, or what cannot be told from rounding: 10⁻¹² of an element's mean square (of the typical one where it is 0)."
+    "The floor, or 10⁻¹² of an element's mean square (the typical one where it is 0): rounding."
     xp = namespace(statistics.mass)
     n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
     square = statistics.second / n
@@ -229,7 +232,7 @@ def _log_shares(mass):
 
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-066
 def _halves(mass):
-    "Whom each component copies, what share it keeps, and where it moves; itself, 1 and 0 unless a component is empty."
+    "Whom each component copies (itself), its share of that (1), and where it moves (0), unless some are empty."
     k, m = mass.shape
     source, share, side = np.tile(np.arange(m), (k, 1)), np.ones((k, m)), np.zeros((k, m))
     empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
@@ -242,7 +245,7 @@ def _halves(mass):
 
 
 def _revived(parameters, mass, weighed):
-    "Empty components take half of the heaviest one, moved apart along its first loading; `weighed`: whether weights count."
+    "Empty components take half of the heaviest one; `weighed`: whether the weights count."
     source, share, side = _halves(to_numpy(mass))
     if np.all(share == 1):
         return parameters
@@ -316,7 +319,7 @@ class LinearManifolds:
         return statistics.bound
 
     def admissible(self, parameters):
-        "The parameters with weights that sum to one and noise above the floor, which an extrapolation may leave."
+        "The parameters with weights that sum to 1 and noise above the floor, which acceleration may leave."
         if self.noise == "none":
             return parameters
         xp = namespace(parameters.log_noise)
@@ -328,7 +331,7 @@ class LinearManifolds:
         return parameters._replace(log_weights=parameters.log_weights - total, log_noise=log_noise)
 
     def recognition(self, parameters):
-        "R (k, m, r, p) and Σ (k, m, r, r) of the factors' posterior N(R(x − μ), Σ); in PCA the pseudo-inverse of G and zeros."
+        "R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA the pseudo-inverse and 0."
         xp, (_, _, G, log_noise) = namespace(parameters.loadings), self.admissible(parameters)
         if self.noise == "none":
             R = xp.linalg.pinv(G)

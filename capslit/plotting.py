@@ -34,7 +34,7 @@ def _rc(theme):
     return colours | clear | {
         "axes.prop_cycle": plt.cycler(color=CYCLES[theme]),
         "figure.figsize": (7.0, 4.0), "figure.constrained_layout.use": True,
-        "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 10.5, "axes.labelsize": 10, "legend.fontsize": 9,
+        "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 10.5, "axes.labelsize": 10, "legend.fontsize": 9.5,
         "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
         "grid.color": ink, "grid.alpha": 0.15, "grid.linewidth": 0.7, "lines.linewidth": 1.8, "lines.markersize": 5,
         "legend.frameon": False, "image.cmap": "cividis", "image.interpolation": "nearest", "patch.edgecolor": ink,

@@ -35,15 +35,6 @@ FIGURE4 = Experiment(
     lambda data, profile: (Part(EIGHT, PAPER | {"capsule_dim": 8}),), run_prototypes)
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-009
-def _ink():
-    "Colours from nothing to the colour of the text."
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import LinearSegmentedColormap, to_rgba
-
-    ink = to_rgba(plt.rcParams["text.color"])
-    return LinearSegmentedColormap.from_list("ink", [(*ink[:3], 0.0), ink])
-
-# %% ../../nbs/experiments/figure4.ipynb #cell-010
 def draw_prototypes(images, share, class_names, elements=None):
     """An array of images, a row for each class and a column for each element, with a bar for the share of each (Saul, Figure 4).
 
@@ -62,13 +53,15 @@ def draw_prototypes(images, share, class_names, elements=None):
     """
     import matplotlib.pyplot as plt
 
+    from capslit.plotting import ink_colours
+
     m, d, height, width = np.shape(images)
     high, wide = height + max(3, height // 6), width + max(1, width // 14)   # a cell with its bar and its margin
     page = np.zeros((m * high, d * wide))
     for (i, a), _ in np.ndenumerate(share):
         page[i * high:i * high + height, a * wide:a * wide + width] = images[i, a]
-    figure, axis = plt.subplots(figsize=(0.62 * d + 0.1 * max(map(len, class_names)) + 0.4, 0.62 * m * high / wide + 0.5))
-    axis.imshow(page, cmap=_ink(), vmin=0, aspect="equal")
+    figure, axis = plt.subplots(figsize=(0.56 * d + 0.1 * max(map(len, class_names)) + 0.4, 0.56 * m * high / wide + 0.5))
+    axis.imshow(page, cmap=ink_colours(), vmin=0, aspect="equal")
     i, a = np.indices(np.shape(share))
     for length, alpha, colour in ((np.ones_like(share), 0.2, plt.rcParams["text.color"]), (share, 1.0, "C1")):
         axis.hlines(i * high + height + 0.5, a * wide, a * wide + length * (width - 1), color=colour, alpha=alpha, lw=2.2)
@@ -79,7 +72,7 @@ def draw_prototypes(images, share, class_names, elements=None):
     axis.grid(False)
     return figure
 
-# %% ../../nbs/experiments/figure4.ipynb #cell-019
+# %% ../../nbs/experiments/figure4.ipynb #cell-018
 def squashed_by_class(weights, X, y):
     "Rows of each class in X, with their Ψ_i (n_i, d) in the capsule of the class; weights (m, d, p)."
     weights = np.asarray(weights, X.dtype)
@@ -97,7 +90,7 @@ def prototypes_along(axes, squashed):
         found.append((rows[best], np.max(shares, axis=0), np.sum(poses[best] ** 2, axis=1)))
     return tuple(np.stack(column) for column in zip(*found))
 
-# %% ../../nbs/experiments/figure4.ipynb #cell-020
+# %% ../../nbs/experiments/figure4.ipynb #cell-019
 def principal_axes(squashed):
     "Mean shares (m, d) along the principal axes of each class, falling, and the axes (m, d, d) as rows."
     moments = np.stack([poses.T @ poses / len(poses) for _, poses in squashed])
@@ -110,7 +103,7 @@ def random_axes(m, d, seed, count=1):
     rotations = special_ortho_group.rvs(d, size=count * m, random_state=seed)
     return rotations.reshape(count, m, d, d)
 
-# %% ../../nbs/experiments/figure4.ipynb #cell-021
+# %% ../../nbs/experiments/figure4.ipynb #cell-020
 def run_axes(part, bench):
     "Turn the capsules of Figure 4 and find their prototypes again."
     trained, protocol = bench.records["figure4"], bench.protocol
@@ -130,7 +123,7 @@ def run_axes(part, bench):
         "prototypes": which[0], "images": protocol.data.images[which[0]], "share": share[0],
         "probability": probability[0], "shares": share, "kept": kept, "principal_moments": mean_share}
 
-# %% ../../nbs/experiments/figure4.ipynb #cell-022
+# %% ../../nbs/experiments/figure4.ipynb #cell-021
 def axes_parts(data, profile):
     "A hundred random rotations of the capsules, and the one to principal axes."
     return Part("random", {"axes": "random", "count": 100}), Part("principal", {"axes": "principal"})

@@ -45,7 +45,7 @@ def draw_learning(record):
     (part,) = record.parts
     names = ("threshold", "log_likelihood", "training_error", "validation_error")
     history = {name: record.array(part, f"history.{name}") for name in names}
-    figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.2))
+    figure, axes = plt.subplots(1, 2, figsize=(5.4, 3.0))
     steps, threshold = np.arange(len(history["threshold"])), history["threshold"]
     likelihood = history["log_likelihood"] / record.metrics(part)["n_train"]
     for name in ("training_error", "validation_error"):
@@ -67,13 +67,10 @@ TEN_COLOURS = ("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59",
 
 def _inset(axis, image):
     "A small picture at the top right of a panel, drawn in the colour of the text."
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+    from capslit.plotting import ink_colours
 
-    ink = to_rgba(plt.rcParams["text.color"])
-    colours = LinearSegmentedColormap.from_list("ink", [(*ink[:3], 0.0), ink])
     box = axis.inset_axes((0.76, 0.76, 0.28, 0.28))
-    box.imshow(image, cmap=colours)
+    box.imshow(image, cmap=ink_colours())
     box.set(xticks=[], yticks=[])
     box.spines[:].set_visible(False)
     box.grid(False)
@@ -102,21 +99,23 @@ def draw_squashed(squashed, labels, class_names, images=None, columns=5):
 
     m = len(class_names)
     rows = -(-m // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(1.6 * columns, 1.8 * rows + 0.8), squeeze=False, sharex=True, sharey=True)
+    figure, axes = plt.subplots(rows, columns, figsize=(1.36 * columns, 1.6 * rows + 0.8), squeeze=False, sharex=True, sharey=True)
     order = np.random.default_rng(0).permutation(len(labels))  # so that no class lies on top of the others
     colours = np.array(TEN_COLOURS)[np.asarray(labels) % len(TEN_COLOURS)]
     size = 12 if len(labels) < 1000 else 1.2
     for i, axis in enumerate(axes.flat[:m]):
         axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=0.8, ec=plt.rcParams["text.color"], alpha=0.6))
         axis.scatter(*np.asarray(squashed[order, i], dtype=float).T, s=size, c=colours[order], lw=0)
-        axis.set_title(class_names[i])
+        axis.set_title(class_names[i], fontsize=12)
+        axis.tick_params(labelsize=12)
         axis.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
         if images is not None:
             _inset(axis, images[i])
     for axis in axes.flat[m:]:
         axis.set_axis_off()
     marks = [plt.Line2D([], [], ls="", marker="o", color=TEN_COLOURS[i % len(TEN_COLOURS)], label=name) for i, name in enumerate(class_names)]
-    figure.legend(handles=marks, loc="outside upper center", ncols=columns if max(map(len, class_names)) > 3 else m, handletextpad=0.1)
-    figure.supxlabel(r"first component of $\Psi_i$", fontsize=10)
-    figure.supylabel(r"second component of $\Psi_i$", fontsize=10)
+    figure.legend(handles=marks, loc="outside upper center", ncols=columns if max(map(len, class_names)) > 3 else m,
+                  handletextpad=0.1, columnspacing=1, fontsize=12)
+    figure.supxlabel(r"first component of $\Psi_i$", fontsize=12)
+    figure.supylabel(r"second component of $\Psi_i$", fontsize=12)
     return figure

@@ -21,6 +21,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 from ..classifier import CapsuleClassifier, _coupled
+from ..datasets import TITLES
 from .records import PAPER, Experiment, Part, learn
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
@@ -271,9 +272,9 @@ def draw_costs(records):
     "Test error against times and size, as ratios to ours, a row for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
-    costs = {"search": "search and fit time / ours", "predict": "prediction time / ours", "size": "size / ours"}
+    costs = {"search": "search and fit\ntime / ours", "predict": "prediction\ntime / ours", "size": "size / ours"}
     ratios_of = {data: cost_ratios(record) for data, record in records.items()}
-    figure, axes = plt.subplots(len(records), 3, figsize=(7.4, 2.4 * len(records) + 0.7), sharey="row",
+    figure, axes = plt.subplots(len(records), 3, figsize=(5.4, 2.4 * len(records) + 1.3), sharey="row",
                                 sharex="col", squeeze=False)
     for row, (data, record) in zip(axes, records.items()):
         for axis, (key, words) in zip(row, costs.items()):
@@ -285,8 +286,8 @@ def draw_costs(records):
             axis.set_xlim(10 ** (np.floor(values.min()) - 0.1), 10 ** (np.ceil(values.max()) + 0.1))
             axis.xaxis.set_minor_formatter(lambda *_: "")
             axis.set_xlabel(words if data == list(records)[-1] else "")
-        row[0].set_ylabel(f"test error / %, {data}")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4,
+        row[0].set_ylabel(f"test error / %, {TITLES[data]}")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2,
                   handletextpad=0.2, columnspacing=1.2)
     return figure
 

@@ -14,6 +14,7 @@ from copy import copy
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from ..datasets import TITLES
 from .peers import FLOOR, OURS, peer_parts, unpack
 from .records import PAPER, Experiment, Part, learn
 
@@ -202,10 +203,12 @@ def compare_calibration(record, names):
 # %% ../../nbs/experiments/calibration.ipynb #cell-033
 def draw_reliability(record, names):
     "Reliability diagrams in small multiples, as they come and tempered, of the parts in `names`; a matplotlib Figure."
+    from textwrap import fill
+
     import matplotlib.pyplot as plt
 
-    rows = -(-len(names) // 5)
-    figure, axes = plt.subplots(rows, 5, figsize=(7.6, 1.75 * rows + 0.7), sharex=True, sharey=True,
+    rows = -(-len(names) // 4)
+    figure, axes = plt.subplots(rows, 4, figsize=(5.4, 1.75 * rows + 0.7), sharex=True, sharey=True,
                                 squeeze=False)
     for axis, (name, words) in zip(axes.flat, names.items()):
         axis.plot([0, 1], [0, 1], ":", color=plt.rcParams["text.color"], lw=0.8)
@@ -217,7 +220,7 @@ def draw_reliability(record, names):
             size = 6 + 60 * count[full] / count.sum()
             axis.scatter(confidence[full], accuracy[full], s=size, c=colour, marker=mark, lw=0, label=label,
                          zorder=3)
-        axis.set_title(words.replace(", ", ",\n"), fontsize=8)
+        axis.set_title(fill(words, 16, break_on_hyphens=False), fontsize=9.5)
         axis.set(xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     for axis in axes.flat[len(names):]:
         axis.set_axis_off()
@@ -231,7 +234,7 @@ def draw_rejection(records, marks, names):
     "Error against coverage of the parts in `names`, in the colours of `marks`, a panel for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(records), figsize=(7.4, 4.0), squeeze=False)
+    figure, axes = plt.subplots(1, len(records), figsize=(5.4, 5.0), squeeze=False)
     for axis, (data, record) in zip(axes[0], records.items()):
         for name, words in names.items():
             colour, mark = marks[name]
@@ -240,9 +243,9 @@ def draw_rejection(records, marks, names):
             axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5,
                       markevery=(0.02, 0.12), label=words)
         axis.set_yscale("log")
-        axis.set(xlabel="coverage", xlim=(0.4, 1.01), title=data)
+        axis.set(xlabel="coverage", xlim=(0.4, 1.01), title=TITLES[data])
     axes[0, 0].set_ylabel("error among the labelled / %")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4,
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2,
                   handletextpad=0.4, columnspacing=1.2)
     return figure
 

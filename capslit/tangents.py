@@ -22,7 +22,7 @@ from .estimators import all_or_nothing, naming
 
 # %% ../nbs/relatives/tangents.ipynb #cell-005
 def _kernels(sigma):
-    "Weights that smooth by a Gaussian, and weights that smooth and differentiate; all lengths in pixels."
+    "Weights that smooth by a Gaussian, and that smooth and differentiate; lengths in pixels."
     radius = max(1, int(np.ceil(4 * sigma)))
     k, width = np.arange(-radius, radius + 1.0), 2 * max(sigma, 0.02) ** 2
     smoothing = np.exp(-k**2 / width)
@@ -34,12 +34,15 @@ BORDERS = ("constant", "nearest", "reflect", "mirror", "wrap")
 
 
 def _matrices(shape, sigma, mode, dtype):
-    "For each axis of an image, the matrix that smooths along it and the one that differentiates."
+    "For each axis of an image, a matrix that smooths along it and one that differentiates."
     if mode not in BORDERS:
         raise ValueError(f"mode must be one of {', '.join(BORDERS)}, not {mode!r}")
-    if isinstance(sigma, bool) or not isinstance(sigma, Real) or not 0 <= sigma <= max(shape):
-        raise ValueError(f"sigma must be a number of pixels between 0 and the side of the image, {max(shape)}, not {sigma!r}")
-    return [[correlate1d(np.eye(size), weights, axis=0, mode=mode).astype(dtype) for weights in _kernels(sigma)] for size in shape]
+    number = isinstance(sigma, Real) and not isinstance(sigma, bool)
+    if not (number and 0 <= sigma <= max(shape)):
+        raise ValueError("sigma must be a number of pixels between 0 and the side of the image, "
+                         f"{max(shape)}, not {sigma!r}")
+    return [[correlate1d(np.eye(size), weights, axis=0, mode=mode).astype(dtype)
+             for weights in _kernels(sigma)] for size in shape]
 
 
 def _check_images(images):
@@ -57,9 +60,10 @@ def smooth(images, sigma=0.5, *, mode="constant"):
     ----------
     images : array of shape (n, height, width)
     sigma : float
-        Standard deviation of the Gaussian in pixels; at zero the images come back as they are.
+        Standard deviation in pixels; at zero the images come back as they are.
     mode : {"constant", "nearest", "reflect", "mirror", "wrap"}
-        What lies beyond the border, in the words of `scipy.ndimage`; "constant" is a background of zeros.
+        What lies beyond the border, in the words of `scipy.ndimage`; "constant" is a
+        background of zeros.
 
     Returns
     -------
@@ -71,14 +75,16 @@ def smooth(images, sigma=0.5, *, mode="constant"):
     return down @ images @ across.T
 
 # %% ../nbs/relatives/tangents.ipynb #cell-011
-TANGENTS = ("horizontal", "vertical", "rotation", "scaling", "hyperbolic", "diagonal", "thickness")
+TANGENTS = ("horizontal", "vertical", "rotation", "scaling", "hyperbolic", "diagonal",
+            "thickness")
 
 
 def _velocities(height, width, radius, dtype):
     "Velocities (v_y, v_x) of the linear kinds, at points measured from the centre."
     y = ((np.arange(height) - (height - 1) / 2) / radius).astype(dtype)[:, None]
     x = ((np.arange(width) - (width - 1) / 2) / radius).astype(dtype)
-    return {"horizontal": (0, 1), "vertical": (1, 0), "rotation": (-x, y), "scaling": (y, x), "hyperbolic": (-y, x), "diagonal": (x, y)}
+    return {"horizontal": (0, 1), "vertical": (1, 0), "rotation": (-x, y), "scaling": (y, x),
+            "hyperbolic": (-y, x), "diagonal": (x, y)}
 
 
 def _thickness(down, right):
@@ -86,28 +92,30 @@ def _thickness(down, right):
     length = np.hypot(down, right)
     largest = length.max(axis=(1, 2), keepdims=True)
     relative = length / np.where(largest > 0, largest, 1)
-    total = np.sum(relative**2, axis=(1, 2), keepdims=True)
-    return relative * length * (relative.sum(axis=(1, 2), keepdims=True) / np.where(total > 0, total, 1))
+    total, squares = (np.sum(r, axis=(1, 2), keepdims=True) for r in (relative, relative**2))
+    return relative * length * (total / np.where(squares > 0, squares, 1))
 
 # %% ../nbs/relatives/tangents.ipynb #cell-012
 def tangent_vectors(images, sigma=0.5, kinds=TANGENTS, *, unit="pixel", mode="constant"):
-    """What small motions do to images: their derivatives with respect to the amount of each motion.
+    """What small motions do to images: derivatives with respect to the amount of each motion.
 
-    An image plus λ times its tangent is, to first order in λ, the smoothed image moved by λ units. To weigh the kinds, multiply
-    by their amounts: `tangents * amounts[:, None]`.
+    The smoothed image plus λ times its tangent is, to first order in λ, the smoothed image moved
+    by λ units. To weigh the kinds, multiply by their amounts: `tangents * amounts[:, None]`.
 
     Parameters
     ----------
     images : array of shape (n, height, width)
         Ink is what has large grey values.
     sigma : float
-        Standard deviation in pixels of the Gaussian that smooths the images first (see `smooth`).
+        Standard deviation in pixels of the Gaussian that smooths first (see `smooth`).
     kinds : sequence of str
-        Of `TANGENTS`: translations to the right and downwards; rotation to the left, scaling, and the hyperbolic motions along the axes
-        and along the diagonals, all about the centre; thickness of the pen (squared length of the gradient).
+        Of `TANGENTS`: translations to the right and downwards; rotation to the left, scaling, and
+        the hyperbolic motions along the axes and along the diagonals, all about the centre;
+        thickness of the pen (squared length of the gradient).
     unit : {"pixel", "natural"}
-        Whether one unit moves a point half a side from the centre (or the edge of a stroke) by one pixel; or rotations are in radians and
-        scaling and hyperbolic motions in logarithms of factors.
+        Whether one unit moves a point half a side from the centre (or the edge of a stroke) by
+        one pixel; or rotations are in radians, and scaling and hyperbolic motions in logarithms
+        of factors.
     mode : {"constant", "nearest", "reflect", "mirror", "wrap"}
         What lies beyond the border; "constant" is a background of zeros.
 
@@ -121,9 +129,11 @@ def tangent_vectors(images, sigma=0.5, kinds=TANGENTS, *, unit="pixel", mode="co
     if unit not in ("pixel", "natural"):
         raise ValueError(f"unit must be 'pixel' or 'natural', not {unit!r}")
     n, height, width = images.shape
-    (smooth_y, slope_y), (smooth_x, slope_x) = _matrices((height, width), sigma, mode, images.dtype)
+    along_y, along_x = _matrices((height, width), sigma, mode, images.dtype)
+    (smooth_y, slope_y), (smooth_x, slope_x) = along_y, along_x
     down, right = slope_y @ images @ smooth_x.T, smooth_y @ images @ slope_x.T
-    velocity = _velocities(height, width, np.sqrt(height * width) / 2 if unit == "pixel" else 1, images.dtype)
+    radius = np.sqrt(height * width) / 2 if unit == "pixel" else 1
+    velocity = _velocities(height, width, radius, images.dtype)
     tangents = np.empty((n, len(kinds), height, width), images.dtype)
     for j, kind in enumerate(kinds):
         if kind == "thickness":
@@ -138,7 +148,8 @@ def _check_kinds(kinds):
     "The kinds of tangents as a tuple."
     names = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     if not names or len(set(names)) < len(names) or not set(names) <= set(TANGENTS):
-        raise ValueError(f"kinds must name at least one of {', '.join(TANGENTS)}, each once; not {kinds!r}")
+        raise ValueError(f"kinds must name at least one of {', '.join(TANGENTS)}, each once; "
+                         f"not {kinds!r}")
     return names
 
 # %% ../nbs/relatives/tangents.ipynb #cell-033
@@ -152,7 +163,7 @@ def tangent_basis(tangents):
     Returns
     -------
     array of shape (n, min(J, p), p)
-        Orthonormal rows, and rows of zeros where the tangents of an image are linearly dependent.
+        Orthonormal rows, and rows of zeros where tangents are linearly dependent.
     """
     T = check_shape("tangents", as_floating("tangents", tangents), (None, None, None))
     T = check_values("tangents", np.asarray(T))
@@ -161,18 +172,19 @@ def tangent_basis(tangents):
     largest = np.abs(T).max(axis=2, keepdims=True)
     T = T / np.where(largest > 0, largest, 1)
     length = np.linalg.norm(T, axis=2, keepdims=True)
-    _, values, basis = np.linalg.svd(T / np.where(length > 0, length, 1), full_matrices=False)
+    T /= np.where(length > 0, length, 1)
+    _, values, basis = np.linalg.svd(T, full_matrices=False)
     kept = values > np.sqrt(np.finfo(T.dtype).eps) * np.maximum(values[:, :1], 0.5)
     return basis * kept[:, :, None]
 
 # %% ../nbs/relatives/tangents.ipynb #cell-036
 def _explained(C, u, v, spring):
-    "What two planes explain of the squared differences: C (J, L, …), u (J, …), v (L, …); overwrites v."
-    kappa = 1 + spring
-    gain = (np.sum(u * u, axis=0) + (0 if len(u) and len(v) else np.sum(v * v, axis=0))) / kappa
+    "What planes explain of squared differences: C (J, L, …), u (J, …), v (L, …); overwrites v."
+    kappa, smallest = 1 + spring, np.finfo(C.dtype).eps ** (2 / 3)
+    gain = np.sum(u * u, axis=0) / kappa
     if 0 in (len(u), len(v)):
-        return gain
-    S, smallest = np.empty(C.shape[1:2] + C.shape[1:], C.dtype), np.finfo(C.dtype).eps ** (2 / 3)
+        return gain + np.sum(v * v, axis=0) / kappa
+    S = np.empty(C.shape[1:2] + C.shape[1:], C.dtype)
     for i in range(len(v)):
         v[i] -= np.sum(C[:, i] * u, axis=0) / kappa
         np.sum(C[:, i, None] * C[:, i:], axis=0, out=S[i, i:])
@@ -188,7 +200,7 @@ def _explained(C, u, v, spring):
     return gain
 
 # %% ../nbs/relatives/tangents.ipynb #cell-038
-ROWS, COLUMNS = 32, 256                                      # of the pairs that are worked on together
+ROWS, COLUMNS = 32, 256                                      # pairs that are worked on together
 
 
 def _all_pairs(X, Y, U, V, spring, pool):
@@ -198,27 +210,28 @@ def _all_pairs(X, Y, U, V, spring, pool):
 
     def work(block):
         i, j = block
-        C = U[:, None, i] @ V[:, j].swapaxes(1, 2)                            # (J, L, rows, columns)
+        C = U[:, None, i] @ V[:, j].swapaxes(1, 2)           # (J, L, rows, columns)
         u = own_u[:, i, None] - U[:, i] @ Y[j].T
         v = X[i] @ V[:, j].swapaxes(1, 2) - own_v[:, None, j]
         D[i, j] -= _explained(C, u, v, spring)
 
     if len(U) or len(V):
-        blocks = [(slice(i, i + ROWS), slice(j, j + COLUMNS)) for i in range(0, len(X), ROWS) for j in range(0, len(Y), COLUMNS)]
+        blocks = [(slice(i, i + ROWS), slice(j, j + COLUMNS))
+                  for i in range(0, len(X), ROWS) for j in range(0, len(Y), COLUMNS)]
         for _ in (map if pool is None else pool.map)(work, blocks):
             pass
     return np.maximum(D, 0, out=D)
 
 # %% ../nbs/relatives/tangents.ipynb #cell-039
 def _some_pairs(X, Y, U, V, spring, candidates, pool):
-    "Squared distances (n, c) from each row of X to the rows of Y that `candidates` (n, c) names."
+    "Squared distances (n, c) from each row of X to those rows of Y that `candidates` names."
     D = np.empty(candidates.shape, X.dtype)
     rows = max(1, ROWS * COLUMNS // max(8 * candidates.shape[1], 1))
 
     def work(start):
         i, near = slice(start, start + rows), candidates[start : start + rows]
-        d, planes = X[i, None] - Y[near], V[:, near]                          # (rows, c, p), (L, rows, c, p)
-        own = U[:, i].transpose(1, 2, 0)                                      # (rows, p, J)
+        d, planes = X[i, None] - Y[near], V[:, near]         # (rows, c, p), (L, rows, c, p)
+        own = U[:, i].transpose(1, 2, 0)                     # (rows, p, J)
         C = np.ascontiguousarray(np.moveaxis(planes @ own, -1, 0))
         u, v = np.moveaxis(d @ own, -1, 0), np.einsum("lrcp,rcp->lrc", planes, d)
         D[i] = np.sum(d * d, axis=2) - _explained(C, u, v, spring)
@@ -228,7 +241,8 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
     return np.maximum(D, 0, out=D)
 
 # %% ../nbs/relatives/tangents.ipynb #cell-040
-def tangent_distance(X, Y, tangents_X=None, tangents_Y=None, *, candidates=None, spring=0.0, n_threads=None):
+def tangent_distance(X, Y, tangents_X=None, tangents_Y=None, *, candidates=None, spring=0.0,
+                     n_threads=None):
     """Squared tangent distances: between two points, a point and a plane, or two planes.
 
     Parameters
@@ -242,23 +256,25 @@ def tangent_distance(X, Y, tangents_X=None, tangents_Y=None, *, candidates=None,
     candidates : integer array of shape (n, c), optional
         Which rows of Y each row of X is compared with; by default all.
     spring : float
-        Price k of a step along a plane, as a share of the price of a step off the plane. Zero is the distance of the planes themselves.
+        Price k of a step along a plane, as a share of the price of a step off the plane. Zero is
+        the distance of the planes themselves.
     n_threads : int, optional
         By default as many as the matrix library would use.
 
     Returns
     -------
     array of shape (n, m) or (n, c)
-        float32 if all arrays are, else float64. At most the squared Euclidean distances; rounding may leave some 1e-7 (float32) or
-        1e-15 (float64) of the squared size of X and Y.
+        float32 if all arrays are, else float64. Rounding may leave some 1e-6 (float32) or 1e-14
+        (float64) of the squared lengths of X and Y.
 
     Notes
     -----
-    Source: Simard, LeCun and Denker (1993). By the Schur complement of the normal equations; directions that two planes share are found
-    and passed over.
+    Source: Simard, LeCun and Denker (1993). By the Schur complement of the normal equations;
+    directions that two planes share are found and passed over.
     """
     X, Y, U, V = _points_and_planes(X, Y, tangents_X, tangents_Y)
-    if isinstance(spring, bool) or not isinstance(spring, Real) or not 0 <= spring < np.inf:
+    number = isinstance(spring, Real) and not isinstance(spring, bool)
+    if not (number and 0 <= spring < np.inf):
         raise ValueError(f"spring must be a number of at least 0, not {spring!r}")
     middle = Y.mean(axis=0) if len(Y) else 0
     X, Y = X - middle, Y - middle
@@ -272,7 +288,7 @@ def tangent_distance(X, Y, tangents_X=None, tangents_Y=None, *, candidates=None,
 
 # %% ../nbs/relatives/tangents.ipynb #cell-041
 def _points_and_planes(X, Y, tangents_X, tangents_Y):
-    "The points, and the bases of the planes with the axis of the directions first; all of one type."
+    "The points, and the bases with the axis of the directions first; all of one type."
     X = check_shape("X", as_floating("X", X), (None, None))
     Y = check_shape("Y", as_floating("Y", Y), (None, X.shape[1]))
     found = [np.asarray(check_values("X", X)), np.asarray(check_values("Y", Y))]
@@ -284,7 +300,7 @@ def _points_and_planes(X, Y, tangents_X, tangents_Y):
         found.append(tangent_basis(check_values(name, np.asarray(T))))
     dtype = np.result_type(*found)
     X, Y, U, V = (array.astype(dtype) for array in found)
-    return X, Y, np.ascontiguousarray(U.swapaxes(0, 1)), np.ascontiguousarray(V.swapaxes(0, 1))
+    return X, Y, *(np.ascontiguousarray(basis.swapaxes(0, 1)) for basis in (U, V))
 
 
 def _check_candidates(candidates, n, m):
@@ -293,7 +309,8 @@ def _check_candidates(candidates, n, m):
     if candidates.dtype.kind not in "iu":
         raise TypeError(f"candidates must hold row numbers of Y, not {candidates.dtype}")
     if candidates.size and not 0 <= candidates.min() <= candidates.max() < m:
-        raise ValueError(f"candidates must lie between 0 and {m - 1}, but spans {candidates.min()} to {candidates.max()}")
+        raise ValueError(f"candidates must lie between 0 and {m - 1}, but spans "
+                         f"{candidates.min()} to {candidates.max()}")
     return candidates
 
 # %% ../nbs/relatives/tangents.ipynb #cell-060
@@ -307,26 +324,30 @@ class _Planes(BaseEstimator):
             return (side, side) if side * side == n_features else (1, n_features)
         shape = tuple(self.image_shape)
         if len(shape) != 2 or not all(isinstance(s, Integral) and s > 0 for s in shape):
-            raise ValueError(f"image_shape must be a height and a width, not {self.image_shape!r}")
+            raise ValueError("image_shape must be a height and a width, "
+                             f"not {self.image_shape!r}")
         if shape[0] * shape[1] != n_features:
-            raise ValueError(f"image_shape is {shape}, which makes {shape[0] * shape[1]} features, but X has {n_features}")
+            raise ValueError(f"image_shape is {shape}, which makes {shape[0] * shape[1]} features, "
+                             f"but X has {n_features}")
         return shape
 
     def _planes(self, X, needed):
-        "Smoothed images (n, p) and, if `needed`, bases of their planes (J, n, p); else (0, n, p)."
+        "Smoothed images (n, p) and, if `needed`, bases of their planes (J, n, p)."
         images = (X / self.scale_).reshape(-1, *self.image_shape_)
         flat = smooth(images, self.sigma, mode=self.mode).reshape(X.shape)
         if not needed:
             return flat, np.zeros((0, *X.shape), X.dtype)
-        bases = tangent_basis(tangent_vectors(images, self.sigma, self.kinds, mode=self.mode))
-        return flat, np.ascontiguousarray(bases.swapaxes(0, 1))
+        vectors = tangent_vectors(images, self.sigma, self.kinds, mode=self.mode)
+        return flat, np.ascontiguousarray(tangent_basis(vectors).swapaxes(0, 1))
 
     def _check_numbers(self, n_samples):
         "Raise ValueError unless there are enough neighbours to be found."
         if self.n_neighbors > n_samples:
-            raise ValueError(f"n_neighbors is {self.n_neighbors}, but there are n_samples = {n_samples} training examples; pass fewer neighbours")
+            raise ValueError(f"n_neighbors is {self.n_neighbors}, but there are n_samples = {n_samples} "
+                             "training examples; pass fewer neighbours")
         if self.n_candidates is not None and self.n_candidates < self.n_neighbors:
-            raise ValueError(f"n_candidates is {self.n_candidates}, but {self.n_neighbors} neighbours are to be chosen from them; raise it")
+            raise ValueError(f"n_candidates is {self.n_candidates}, but {self.n_neighbors} neighbours "
+                             "are to be chosen from them; raise it")
 
 # %% ../nbs/relatives/tangents.ipynb #cell-061
 def _smallest(D, k):
@@ -363,7 +384,8 @@ class _Search(_Planes):
         m = len(self.examples_)
         limit = m if self.n_candidates is None else min(self.n_candidates, m)
         if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= limit:
-            raise ValueError(f"n_neighbors must be a whole number from 1 to {limit}, the number of examples to choose from, not {k!r}")
+            raise ValueError(f"n_neighbors must be a whole number from 1 to {limit}, "
+                             f"the number of examples to choose from, not {k!r}")
         found = [self._nearest(X[i : i + 256], int(k), limit) for i in range(0, len(X), 256)]
         distances, rows = (np.concatenate(parts) for parts in zip(*found))
         return (distances, rows) if return_distance else rows
@@ -392,17 +414,21 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
     n_neighbors : int, default=1
         How many neighbours vote; at a tie the class that comes first in `classes_` is taken.
     sides : {0, 1, 2}, default=2
-        The distance of two planes (2), of an image from the plane of a training image (1), or of two images, which is Euclid's (0).
+        The distance of two planes (2), of an image from the plane of a training image (1), or of
+        two images, which is Euclid's (0).
     sigma : float, default=0.5
         Standard deviation in pixels of the Gaussian that smooths the images before all else.
     kinds : sequence of str, default=TANGENTS
         Which motions are forgiven.
     image_shape : (int, int), optional
-        Height and width; by default a square, or a strip of one row if the number of features is no square.
+        Height and width; by default a square, or a strip of one row if the number of features is
+        no square.
     n_candidates : int, optional
-        Compare planes only with the so many training examples that are nearest by Euclid's distance; by default with all.
+        Compare planes only with the so many training examples that are nearest by Euclid's
+        distance; by default with all.
     spring : float, default=0.01
-        Price of a step along a plane, as a share of the price of a step off it (see `tangent_distance`).
+        Price of a step along a plane, as a share of the price of a step off it (see
+        `tangent_distance`).
     mode : {"constant", "nearest", "reflect", "mirror", "wrap"}, default="constant"
         What lies beyond the border of an image; "constant" is a background of zeros.
     n_jobs : int, optional
@@ -436,8 +462,8 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(self, n_neighbors=1, *, sides=2, sigma=0.5, kinds=TANGENTS, image_shape=None, n_candidates=None, spring=0.01,
-                 mode="constant", n_jobs=None):
+    def __init__(self, n_neighbors=1, *, sides=2, sigma=0.5, kinds=TANGENTS, image_shape=None,
+                 n_candidates=None, spring=0.01, mode="constant", n_jobs=None):
         self.n_neighbors = n_neighbors
         self.sides = sides
         self.sigma = sigma

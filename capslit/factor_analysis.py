@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ManifoldParameters', 'ManifoldStatistics', 'LinearManifolds']
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-044
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-046
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from array_api_compat import device as array_device
 
 from .arrays import as_floating, check_shape, namespace, to_numpy
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-045
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-047
 class ManifoldParameters(NamedTuple):
     """k stacked mixtures of m linear manifolds in p dimensions, with r factors each.
 
@@ -28,7 +28,7 @@ class ManifoldParameters(NamedTuple):
     loadings: object           # (k, m, p, r)  G
     log_noise: object          # (k, m, p)     log diag Ψ
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-046
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-048
 class ManifoldStatistics(NamedTuple):
     """Sums over examples x, weighed by the responsibilities q; z = Vᵀ(x − μ) are the whitened codes.
 
@@ -44,7 +44,7 @@ class ManifoldStatistics(NamedTuple):
     bound: object              # (k,)      what EM raises
     weight: object             # (k,)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-049
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-051
 class _Form(NamedTuple):
     "−2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx − offset, of components."
     maps: object               # V                               (k, m, p, r)
@@ -59,7 +59,7 @@ def _eye(like):
     xp = namespace(like)
     return xp.eye(like.shape[-1], dtype=like.dtype, device=array_device(like))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-050
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-052
 def _whitened(loadings, log_noise):
     "V = Ψ⁻¹G L⁻ᵀ with LLᵀ = I + GᵀΨ⁻¹G, and log|C| + p log 2π."
     xp = namespace(loadings)
@@ -70,7 +70,7 @@ def _whitened(loadings, log_noise):
     determinant = 2 * xp.sum(xp.log(xp.linalg.diagonal(L)), axis=-1)
     return V, determinant + xp.sum(log_noise + math.log(2 * math.pi), axis=-1)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-052
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-054
 def _orthonormal(loadings):
     "An orthonormal basis of each column space; zero columns where the loadings are dependent."
     xp = namespace(loadings)
@@ -92,7 +92,7 @@ def _form(parameters, costed):
     spread = xp.sum(precision, axis=-1) - xp.sum(V * V, axis=(-2, -1))
     return _Form(V, offset, precision, shift, constant + xp.sum(shift * mu, axis=-1), spread)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-053
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-055
 def _log_joint(log_weights, form, x):
     "log π_j + log N_j(x) (k, m, b), and the whitened codes z (k, m, r, b), of a block x (b, p)."
     xp = namespace(x)
@@ -107,7 +107,41 @@ def _log_joint(log_weights, form, x):
     distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
     return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-057
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-059
+def _inner_products(form, tangents, codes):
+    "I + T C⁻¹ Tᵀ (k·m, b, t, t) from tangents (b, t, p) and their codes TV (k·m, b, t, r)."
+    xp, (b, t, p) = namespace(tangents), tangents.shape
+    i, j = np.triu_indices(t)
+    place = np.zeros((t, t), int)
+    place[i, j] = place[j, i] = np.arange(len(i))
+    first, second, place = (xp.asarray(a.reshape(-1), device=array_device(tangents)) for a in (i, j, place))
+    products = xp.take(tangents, first, axis=1) * xp.take(tangents, second, axis=1)
+    precision = xp.astype(xp.reshape(form.precision, (-1, p)), tangents.dtype)
+    products = xp.reshape(xp.reshape(products, (-1, p)) @ precision.T, (b, len(i), -1))
+    square = xp.reshape(xp.take(xp.permute_dims(products, (2, 0, 1)), place, axis=2), (-1, b, t, t))
+    return square - codes @ xp.matrix_transpose(codes) + _eye(square)
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-060
+def _freed(form, x, z, tangents):
+    "What freeing x (b, p), with whitened codes z (k, m, r, b), along its tangents (b, t, p) adds to log N (k, m, b)."
+    xp, (k, m, p, r), (b, t, _) = namespace(x), form.maps.shape, tangents.shape
+
+    def cast(a, *shape):
+        return xp.astype(xp.reshape(a, shape), x.dtype)
+
+    flat = xp.reshape(tangents, (b * t, p))
+    codes = xp.reshape(flat @ cast(xp.matrix_transpose(form.maps), k * m * r, p).T, (b, t, k * m, r))
+    codes = xp.permute_dims(codes, (2, 0, 1, 3))                                            # TV
+    slope = xp.reshape(tangents * x[:, None, :], (b * t, p)) @ cast(form.precision, k * m, p).T
+    slope = xp.reshape(slope - flat @ cast(form.shift, k * m, p).T, (b, t, k * m))
+    own = xp.permute_dims(xp.reshape(z, (k * m, r, b)), (0, 2, 1))[..., None]
+    slope = xp.permute_dims(slope, (2, 0, 1))[..., None] - codes @ own                      # T C⁻¹ (x − μ)
+    lower = xp.linalg.cholesky(_inner_products(form, tangents, codes))
+    scaled = xp.linalg.solve(lower, slope)[..., 0]
+    gain = 0.5 * xp.sum(scaled * scaled, axis=2) - xp.sum(xp.log(xp.linalg.diagonal(lower)), axis=2)
+    return xp.reshape(gain, (k, m, b))
+
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-062
 def _log_sum(joint):
     "log Σ_j exp(joint_j) (k, b), and the responsibilities q (k, m, b), of joint (k, m, b)."
     xp = namespace(joint)
@@ -124,7 +158,7 @@ def _winner(joint):
     best = xp.argmax(joint, axis=1)[:, None, :]
     return xp.max(joint, axis=1), xp.astype(index == best, joint.dtype)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-059
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-064
 def _second_order(q, x, z):
     "Σ q x² (p,), Σ q x zᵀ (p, r) and Σ q z zᵀ (r, r), for q (b,), x (b, p), z (r, b)."
     weighed = z * q
@@ -151,7 +185,7 @@ def _stacked(sums):
     return tuple(xp.stack([xp.stack([xp.astype(s[f], xp.float64) for s in row]) for row in sums])
                  for f in range(len(sums[0][0])))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-060
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-065
 def _checked_batch(parameters, batch):
     "The batch (x, weight, tangents) as floating arrays that fit the parameters, or an error."
     k, m, p, r = np.shape(parameters.loadings)
@@ -168,7 +202,7 @@ def _checked_batch(parameters, batch):
         tangents = xp.astype(tangents, x.dtype, copy=False)
     return x, weight, tangents
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-061
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-066
 def _statistics(batch, q, z, form, likelihood, bound, added):
     "ManifoldStatistics of a batch, measured from the origin, with responsibilities q and whitened codes z."
     x, weight, tangents = batch
@@ -192,7 +226,7 @@ def _statistics(batch, q, z, form, likelihood, bound, added):
     return ManifoldStatistics(mass, first, second, codes, cross, inner, likelihood, bound,
                               xp.broadcast_to(total, (k,)))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-063
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-068
 def _moments(statistics):
     "Mean, diag S, S V and VᵀSV of each component, with S about the mean; zeros where there are no examples."
     xp = namespace(statistics.mass)
@@ -204,14 +238,20 @@ def _moments(statistics):
     return mean, variance, cross, inner
 
 
-def _loadings(cross, inner, free):
-    "S V C⁻ᵀ with CCᵀ = VᵀSV + I; where codes are free, I shrinks to what rounding needs."
+def _free_price(statistics):
+    "What takes the place of I where codes are free, (k, m, 1, 1): what rounding may have left in VᵀSV."
+    xp = namespace(statistics.mass)
+    n = xp.where(statistics.mass > 0, statistics.mass, 1.0)
+    return (1e-13 * xp.linalg.trace(statistics.inner) / n + 1e-300)[..., None, None]
+
+
+def _loadings(cross, inner, price):
+    "S V C⁻ᵀ with CCᵀ = VᵀSV + price · I."
     xp = namespace(cross)
-    price = 1e-13 * xp.linalg.trace(inner)[..., None, None] + 1e-300 if free else 1.0
     C = xp.linalg.cholesky(inner + price * _eye(inner))
     return xp.matrix_transpose(xp.linalg.solve(C, xp.matrix_transpose(cross)))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-064
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-069
 def _least_noise(statistics, floor, noise):
     "The floor, or 10⁻¹² of an element's mean square (the typical one where it is 0): rounding."
     xp = namespace(statistics.mass)
@@ -230,7 +270,7 @@ def _log_shares(mass):
     least = xp.asarray(1e-300, dtype=mass.dtype, device=array_device(mass))
     return xp.log(xp.maximum(mass / xp.sum(mass, axis=1, keepdims=True), least))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-066
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-071
 def _halves(mass):
     "Whom each component copies (itself), its share of that (1), and where it moves (0), unless some are empty."
     k, m = mass.shape
@@ -261,7 +301,7 @@ def _revived(parameters, mass, weighed):
     means = means + side[..., None] * loadings[..., 0]
     return ManifoldParameters(log_weights + xp.log(share) * weighed, means, loadings, log_noise)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-068
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-073
 @dataclass(frozen=True)
 class LinearManifolds:
     """k stacked mixtures of factor analysers, of probabilistic PCA or of PCA, for the engine.
@@ -341,10 +381,11 @@ class LinearManifolds:
         covariance = xp.linalg.inv(inverse + _eye(inverse))
         return covariance @ scaled, covariance
 
-    def log_joint(self, parameters, x):
-        "log π_j + log N_j(x) (k, m, b) of a block x (b, p)."
-        x, _, _ = _checked_batch(parameters, (x, None, None))
-        return self._evaluated(parameters, x)[0]
+    def log_joint(self, parameters, x, tangents=None):
+        "log π_j + log N_j(x) (k, m, b) of a block x (b, p); with tangents (b, t, p), of each x freed along them."
+        x, _, tangents = _checked_batch(parameters, (x, None, tangents))
+        joint, z, form, x = self._evaluated(parameters, x)
+        return joint if tangents is None else joint + _freed(form, x, z, tangents)
 
     def _evaluated(self, parameters, x):
         "Joint log-densities, whitened codes, the `_Form` and the examples measured from the origin."
@@ -373,7 +414,7 @@ class LinearManifolds:
         "ManifoldParameters from the statistics; a component without examples takes half of the heaviest one."
         mean, variance, cross, inner = _moments(statistics)
         xp, mass, free = namespace(mean), statistics.mass, self.noise == "none"
-        G = _loadings(cross, inner, free)
+        G = _loadings(cross, inner, _free_price(statistics) if free else 1.0)
         if free:
             log_weights, log_noise = xp.zeros_like(mass), xp.zeros_like(mean) + math.log(self.temperature)
         else:

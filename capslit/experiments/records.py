@@ -470,7 +470,7 @@ def describe_run(record):
     n = machine.get("threads", machine["cores"])
     threads = "" if n == machine["cores"] else f", matrix products with {n} thread{'s' * (n > 1)}"
     resumed = ", once interrupted" if any(part["resumed"] for part in record.parts.values()) else ""
-    rows = {"data": f"{record.data}, {record.profile} profile, seed {record.seed}",
+    rows = {"data": f"{datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed}",
             "time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
             "machine": f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}",
             "code": f"{_versions(record)}, {record.date}"}
@@ -499,7 +499,8 @@ def compare_errors(record, experiment):
     for key, source in experiment.source[record.data].items():
         part, metric = key.rsplit("/", 1)
         ours = record.metrics(part)[metric]
-        lines.append(f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % | {100 * (ours - source):+.2f} | "
+        difference = f"{100 * (ours - source):+.2f}".replace("-", "\N{MINUS SIGN}")
+        lines.append(f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % | {difference} | "
                      f"{explain_difference(source, ours, record.metrics(part)['n_test'])} |")
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from sklearn.base import (BaseEstimator, ClassifierMixin, ClassNamePrefixFeature
                           DensityMixin, TransformerMixin, clone)
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
@@ -30,7 +31,7 @@ from .arrays import as_floating, check_shape, check_values, to_numpy
 from .estimators import all_or_nothing, check_size, naming
 from .factor_analysis import LinearManifolds, ManifoldParameters
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-004
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-005
 def _local_pca(X, weight, tangents, r):
     """Mean (p,), variances (p,), r principal directions (r, p) and the variances along them (r,).
 
@@ -48,7 +49,7 @@ def _local_pca(X, weight, tangents, r):
     axes[:found], values[:found] = directions, lengths.astype(np.float64) ** 2
     return mean, np.sum(rows * rows, axis=0, dtype=np.float64), axes, values
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-005
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-006
 def _component(X, weight, tangents, r, floor):
     "Mean (p,), loadings (p, r) and noise variances (p,) of weighed examples."
     mean, variance, axes, values = _local_pca(X, weight, tangents, r)
@@ -68,7 +69,7 @@ def _start(X, weight, tangents, labels, shape, floor):
     means, loadings, noise = (np.stack(part) for part in zip(*parts))
     return ManifoldParameters(np.log(share / np.sum(share)), means, loadings, np.log(noise))
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-009
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-010
 class _Examples:
     "What a fit is given, checked."
 
@@ -98,16 +99,17 @@ def _checked_tangents(X, tangents):
     check_shape("tangents", tangents, (len(X), None, X.shape[1]))
     return check_values("tangents", tangents).astype(X.dtype, copy=False)
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-011
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-012
 def _checked_unit(variance, dtype):
     "The mean variance of the features; 1 for constant features, ValueError where precisions would overflow."
     least, most = {"float32": (1e-24, 1e34), "float64": (1e-290, 1e305)}[dtype.name]
     if variance and not least < variance < most:
-        raise ValueError(f"X varies by {math.sqrt(variance):.3g} about its mean, but {dtype} inputs must vary by "
-                         f"{math.sqrt(least):.0e} to {math.sqrt(most):.0e}; divide X by its largest magnitude first")
+        raise ValueError(f"X varies by {math.sqrt(variance):.3g} about its mean, but {dtype} inputs must "
+                         f"vary by {math.sqrt(least):.0e} to {math.sqrt(most):.0e}; "
+                         "divide X by its largest magnitude first")
     return variance or 1.0
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-012
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-013
 class _Starts(_Examples):
     "The model and the parameters from which EM starts."
 
@@ -137,7 +139,7 @@ class _Starts(_Examples):
             means = KMeans(self.n_components, n_init=1, random_state=rng)
             return means.fit(X, sample_weight=weight).labels_
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-014
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-015
 class _Fit(_Starts):
     "Learning by EM."
 
@@ -179,17 +181,18 @@ class _Fit(_Starts):
         "Set what is known of the course of EM from the best start."
         objective = result.history["objective"][:, best]
         self.n_iter_ = int(np.sum(~np.isnan(objective)))
-        self.history_ = {name: result.history[name][:self.n_iter_, best] for name in ("log_likelihood", "objective")}
+        self.history_ = {name: result.history[name][:self.n_iter_, best]
+                         for name in ("log_likelihood", "objective")}
         self.converged_, self.lower_bound_ = bool(result.converged[best]), float(-result.score[best])
         if not self.converged_:
-            warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; raise max_iter or tol",
-                          ConvergenceWarning)
+            warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; "
+                          "raise max_iter or tol", ConvergenceWarning)
 
     def fit_predict(self, X, y=None, sample_weight=None, *, tangents=None):
         "Learn the mixture, and return the most responsible component (n,) of each example."
         return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-016
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-017
 def _log_shares(joint):
     "Logarithms of the shares of exp(joint) in its rows; equal shares where all of a row is −∞."
     lost = np.max(joint, axis=1, keepdims=True) == -np.inf
@@ -197,7 +200,7 @@ def _log_shares(joint):
     return joint - logsumexp(joint, axis=1, keepdims=True)
 
 
-class _Densities:
+class _Densities(DensityMixin):
     "Densities and responsibilities."
 
     def _checked(self, X):
@@ -230,8 +233,8 @@ class _Densities:
         "Index (n,) of the most responsible component."
         return np.argmax(self._log_joint(X), axis=1)
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-018
-class _Codes(_Densities):
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-019
+class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "Codes, reconstructions and samples."
 
     def codes(self, X):
@@ -246,8 +249,8 @@ class _Codes(_Densities):
 
     def reconstruct(self, X):
         "What each component makes of each example (n, n_components, n_features), μ + G E[h|x]."
-        codes = np.moveaxis(self.codes(X), 1, 0)
-        return np.stack([mean + code @ G.T for mean, code, G in zip(self.means_, codes, self._generative())], axis=1)
+        parts = zip(self.means_, np.moveaxis(self.codes(X), 1, 0), self._generative())
+        return np.stack([mean + code @ G.T for mean, code, G in parts], axis=1)
 
     def sample(self, n_samples=1):
         "Draw examples (n_samples, n_features), in the order of their components (n_samples,)."
@@ -256,19 +259,23 @@ class _Codes(_Densities):
             raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}")
         rng, (loadings, noise) = check_random_state(self.random_state), self._spread()
         counts = rng.multinomial(n_samples, self.weights_ / np.sum(self.weights_))
-        parts = [mean + rng.standard_normal((n, G.shape[1])) @ G.T + rng.standard_normal((n, len(mean))) * np.sqrt(psi)
-                 for n, mean, G, psi in zip(counts, self.means_, loadings, noise)]
+
+        def drawn(n, mean, G, psi):
+            h, e = rng.standard_normal((n, G.shape[1])), rng.standard_normal((n, G.shape[0]))
+            return mean + h @ G.T + np.sqrt(psi) * e
+
+        parts = [drawn(*each) for each in zip(counts, self.means_, loadings, noise)]
         return np.concatenate(parts), np.repeat(np.arange(len(counts)), counts)
 
     @property
     def _n_features_out(self):
         return self.recognition_.shape[0] * self.recognition_.shape[1]
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-019
-class _Mixture(_Fit, _Codes, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-020
+class _Mixture(_Fit, _Codes, BaseEstimator):
     "A mixture of linear manifolds, but for the kind of its noise."
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-021
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-022
 def _principal(loadings, noise):
     "Loadings (m, p, r) turned such that GᵀΨ⁻¹G is diagonal and falling, with noise Ψ (m, p)."
     _, _, turns = np.linalg.svd(loadings / np.sqrt(noise)[:, :, None], full_matrices=False)
@@ -280,7 +287,7 @@ def _signed(columns):
     largest = np.argmax(np.abs(columns), axis=1)[:, None, :]
     return columns * np.where(np.take_along_axis(columns, largest, axis=1) < 0, -1, 1)
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-024
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-025
 class MixtureOfFactorAnalyzers(_Mixture):
     """Mixture of factor analysers, or of probabilistic PCA, learned by EM.
 
@@ -450,7 +457,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
         "Akaike information criterion on X; lower is better."
         return float(-2 * np.sum(self.score_samples(X)) + 2 * self.n_parameters_)
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-026
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-027
 class MixtureOfPCA(_Mixture):
     """Mixture of principal component analysers: each example is reconstructed by the component that does it best.
 
@@ -543,7 +550,8 @@ class MixtureOfPCA(_Mixture):
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
-        statistics = em.accumulate(lambda block: model.e_step(parameters, block), batch, model.block_rows(parameters))
+        statistics = em.accumulate(lambda block: model.e_step(parameters, block), batch,
+                                   model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
         variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2, axis=1)
         directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
@@ -567,9 +575,10 @@ class MixtureOfPCA(_Mixture):
         return model, ManifoldParameters(*(a[None] for a in kept))
 
     def score_samples(self, X):
-        "Log-density (n,), log Σ_j exp(−E_j²/2σ²)/m (the best one alone if hard), normalised across the manifold."
+        "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²) over components (if hard, the largest)."
         joint = self._log_joint(X)
-        inside = np.max(joint, axis=1) if self.responsibilities == "hard" else logsumexp(joint, axis=1)
+        hard = self.responsibilities == "hard"
+        inside = np.max(joint, axis=1) if hard else logsumexp(joint, axis=1)
         m, r, p = self.components_.shape
         return inside - math.log(m) - 0.5 * (p - r) * math.log(2 * math.pi * self.temperature_)
 
@@ -586,7 +595,7 @@ class MixtureOfPCA(_Mixture):
         scales = np.sqrt(np.maximum(self.explained_variances_ - noise, 0))
         return np.swapaxes(self.components_ * scales[:, :, None], 1, 2), noise
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-028
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-056
 class _ClassDensities:
     "Predictions from the densities of the classes."
 
@@ -607,7 +616,8 @@ class _ClassDensities:
             return np.log(counts / np.sum(counts))
         priors = check_shape("priors", to_numpy(as_floating("priors", self.priors)), (len(self.counts_),))
         if abs(np.sum(check_values("priors", priors, lower=0, strict=True)) - 1) > 1e-6:
-            raise ValueError(f"priors must add up to 1, but their sum is {np.sum(priors):g}; divide them by it")
+            raise ValueError(f"priors must add up to 1, but their sum is {np.sum(priors):g}; "
+                             "divide them by it")
         return np.log(priors)
 
     def predict_joint_log_proba(self, X):
@@ -629,7 +639,7 @@ class _ClassDensities:
         best = np.argmax(self.predict_log_proba(X), axis=1)
         return self.classes_[best]
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-030
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-058
 class _Rejects(_ClassDensities):
     "Examples that are better left undecided."
 
@@ -640,9 +650,9 @@ class _Rejects(_ClassDensities):
         ----------
         X : (n, p) array
         density : float between 0 and 1
-            Reject what every class finds less likely than it finds all but this share of its own training
-            examples. Of new examples of the classes somewhat more will be rejected, since the
-            densities have been fitted to the others.
+            Reject what every class finds less likely than it finds all but this share of its own examples:
+            of those left out, if `cv` is given; else of the training examples, whose densities are too
+            high, so that of new examples of the classes many more than this share are rejected.
         probability : float between 0 and 1
             Reject what has no class more probable than this.
         """
@@ -657,20 +667,28 @@ class _Rejects(_ClassDensities):
         sure = np.exp(np.max(_log_shares(np.where(lost, 0, log_densities) + log_priors), axis=1))
         return (sure <= probability) | strange
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-031
-def _fitted_density(density, label, X, tangents):
-    "A clone of `density` fitted to the examples of one class, and their sorted log-densities."
-    density = clone(density)
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-059
+def _fitted_density(density, label, X, tangents, cv):
+    "A clone of `density` fitted to the examples of one class, and sorted log-densities of examples of the class."
     if tangents is not None and not has_fit_parameter(density, "tangents"):
         raise ValueError(f"tangents were given, but {type(density).__name__} cannot learn from them; "
                          "use a density of capslit.linear_manifolds, or pass no tangents")
+
+    def fitted(rows):
+        given = {} if tangents is None else {"tangents": tangents[rows]}
+        return clone(density).fit(X[rows], **given)
+
     try:
-        density.fit(X) if tangents is None else density.fit(X, tangents=tangents)
+        model = fitted(np.arange(len(X)))
+        if cv is None:
+            return model, np.sort(model.score_samples(X))
+        folds = KFold(cv, shuffle=True, random_state=0).split(X)
+        left_out = [fitted(rows).score_samples(X[held]) for rows, held in folds]
     except ValueError as error:
         raise ValueError(f"the examples of class {label!r} cannot be fitted: {error}") from error
-    return density, np.sort(density.score_samples(X))
+    return model, np.sort(np.concatenate(left_out))
 
-# %% ../nbs/relatives/linear_manifolds.ipynb #cell-032
+# %% ../nbs/relatives/linear_manifolds.ipynb #cell-060
 class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
     """Bayes' rule on one density model per class.
 
@@ -681,6 +699,9 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
     priors : {"empirical", "uniform"} or (n_classes,) array, default="empirical"
         Class probabilities: the shares of the training examples, equal ones, or those given (in the order
         of the sorted labels).
+    cv : int, optional
+        Folds, each left out once, in which `levels_` are measured; this takes `cv` further fits. By default
+        they are measured on the training examples.
     n_jobs : int, optional
         Classes fitted side by side; −1 for one per processor.
 
@@ -691,8 +712,7 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
     counts_ : (n_classes,) array
         Training examples of each class.
     levels_ : list of (count,) arrays
-        The sorted log-densities of each class's own training examples, by which `rejects` knows a low
-        density.
+        Sorted log-densities of each class's own examples, by which `rejects` knows a low density.
 
     Notes
     -----
@@ -704,12 +724,14 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
     _parameter_constraints = {
         "density": [HasMethods(["fit", "score_samples"]), None],
         "priors": [StrOptions({"empirical", "uniform"}), "array-like"],
+        "cv": [Interval(Integral, 2, None, closed="left"), None],
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, density=None, *, priors="empirical", n_jobs=None):
+    def __init__(self, density=None, *, priors="empirical", cv=None, n_jobs=None):
         self.density = density
         self.priors = priors
+        self.cv = cv
         self.n_jobs = n_jobs
 
     @all_or_nothing
@@ -737,7 +759,8 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
                              "a classifier needs at least two. For one class fit the density itself")
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         self._log_priors()
-        jobs = [delayed(_fitted_density)(self._density(), label, X[index == c], None if tangents is None else tangents[index == c])
+        jobs = [delayed(_fitted_density)(self._density(), label, X[index == c],
+                                         None if tangents is None else tangents[index == c], self.cv)
                 for c, label in enumerate(self.classes_.tolist())]
         fitted = Parallel(n_jobs=self.n_jobs)(jobs)
         self.densities_, self.levels_ = (list(part) for part in zip(*fitted))
@@ -765,7 +788,7 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
         with naming("X"):
             X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         tangents = None if tangents is None else _checked_tangents(X, tangents)
-        density, levels = _fitted_density(self._density(), label, X, tangents)
+        density, levels = _fitted_density(self._density(), label, X, tangents, self.cv)
         self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]
         self.densities_ = [[*self.densities_, density][i] for i in order]
         self.levels_ = [[*self.levels_, levels][i] for i in order]
@@ -778,7 +801,8 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
                              "set priors to 'empirical' or 'uniform'")
         new = np.asarray([label], dtype=object if self.classes_.dtype == object else None)
         if new.ndim != 1 or new.dtype.kind.replace("u", "i") != self.classes_.dtype.kind.replace("u", "i"):
-            raise ValueError(f"label must be one label of the same kind as the classes {self.classes_.tolist()[:10]}, not {label!r}")
+            raise ValueError("label must be one label of the same kind as the classes "
+                             f"{self.classes_.tolist()[:10]}, not {label!r}")
         if new[0] in self.classes_:
             raise ValueError(f"label {label!r} is one of the classes already; pass a new label, or call fit")
         classes = np.concatenate([self.classes_, new])

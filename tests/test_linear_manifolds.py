@@ -1,0 +1,531 @@
+"""The estimators of `capslit.linear_manifolds` as a demanding user of scikit-learn meets them, and against brute force."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.decomposition import PCA, FactorAnalysis
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KernelDensity
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from capslit.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA
+from capslit.tangents import tangent_vectors
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+KINDS = {
+    "factors": lambda m=2, r=2, **k: MixtureOfFactorAnalyzers(m, r, random_state=0, n_jobs=1, **k),
+    "isotropic": lambda m=2, r=2, **k: MixtureOfFactorAnalyzers(m, r, noise="isotropic", random_state=0, n_jobs=1, **k),
+    "pca": lambda m=2, r=2, **k: MixtureOfPCA(m, r, random_state=0, n_jobs=1, **k),
+    "hard-pca": lambda m=2, r=2, **k: MixtureOfPCA(m, r, responsibilities="hard", random_state=0, n_jobs=1, **k),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+EXACT = {"tol": 1e-11, "max_iter": 5000, "acceleration": "squarem"}
+
+
+def blobs(n=120, p=5, seed=0):
+    "Two correlated groups, in mixed order."
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, p)) @ rng.standard_normal((p, p)) + 4 * rng.permutation(np.arange(n) % 2)[:, None]
+
+
+def classes(n=150, p=5, m=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % m)
+    return rng.standard_normal((n, p)) + 2.5 * rng.standard_normal((m, p))[y], y
+
+
+def outputs(model, X):
+    return [model.score_samples(X), model.predict_proba(X), model.transform(X), model.reconstruct(X), model.sample(6)[0]]
+
+
+def state(model):
+    return pickle.dumps(vars(model))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X, y
+
+
+# ── scikit-learn's own checks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+CHECK = """
+import json, sys, warnings
+from sklearn.utils.estimator_checks import check_estimator
+from capslit import linear_manifolds
+warnings.simplefilter("ignore")
+name, parameters, expected = json.loads(sys.argv[1])
+model = getattr(linear_manifolds, name)(**parameters)
+results = check_estimator(model, on_fail=None, on_skip=None, expected_failed_checks=expected)
+print(len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] not in ("passed", "xfail")])
+"""
+START = {"check_sample_weight_equivalence_on_dense_data": "the k-means from which EM starts draws examples, and so depends on their order and number (as KMeans does)"}
+
+
+@pytest.mark.parametrize("name, parameters, expected", [
+    ("MixtureOfFactorAnalyzers", {}, {}), ("MixtureOfPCA", {}, {}), ("ClassConditionalClassifier", {}, {}),
+    ("MixtureOfFactorAnalyzers", {"n_components": 2}, START), ("MixtureOfPCA", {"n_components": 2}, START)], ids=str)
+def test_check_estimator(name, parameters, expected):
+    run = subprocess.run([sys.executable, "-c", CHECK, json.dumps([name, parameters, expected])], capture_output=True, text=True,
+                         env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}, timeout=300)
+    assert run.returncode == 0, run.stderr
+    count, failures = run.stdout.split(" ", 1)
+    assert int(count) > 35 and failures.strip() == "[]"
+
+
+# ── against brute force and against scikit-learn ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "isotropic"])
+def test_densities_and_codes_by_definition(noise):
+    X = blobs()
+    model = MixtureOfFactorAnalyzers(2, 2, noise=noise, random_state=0).fit(X)
+    C = model.get_covariance()
+    joint = np.stack([np.log(w) + multivariate_normal(mu, c).logpdf(X) for w, mu, c in zip(model.weights_, model.means_, C)], axis=1)
+    assert np.allclose(model.score_samples(X), logsumexp(joint, axis=1)) and np.isclose(model.score(X), logsumexp(joint, axis=1).mean())
+    assert np.allclose(model.predict_proba(X), np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+    assert np.array_equal(model.predict(X), joint.argmax(axis=1)) and np.array_equal(model.fit_predict(X), model.predict(X))
+    codes = np.stack([(X - mu) @ np.linalg.solve(c, G) for mu, c, G in zip(model.means_, C, model.loadings_)], axis=1)   # GᵀC⁻¹(x − μ)
+    assert np.allclose(model.codes(X), codes)
+    assert np.allclose(model.transform(X), (model.predict_proba(X)[:, :, None] * codes).reshape(len(X), -1))
+    assert np.allclose(model.reconstruct(X)[:, 1], model.means_[1] + codes[:, 1] @ model.loadings_[1].T)
+    if noise == "isotropic":
+        assert np.allclose(np.ptp(model.noise_variances_, axis=1), 0)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_pca_by_definition(hard):
+    X = blobs()
+    model = MixtureOfPCA(2, 2, responsibilities="hard" if hard else "soft", random_state=0).fit(X)
+    U, v = model.components_, model.temperature_
+    assert np.allclose(U @ np.swapaxes(U, 1, 2), np.eye(2))
+    inside = np.einsum("njp,jrp,jrq->njq", X[:, None] - model.means_, U, U)
+    error = np.sum((X[:, None] - model.means_ - inside) ** 2, axis=2)
+    assert np.allclose(np.sum((X[:, None] - model.reconstruct(X)) ** 2, axis=2), error)
+    assert np.array_equal(model.predict(X), error.argmin(axis=1))
+    density = np.max(-error / (2 * v), axis=1) if hard else logsumexp(-error / (2 * v), axis=1)
+    assert np.allclose(model.score_samples(X), density - np.log(2) - 1.5 * np.log(2 * np.pi * v))
+    assert np.allclose(model.weights_.sum(), 1) and np.all(np.diff(model.explained_variances_, axis=1) <= 0)
+
+
+@pytest.mark.parametrize("r", [2, 4])
+def test_one_factor_analyser_is_that_of_scikit_learn(digits, r):
+    X = digits[0][:, digits[0].var(axis=0) > 0.5]
+    ours = MixtureOfFactorAnalyzers(1, r, reg_covar=0, min_noise=0, **EXACT).fit(X)
+    theirs = FactorAnalysis(r, tol=1e-10, max_iter=5000, svd_method="lapack").fit(X)
+    assert abs(ours.score(X) - theirs.score(X)) < 1e-8
+    assert np.allclose(ours.get_covariance()[0], theirs.get_covariance(), atol=1e-2)
+    turn = np.linalg.lstsq(theirs.transform(X), ours.transform(X))[0]
+    assert np.allclose(turn @ turn.T, np.eye(r), atol=1e-4) and np.allclose(theirs.transform(X) @ turn, ours.transform(X), atol=1e-3)
+
+
+def test_equal_noise_is_probabilistic_pca(digits):
+    X = digits[0]
+    ours = MixtureOfFactorAnalyzers(1, 5, noise="isotropic", reg_covar=0, min_noise=0, **EXACT).fit(X)
+    C = np.cov(X.T, bias=True)
+    values, vectors = np.linalg.eigh(C)
+    noise = values[:-5].mean()
+    best = (vectors[:, -5:] * (values[-5:] - noise)) @ vectors[:, -5:].T + noise * np.eye(64)
+    assert np.allclose(ours.get_covariance()[0], best, atol=1e-5)
+    assert abs(ours.score(X) - PCA(5).fit(X).score(X)) < 1e-4                         # theirs divides by n − 1
+    pca = MixtureOfPCA(1, 5).fit(X)
+    assert np.allclose(pca.explained_variances_[0], values[:-6:-1]) and np.allclose(pca.noise_variances_[0], noise)
+
+
+def test_as_many_factors_as_features_make_a_full_covariance():
+    X = StandardScaler().fit_transform(load_iris().data)
+    ours = MixtureOfFactorAnalyzers(2, 4, reg_covar=0, random_state=0, **EXACT).fit(X)
+    theirs = GaussianMixture(2, tol=1e-11, reg_covar=0, max_iter=5000, weights_init=ours.weights_, means_init=ours.means_,
+                             precisions_init=np.linalg.inv(ours.get_covariance())).fit(X)
+    assert np.allclose(ours.get_covariance(), theirs.covariances_, atol=1e-4) and abs(ours.score(X) - theirs.score(X)) < 1e-7
+    assert abs(ours.bic(X) - theirs.bic(X)) > 1                                       # Ψ is counted beside the loadings
+
+
+def test_criteria_count_parameters():
+    X = blobs()
+    one = MixtureOfFactorAnalyzers(3, 2, random_state=0).fit(X)
+    assert one.n_parameters_ == 2 + 3 * (5 + 5 * 2 - 1 + 5)
+    assert np.isclose(one.bic(X), -2 * one.score(X) * 120 + one.n_parameters_ * np.log(120))
+    assert np.isclose(one.aic(X), -2 * one.score(X) * 120 + 2 * one.n_parameters_)
+    assert MixtureOfFactorAnalyzers(3, 2, noise="isotropic", random_state=0).fit(X).n_parameters_ == 2 + 3 * (5 + 9 + 1)
+
+
+# ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@kinds
+def test_the_bound_rises_and_ends_at_the_best(kind):
+    model = KINDS[kind](3, 2).fit(blobs(200, 6))
+    bound = model.history_["objective"]
+    assert len(bound) == model.n_iter_ == len(model.history_["log_likelihood"]) and model.converged_
+    assert np.all(np.diff(bound) > -1e-8 * np.abs(bound[:-1])) and np.isclose(bound.max() / 200, model.lower_bound_)
+
+
+@kinds
+def test_stacked_starts_are_those_one_by_one(kind):
+    X, chance = blobs(200, 6), np.random.RandomState(0)
+    settings = {} if "pca" not in kind else {"temperature": 1.0}
+    alone = [KINDS[kind](3, 2, **settings).set_params(random_state=chance, init="random").fit(X) for _ in range(4)]
+    stacked = KINDS[kind](3, 2, **settings).set_params(random_state=np.random.RandomState(0), init="random", n_init=4).fit(X)
+    best = max(alone, key=lambda model: model.lower_bound_)
+    assert len({round(model.lower_bound_, 6) for model in alone}) > 1
+    assert np.isclose(stacked.lower_bound_, best.lower_bound_, rtol=1e-9) and stacked.n_iter_ == best.n_iter_
+    assert np.allclose(stacked.means_, best.means_) and np.allclose(stacked.score_samples(X), best.score_samples(X))
+
+
+@pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
+def test_accelerations_find_no_worse(acceleration):
+    X = blobs(200, 6)
+    plain, fast = (KINDS["factors"](reg_covar=0.1, tol=1e-5, acceleration=how).fit(X) for how in (None, acceleration))
+    assert fast.lower_bound_ > plain.lower_bound_ - 1e-4 and fast.n_iter_ < plain.n_iter_
+
+
+@kinds
+def test_weights_are_repetitions(kind):
+    X, w = blobs(60), np.arange(60) % 3
+    model = KINDS[kind](1, 2, tol=1e-6, acceleration="squarem")
+    weighed, repeated = clone(model).fit(X, sample_weight=w), clone(model).fit(np.repeat(X, w, axis=0))
+    tiny = clone(model).fit(X, sample_weight=1e-200 * w)
+    for other in (repeated, tiny):
+        assert np.allclose(weighed.score_samples(X), other.score_samples(X), atol=1e-4)
+        assert np.allclose(weighed.means_, other.means_, atol=1e-8)
+
+
+def test_tangents_turn_the_directions(digits):
+    images = digits[0][digits[1] == 1]
+    tangents = tangent_vectors(images.reshape(-1, 8, 8))
+    plain, taught = MixtureOfPCA(1, 6).fit(images), MixtureOfPCA(1, 6).fit(images, tangents=2 * tangents)
+    left = [np.sum((tangents - tangents @ m.components_[0].T @ m.components_[0]) ** 2) for m in (plain, taught)]
+    assert left[1] < 0.8 * left[0]
+    same = MixtureOfPCA(1, 6).fit(images, tangents=0 * tangents)
+    assert np.allclose(same.score_samples(images), plain.score_samples(images))
+    factors = MixtureOfFactorAnalyzers(2, 3, random_state=0).fit(images, tangents=tangents)
+    assert factors.score(images) < MixtureOfFactorAnalyzers(2, 3, random_state=0).fit(images).score(images)
+
+
+def test_samples_have_the_moments_of_the_model():
+    X = blobs(300)
+    for model in (KINDS["factors"]().fit(X), KINDS["pca"](1, 3).fit(X)):
+        drawn, made_by = model.sample(40_000)
+        assert drawn.shape == (40_000, 5) and np.all(np.diff(made_by) >= 0) and np.array_equal(model.sample(5)[0], model.sample(5)[0])
+        assert np.allclose(np.bincount(made_by) / 40_000, model.weights_, atol=0.02)
+        if isinstance(model, MixtureOfPCA):
+            C = np.cov(X.T, bias=True)
+            assert np.allclose(np.linalg.eigvalsh(np.cov(drawn.T))[-3:], np.linalg.eigvalsh(C)[-3:], rtol=0.05)
+        else:
+            assert np.allclose(np.cov(drawn[made_by == 1].T), model.get_covariance()[1], atol=0.15 * np.abs(model.get_covariance()).max())
+
+
+def test_directions_beyond_the_share_of_variance_are_given_up():
+    X = blobs(200) * [10, 1, 1, 0.1, 0.1]
+    model = MixtureOfPCA(1, 4, explained_variance=0.9).fit(X)
+    values = np.sort(np.linalg.eigvalsh(np.cov(X.T)))[::-1]
+    needed = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.9)) + 1
+    assert np.count_nonzero(model.explained_variances_) == needed < 4 and not np.any(model.components_[0, needed:])
+    assert model.transform(X).shape == (200, 4) and not np.any(model.transform(X)[:, needed:])
+
+
+def test_checkpoints(tmp_path):
+    X, path = blobs(200, 6), tmp_path / "mixture.npz"
+    with pytest.warns(ConvergenceWarning, match="max_iter = 3"):
+        KINDS["factors"](max_iter=3).fit(X, checkpoint=path)
+    resumed, straight = KINDS["factors"]().fit(X, checkpoint=path), KINDS["factors"]().fit(X)
+    assert np.array_equal(resumed.loadings_, straight.loadings_) and resumed.n_iter_ == straight.n_iter_
+    with pytest.raises(ValueError, match="checkpoint"):
+        KINDS["factors"]().fit(X[::-1] * [1, 2, 1, 1, 1, 1], checkpoint=path)
+
+
+# ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+BASE = blobs(40)
+DATA = {
+    "constant column": np.c_[BASE, np.full(40, 3.0)], "collinear columns": np.c_[BASE, 2 * BASE[:, 0]],
+    "zero rows": np.r_[BASE, np.zeros((20, 5))], "constant": np.full((40, 5), 7.0), "zero": np.zeros((40, 5)),
+    "duplicates": np.repeat(BASE[:3], 10, axis=0), "two examples": BASE[:2], "wide": blobs(6, 50), "an outlier": np.r_[BASE, np.full((1, 5), 1e12)],
+    "boolean": BASE > 0, "1e-100": 1e-100 * BASE, "1e100": 1e100 * BASE, "offset": BASE + 1e8, "units": BASE * [1e-8, 1, 1e8, 1, 1],
+    "single precision": BASE.astype(np.float32), "large in single precision": (1e15 * BASE).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@kinds
+def test_degenerate_data(kind, data):
+    model = KINDS[kind]().fit(DATA[data])
+    assert all(np.all(np.isfinite(a)) for a in outputs(model, DATA[data]))
+    assert np.allclose(model.predict_proba(DATA[data]).sum(axis=1), 1, atol=1e-5) and np.isclose(model.weights_.sum(), 1)
+
+
+@kinds
+def test_units_do_not_matter(kind):
+    X = blobs()
+    plain = KINDS[kind]().fit(X)
+    for unit in (1e-100, 1e-3, 1e100):
+        scaled = KINDS[kind]().fit(unit * X)
+        assert np.allclose(scaled.predict_proba(unit * X), plain.predict_proba(X), atol=1e-3)
+        assert np.allclose(scaled.means_ / unit, plain.means_, atol=1e-2)
+
+
+FORMS = {"list": np.ndarray.tolist, "integers": lambda X: (8 * X).astype(int), "Fortran": np.asfortranarray,
+         "strided": lambda X: np.repeat(X, 2, axis=0)[::2], "frame": lambda X: pd.DataFrame(X, columns=list("abcde"))}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@kinds
+def test_the_form_of_the_inputs_does_not_matter(kind, form):
+    X = FORMS[form](BASE)
+    plain, model = KINDS[kind]().fit(np.array(X, dtype=float)), KINDS[kind]().fit(X)
+    assert np.allclose(model.score_samples(X), plain.score_samples(np.array(X, dtype=float)))
+
+
+def test_read_only_inputs_are_left_alone():
+    X = BASE.copy()
+    X.flags.writeable = False
+    for make in KINDS.values():
+        make().fit(X)
+    assert np.array_equal(X, BASE)
+
+
+@kinds
+def test_single_precision_is_near_double(kind):
+    X = blobs(300, 6)
+    a, b = KINDS[kind](1, 2).fit(X), KINDS[kind](1, 2).fit(X.astype(np.float32))
+    assert np.allclose(a.score_samples(X), b.score_samples(X.astype(np.float32)), atol=0.02)
+
+
+@kinds
+def test_far_from_everything(kind):
+    "Densities are zero there, not NaN, and no component is more responsible than another."
+    model = KINDS[kind]().fit(BASE)
+    far = np.array([[1e200, -1e200, 1e200, 1, 0], [1e40] * 5])
+    assert np.all(model.score_samples(far) < -1e6) and model.score_samples(far)[0] == -np.inf
+    assert np.allclose(model.predict_proba(far).sum(axis=1), 1) and np.allclose(model.predict_proba(far)[0], 0.5)
+
+
+def test_frames_names_and_pipelines(tmp_path):
+    frame = pd.DataFrame(BASE, columns=list("abcde"))
+    for model in (KINDS["factors"](), KINDS["pca"]()):
+        out = model.set_output(transform="pandas").fit(frame).transform(frame)
+        assert isinstance(out, pd.DataFrame) and out.columns.tolist() == model.get_feature_names_out().tolist() and out.shape == (40, 4)
+        with pytest.raises(ValueError, match="feature names"):
+            model.predict(frame[frame.columns[::-1]])
+        assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(frame), model.predict_proba(frame))
+    assert make_pipeline(StandardScaler(), KINDS["factors"]()).fit_transform(BASE).shape == (40, 4)
+    search = GridSearchCV(KINDS["factors"](), {"n_components": [1, 2], "reg_covar": [0.001, 0.1]}, cv=2).fit(BASE)
+    assert np.isfinite(search.best_score_)
+
+
+def test_pieces_of_one_array():
+    "Predictions do not depend on how the examples are cut into blocks."
+    X = blobs(300)
+    model = MixtureOfFactorAnalyzers(20, 5, random_state=0, max_iter=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X)
+    assert np.allclose(model.score_samples(X), np.concatenate([model.score_samples(x[None]) for x in X]))
+
+
+# ── errors that name the argument ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+bad = BASE.copy()
+bad[3, 2] = np.nan
+T = np.zeros((40, 3, 5))
+WRONG = [
+    ((bad,), {}, "X"), ((np.where(np.isnan(bad), np.inf, bad),), {}, "X"), ((BASE[0],), {}, "X"), ((BASE[:, :0],), {}, "X"), ((BASE[:0],), {}, "X"),
+    ((BASE[:1],), {}, "X|n_samples"), ((sp.csr_matrix(BASE),), {}, "X"), ((np.full((40, 5), "one"),), {}, "X"), ((None,), {}, "X"), ((BASE + 1j,), {}, "X"),
+    ((1e160 * BASE,), {}, "X"), (((1e-30 * BASE).astype(np.float32),), {}, "X"),
+    ((BASE,), {"sample_weight": np.ones(39)}, "sample_weight"), ((BASE,), {"sample_weight": -np.ones(40)}, "sample_weight"),
+    ((BASE,), {"sample_weight": np.zeros(40)}, "sample_weight"), ((BASE,), {"sample_weight": bad[:, 2]}, "sample_weight"),
+    ((BASE,), {"tangents": T[:39]}, "tangents"), ((BASE,), {"tangents": T[:, :, :4]}, "tangents"), ((BASE,), {"tangents": T[:, 0]}, "tangents"),
+    ((BASE,), {"tangents": T * np.nan}, "tangents"), ((BASE,), {"tangents": T.astype(str)}, "tangents"), ((BASE,), {"checkpoint": 3}, "checkpoint"),
+]
+
+
+@pytest.mark.parametrize("args, kwargs, name", WRONG, ids=range(len(WRONG)))
+@kinds
+def test_a_failed_fit_names_the_argument_and_changes_nothing(kind, args, kwargs, name):
+    for model in (KINDS[kind](), KINDS[kind]().fit(BASE)):
+        before = state(model)
+        with pytest.raises((TypeError, ValueError), match=rf"\b({name})\b"):
+            model.fit(*args, **kwargs)
+        assert state(model) == before
+
+
+PARAMETERS = [({"n_components": 0}, "n_components"), ({"n_components": 41}, "n_components"), ({"n_components": 1.5}, "n_components"), ({"tol": -1}, "tol"),
+              ({"patience": 0}, "patience"), ({"max_iter": 0}, "max_iter"), ({"n_init": 0}, "n_init"), ({"init": "best"}, "init"), ({"n_jobs": "two"}, "n_jobs"),
+              ({"responsibilities": "firm"}, "responsibilities"), ({"acceleration": "fast"}, "acceleration"), ({"random_state": "now"}, "random_state")]
+OWN = {"factors": [({"n_factors": 6}, "n_factors"), ({"n_factors": 0}, "n_factors"), ({"noise": "loud"}, "noise"), ({"reg_covar": -1}, "reg_covar"), ({"min_noise": -1}, "min_noise")],
+       "pca": [({"n_dims": 6}, "n_dims"), ({"temperature": 0}, "temperature"), ({"temperature": "hot"}, "temperature"), ({"explained_variance": 2}, "explained_variance"),
+               ({"init": "pca"}, "init")]}
+
+
+@pytest.mark.parametrize("kind, parameters, name", [(kind, *each) for kind in OWN for each in PARAMETERS + OWN[kind]], ids=str)
+def test_wrong_parameters_are_named_and_change_nothing(kind, parameters, name):
+    model = KINDS[kind]().fit(BASE).set_params(**parameters)
+    before = state(model)
+    with pytest.raises((TypeError, ValueError), match=rf"\b{name}\b"):
+        model.fit(BASE)
+    assert state(model) == before
+
+
+@kinds
+def test_wrong_inputs_of_predictions(kind):
+    model = KINDS[kind]().fit(BASE)
+    for method in ("score_samples", "score", "predict", "predict_proba", "transform", "codes", "reconstruct"):
+        for X in (bad, BASE[:, :4], BASE[0], sp.csr_matrix(BASE)):
+            with pytest.raises((TypeError, ValueError), match=r"\bX\b"):
+                getattr(model, method)(X)
+        with pytest.raises(NotFittedError):
+            getattr(KINDS[kind](), method)(BASE)
+    for n in (0, -1, 2.5, True, "three"):
+        with pytest.raises(ValueError, match="n_samples"):
+            model.sample(n)
+
+
+# ── one density per class ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("density", [None, MixtureOfPCA(2, 2, random_state=0), GaussianMixture(2, random_state=0), KernelDensity(), PCA(2),
+                                     make_pipeline(StandardScaler(), MixtureOfFactorAnalyzers())], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize("names", [np.array(["ant", "bee", "cat"]), np.array(["ant", "bee", "cat"], dtype=object), np.array([-3, 7, 40])], ids=["text", "objects", "numbers"])
+def test_any_density_and_any_labels(density, names):
+    X, y = classes()
+    model = ClassConditionalClassifier(density).fit(X, names[y])
+    assert model.classes_.tolist() == names.tolist() and model.counts_.tolist() == [50, 50, 50] and model.score(X, names[y]) > 0.9
+    own = [clone(model.densities_[c]).fit(X[y == c]).score_samples(X) for c in range(3)]
+    joint = np.stack(own, axis=1) + np.log(1 / 3)
+    assert np.allclose(model.predict_joint_log_proba(X), joint)
+    assert np.allclose(model.predict_log_proba(X), joint - logsumexp(joint, axis=1, keepdims=True))
+    assert np.array_equal(model.predict(X), names[joint.argmax(axis=1)]) and np.allclose(model.predict_proba(X).sum(axis=1), 1)
+    grown = ClassConditionalClassifier(density).fit(X[y != 1], names[y[y != 1]])
+    others = [pickle.dumps(density) for density in grown.densities_]
+    grown.add_class(X[y == 1], names[1])
+    assert grown.classes_.tolist() == names.tolist() and grown.classes_.dtype.kind == model.classes_.dtype.kind
+    assert [pickle.dumps(grown.densities_[c]) for c in (0, 2)] == others
+    assert np.array_equal(grown.predict_proba(X), model.predict_proba(X)) and np.array_equal(grown.predict(X), model.predict(X))
+
+
+def test_priors():
+    X, y = classes()
+    rows = np.flatnonzero((y > 0) | (np.arange(150) < 60))
+    model = ClassConditionalClassifier().fit(X[rows], y[rows])
+    log_densities = model.log_densities(X)
+    shares = np.bincount(y[rows]) / len(rows)
+    for priors, p in (("empirical", shares), ("uniform", np.full(3, 1 / 3)), ([0.2, 0.3, 0.5], [0.2, 0.3, 0.5])):
+        assert np.allclose(model.set_params(priors=priors).predict_joint_log_proba(X), log_densities + np.log(p))
+    for priors in ([0.5, 0.5], [0.5, 0.5, 0.5], [1.0, 0, 0], "equal", [np.nan, 0.5, 0.5]):
+        with pytest.raises((TypeError, ValueError), match="priors"):
+            ClassConditionalClassifier(priors=priors).fit(X, y)
+    with pytest.raises(ValueError, match="priors"):
+        model.set_params(priors=[0.2, 0.3, 0.5]).add_class(X[:20], 9)
+
+
+def test_classes_side_by_side():
+    X, y = classes()
+    for tangents in (None, 0.1 * np.ones((150, 1, 5))):
+        a, b = (ClassConditionalClassifier(MixtureOfPCA(1, 2), n_jobs=n).fit(X, y, tangents=tangents) for n in (None, 2))
+        assert np.array_equal(a.predict_proba(X), b.predict_proba(X))
+
+
+@pytest.mark.parametrize("density", [None, MixtureOfPCA(), KernelDensity(kernel="tophat"), KernelDensity(bandwidth=0.1)], ids=str)
+def test_far_from_all_classes_the_priors_decide(density):
+    X, y = classes()
+    rows = np.flatnonzero((y == 2) | (np.arange(150) < 75))
+    model = ClassConditionalClassifier(density).fit(X[rows], y[rows])
+    far = np.array([[1e200] * 5, [-1e170, 0, 0, 1e170, 0]])
+    assert np.all(model.log_densities(far) == -np.inf)
+    assert np.allclose(model.predict_proba(far), model.counts_ / model.counts_.sum()) and model.predict(far).tolist() == [2, 2]
+    assert not np.any(np.isnan(model.predict_log_proba(1e6 * X))) and model.rejects(far).all()
+
+
+def test_rejects():
+    X, y = classes(600)
+    model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 2), cv=4).fit(X[::2], y[::2])
+    assert not model.rejects(X, density=0).any() and model.rejects(X, density=0, probability=1).all()
+    for level in (0.05, 0.2, 0.5):
+        own = np.array([np.mean(model.densities_[c].score_samples(X[1::2][y[1::2] == c]) < np.quantile(model.levels_[c], level)) for c in range(3)])
+        assert np.all(np.abs(own - level) < 0.15)                                    # of examples not seen, about so many
+        assert np.array_equal(model.rejects(X, density=level), np.all([d < np.quantile(l, level) for d, l in zip(model.log_densities(X).T, model.levels_)], axis=0))
+    assert np.array_equal(model.rejects(X, density=0, probability=0.9), model.predict_proba(X).max(axis=1) <= 0.9)
+    assert model.rejects(10 + 10 * X).mean() > 0.9
+    flattered = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 2)).fit(X[::2], y[::2])
+    assert all(np.mean(a) > np.mean(b) for a, b in zip(flattered.levels_, model.levels_))
+    for name, value in (("density", -0.1), ("density", 2), ("probability", "much"), ("probability", np.nan)):
+        with pytest.raises(ValueError, match=name):
+            model.rejects(X, **{name: value})
+
+
+def test_settings_of_the_density_can_be_searched_for(digits):
+    X, y = digits[0][::2], digits[1][::2]
+    search = GridSearchCV(ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 4)), {"density__reg_covar": [0.001, 0.2]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"density__reg_covar": 0.2} and search.best_score_ > 0.9
+
+
+X3, Y3 = classes()
+CLASSIFIER = [
+    ((X3, np.zeros(150)), {}, "y"), ((X3, Y3[:-1]), {}, "y"), ((X3, Y3 + 0.5), {}, "y|label"), ((np.where(X3 > 2, np.nan, X3), Y3), {}, "X"),
+    ((X3, np.where(np.arange(150) == 0, 7, Y3)), {}, "class 7"), ((X3, Y3), {"tangents": np.zeros((150, 2, 4))}, "tangents"),
+    ((X3, Y3), {"tangents": "many"}, "tangents"), ((X3, Y3), {"tangents": np.full((150, 2, 5), np.inf)}, "tangents"),
+]
+
+
+@pytest.mark.parametrize("args, kwargs, name", CLASSIFIER, ids=range(len(CLASSIFIER)))
+def test_a_failed_fit_of_the_classifier(args, kwargs, name):
+    model = ClassConditionalClassifier().fit(X3, Y3)
+    before = state(model)
+    with pytest.raises((TypeError, ValueError), match=rf"\b({name})\b"):
+        model.fit(*args, **kwargs)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("X, label, tangents, name", [
+    (X3, 1, None, "label"), (X3, "new", None, "label"), (X3, [4, 5], None, "label"), (X3, 0.5, None, "label"), (X3, None, None, "label"), (X3[:, :3], 5, None, "X"),
+    (X3 * np.nan, 5, None, "X"), (X3[:1], 5, None, "class 5"), (X3, 5, np.zeros((3, 1, 5)), "tangents")], ids=range(9))
+def test_a_class_that_cannot_be_added_changes_nothing(X, label, tangents, name):
+    model = ClassConditionalClassifier().fit(X3, Y3)
+    before = state(model)
+    with pytest.raises((TypeError, ValueError), match=rf"\b{name}\b"):
+        model.add_class(X, label, tangents=tangents)
+    assert state(model) == before
+
+
+def test_densities_that_cannot_be_used():
+    for density in (3, StandardScaler()):
+        with pytest.raises(ValueError, match="density"):
+            ClassConditionalClassifier(density).fit(X3, Y3)
+    with pytest.raises(ValueError, match="tangents.*GaussianMixture"):
+        ClassConditionalClassifier(GaussianMixture()).fit(X3, Y3, tangents=np.zeros((150, 1, 5)))
+    model = ClassConditionalClassifier().fit(X3, Y3)
+    model.densities_[1].score_samples = lambda X: np.full(len(X), np.nan)
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict(X3)
+    with pytest.raises(ValueError, match="cv"):
+        ClassConditionalClassifier(cv=1).fit(X3, Y3)
+    with pytest.raises(NotFittedError):
+        ClassConditionalClassifier().rejects(X3)
+
+
+def test_images_are_told_apart(digits):
+    X, y = digits
+    model = ClassConditionalClassifier(MixtureOfPCA(2, 8, random_state=0)).fit(X[::2], y[::2])
+    assert model.score(X[1::2], y[1::2]) > 0.975
+    factors = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 8, reg_covar=0.2)).fit(X[::2], y[::2])
+    assert factors.score(X[1::2], y[1::2]) > 0.965

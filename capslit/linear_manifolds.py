@@ -208,18 +208,21 @@ class _Densities(DensityMixin):
         with naming("X"):
             return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
-    def _log_joint(self, X):
-        "log π_j + log N_j(x) (n, m)."
+    def _log_joint(self, X, tangents=None):
+        "log π_j + log N_j(x) (n, m), of examples freed along their tangents if there are any."
         X, (model, parameters) = self._checked(X), self._fitted()
         rows = model.block_rows(parameters)
+        if tangents is not None:
+            tangents, rows = _checked_tangents(X, tangents), 256
         with np.errstate(over="ignore", invalid="ignore"):
-            joint = np.concatenate([model.log_joint(parameters, X[i:i + rows])[0].T
-                                    for i in range(0, len(X), rows)])
+            joint = np.concatenate([
+                model.log_joint(parameters, X[i:i + rows], None if tangents is None else tangents[i:i + rows])[0].T
+                for i in range(0, len(X), rows)])
         return np.where(joint < np.inf, joint, -np.inf)                            # ∞ − ∞ is too far away as well
 
-    def score_samples(self, X):
-        "Log-density (n,) of each example."
-        return logsumexp(self._log_joint(X), axis=1)
+    def score_samples(self, X, *, tangents=None):
+        "Log-density (n,) of each example; with tangents (n, t, p), of the example freed along them."
+        return logsumexp(self._log_joint(X, tangents), axis=1)
 
     def score(self, X, y=None):
         "Mean log-density of the examples."
@@ -574,9 +577,9 @@ class MixtureOfPCA(_Mixture):
         model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
         return model, ManifoldParameters(*(a[None] for a in kept))
 
-    def score_samples(self, X):
+    def score_samples(self, X, *, tangents=None):
         "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²) over components (if hard, the largest)."
-        joint = self._log_joint(X)
+        joint = self._log_joint(X, tangents)
         hard = self.responsibilities == "hard"
         inside = np.max(joint, axis=1) if hard else logsumexp(joint, axis=1)
         m, r, p = self.components_.shape
@@ -599,12 +602,13 @@ class MixtureOfPCA(_Mixture):
 class _ClassDensities:
     "Predictions from the densities of the classes."
 
-    def log_densities(self, X):
-        "log P(x|class) (n, n_classes)."
+    def log_densities(self, X, *, tangents=None):
+        "log P(x|class) (n, n_classes); with tangents (n, t, p), of each example freed along them."
         check_is_fitted(self)
         with naming("X"):
             X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        found = np.stack([density.score_samples(X) for density in self.densities_], axis=1)
+        given = {} if tangents is None else {"tangents": tangents}
+        found = np.stack([density.score_samples(X, **given) for density in self.densities_], axis=1)
         if np.any(np.isnan(found)):
             raise ValueError(f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
                              "scale X, or regularise the density")
@@ -620,23 +624,23 @@ class _ClassDensities:
                              "divide them by it")
         return np.log(priors)
 
-    def predict_joint_log_proba(self, X):
-        "log P(x, class) (n, n_classes)."
-        return self.log_densities(X) + self._log_priors()
+    def predict_joint_log_proba(self, X, *, tangents=None):
+        "log P(x, class) (n, n_classes); tangents as in `log_densities`."
+        return self.log_densities(X, tangents=tangents) + self._log_priors()
 
-    def predict_log_proba(self, X):
-        "log P(class|x) (n, n_classes); the priors where every density is zero."
-        joint = self.predict_joint_log_proba(X)
+    def predict_log_proba(self, X, *, tangents=None):
+        "log P(class|x) (n, n_classes); the priors where every density is zero. Tangents as in `log_densities`."
+        joint = self.predict_joint_log_proba(X, tangents=tangents)
         lost = np.max(joint, axis=1, keepdims=True) == -np.inf
         return _log_shares(np.where(lost, self._log_priors(), joint))
 
-    def predict_proba(self, X):
-        "P(class|x) (n, n_classes)."
-        return np.exp(self.predict_log_proba(X))
+    def predict_proba(self, X, *, tangents=None):
+        "P(class|x) (n, n_classes); tangents as in `log_densities`."
+        return np.exp(self.predict_log_proba(X, tangents=tangents))
 
-    def predict(self, X):
-        "The most probable label (n,) of each example."
-        best = np.argmax(self.predict_log_proba(X), axis=1)
+    def predict(self, X, *, tangents=None):
+        "The most probable label (n,) of each example; tangents as in `log_densities`."
+        best = np.argmax(self.predict_log_proba(X, tangents=tangents), axis=1)
         return self.classes_[best]
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-058

@@ -252,7 +252,8 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def reconstruct(self, X):
         "What each component makes of each example (n, n_components, n_features), μ + G E[h|x]."
-        parts = zip(self.means_, np.moveaxis(self.codes(X), 1, 0), self._generative())
+        codes = np.moveaxis(self.codes(X), 1, 0)
+        parts = zip(self.means_, codes, self._generative())
         return np.stack([mean + code @ G.T for mean, code, G in parts], axis=1)
 
     def sample(self, n_samples=1):
@@ -316,6 +317,9 @@ class MixtureOfFactorAnalyzers(_Mixture):
         should be standardised, as for PCA.
     min_noise : float, default=1e-6
         Least noise variance, in the same units.
+    noise_unit : float, optional
+        The unit of these two, by default the mean variance of the features of X. Densities that are compared with
+        one another, such as those of classes, are better regularised by one and the same amount.
     tol : float, default=1e-3
         Improvements of the bound per example up to `tol` do not count.
     patience : int, default=3
@@ -363,6 +367,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
         "min_noise": [Interval(Real, 0, None, closed="left")],
+        "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
         "tol": [Interval(Real, 0, None, closed="left")],
         "patience": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -373,7 +378,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
     }
 
     def __init__(self, n_components=1, n_factors=2, *, noise="diagonal", responsibilities="soft", init="pca",
-                 n_init=1, reg_covar=1e-2, min_noise=1e-6, tol=1e-3, patience=3, max_iter=500,
+                 n_init=1, reg_covar=1e-2, min_noise=1e-6, noise_unit=None, tol=1e-3, patience=3, max_iter=500,
                  acceleration=None, n_jobs=None, random_state=None, verbose=0):
         self.n_components = n_components
         self.n_factors = n_factors
@@ -383,6 +388,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
         self.n_init = n_init
         self.reg_covar = reg_covar
         self.min_noise = min_noise
+        self.noise_unit = noise_unit
         self.tol = tol
         self.patience = patience
         self.max_iter = max_iter
@@ -409,6 +415,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
 
     def _model(self, origin, unit, start):
         "The model, and the parameters of the start as the noise allows them."
+        unit = unit if self.noise_unit is None else float(self.noise_unit)
         floor = max(self.min_noise * unit, np.finfo(float).tiny)
         model = LinearManifolds(self.noise, self.responsibilities == "hard", added=self.reg_covar * unit,
                                 floor=floor, origin=origin)
@@ -509,7 +516,7 @@ class MixtureOfPCA(_Mixture):
 
     _parameter_constraints = {
         **{name: allowed for name, allowed in MixtureOfFactorAnalyzers._parameter_constraints.items()
-           if name not in ("n_factors", "noise", "reg_covar", "min_noise")},
+           if name not in ("n_factors", "noise", "reg_covar", "min_noise", "noise_unit")},
         "n_dims": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"kmeans", "random"})],
         "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],

@@ -86,24 +86,30 @@ def prepared(data, setting, choosing):
 
 
 def _rows(images):
+    "Smoothed images as rows, and their tangents of one pixel."
     return smooth(images, SMOOTHING).reshape(len(images), -1), tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-009
-def factor_analysers(m, r, reg):
-    return ClassConditionalClassifier(MixtureOfFactorAnalyzers(m, r, reg_covar=reg, tol=1e-3, max_iter=60, random_state=0), priors="uniform")
+def factor_analysers(m, r, reg, X):
+    "Mixtures of factor analysers, regularised alike for all classes; `reg` in units of the mean variance of a pixel of X."
+    density = MixtureOfFactorAnalyzers(m, r, reg_covar=reg, noise_unit=float(np.mean(np.var(X, axis=0))), max_iter=60, random_state=0)
+    return ClassConditionalClassifier(density, priors="uniform")
 
 
 def principal_components(m, r):
+    "Mixtures of PCA that recognise by the best reconstruction."
     density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0, explained_variance=0.95, max_iter=60, random_state=0)
     return ClassConditionalClassifier(density, priors="uniform")
 
 
 def gaussians(m, reg, X):
+    "Mixtures of normal distributions with full covariances, regularised as `factor_analysers`."
     density = GaussianMixture(m, reg_covar=reg * float(np.mean(np.var(X, axis=0))), max_iter=60, random_state=0)
     return ClassConditionalClassifier(density, priors="uniform")
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-011
 def error(predicted, y):
+    "The share of wrong labels."
     return int(np.sum(predicted != y)) / len(y)
 
 
@@ -124,11 +130,11 @@ def choose(bench, setting, m, dims, quick):
         return model
 
     def factors(r, reg, amount=0.0):
-        return trial(factor_analysers(m, r, reg), amount)
+        return trial(factor_analysers(m, r, reg, X), amount)
 
     few = slice(0, 2) if quick or setting == "fine" else slice(None)
     chosen = {"m": m}
-    chosen["reg"] = best("fa, added noise", (0.1, 0.2, 0.03, 0.4)[few], lambda reg: error(factors(dims[0], reg).predict(X_val), y_val))
+    chosen["reg"] = best("fa, added noise", (0.2, 0.4, 0.1, 0.8)[few], lambda reg: error(factors(dims[0], reg).predict(X_val), y_val))
     chosen["r"] = best("fa, factors", dims, lambda r: error(factors(r, chosen["reg"]).predict(X_val), y_val)) if len(dims) > 1 else dims[0]
     amounts = (0.2, 0.4, 0.1, 0.8)[few]
     chosen["fa_amount"] = best("fa, tangents", amounts, lambda a: error(factors(chosen["r"], chosen["reg"], a).predict(X_val), y_val))
@@ -166,7 +172,7 @@ def build(method, chosen, X):
     if method in ("pca", "pca-tangents"):
         return principal_components(m, r)
     if method in ("fa", "fa-tangents", "fa-both"):
-        return factor_analysers(m, r, chosen["reg"])
+        return factor_analysers(m, r, chosen["reg"], X)
     if method == "gaussians":
         return gaussians(chosen["full_m"], chosen["full_reg"], X)
     if method == "nearest":

@@ -89,7 +89,8 @@ class _Examples:
         with naming("sample_weight"):
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not np.any(weight > 0):
-            raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
+            raise ValueError("sample_weight is zero for every example; "
+                             "give at least one a positive weight")
         return (weight / np.max(weight)).astype(X.dtype)
 
 
@@ -101,11 +102,11 @@ def _checked_tangents(X, tangents):
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-012
 def _checked_unit(variance, dtype):
-    "The mean variance of the features; 1 for constant features, ValueError where precisions would overflow."
+    "The mean variance of the features; 1 if that is zero, ValueError if precisions would overflow."
     least, most = {"float32": (1e-24, 1e34), "float64": (1e-290, 1e305)}[dtype.name]
     if variance and not least < variance < most:
-        raise ValueError(f"X varies by {math.sqrt(variance):.3g} about its mean, but {dtype} inputs must "
-                         f"vary by {math.sqrt(least):.0e} to {math.sqrt(most):.0e}; "
+        raise ValueError(f"X varies by {math.sqrt(variance):.3g} about its mean, but {dtype} inputs "
+                         f"must vary by {math.sqrt(least):.0e} to {math.sqrt(most):.0e}; "
                          "divide X by its largest magnitude first")
     return variance or 1.0
 
@@ -156,7 +157,7 @@ class _Fit(_Starts):
         tangents : (n, t, p) array, optional
             Tangent vectors of the examples, multiplied by their weights λ; see `capslit.tangents`.
         checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it (`random_state` must be a number then).
+            Written as EM goes on; a fit that finds it resumes from it, if `random_state` is a number.
 
         Returns
         -------
@@ -168,7 +169,8 @@ class _Fit(_Starts):
         result = em.fit(model, parameters, batch, checkpoint=checkpoint, **self._settings())
         best = int(np.nanargmin(result.score))
         self._record(result, best)
-        self._keep(model, ManifoldParameters(*(leaf[best:best + 1] for leaf in result.parameters)), batch)
+        chosen = ManifoldParameters(*(leaf[best:best + 1] for leaf in result.parameters))
+        self._keep(model, chosen, batch)
         return self
 
     def _settings(self):
@@ -216,7 +218,8 @@ class _Densities(DensityMixin):
             tangents, rows = _checked_tangents(X, tangents), 256
         with np.errstate(over="ignore", invalid="ignore"):
             joint = np.concatenate([
-                model.log_joint(parameters, X[i:i + rows], None if tangents is None else tangents[i:i + rows])[0].T
+                model.log_joint(parameters, X[i:i + rows],
+                                None if tangents is None else tangents[i:i + rows])[0].T
                 for i in range(0, len(X), rows)])
         return np.where(joint < np.inf, joint, -np.inf)                            # ∞ − ∞ is too far away as well
 
@@ -469,7 +472,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-027
 class MixtureOfPCA(_Mixture):
-    """Mixture of principal component analysers: each example is reconstructed by the component that does it best.
+    """Mixture of principal component analysers: the component that reconstructs an example best is responsible.
 
     Parameters
     ----------
@@ -585,7 +588,7 @@ class MixtureOfPCA(_Mixture):
         return model, ManifoldParameters(*(a[None] for a in kept))
 
     def score_samples(self, X, *, tangents=None):
-        "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²) over components (if hard, the largest)."
+        "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²), or the largest if hard."
         joint = self._log_joint(X, tangents)
         hard = self.responsibilities == "hard"
         inside = np.max(joint, axis=1) if hard else logsumexp(joint, axis=1)
@@ -680,7 +683,7 @@ class _Rejects(_ClassDensities):
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-059
 def _fitted_density(density, label, X, tangents, cv):
-    "A clone of `density` fitted to the examples of one class, and sorted log-densities of examples of the class."
+    "A clone of `density` fitted to one class, and sorted log-densities of examples of the class."
     if tangents is not None and not has_fit_parameter(density, "tangents"):
         raise ValueError(f"tangents were given, but {type(density).__name__} cannot learn from them; "
                          "use a density of capslit.linear_manifolds, or pass no tangents")
@@ -811,10 +814,12 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
             raise ValueError("priors were given as an array, which has no entry for a new class; "
                              "set priors to 'empirical' or 'uniform'")
         new = np.asarray([label], dtype=object if self.classes_.dtype == object else None)
-        if new.ndim != 1 or new.dtype.kind.replace("u", "i") != self.classes_.dtype.kind.replace("u", "i"):
+        kinds = [labels.dtype.kind.replace("u", "i") for labels in (new, self.classes_)]
+        if new.ndim != 1 or kinds[0] != kinds[1]:
             raise ValueError("label must be one label of the same kind as the classes "
                              f"{self.classes_.tolist()[:10]}, not {label!r}")
         if new[0] in self.classes_:
-            raise ValueError(f"label {label!r} is one of the classes already; pass a new label, or call fit")
+            raise ValueError(f"label {label!r} is one of the classes already; "
+                             "pass a new label, or call fit")
         classes = np.concatenate([self.classes_, new])
         return classes, np.argsort(classes)

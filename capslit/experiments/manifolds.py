@@ -138,11 +138,13 @@ def choose(bench, setting, m, dims, quick):
     chosen["r"] = best("fa, factors", dims, lambda r: error(factors(r, chosen["reg"]).predict(X_val), y_val)) if len(dims) > 1 else dims[0]
     amounts = (0.2, 0.4, 0.1, 0.8)[few]
     chosen["fa_amount"] = best("fa, tangents", amounts, lambda a: error(factors(chosen["r"], chosen["reg"], a).predict(X_val), y_val))
-    model = factors(chosen["r"], chosen["reg"], chosen["fa_amount"])
-    chosen["cloud"] = best("fa, tangents of the image", (0.5, 1.0, 2.0, 0.25)[few],
-                           lambda a: error(model.classes_[np.argmax(model.log_densities(X_val, tangents=T_val * np.float32(a)), axis=1)], y_val))
+    def freed(name, model):
+        return best(name, (0.5, 1.0, 2.0, 0.25)[few], lambda a: error(model.predict(X_val, tangents=T_val * np.float32(a)), y_val))
+
+    chosen["fa_cloud"] = freed("fa, tangents of the image", factors(chosen["r"], chosen["reg"], chosen["fa_amount"]))
     if setting != "fine":
         chosen["pca_amount"] = best("pca, tangents", amounts, lambda a: error(trial(principal_components(m, chosen["r"]), a).predict(X_val), y_val))
+        chosen["pca_cloud"] = freed("pca, tangents of the image", trial(principal_components(m, chosen["r"]), chosen["pca_amount"]))
         chosen["full_reg"] = best("full covariance, added noise", (0.03, 0.1, 0.3, 1.0)[few], lambda reg: error(gaussians(m, reg, X).fit(X, y).predict(X_val), y_val))
         chosen["full_m"] = best("full covariance, components", (1, m), lambda k: error(gaussians(k, chosen["full_reg"], X).fit(X, y).predict(X_val), y_val))
         distance = lambda sigma: TangentDistanceClassifier(1, sigma=sigma, n_candidates=min(100, len(X))).fit(X, y).predict(X_val)
@@ -152,24 +154,25 @@ def choose(bench, setting, m, dims, quick):
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-012
 METHODS = {
-    "pca": "PCA", "pca-tangents": "PCA + tangents", "fa": "FA", "fa-tangents": "FA + tangents",
-    "fa-both": "FA + tangents, also of the image", "nearest": "nearest neighbours", "tangent-distance": "tangent distance",
+    "pca": "PCA", "pca-tangents": "PCA + tangents", "pca-both": "PCA + tangents on both sides",
+    "fa": "FA", "fa-tangents": "FA + tangents", "fa-both": "FA + tangents on both sides", "nearest": "nearest neighbours", "tangent-distance": "tangent distance",
     "gaussians": "full covariances",
 }
 
 
-def dot_products(method, chosen, n_train, n_classes):
+def dot_products(method, chosen, n_train, n_features, n_classes):
     "Products of p-vectors that classify one image."
     m, r, t = chosen["m"], chosen["r"], len(TANGENTS)
     local = n_classes * m * (r + 2)
-    return {"pca": local, "pca-tangents": local, "fa": local, "fa-tangents": local, "fa-both": local * (t + 1), "nearest": n_train,
-            "tangent-distance": n_train * (1 + 2 * t) + n_train * t * t, "gaussians": n_classes * chosen.get("full_m", m)}[method]
+    return {"pca": local, "pca-tangents": local, "pca-both": local * (t + 1), "fa": local, "fa-tangents": local, "fa-both": local * (t + 1),
+            "nearest": n_train, "tangent-distance": n_train * (1 + 2 * t + t * t),
+            "gaussians": n_classes * chosen.get("full_m", m) * n_features}[method]
 
 
 def build(method, chosen, X):
     "The classifier of a method with the chosen values."
     m, r = chosen["m"], chosen["r"]
-    if method in ("pca", "pca-tangents"):
+    if method in ("pca", "pca-tangents", "pca-both"):
         return principal_components(m, r)
     if method in ("fa", "fa-tangents", "fa-both"):
         return factor_analysers(m, r, chosen["reg"], X)
@@ -189,10 +192,11 @@ def run_manifolds(part, bench):
     chosen = bench.finished[f"{part.parameters['choice']}-choice"]
     (X, T, y), (X_test, T_test, y_test) = bench.step("images", "preparing images", lambda: prepared(data, setting, choosing=False))
     model = build(method, chosen, X)
-    amount = {"pca-tangents": chosen.get("pca_amount"), "fa-tangents": chosen["fa_amount"], "fa-both": chosen["fa_amount"]}.get(method)
+    amount = {"pca-tangents": chosen.get("pca_amount"), "pca-both": chosen.get("pca_amount"), "fa-tangents": chosen["fa_amount"], "fa-both": chosen["fa_amount"]}.get(method)
     arguments = {} if amount is None else {"tangents": T * np.float32(amount)}
     bench.step("fit", f"learning ({method}, {len(X):,} images of {X.shape[1]} pixels)", lambda: model.fit(X, y, **arguments))
-    cloud = T_test * np.float32(chosen["cloud"]) if method == "fa-both" else None
+    side = {"fa-both": "fa_cloud", "pca-both": "pca_cloud"}.get(method)
+    cloud = T_test * np.float32(chosen[side]) if side else None
     arrays = {"labels": y_test.astype(np.uint8)}
     if isinstance(model, ClassConditionalClassifier):
         found = bench.step("predict", "classifying", lambda: model.log_densities(X_test, tangents=cloud))
@@ -202,7 +206,7 @@ def run_manifolds(part, bench):
         predicted = bench.step("predict", "classifying", lambda: model.predict(X_test))
     arrays["predicted"] = predicted.astype(np.uint8)
     metrics = {"test_error": error(predicted, y_test), "n_train": len(X), "n_test": len(X_test), "n_features": X.shape[1],
-               "dot_products": dot_products(method, chosen, len(X), len(np.unique(y)))}
+               "dot_products": dot_products(method, chosen, *X.shape, len(np.unique(y)))}
     if method in ("pca", "fa") and setting in ("11000", "whole"):
         arrays |= portrait(model, X_test, y_test)
     return metrics, arrays

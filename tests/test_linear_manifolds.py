@@ -81,7 +81,8 @@ START = {"check_sample_weight_equivalence_on_dense_data": "the k-means from whic
 
 @pytest.mark.parametrize("name, parameters, expected", [
     ("MixtureOfFactorAnalyzers", {}, {}), ("MixtureOfPCA", {}, {}), ("ClassConditionalClassifier", {}, {}),
-    ("MixtureOfFactorAnalyzers", {"n_components": 2}, START), ("MixtureOfPCA", {"n_components": 2}, START)], ids=str)
+    ("MixtureOfFactorAnalyzers", {"n_components": 2}, START), ("MixtureOfPCA", {"n_components": 2}, START)],
+    ids=["factors", "pca", "classifier", "two factors", "two pca"])
 def test_check_estimator(name, parameters, expected):
     run = subprocess.run([sys.executable, "-c", CHECK, json.dumps([name, parameters, expected])], capture_output=True, text=True,
                          env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}, timeout=300)
@@ -529,3 +530,33 @@ def test_images_are_told_apart(digits):
     assert model.score(X[1::2], y[1::2]) > 0.975
     factors = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 8, reg_covar=0.2)).fit(X[::2], y[::2])
     assert factors.score(X[1::2], y[1::2]) > 0.965
+
+
+# ── what is shared by the models of the classes ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_common_unit_of_noise():
+    X = blobs()
+    unit = np.mean(np.var(X, axis=0))
+    plain, named = KINDS["factors"](reg_covar=0.1).fit(X), KINDS["factors"](reg_covar=0.1, noise_unit=unit).fit(X)
+    assert np.allclose(plain.score_samples(X), named.score_samples(X))
+    doubled = KINDS["factors"](reg_covar=0.05, min_noise=0.5e-6, noise_unit=2 * unit).fit(X)
+    assert np.allclose(plain.score_samples(X), doubled.score_samples(X))
+    with pytest.raises(ValueError, match="noise_unit"):
+        KINDS["factors"](noise_unit=0).fit(X)
+
+
+@pytest.mark.parametrize("density", [MixtureOfFactorAnalyzers(1, 2), MixtureOfPCA(2, 2, random_state=0)], ids=lambda d: type(d).__name__)
+def test_examples_freed_along_their_tangents(density):
+    "Tangents of length zero change nothing, and long ones make the density forgive movements along them."
+    X, y = classes()
+    T = np.random.default_rng(1).standard_normal((150, 1, 5))
+    model = ClassConditionalClassifier(density).fit(X, y)
+    plain = model.log_densities(X)
+    assert np.allclose(model.log_densities(X, tangents=0 * T), plain)
+    near, far = (model.log_densities(X + shift * T[:, 0], tangents=1e4 * T) for shift in (0, 3))
+    assert np.allclose(near, far, atol=1e-4) and not np.allclose(model.log_densities(X + 3 * T[:, 0]), plain, atol=0.1)
+    assert np.array_equal(model.predict(X, tangents=T), model.classes_[model.predict_proba(X, tangents=T).argmax(axis=1)])
+    for wrong in (T[:9], T[:, :, :3], T * np.nan):
+        with pytest.raises(ValueError, match="tangents"):
+            model.predict(X, tangents=wrong)

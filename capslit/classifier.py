@@ -19,13 +19,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from . import em
 from .acceleration import Anderson, SafeMomentum, Squarem
 from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, pose_vectors, second_moments
-from .estimators import all_or_nothing, check_size, naming
+from .estimators import all_or_nothing, check_labelled, check_size, naming
 from .expansion import ExpandedCapsuleRegression
 from .inference import class_probabilities, log_class_probabilities, posterior_mean, squash
 from .initialisation import random_weights, subspace
@@ -153,9 +152,7 @@ class _Examples(_Parameters):
 
     def _examples(self, X, y, sample_weight, reset=True):
         "Validated inputs, labels and weights (None if all are one)."
-        with naming("X", "y"):
-            X, y = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=False)
-            check_classification_targets(y)
+        X, y = check_labelled(self, X, y, reset=reset)
         check_size(X)
         if sample_weight is None:
             return X, y, None

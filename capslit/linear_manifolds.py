@@ -8,6 +8,7 @@ __all__ = ['MixtureOfFactorAnalyzers', 'MixtureOfPCA', 'ClassConditionalClassifi
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-002
 import math
 import warnings
+from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
@@ -21,14 +22,13 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (_check_sample_weight, check_is_fitted,
                                       has_fit_parameter, validate_data)
 
 from . import em
 from .acceleration import Anderson, Squarem
 from .arrays import as_floating, check_shape, check_values, to_numpy
-from .estimators import all_or_nothing, check_size, naming
+from .estimators import all_or_nothing, check_labelled, check_size, naming
 from .factor_analysis import LinearManifolds, ManifoldParameters
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-005
@@ -101,6 +101,13 @@ def _checked_tangents(X, tangents):
     return check_values("tangents", tangents).astype(X.dtype, copy=False)
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-012
+def _checked_directions(name, r, X):
+    "The number of directions, or ValueError if X (n, p) has fewer features."
+    if r > X.shape[1]:
+        raise ValueError(f"{name} is {r}, but X has fewer features (n_features = {X.shape[1]}); lower {name}")
+    return r
+
+
 def _checked_unit(variance, dtype):
     "The mean variance of the features; 1 if that is zero, ValueError if precisions would overflow."
     least, most = {"float32": (1e-24, 1e34), "float64": (1e-290, 1e305)}[dtype.name]
@@ -170,7 +177,7 @@ class _Fit(_Starts):
         best = int(np.nanargmin(result.score))
         self._record(result, best)
         chosen = ManifoldParameters(*(leaf[best:best + 1] for leaf in result.parameters))
-        self._keep(model, chosen, batch)
+        self._keep(model, model.admissible(chosen), batch)
         return self
 
     def _settings(self):
@@ -282,6 +289,19 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 class _Mixture(_Fit, _Codes, BaseEstimator):
     "A mixture of linear manifolds, but for the kind of its noise."
 
+    _parameter_constraints = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "responsibilities": [StrOptions({"soft", "hard"})],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "acceleration": [StrOptions({"squarem", "anderson"}), None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-022
 def _principal(loadings, noise):
     "Loadings (m, p, r) turned such that GᵀΨ⁻¹G is diagonal and falling, with noise Ψ (m, p)."
@@ -362,22 +382,13 @@ class MixtureOfFactorAnalyzers(_Mixture):
     """
 
     _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        **_Mixture._parameter_constraints,
         "n_factors": [Interval(Integral, 1, None, closed="left")],
         "noise": [StrOptions({"diagonal", "isotropic"})],
-        "responsibilities": [StrOptions({"soft", "hard"})],
         "init": [StrOptions({"pca", "kmeans", "random"})],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "acceleration": [StrOptions({"squarem", "anderson"}), None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(self, n_components=1, n_factors=2, *, noise="diagonal", responsibilities="soft", init="pca",
@@ -401,10 +412,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
         self.verbose = verbose
 
     def _n_directions(self, X):
-        if self.n_factors > X.shape[1]:
-            raise ValueError(f"n_factors is {self.n_factors}, but X has fewer features "
-                             f"(n_features = {X.shape[1]}); lower n_factors")
-        return self.n_factors
+        return _checked_directions("n_factors", self.n_factors, X)
 
     def _labels(self, X, weight, tangents, rng):
         "Components (n,) of the examples."
@@ -518,8 +526,7 @@ class MixtureOfPCA(_Mixture):
     """
 
     _parameter_constraints = {
-        **{name: allowed for name, allowed in MixtureOfFactorAnalyzers._parameter_constraints.items()
-           if name not in ("n_factors", "noise", "reg_covar", "min_noise", "noise_unit")},
+        **_Mixture._parameter_constraints,
         "n_dims": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"kmeans", "random"})],
         "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
@@ -545,10 +552,7 @@ class MixtureOfPCA(_Mixture):
         self.verbose = verbose
 
     def _n_directions(self, X):
-        if self.n_dims > X.shape[1]:
-            raise ValueError(f"n_dims is {self.n_dims}, but X has fewer features "
-                             f"(n_features = {X.shape[1]}); lower n_dims")
-        return self.n_dims
+        return _checked_directions("n_dims", self.n_dims, X)
 
     def _model(self, origin, unit, start):
         "The model, and the parameters of the start without weights and with the temperature for noise."
@@ -609,6 +613,11 @@ class MixtureOfPCA(_Mixture):
         return np.swapaxes(self.components_ * scales[:, :, None], 1, 2), noise
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-056
+def _no_tangents(density):
+    return (f"tangents were given, but {type(density).__name__} knows nothing of them; "
+            "use a density of capslit.linear_manifolds, or pass no tangents")
+
+
 class _ClassDensities:
     "Predictions from the densities of the classes."
 
@@ -618,6 +627,8 @@ class _ClassDensities:
         with naming("X"):
             X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         given = {} if tangents is None else {"tangents": tangents}
+        if given and "tangents" not in signature(self.densities_[0].score_samples).parameters:
+            raise ValueError(_no_tangents(self.densities_[0]))
         found = np.stack([density.score_samples(X, **given) for density in self.densities_], axis=1)
         if np.any(np.isnan(found)):
             raise ValueError(f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
@@ -685,8 +696,7 @@ class _Rejects(_ClassDensities):
 def _fitted_density(density, label, X, tangents, cv):
     "A clone of `density` fitted to one class, and sorted log-densities of examples of the class."
     if tangents is not None and not has_fit_parameter(density, "tangents"):
-        raise ValueError(f"tangents were given, but {type(density).__name__} cannot learn from them; "
-                         "use a density of capslit.linear_manifolds, or pass no tangents")
+        raise ValueError(_no_tangents(density))
 
     def fitted(rows):
         given = {} if tangents is None else {"tangents": tangents[rows]}
@@ -709,7 +719,8 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     density : estimator with `fit` and `score_samples`, optional
-        Cloned for each class; by default MixtureOfFactorAnalyzers().
+        Cloned for each class; by default MixtureOfFactorAnalyzers(). A search over the parameters of the
+        density (`density__n_components`) needs one that is given.
     priors : {"empirical", "uniform"} or (n_classes,) array, default="empirical"
         Class probabilities: the shares of the training examples, equal ones, or those given (in the order
         of the sorted labels).
@@ -764,9 +775,7 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
         self
         """
         self._validate_params()
-        with naming("X", "y"):
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-            check_classification_targets(y)
+        X, y = check_labelled(self, X, y)
         self.classes_, index, self.counts_ = np.unique(y, return_inverse=True, return_counts=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class, {self.classes_.tolist()}; "
@@ -781,6 +790,9 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
         return self
 
     def _density(self):
+        if isinstance(self.density, type):
+            raise TypeError(f"density is the class {self.density.__name__}; pass an estimator, "
+                            f"such as {self.density.__name__}()")
         return MixtureOfFactorAnalyzers() if self.density is None else self.density
 
     @all_or_nothing

@@ -13,12 +13,11 @@ import numpy as np
 from scipy.ndimage import correlate1d
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import em
 from .arrays import as_floating, check_shape, check_values
-from .estimators import all_or_nothing, naming
+from .estimators import all_or_nothing, check_labelled, naming
 
 # %% ../nbs/relatives/tangents.ipynb #cell-005
 def _kernels(sigma):
@@ -489,9 +488,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         self
         """
         self._validate_params()
-        with naming("X", "y"):
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-            check_classification_targets(y)
+        X, y = check_labelled(self, X, y)
         self._check_numbers(len(X))
         self.image_shape_ = self._shape(X.shape[1])
         self.scale_ = float(np.abs(X).max()) or 1.0

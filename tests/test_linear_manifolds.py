@@ -560,3 +560,23 @@ def test_examples_freed_along_their_tangents(density):
     for wrong in (T[:9], T[:, :, :3], T * np.nan):
         with pytest.raises(ValueError, match="tangents"):
             model.predict(X, tangents=wrong)
+
+
+@pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
+@pytest.mark.parametrize("seed", range(3))
+def test_accelerated_mixtures_are_mixtures(acceleration, seed):
+    X = load_digits().data
+    model = MixtureOfFactorAnalyzers(5, 3, acceleration=acceleration, random_state=seed, reg_covar=0, min_noise=0.01, tol=1e-5).fit(X)
+    assert abs(np.sum(model.weights_) - 1) < 1e-12
+    assert np.min(model.noise_variances_) >= 0.01 * np.mean(np.var(X, axis=0)) * (1 - 1e-12)
+
+
+def test_a_density_that_knows_nothing_of_tangents_says_so():
+    X, y = load_digits(return_X_y=True)
+    T = np.zeros((len(X), 2, X.shape[1]))
+    model = ClassConditionalClassifier(GaussianMixture(1, reg_covar=1.0)).fit(X, y)
+    for method in (model.predict, model.predict_proba, model.log_densities):
+        with pytest.raises(ValueError, match="tangents were given, but GaussianMixture knows nothing of them"):
+            method(X, tangents=T)
+    with pytest.raises(TypeError, match=r"density is the class GaussianMixture; pass an estimator, such as GaussianMixture\(\)"):
+        ClassConditionalClassifier(GaussianMixture).fit(X, y)

@@ -499,8 +499,7 @@ def compare_errors(record, experiment):
     for key, source in experiment.source[record.data].items():
         part, metric = key.rsplit("/", 1)
         ours = record.metrics(part)[metric]
-        difference = f"{100 * (ours - source):+.2f}".replace("-", "\N{MINUS SIGN}")
-        lines.append(f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % | {difference} | "
+        lines.append(f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % | {100 * (ours - source):+.2f} | "
                      f"{explain_difference(source, ours, record.metrics(part)['n_test'])} |")
     return "\n".join(lines)
 

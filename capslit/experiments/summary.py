@@ -87,7 +87,7 @@ def error_rate(where, says, name, data, key, digits=2, why=None):
     "The Statement of an error rate that is listed in an experiment's `source`; `why` it differs, if not by chance."
     part, metric = key.rsplit("/", 1)
     source = EXPERIMENTS[name].source[data][key]
-    show = lambda rate, sign="": f"{100 * rate:{sign}.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    show = lambda rate, sign="": f"{100 * rate:{sign}.{digits}f}"
 
     def ours(record):
         found = record.metrics(part)

@@ -10,14 +10,9 @@ from hypothesis import given, settings, strategies as st
 from capslit import claims
 from capslit.alterations import alterations
 from capslit.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, symbolic
-from capslit.ledger import Ledger, collect, numbered
+from capslit.ledger import REQUIRED, Ledger, collect
 
 LEDGER = collect(Path(claims.__file__).parents[1] / "nbs")
-SAUL = numbered("saul", _2=28, _3=2, A=22)
-HINTON = [f"hinton:{name}" for name in (
-    "reconstruction", "responsibility", "log-probability", "k-means", "improper", "mahalanobis", "covariance", "discrepancy",
-    "posterior", "code-cost", "reconstruct-tangents", "tangent-covariance", "tangent-distance")]
-
 x, y = sympy.symbols("x y", real=True)
 f = sympy.Function("f")
 
@@ -32,7 +27,7 @@ def test_claim(id):
         assert report.killed == report.tried
 
 
-@pytest.mark.parametrize("id", SAUL + HINTON)
+@pytest.mark.parametrize("id", sum(REQUIRED.values(), []))
 def test_equation_is_claimed(id):
     assert not LEDGER.missing([id]), f"no chapter claims {id}"
 
@@ -41,7 +36,7 @@ def test_no_circular_proof():
     assert set(LEDGER.order()) == set(LEDGER)
 
 
-@pytest.mark.parametrize("id", [id for id in SAUL if id in LEDGER])
+@pytest.mark.parametrize("id", [id for id in REQUIRED["saul"] if id in LEDGER])
 def test_equation_is_labelled_once_in_its_chapter(id):
     label, folder = "$$ (" + id.replace(":", "-").replace(".", "-").lower() + ")", Path(claims.__file__).parents[1] / "nbs"
     chapters = {f"{p.parent.name}/{p.stem}": p.read_text(encoding="utf-8").lower().count(label) for p in sorted(folder.rglob("*.ipynb"))}

@@ -85,6 +85,9 @@ def test_damaged_records_are_refused(tmp_path, record):
         load_record(path)
 
 
+QUICK = [(name, data) for name, experiment in EXPERIMENTS.items() for data in experiment.quick]
+
+
 def same(one, other):
     "Whether two records hold the same metrics and the same arrays, but for arrays of times."
     names = [name for name in one.arrays if not name.rsplit("/", 1)[1].startswith("seconds")]
@@ -92,24 +95,24 @@ def same(one, other):
             and {name: part["metrics"] for name, part in one.parts.items()} == {name: part["metrics"] for name, part in other.parts.items()})
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_twice_gives_the_same_record(tmp_path, everything, name):
+@pytest.mark.parametrize("name, data", QUICK)
+def test_every_experiment_twice_gives_the_same_record(tmp_path, everything, name, data):
     everything, _ = everything
-    path = record_path(name, "digits", "quick", everything)
+    path = record_path(name, data, "quick", everything)
     record = load_record(path)
     assert record.experiment == name and record.parts and record.seed == 0 and record.profile == "quick"
-    assert set(record.parts) == {part.name for part in EXPERIMENTS[name].parts("digits", "quick")}
+    assert set(record.parts) == {part.name for part in EXPERIMENTS[name].parts(data, "quick")}
     for need in EXPERIMENTS[name].needs:
         for suffix in (".json", ".npz"):
-            source = record_path(need, "digits", "quick", everything).with_suffix(suffix)
+            source = record_path(need, data, "quick", everything).with_suffix(suffix)
             (tmp_path / source.name).write_bytes(source.read_bytes())
-    (again,) = reproduce(name, profile="quick", out=tmp_path)  # in this process, whatever ran in it before
+    (again,) = reproduce(name, data, profile="quick", out=tmp_path)  # in this process, whatever ran in it before
     assert load_record(again).machine == record.machine  # the number of threads, too
     assert same(record, load_record(again)) and record.digest() == load_record(again).digest()
 
 
 def test_all_is_in_the_folder_and_nothing_else(everything):
-    assert {p.name for p in everything[0].iterdir()} == {f"{name}-digits-quick{suffix}" for name in EXPERIMENTS for suffix in (".json", ".npz")}
+    assert {p.name for p in everything[0].iterdir()} == {f"{name}-{data}-quick{suffix}" for name, data in QUICK for suffix in (".json", ".npz")}
 
 
 def test_another_seed_gives_another_record(tmp_path, everything):

@@ -115,5 +115,5 @@ def test_a_graphics_card_is_used_where_there_is_one(protocol, tmp_path, monkeypa
     monkeypatch.setattr(million, "find_estimator", lambda: (Elsewhere, "a card"))
     part = MILLION.parts("digits", "quick")[0]
     part = replace(part, parameters=part.parameters | QUICK | {"capsule_dim": 1})
-    metrics, arrays = million.run_million(part, Bench(protocol, "quick", 0, tmp_path / "checkpoint"))
+    metrics, arrays = million.run_million(part, Bench(protocol.data, "quick", 0, tmp_path / "checkpoint", prepare=lambda data, profile: protocol))
     assert metrics["device"] == "a card" and metrics["strength"] == 0 and metrics["n_train"] == 1283 and "gallery" in arrays

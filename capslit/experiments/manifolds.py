@@ -158,7 +158,7 @@ class Search:
     "Choose values one after another by the errors on the images to choose by; `few` values of each are tried, or all."
 
     def __init__(self, bench, setting, m, few=None):
-        (self.X, self.T, self.y), (self.X_val, self.T_val, self.y_val) = prepared(bench.protocol.data, setting, choosing=True)
+        (self.X, self.T, self.y), (self.X_val, self.T_val, self.y_val) = prepared(bench.data, setting, choosing=True)
         self.report, self.seed, self.few = bench.report, bench.seed, few
         self.chosen, self.errors = {"m": m}, {}
 
@@ -230,7 +230,7 @@ def dot_products(method, chosen, n_train, n_features, n_classes):
 
 def run_manifolds(part, bench):
     "Choose the values of a setting, or learn and test one method with them."
-    setting, method, data = part.parameters["setting"], part.parameters.get("method"), bench.protocol.data
+    setting, method, data = part.parameters["setting"], part.parameters.get("method"), bench.data
     if method is None:
         return bench.step("choice", "choosing", lambda: choose(bench, **part.parameters)), {}
     chosen = bench.finished[f"{part.parameters['choice']}-choice"]

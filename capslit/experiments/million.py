@@ -121,7 +121,7 @@ def run_million(part, bench):
     deformations = Deformations(strength, bench.seed)
     protocol = bench.step("generate", f"making {n_extra:,} images, strength {strength:g}", lambda: enlarge(bench.protocol, deformations, n_extra))
     estimator, device = find_estimator()
-    model = learn(replace(bench, protocol=protocol), parameters, estimator)
+    model = learn(replace(bench, prepare=lambda data, profile: protocol), parameters, estimator)
     metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
     metrics |= {"strength": strength, "n_validation": len(protocol.y_val), "original_error": 1 - model.score(bench.protocol.X, bench.protocol.y), "device": device}
     arrays = {"predicted": model.predict(protocol.X_test).astype(np.uint8), "labels": protocol.y_test.astype(np.uint8)}

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from shutil import rmtree
 
@@ -240,6 +241,8 @@ class Experiment:
         For each data set the numbers that the source prints, by "part/metric".
     needs : tuple of str
         Experiments whose records this one reads.
+    quick : tuple of str
+        The data sets of the quick profile.
     """
 
     title: str
@@ -248,6 +251,7 @@ class Experiment:
     run: Callable
     source: dict = field(default_factory=dict)
     needs: tuple = ()
+    quick: tuple = ("digits",)
 
 # %% ../../nbs/experiments/records.ipynb #cell-019
 @dataclass
@@ -256,7 +260,7 @@ class Bench:
 
     Parameters
     ----------
-    protocol : Protocol
+    data : ImageData
     profile : str
     seed : int
     checkpoint : path
@@ -269,9 +273,11 @@ class Bench:
         Metrics of the parts that are already done.
     records : dict of str to Record
         Of the experiments that this one needs.
+    prepare : callable, optional
+        prepare(data, profile) → Protocol, in the place of `load_protocol`.
     """
 
-    protocol: Protocol
+    data: datasets.ImageData
     profile: str
     seed: int
     checkpoint: Path
@@ -279,8 +285,14 @@ class Bench:
     report: Callable = lambda words: None
     finished: dict = field(default_factory=dict)
     records: dict = field(default_factory=dict)
+    prepare: Callable = load_protocol
     seconds: dict = field(default_factory=dict)
     cpu_seconds: dict = field(default_factory=dict)
+
+    @property
+    def protocol(self):
+        "The data divided and projected as in Saul 3.1."
+        return self.prepare(self.data, self.profile)
 
     def step(self, name, words, function):
         "Run `function`, report what is done in `words`, and note the wall time and the CPU time under `name`."
@@ -338,6 +350,24 @@ def _check_folder(out):
     except StorageError as error:
         raise StorageError(str(error).replace(str(probe), str(out))) from error
     remove(probe)
+
+
+def _load(data, data_home):
+    "A data set, looked for in `data_home` first if it comes from files."
+    loader = LOADERS[data]
+    return loader(data_home) if signature(loader).parameters else loader()
+
+
+def _prepare_once(report):
+    "`load_protocol` that works at the first call only, and says so."
+    made = []
+
+    def prepare(data, profile):
+        if not made:
+            report(f"projecting {len(data.images):,} images")
+            made.append(load_protocol(data, profile))
+        return made[0]
+    return prepare
 
 
 def _time_left(parts, done, seconds):
@@ -418,14 +448,14 @@ def perform(name, experiment, data, *, profile="paper", out="results", seed=0, d
     _check_folder(out)
     code, machine = describe_code(), describe_machine()       # of this start
     report(f"loading {data}")
-    images = LOADERS[data]() if data == "digits" else LOADERS[data](data_home)
-    report(f"projecting {len(images.images):,} images")
-    protocol, folder = load_protocol(images, profile), path.with_suffix(".parts")
+    images = _load(data, data_home)
+    prepare, folder = _prepare_once(report), path.with_suffix(".parts")
     records = {other: load_record(record_path(other, data, profile, out)) for other in experiment.needs}
     needs = {other: record.digest() for other, record in records.items()}
     outcomes, arrays, done, seconds = {}, {}, [], 0.0
     for number, part in enumerate(parts):
-        bench = Bench(protocol, profile, seed, folder / f"{part.name}.checkpoint", verbose, report, _metrics(outcomes), records)
+        checkpoint = folder / f"{part.name}.checkpoint"
+        bench = Bench(images, profile, seed, checkpoint, verbose, report, _metrics(outcomes), records, prepare)
         settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed, "parameters": part.parameters}
         settings |= {"needs": needs} if needs else {}
         found = _read_part(folder / f"{part.name}.npz", settings)

@@ -18,6 +18,7 @@ from .figure2 import FIGURE2, FIGURE3
 from .figure4 import AXES, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5
 from .figure8 import FIGURE8
+from .manifolds import FINE, MANIFOLDS
 from .million import MILLION
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
@@ -27,7 +28,7 @@ from .updates import FIGURE6, FIGURE7
 # %% ../../nbs/experiments/summary.ipynb #cell-004
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
                "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION,
-               "open-questions": OPEN_QUESTIONS}
+               "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):
@@ -38,7 +39,7 @@ def reproduce(name, data=None, *, profile="paper", out="results", report=lambda 
     name : str
         One of `EXPERIMENTS`.
     data : str, optional
-        One of `LOADERS`; all data sets of the source by default, the embedded digits for the profile "quick".
+        One of `LOADERS`; all data sets of the source by default, those for quick runs for the profile "quick".
     profile, out, report, **options
         See `perform`.
 
@@ -49,7 +50,7 @@ def reproduce(name, data=None, *, profile="paper", out="results", report=lambda 
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
     experiment = EXPERIMENTS[name]
-    chosen = (data,) if data else ("digits",) if profile == "quick" else experiment.data
+    chosen = (data,) if data else experiment.quick if profile == "quick" else experiment.data
     for one in chosen:
         for other in experiment.needs:
             reproduce(other, one, profile=profile, out=out, report=report, **options | {"again": False})

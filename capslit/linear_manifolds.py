@@ -12,7 +12,7 @@ from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import Parallel, delayed
 from scipy.special import logsumexp
 from sklearn.base import (BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin,
                           DensityMixin, TransformerMixin, clone)
@@ -22,13 +22,12 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
-from sklearn.utils.validation import (_check_sample_weight, check_is_fitted,
-                                      has_fit_parameter, validate_data)
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from . import em
-from .acceleration import Anderson, Squarem
 from .arrays import as_floating, check_shape, check_values, to_numpy
-from .estimators import all_or_nothing, check_labelled, check_size, naming
+from .estimators import (LearnedByEM, all_or_nothing, check_labelled, check_size, check_spread,
+                                check_weights, naming)
 from .factor_analysis import LinearManifolds, ManifoldParameters
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-005
@@ -81,17 +80,8 @@ class _Examples:
         if self.n_components > len(X):
             raise ValueError(f"n_components is {self.n_components}, but X has only {len(X)} examples "
                              f"(n_samples = {len(X)}); lower n_components")
-        weight = None if sample_weight is None else self._weights(X, sample_weight)
+        weight = check_weights(X, sample_weight)
         return X, weight, None if tangents is None else _checked_tangents(X, tangents)
-
-    @staticmethod
-    def _weights(X, sample_weight):
-        with naming("sample_weight"):
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not np.any(weight > 0):
-            raise ValueError("sample_weight is zero for every example; "
-                             "give at least one a positive weight")
-        return (weight / np.max(weight)).astype(X.dtype)
 
 
 def _checked_tangents(X, tangents):
@@ -107,16 +97,6 @@ def _checked_directions(name, r, X):
         raise ValueError(f"{name} is {r}, but X has fewer features (n_features = {X.shape[1]}); lower {name}")
     return r
 
-
-def _checked_unit(variance, dtype):
-    "The mean variance of the features; 1 if that is zero, ValueError if precisions would overflow."
-    least, most = {"float32": (1e-24, 1e34), "float64": (1e-290, 1e305)}[dtype.name]
-    if variance and not least < variance < most:
-        raise ValueError(f"X varies by {math.sqrt(variance):.3g} about its mean, but {dtype} inputs "
-                         f"must vary by {math.sqrt(least):.0e} to {math.sqrt(most):.0e}; "
-                         "divide X by its largest magnitude first")
-    return variance or 1.0
-
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-013
 class _Starts(_Examples):
     "The model and the parameters from which EM starts."
@@ -128,7 +108,7 @@ class _Starts(_Examples):
         share = ones / np.sum(ones, dtype=np.float64)
         origin = np.einsum("n,np->p", share, X)
         X = X - origin.astype(X.dtype)
-        unit = _checked_unit(float(np.einsum("n,np,np->", share, X, X)) / X.shape[1], X.dtype)
+        unit = check_spread(float(np.einsum("n,np,np->", share, X, X)) / X.shape[1], X.dtype) or 1.0
         starts = []
         for _ in range(self.n_init):
             labels = np.zeros(len(X), int)
@@ -148,7 +128,7 @@ class _Starts(_Examples):
             return means.fit(X, sample_weight=weight).labels_
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-015
-class _Fit(_Starts):
+class _Fit(LearnedByEM, _Starts):
     "Learning by EM."
 
     @all_or_nothing
@@ -173,29 +153,9 @@ class _Fit(_Starts):
         self._validate_params()
         batch = self._examples(X, sample_weight, tangents)
         model, parameters = self._begin(*batch)
-        result = em.fit(model, parameters, batch, checkpoint=checkpoint, **self._settings())
-        best = int(np.nanargmin(result.score))
-        self._record(result, best)
-        chosen = ManifoldParameters(*(leaf[best:best + 1] for leaf in result.parameters))
+        chosen = self._learn(model, parameters, batch, checkpoint)
         self._keep(model, model.admissible(chosen), batch)
         return self
-
-    def _settings(self):
-        acceleration = {None: None, "squarem": Squarem(), "anderson": Anderson()}[self.acceleration]
-        n_threads = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        return {"rounds": (em.Round(self.patience),), "tol": self.tol, "max_iter": self.max_iter,
-                "acceleration": acceleration, "n_threads": n_threads, "progress": bool(self.verbose)}
-
-    def _record(self, result, best):
-        "Set what is known of the course of EM from the best start."
-        objective = result.history["objective"][:, best]
-        self.n_iter_ = int(np.sum(~np.isnan(objective)))
-        self.history_ = {name: result.history[name][:self.n_iter_, best]
-                         for name in ("log_likelihood", "objective")}
-        self.converged_, self.lower_bound_ = bool(result.converged[best]), float(-result.score[best])
-        if not self.converged_:
-            warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; "
-                          "raise max_iter or tol", ConvergenceWarning)
 
     def fit_predict(self, X, y=None, sample_weight=None, *, tangents=None):
         "Learn the mixture, and return the most responsible component (n,) of each example."
@@ -292,14 +252,7 @@ class _Mixture(_Fit, _Codes, BaseEstimator):
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "responsibilities": [StrOptions({"soft", "hard"})],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "acceleration": [StrOptions({"squarem", "anderson"}), None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **LearnedByEM._parameter_constraints,
     }
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-022

@@ -4,6 +4,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "CapsuleClassifier": "classifier",
     "ClassConditionalClassifier": "linear_manifolds",
+    "FactorialHMM": "factorial_hmm",
+    "FactorialVectorQuantizer": "factorial",
     "MixtureOfFactorAnalyzers": "linear_manifolds",
     "MixtureOfPCA": "linear_manifolds",
 }

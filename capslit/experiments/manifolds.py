@@ -19,12 +19,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
 from .records import Experiment, Part
-from ..linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA
+from ..linear_manifolds import (ClassConditionalClassifier, MixtureOfFactorAnalyzers,
+                                      MixtureOfPCA)
 from ..tangents import TANGENTS, TangentDistanceClassifier, smooth, tangent_vectors
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-004
 def shrink(images, size):
-    """Images scaled to size × size pixels by averaging over areas: a square around the ink, as large as the ink's longer side.
+    """Images scaled to size × size pixels by averaging over areas.
+
+    What is scaled is a square around the ink, as large as the ink's longer side.
 
     Parameters
     ----------
@@ -41,18 +44,24 @@ def shrink(images, size):
         rows, columns = (np.flatnonzero(image.any(axis=axis)) for axis in (1, 0))
         if rows.size:
             side = max(np.ptp(rows), np.ptp(columns)) + 1
-            out[:] = _overlaps(rows, side, size, len(image)) @ image @ _overlaps(columns, side, size, image.shape[1]).T
+            down = _overlaps(rows, side, size, image.shape[0])
+            out[:] = down @ image @ _overlaps(columns, side, size, image.shape[1]).T
     return small
 
 
 def _overlaps(ink, side, size, length):
-    "How much of each of `length` pixels lies in each of `size` cells that divide `side` pixels around the ink, (size, length); rows add up to one."
+    """Shares (size, length) of `length` pixels in each of `size` cells; rows add up to one.
+
+    The cells divide `side` pixels around the ink.
+    """
     edges = (ink[0] + ink[-1] + 1 - side) / 2 + np.arange(size + 1) * side / size
-    left, right = np.maximum(edges[:-1, None], np.arange(length)), np.minimum(edges[1:, None], np.arange(1, length + 1))
+    left = np.maximum(edges[:-1, None], np.arange(length))
+    right = np.minimum(edges[1:, None], np.arange(1, length + 1))
     return np.maximum(right - left, 0) * size / side
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-007
-SETTINGS = {  # name: (side of the images or None for their own, images to learn from while choosing, images to choose by, images to learn from)
+SETTINGS = {  # name: (side of the images or None for their own,
+              #        images to learn from while choosing, to choose by, and to learn from)
     "11000": (8, slice(0, 7_000), slice(7_000, 11_000), slice(0, 11_000)),
     "60000": (8, None, None, slice(0, 60_000)),
     "fine": (None, slice(0, 20_000), slice(50_000, 60_000), slice(0, 60_000)),
@@ -84,12 +93,14 @@ def prepared(data, setting, choosing):
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     first, second = (images[fitting], images[held]) if choosing else (images[whole], images[n:])
     labels = (data.labels[fitting], data.labels[held]) if choosing else (data.labels[whole], data.labels[n:])
-    return tuple((*_rows(part if side is None else shrink(part, side)), y) for part, y in zip((first, second), labels))
+    parts = (first, second) if side is None else (shrink(first, side), shrink(second, side))
+    return tuple((*_rows(part), y) for part, y in zip(parts, labels))
 
 
 def _rows(images):
     "Smoothed images as rows, and their tangents of one pixel."
-    return smooth(images, SMOOTHING).reshape(len(images), -1), tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))
+    wide = max(SMOOTHING, images.shape[1] / 20)
+    return smooth(images, SMOOTHING).reshape(len(images), -1), tangent_vectors(images, wide)
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-009
 MAX_ITER = 60                                             # iterations of EM for each density
@@ -97,27 +108,29 @@ CANDIDATES = 200                                          # nearest images whose
 
 
 def factor_analysers(m, r, reg, X, seed):
-    "Mixtures of factor analysers, regularised alike for all classes; `reg` in units of the mean variance of a pixel of X."
+    "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel of X."
     unit = float(np.mean(np.var(X, axis=0)))
-    density = MixtureOfFactorAnalyzers(m, r, reg_covar=reg, noise_unit=unit, max_iter=MAX_ITER, random_state=seed)
+    density = MixtureOfFactorAnalyzers(m, r, reg_covar=reg, noise_unit=unit, max_iter=MAX_ITER,
+                                       random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
 
 def principal_components(m, r, seed):
     "Mixtures of PCA that recognise by the best reconstruction."
-    density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0, explained_variance=0.95, max_iter=MAX_ITER,
-                           random_state=seed)
+    density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0, explained_variance=0.95,
+                           max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
 
 def gaussians(m, reg, X, seed):
     "Mixtures of normal distributions with full covariances, regularised as `factor_analysers`."
-    density = GaussianMixture(m, reg_covar=reg * float(np.mean(np.var(X, axis=0))), max_iter=MAX_ITER, random_state=seed)
+    unit = float(np.mean(np.var(X, axis=0)))
+    density = GaussianMixture(m, reg_covar=reg * unit, max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
 
 def learn(model, X, y, tangents=None):
-    "The fitted model. That EM may stop at MAX_ITER is part of the plan: what is unfinished is counted, not warned of."
+    "The fitted model. That EM may stop at MAX_ITER is part of the plan: it is counted, not warned of."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y) if tangents is None else model.fit(X, y, tangents=tangents)
@@ -129,9 +142,12 @@ def unfinished(model):
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-010
 METHODS = {
-    "pca": "PCA", "pca-tangents": "PCA, tangents in learning", "pca-image": "PCA, tangents of the image", "pca-both": "PCA, both",
-    "fa": "FA", "fa-tangents": "FA, tangents in learning", "fa-image": "FA, tangents of the image", "fa-both": "FA, both",
-    "nearest": "nearest neighbours", "tangent-distance": "tangent distance", "gaussians": "full covariances",
+    "pca": "PCA", "pca-tangents": "PCA, tangents in learning",
+    "pca-image": "PCA, tangents of the image", "pca-both": "PCA, both",
+    "fa": "FA", "fa-tangents": "FA, tangents in learning",
+    "fa-image": "FA, tangents of the image", "fa-both": "FA, both",
+    "nearest": "nearest neighbours", "tangent-distance": "tangent distance",
+    "gaussians": "full covariances",
 }
 
 
@@ -145,7 +161,8 @@ def build(method, chosen, X, seed):
         return gaussians(chosen["full_m"], chosen["full_reg"], X, seed)
     if method == "nearest":
         return KNeighborsClassifier(chosen["k"], algorithm="brute")
-    return TangentDistanceClassifier(1, sigma=chosen["sigma"], n_candidates=min(CANDIDATES, len(X)))
+    n_candidates = min(CANDIDATES, len(X))
+    return TangentDistanceClassifier(1, sigma=chosen["sigma"], n_candidates=n_candidates)
 
 
 def amounts(method, chosen):
@@ -156,15 +173,16 @@ def amounts(method, chosen):
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-012
 class Search:
-    "Choose values one after another by the errors on the images to choose by; `few` values of each are tried, or all."
+    "Choose values one after another on images apart; `few` values of each are tried, or all."
 
     def __init__(self, bench, setting, m, few=None):
-        (self.X, self.T, self.y), (self.X_val, self.T_val, self.y_val) = prepared(bench.data, setting, choosing=True)
+        own, apart = prepared(bench.data, setting, choosing=True)
+        (self.X, self.T, self.y), (self.X_val, self.T_val, self.y_val) = own, apart
         self.report, self.seed, self.few = bench.report, bench.seed, few
         self.chosen, self.errors = {"m": m}, {}
 
     def best(self, key, name, values, trial):
-        "Keep as `key` the value with which `trial` predicts with the fewest errors, of equally good ones the first."
+        "Keep as `key` the value with the fewest errors of trial(value), or the first of equally good ones."
         for value in values[:self.few]:
             self.report(f"{name} {value}")
             self.errors[f"{name} {value}"] = error(trial(value), self.y_val)
@@ -177,7 +195,9 @@ class Search:
 
     def predicted(self, model, amount=0.0):
         "Labels of the images to choose by, which may move along their tangents by `amount` pixels."
-        return model.predict(self.X_val, tangents=self.T_val * np.float32(amount)) if amount else model.predict(self.X_val)
+        if not amount:
+            return model.predict(self.X_val)
+        return model.predict(self.X_val, tangents=self.T_val * np.float32(amount))
 
 
 def error(predicted, y):
@@ -223,11 +243,11 @@ def dot_products(method, chosen, n_train, n_features, n_classes):
     t = len(TANGENTS)
     if method == "nearest":
         return n_train
-    if method == "tangent-distance":                                       # those with the tangents of the candidates, of the image, and of both
+    if method == "tangent-distance":              # with the tangents of either image, and of both
         return n_train + min(CANDIDATES, n_train) * (2 * t + t * t)
     if method == "gaussians":
         return n_classes * chosen["full_m"] * n_features
-    images = 1 + t if amounts(method, chosen)[1] else 1                    # that are projected: the image and its tangents
+    images = 1 + t if amounts(method, chosen)[1] else 1      # the image, and its tangents
     return n_classes * chosen["m"] * (chosen["r"] + 2) * images
 
 

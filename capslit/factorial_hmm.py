@@ -192,17 +192,17 @@ def _exact(parameters, Y, there):
     return _Inferred(S.T @ smoothed.posterior, second, _transition_counts(matrices, smoothed, there[1:]), likelihood)
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-045
-def _round(parameters, Y, there, states, heat=1.0):
+def _round(parameters, Y, there, states, heat=1.0, backwards=False):
     "One round through the chains, which changes `states` (T, s, d, k, n) in place: _Smoothed of each chain, and the bound (s, n)."
     (s, d, k), precision = parameters.log_initial.shape, np.exp(-parameters.log_noise) / heat
     W, (initial, matrices) = parameters.weights.reshape(s, d, k, -1), _chains(parameters)
     squares = 0.5 * np.sum(W * W, axis=3)                                           # ½ diag WᵢᵀWᵢ
     signals = [np.swapaxes(W[:, i], 1, 2) @ states[:, :, i] for i in range(d)]      # (T, s, p, n)
-    smoothed, bound = [], _log_normaliser(parameters, Y, there)
-    for i in range(d):
+    smoothed, bound = [None] * d, _log_normaliser(parameters, Y, there)
+    for i in range(d)[::-1 if backwards else 1]:
         rest = Y[:, None] - sum(signals[j] for j in range(d) if j != i)
         h = (W[:, i] @ rest - squares[:, i, :, None]) * (precision[:, None, None] * there[:, None, None])
-        smoothed.append(_forward_backward(initial[i], [matrices[i]], h))
+        smoothed[i] = _forward_backward(initial[i], [matrices[i]], h)
         m = states[:, :, i] = smoothed[i].posterior
         signals[i] = np.swapaxes(W[:, i], 1, 2) @ m
         bound += np.sum(smoothed[i].log_evidence * there[:, None] - np.sum(h * m, axis=2), axis=0)
@@ -218,12 +218,12 @@ def _mean_field(parameters, Y, there, remembered, n_sweeps, tol):
     There are at most `n_sweeps` rounds after those in the heat, until one raises no bound by more than `tol` per observation.
     """
     s, d, k = parameters.log_initial.shape
-    states = np.full((len(Y), s, d, k, Y.shape[2]), 1 / k)
-    for heat in HEAT:
-        _round(parameters, Y, there, states, heat)
-    starts = 1 if remembered is None else 2
-    if starts == 2:
-        states = np.concatenate([states, remembered], axis=4)
+    begin = [np.full((len(Y), s, d, k, Y.shape[2]), 1 / k) for _ in range(min(d, 2))]
+    for order, states in enumerate(begin):
+        for heat in HEAT:
+            _round(parameters, Y, there, states, heat, backwards=order == 1)
+    begin += [] if remembered is None else [remembered]
+    starts, states = len(begin), np.concatenate(begin, axis=4)
     Ys, theres, bound = np.tile(Y, starts), np.tile(there, starts), -np.inf
     for _ in range(n_sweeps):
         before, (smoothed, bound) = bound, _round(parameters, Ys, theres, states)
@@ -610,11 +610,11 @@ class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self
         """
         self._validate_params()
-        _refused(X, y)
         if self.e_step == "exact":
             _joint_size(self.n_states, self.n_chains)
         with naming("X"):
             X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        _refused(X, y)
         check_size(X)
         lengths = _checked_lengths(lengths, len(X))
         origin, X = _centred(X.astype(np.float64))
@@ -689,8 +689,9 @@ class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def score(self, X, y=None, *, lengths=None):
         "Log-likelihood, or its bound, per observation."
+        total, X = np.sum(self.score_samples(X, lengths)), np.asarray(X)
         _refused(X, y)
-        return float(np.sum(self.score_samples(X, lengths)) / len(X))
+        return float(total / len(X))
 
     def transform(self, X, lengths=None):
         "Expected states (n_total, n_chains · n_states): the probability of each state of each chain, chain by chain."
@@ -750,8 +751,9 @@ class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-067
 def _refused(X, y):
     "ValueError for lengths in the place of y, which would be ignored."
-    if y is not None and len(y) != len(X):
-        raise ValueError(f"y is ignored, but has {len(y)} entries for {len(X)} rows of X; pass the lengths of sequences by name, as lengths=…")
+    if y is not None and np.asarray(y).shape[:1] != X.shape[:1]:
+        raise ValueError(f"y is ignored, but has shape {np.asarray(y).shape} for {X.shape[0]} rows of X; "
+                         "pass the lengths of sequences by name, as lengths=…")
 
 
 def _centred(X):

@@ -360,7 +360,8 @@ class Truncated:
         stays = pick < c
         parent = np.where(stays, np.minimum(pick, c - 1), parent)
         old = flat[every, parent, i]
-        name = np.sum(names[flat], axis=2, dtype=np.uint64)[every, parent] + np.where(stays, np.uint64(0), names[i * k + j] - names[old])
+        change = np.where(stays, np.uint64(0), names[i * k + j] - names[old])
+        name = np.sum(names[flat], axis=2, dtype=np.uint64)[every, parent] + change
         joint = _distinct(np.take_along_axis(moved, pick, axis=1), name)
         chosen = _largest(joint, min(size, joint.shape[1]))
         joint = np.take_along_axis(joint, chosen, axis=1)
@@ -451,7 +452,8 @@ def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1
 
     def value(W):
         with np.errstate(over="ignore"):
-            return np.sum(cross * W, axis=0) - np.sum(counts * observable.cumulant(S @ W), axis=0) - 0.5 * ridge * np.sum(W * W, axis=0)
+            cost = np.sum(counts * observable.cumulant(S @ W), axis=0) + 0.5 * ridge * np.sum(W * W, axis=0)
+        return np.sum(cross * W, axis=0) - cost
 
     here = value(W)
     for _ in range(n_steps):
@@ -518,16 +520,19 @@ def _initialise(model, y, n_problems, rng, spread):
     weights = mean / d + spread * size / np.sqrt(d) * rng.normal(size=(n_problems, d, k, y.shape[1]))
     variance = float(np.mean(size**2)) or 1.0
     noise = max(variance, model.floor) if model.noise == "learned" else model.noise
-    return CauseParameters(np.full((n_problems, d, k), -np.log(k)), weights, np.full(n_problems, np.log(noise)), np.zeros(n_problems))
+    log_priors, log_noise = np.full((n_problems, d, k), -np.log(k)), np.full(n_problems, np.log(noise))
+    return CauseParameters(log_priors, weights, log_noise, np.zeros(n_problems))
 
 
 def _checked_examples(model, y, p=None):
     "y as a float64 array (b, p), in the range of the observable."
     y = check_shape("y", to_numpy(as_floating("y", y)).astype(np.float64, copy=False), (None, p))
     if model.observable != "gaussian" and y.size and not np.min(y) >= 0:
-        raise ValueError(f"y must be at least 0 for observable {model.observable!r}, and hold no NaN; its smallest value is {np.min(y):g}")
+        raise ValueError(f"y must be at least 0 for observable {model.observable!r}, and hold no NaN; "
+                         f"its smallest value is {np.min(y):g}")
     if model.observable == "bernoulli" and y.size and not np.max(y) <= 1:
-        raise ValueError(f"y must lie between 0 and 1 for observable 'bernoulli', but its largest value is {np.max(y):g}")
+        raise ValueError("y must lie between 0 and 1 for observable 'bernoulli', "
+                         f"but its largest value is {np.max(y):g}")
     return y
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-082
@@ -537,10 +542,12 @@ def _checked_batch(model, parameters, batch):
     for name, shape in {"log_priors": (q, d, k), "log_noise": (q,), "step": (q,)}.items():
         check_shape(name, getattr(parameters, name), shape)
     if (d, k) != (model.n_vectors, model.n_states):
-        raise ValueError(f"weights has shape {(q, d, k, p)}, but the model has {model.n_vectors} vectors of {model.n_states} states")
+        raise ValueError(f"weights has shape {(q, d, k, p)}, but the model has {model.n_vectors} vectors "
+                         f"of {model.n_states} states")
     y, weight, row = (*batch, None, None)[:3]
     y = _checked_examples(model, y, p)
-    weight = np.ones(len(y)) if weight is None else check_shape("weight", to_numpy(as_floating("weight", weight)), (len(y),))
+    weight = np.ones(len(y)) if weight is None else to_numpy(as_floating("weight", weight))
+    check_shape("weight", weight, (len(y),))
     streams = range(q) if model.streams is None else model.streams
     if row is None and (isinstance(model.inference, Gibbs) or model.memory is not None):
         raise ValueError("row is None, but Gibbs sampling and a memory need the numbers of the examples; "
@@ -609,8 +616,8 @@ def _m_step(model, statistics):
     else:
         family, S = OBSERVABLES[model.observable], configurations(d, k)
         start = statistics.start / statistics.weight[:, None, None]
-        weights = np.stack([score_weights(family, (S, statistics.counts[q]), statistics.cross[q], start[q], model.ridge)
-                            for q in range(n)])
+        weights = np.stack([score_weights(family, (S, counts), cross, begin, model.ridge)
+                            for counts, cross, begin in zip(statistics.counts, statistics.cross, start)])
     step = np.rint(statistics.steps / statistics.weight) + 1
     return CauseParameters(log_priors, weights.reshape(n, d, k, p), log_noise, step)
 
@@ -678,7 +685,8 @@ class CooperativeQuantizers:
     def signature(self):
         "What a checkpoint must agree with."
         names = ("n_vectors", "n_states", "noise", "priors", "observable", "ridge", "floor")
-        return {name: getattr(self, name) for name in names} | {"inference": repr(self.inference), "memory": self.memory is not None}
+        settings = {name: getattr(self, name) for name in names}
+        return settings | {"inference": repr(self.inference), "memory": self.memory is not None}
 
     def block_rows(self, parameters):
         "Examples per block, such that what the E-step derives from them stays in the cache."
@@ -722,7 +730,8 @@ class CooperativeQuantizers:
 
     def _posteriors(self, parameters, y, row=None):
         "The Posterior of each problem, block after block of examples."
-        batch, streams = _checked_batch(self, parameters, (y, None, np.arange(len(y)) if row is None else row))
+        row = np.arange(len(y)) if row is None else row
+        batch, streams = _checked_batch(self, parameters, (y, None, row))
         size, forgetful = self.block_rows(parameters), replace(self, memory=None)
         for start in range(0, len(batch[0]), size):
             block = tuple(a[start:start + size] for a in batch)
@@ -755,5 +764,7 @@ class CooperativeQuantizers:
         states = np.sum(limits < rng.random((q, n, d, 1)), axis=3)
         mean = self.reconstruct(parameters, np.eye(k)[states].reshape(q, n, d * k))
         if self.observable == "gaussian":
-            return mean + np.exp(parameters.log_noise / 2)[:, None, None] * rng.normal(size=mean.shape), states
-        return (rng.poisson(mean) if self.observable == "poisson" else rng.random(mean.shape) < mean).astype(float), states
+            scale = np.exp(parameters.log_noise / 2)[:, None, None]
+            return mean + scale * rng.normal(size=mean.shape), states
+        y = rng.poisson(mean) if self.observable == "poisson" else rng.random(mean.shape) < mean
+        return y.astype(float), states

@@ -327,7 +327,8 @@ def measure(model, protocol):
                      "n_weights": int(model.coef_.size)}
 
 # %% ../../nbs/experiments/records.ipynb #cell-026
-LOADERS = {"mnist": datasets.load_mnist, "fashion": datasets.load_fashion_mnist, "usps": datasets.load_usps, "digits": datasets.load_digits}
+LOADERS = {"mnist": datasets.load_mnist, "fashion": datasets.load_fashion_mnist, "usps": datasets.load_usps, "digits": datasets.load_digits,
+           "lines": datasets.load_lines, "shapes": datasets.load_shapes}
 PART = "capslit.part/1"
 
 

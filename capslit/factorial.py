@@ -26,7 +26,7 @@ from .cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, E
 from .estimators import (LearnedByEM, all_or_nothing, check_size, check_spread, check_weights,
                                 naming)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-004
+# %% ../nbs/relatives/factorial.ipynb #cell-005
 def _distinct_rows(X, weight):
     "The distinct examples (u, p) that count, in the order of their values, and how often each occurs (u,)."
     weight = np.ones(len(X)) if weight is None else weight
@@ -40,22 +40,22 @@ def _centres(rows, weight, k, seed):
         return rows[np.arange(k) % len(rows)], np.arange(len(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)           # of fewer distinct rows than centres
-        runs = [KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight) for t in range(5)]
+        runs = [KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight) for t in range(2)]
     inertia = np.array([run.inertia_ for run in runs])
     best = runs[np.flatnonzero(inertia <= (1 + 1e-9) * np.min(inertia))[0]]      # the first of equals
     return best.cluster_centers_, best.labels_
 
 
 def _residual_kmeans(rows, weight, shape, rng):
-    "Weights (d, k, p): vector by vector, the centres of what the vectors before have left over."
+    "Weights (d, k, p): vector by vector, half of the centres of what the vectors before have left over."
     weights, left = [], rows
     for _ in range(shape[0]):
         centres, labels = _centres(left, weight, shape[1], rng.randint(2**30))
-        weights.append(centres)
-        left = left - centres[labels]
+        weights.append(0.5 * centres)
+        left = left - weights[-1][labels]
     return np.stack(weights)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-005
+# %% ../nbs/relatives/factorial.ipynb #cell-006
 def _starting_weights(init, rows, weight, shape, rng):
     "Weights (d, k, p) for distinct rows (u, p) of mean zero that occur with weights (u,)."
     share = weight / np.sum(weight)
@@ -68,7 +68,7 @@ def _starting_weights(init, rows, weight, shape, rng):
         return rows[np.minimum(chosen, len(rows) - 1)] / math.sqrt(shape[0]) + 0.01 * noise
     return _residual_kmeans(rows, weight, shape, rng) + 0.01 * noise
 
-# %% ../nbs/relatives/factorial.ipynb #cell-007
+# %% ../nbs/relatives/factorial.ipynb #cell-010
 @dataclass(frozen=True)
 class _Quantizers(CooperativeQuantizers):
     "Cooperative quantizers whose parameters may come from an extrapolation."
@@ -90,7 +90,7 @@ class _Quantizers(CooperativeQuantizers):
         "What EM raises (q,)."
         return super().objective(self.admissible(parameters), statistics)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-009
+# %% ../nbs/relatives/factorial.ipynb #cell-013
 class _Reading:
     "Examples, checked and measured from their mean in units of their spread."
 
@@ -134,7 +134,7 @@ class _Reading:
             Y[far] = X[far] / np.max(np.abs(X[far]), axis=1, keepdims=True) * 1e100
         return Y, far
 
-# %% ../nbs/relatives/factorial.ipynb #cell-011
+# %% ../nbs/relatives/factorial.ipynb #cell-015
 class _Learning(LearnedByEM, _Reading):
     "Learning by EM."
 
@@ -222,7 +222,7 @@ class _Learning(LearnedByEM, _Reading):
         self.lower_bound_ -= price
         self.history_ = {name: values - total * price for name, values in self.history_.items()}
 
-# %% ../nbs/relatives/factorial.ipynb #cell-013
+# %% ../nbs/relatives/factorial.ipynb #cell-017
 class _Using(_Learning, TransformerMixin):
     "What is done with the causes that have been learned."
 
@@ -247,17 +247,20 @@ class _Using(_Learning, TransformerMixin):
         model = _Quantizers(d, k, self._inference(), observable=self.observable)
         return model, CauseParameters(*stacked)
 
-    def transform(self, X):
-        "Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to one."
+    def _expected(self, X):
         X = self._checked(X)
         model, parameters = self._fitted()
         Y, _ = self._scaled(X)
         same = np.zeros(len(Y), int)                     # Gibbs sampling: the same random numbers for every example
         return np.concatenate([block[0].means for block in model._posteriors(parameters, Y, same)])
 
+    def transform(self, X):
+        "Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to one."
+        return self._expected(X)
+
     def predict(self, X):
         "The most probable state (n, n_vectors) of every vector."
-        states = self.transform(X)
+        states = self._expected(X)
         return np.argmax(states.reshape(len(states), *self.priors_.shape), axis=2)
 
     def inverse_transform(self, X):
@@ -271,7 +274,7 @@ class _Using(_Learning, TransformerMixin):
         made = X @ self.components_.reshape(d * k, p)
         return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-014
+# %% ../nbs/relatives/factorial.ipynb #cell-019
 class _Densities(_Using):
     "Densities and samples."
 
@@ -312,7 +315,7 @@ class _Densities(_Using):
         d, k = self.priors_.shape
         return np.array([f"vector{i}_state{j}" for i in range(d) for j in range(k)], dtype=object)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-015
+# %% ../nbs/relatives/factorial.ipynb #cell-021
 class FactorialVectorQuantizer(_Densities, BaseEstimator):
     """Cooperating vectors of mutually exclusive causes, learned by EM.
 
@@ -337,7 +340,7 @@ class FactorialVectorQuantizer(_Densities, BaseEstimator):
         Probabilities of the states.
     init : {"kmeans", "points", "random"}, default="kmeans"
         Where EM starts: k-means, vector by vector, on what is left over; examples, divided by √d; random numbers.
-    n_init : int, default=5
+    n_init : int, default=10
         Starts; they share their matrix products, and the best outcome is kept.
     n_samples, burn_in : int, default=10, 5
         Sweeps of Gibbs sampling that count, and those before them that do not.
@@ -404,7 +407,7 @@ class FactorialVectorQuantizer(_Densities, BaseEstimator):
     }
 
     def __init__(self, n_vectors=2, n_states=2, *, e_step="exact", observable="gaussian", noise="learned",
-                 priors="equal", init="kmeans", n_init=5, n_samples=10, burn_in=5, n_sweeps=50,
+                 priors="equal", init="kmeans", n_init=10, n_samples=10, burn_in=5, n_sweeps=50,
                  n_configurations=32, ridge=1e-6, min_noise=1e-6, tol=1e-4, patience=5, max_iter=200,
                  acceleration=None, n_jobs=None, random_state=None, verbose=0):
         self.n_vectors = n_vectors

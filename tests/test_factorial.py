@@ -1,0 +1,407 @@
+"""`FactorialVectorQuantizer` as a demanding user of scikit-learn meets it, and against brute force."""
+
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy.special import expit, gammaln, logsumexp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from capslit.factorial import FactorialVectorQuantizer
+
+pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
+E_STEPS = ("exact", "truncated", "mean_field", "gibbs")
+e_steps = pytest.mark.parametrize("e_step", E_STEPS)
+
+
+def quantizer(d=2, k=3, **settings):
+    return FactorialVectorQuantizer(d, k, **{"random_state": 0, "n_init": 2, "n_jobs": 1} | settings)
+
+
+def sums(n=60, p=5, shape=(2, 3), noise=0.1, seed=0):
+    "Sums of random causes, and the causes (n, d)."
+    rng = np.random.default_rng(seed)
+    causes, states = rng.standard_normal((*shape, p)), rng.integers(shape[1], size=(n, shape[0]))
+    return np.sum(causes[np.arange(shape[0]), states], axis=1) + noise * rng.standard_normal((n, p)), states
+
+
+BASE = sums()[0]
+BITS = (BASE > 0).astype(float)
+
+
+def every_state(model):
+    "All configurations, one-hot (k^d, d·k), and their log-priors (k^d,)."
+    d, k = model.priors_.shape
+    states = np.array(list(itertools.product(range(k), repeat=d)))
+    return np.eye(k)[states].reshape(len(states), -1), np.sum(np.log(model.priors_)[np.arange(d), states], axis=1)
+
+
+def outputs(model, X):
+    return [model.transform(X), model.predict(X), model.inverse_transform(model.transform(X)), model.score_samples(X), *model.sample(7)]
+
+
+def state(model):
+    return pickle.dumps(vars(model))
+
+
+# ── scikit-learn's own checks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+CHECK = """
+import json, sys, warnings
+from sklearn.utils.estimator_checks import check_estimator
+from capslit.factorial import FactorialVectorQuantizer
+warnings.simplefilter("ignore")
+results = check_estimator(FactorialVectorQuantizer(**json.loads(sys.argv[1])), on_fail=None, on_skip=None)
+print(len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] != "passed"])
+"""
+
+
+@pytest.mark.parametrize("settings", [{}, {"e_step": "truncated", "priors": "learned"}, {"e_step": "mean_field"}, {"e_step": "gibbs", "init": "points"},
+                                      {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}], ids=str)
+def test_check_estimator(settings):
+    run = subprocess.run([sys.executable, "-c", CHECK, json.dumps(settings)], capture_output=True, text=True,
+                         env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}, timeout=600)
+    assert run.returncode == 0, run.stderr
+    count, failures = run.stdout.split(" ", 1)
+    assert int(count) > 35 and failures.strip() == "[]"
+
+
+# ── by definition ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("priors", ["equal", "learned"])
+@pytest.mark.parametrize("observable", ["gaussian", "bernoulli", "poisson"])
+def test_densities_and_states_by_definition(observable, priors):
+    X = {"gaussian": BASE, "bernoulli": BITS, "poisson": np.round(3 + BASE).clip(0)}[observable]
+    model = quantizer(priors=priors, observable=observable).fit(X)
+    S, log_priors = every_state(model)
+    eta = (S @ model.components_.reshape(6, 5))[None]
+    x = X[:, None]
+    terms = {"gaussian": lambda: -0.5 * ((x - eta) ** 2 / model.noise_variance_ + np.log(2 * np.pi * model.noise_variance_)),
+             "bernoulli": lambda: np.log(np.where(x == 1, expit(eta), expit(-eta))), "poisson": lambda: x * eta - np.exp(eta) - gammaln(x + 1)}[observable]()
+    joint = np.sum(terms, axis=2) + log_priors
+    total = logsumexp(joint, axis=1)
+    assert np.allclose(model.score_samples(X), total) and np.isclose(model.score(X), total.mean()) and model.exact_scores_
+    assert np.allclose(model.transform(X), np.exp(joint - total[:, None]) @ S, atol=1e-8)
+    mean = {"gaussian": lambda e: e, "bernoulli": expit, "poisson": np.exp}[observable](eta[0])
+    assert np.allclose(model.inverse_transform(S), mean)
+    assert np.isclose(model.lower_bound_, model.score(X), atol=1e-3) and np.isclose(model.history_["log_likelihood"].max() / 60, model.score(X), atol=1e-6)
+
+
+@e_steps
+def test_states_sum_to_one_and_one_hot_states_make_the_components(e_step):
+    model = quantizer(e_step=e_step).fit(BASE)
+    states = model.transform(BASE)
+    assert states.shape == (60, 6) and np.allclose(states.reshape(60, 2, 3).sum(axis=2), 1) and np.all(states >= 0)
+    assert np.array_equal(model.predict(BASE), states.reshape(60, 2, 3).argmax(axis=2))
+    assert np.allclose(model.inverse_transform(np.eye(6)), model.components_.reshape(6, 5), atol=1e-12)
+    assert np.allclose(model.inverse_transform(states), states @ model.components_.reshape(6, 5))
+    assert model.get_feature_names_out().tolist() == [f"vector{i}_state{j}" for i in range(2) for j in range(3)]
+    means = model.components_.mean(axis=1)
+    assert np.allclose(means, means[0], atol=1e-6)                                     # constants are shared out
+
+
+@e_steps
+@pytest.mark.parametrize("priors", ["equal", "learned"])
+def test_causes_are_recovered(e_step, priors):
+    X, made_by = sums(400, 16, (3, 3))
+    model = quantizer(3, 3, e_step=e_step, priors=priors, n_init=10).fit(X)
+    found, tables = model.predict(X), np.zeros((3, 3, 3, 3))
+    for i, l in itertools.product(range(3), repeat=2):
+        np.add.at(tables[i, l], (found[:, i], made_by[:, l]), 1)
+    best = max(sum(tables[i, order[i]].max(axis=1).sum() for i in range(3)) for order in itertools.permutations(range(3)))
+    assert best / 1200 > 0.98 and 0.005 < model.noise_variance_ < 0.015
+
+
+def test_lines_are_recovered_with_the_defaults():
+    rows, columns = np.divmod(np.arange(16), 4)
+    images = np.zeros((16, 4, 4))
+    images[np.arange(16), rows] += 1
+    images[np.arange(16), :, columns] += 1
+    model = FactorialVectorQuantizer(2, 4, random_state=0).fit(np.tile(images.reshape(16, 16), (10, 1)))
+    parts = model.components_.reshape(2, 4, 4, 4)
+    parts = parts if np.ptp(parts[0], axis=2).max() < 0.1 else parts[::-1]             # rows first
+    shares = parts[0].mean(axis=2), parts[1].mean(axis=1)
+    assert np.allclose(parts[0], shares[0][:, :, None], atol=1e-2) and np.allclose(parts[1], shares[1][:, None, :], atol=1e-2)
+    for share in shares:
+        assert np.allclose(np.sort(share, axis=1), [0, 0, 0, 1], atol=1e-2) and np.array_equal(np.sort(share.argmax(axis=1)), range(4))
+
+
+@pytest.mark.parametrize("e_step", ["truncated", "mean_field", "gibbs"])
+def test_bounds_do_not_exceed_log_densities(e_step):
+    X = sums(80, 4, (3, 3), noise=0.7)[0]
+    model = quantizer(3, 3, e_step=e_step, n_configurations=4, max_iter=10).fit(X)
+    engine, parameters = model._fitted()
+    origin, unit = model._frame()
+    bound = engine.bound(parameters, (X - origin) / unit)[0] - 4 * np.log(unit)
+    exact = model.score_samples(X)
+    assert np.all(bound <= exact + 1e-9) and np.mean(exact - bound) > 1e-6
+
+
+def test_scores_beyond_enumeration_are_bounds():
+    X = sums(50, 6, (3, 3))[0]
+    for e_step in ("mean_field", "truncated", "gibbs"):
+        model = quantizer(20, 3, e_step=e_step, max_iter=3).fit(X)
+        assert not model.exact_scores_ and np.all(np.isfinite(model.score_samples(X)))
+        assert all(np.all(np.isfinite(a)) for a in outputs(model, X))
+
+
+def test_samples_have_the_moments_of_the_model():
+    model = quantizer(priors="learned").fit(BASE)
+    drawn, states = model.sample(40_000)
+    S, log_priors = every_state(model)
+    means, share = model.inverse_transform(S), np.exp(log_priors)
+    mean = share @ means
+    C = (share[:, None] * (means - mean)).T @ (means - mean) + model.noise_variance_ * np.eye(5)
+    assert drawn.shape == (40_000, 5) and states.shape == (40_000, 2) and np.array_equal(model.sample(5)[0], model.sample(5)[0])
+    assert np.allclose(drawn.mean(axis=0), mean, atol=0.03) and np.allclose(np.cov(drawn.T), C, atol=0.06)
+    assert all(np.allclose(np.bincount(states[:, i], minlength=3) / 40_000, model.priors_[i], atol=0.01) for i in range(2))
+    for observable in ("bernoulli", "poisson"):
+        model = quantizer(observable=observable).fit(BITS)
+        S, log_priors = every_state(model)
+        assert np.allclose(model.sample(20_000)[0].mean(axis=0), np.exp(log_priors) @ model.inverse_transform(S), atol=0.03)
+
+
+# ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("settings", [{}, {"priors": "learned"}, {"noise": 0.5}, {"ridge": 0.01}, {"init": "random"}, {"init": "points"}], ids=str)
+def test_the_objective_rises_and_ends_at_the_best(settings):
+    model = quantizer(3, 3, **settings).fit(sums(100, 6, (3, 3))[0])
+    objective = model.history_["objective"]
+    assert len(objective) == model.n_iter_ == len(model.history_["log_likelihood"]) and model.converged_
+    assert np.all(np.diff(objective) > -1e-8 * np.abs(objective).max()) and np.isclose(objective.max() / 100, model.lower_bound_)
+
+
+def test_the_best_of_several_starts_is_kept():
+    X = sums(150, 6, (3, 3))[0]
+    settings = {"init": "random", "random_state": 3}
+    many = quantizer(3, 3, n_init=8, **settings).fit(X)
+    chance = np.random.RandomState(3)
+    chance.randint(2**31 - 1)                                                            # as the fit does first
+    alone = [quantizer(3, 3, n_init=1, init="random", random_state=seed).fit(X).lower_bound_ for seed in range(8)]
+    first = quantizer(3, 3, n_init=1, **settings).fit(X)
+    assert many.lower_bound_ >= first.lower_bound_ - 1e-9 and many.lower_bound_ > np.median(alone)
+    assert len(np.unique(np.round(alone, 3))) > 1
+
+
+@pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
+def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
+    X = sums(200, 4, (2, 3), noise=1.0)[0]
+    plain, fast = (quantizer(priors="learned", tol=1e-7, max_iter=2000, acceleration=how).fit(X) for how in (None, acceleration))
+    assert fast.lower_bound_ > plain.lower_bound_ - 1e-3 and fast.n_iter_ < plain.n_iter_
+    assert np.allclose(fast.priors_.sum(axis=1), 1, atol=1e-12) and np.isclose(fast.score(X), fast.lower_bound_, atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"e_step": "mean_field"}, {"e_step": "truncated", "priors": "learned"}, {"init": "points"}, {"init": "random"}], ids=str)
+def test_weights_are_repetitions(settings):
+    w = np.arange(60) % 3
+    model = quantizer(tol=1e-6, **settings)
+    weighed, repeated = clone(model).fit(BASE, sample_weight=w), clone(model).fit(np.repeat(BASE, w, axis=0))
+    for other in (repeated, clone(model).fit(BASE, sample_weight=1e-200 * w)):
+        assert np.allclose(weighed.components_, other.components_, atol=1e-6) and np.isclose(weighed.lower_bound_, other.lower_bound_)
+        assert np.allclose(weighed.score_samples(BASE), other.score_samples(BASE), atol=1e-5)
+
+
+@e_steps
+def test_the_same_seed_makes_the_same_bits(e_step):
+    X = sums(100, 6, (3, 3), noise=1.0)[0]
+    a, b, c = (quantizer(3, 3, e_step=e_step, random_state=seed, n_jobs=jobs).fit(X) for seed, jobs in ((0, 1), (0, 2), (1, 1)))
+    assert np.array_equal(a.components_, b.components_) and all(np.array_equal(x, y) for x, y in zip(outputs(a, X), outputs(b, X)))
+    assert not np.array_equal(a.components_, c.components_)
+
+
+@e_steps
+def test_checkpoints(e_step, tmp_path):
+    X, path = sums(100, 6, (3, 3), noise=0.5)[0], tmp_path / "causes.npz"
+    with pytest.warns(ConvergenceWarning, match="max_iter = 3"):
+        quantizer(3, 3, e_step=e_step, max_iter=3).fit(X, checkpoint=path)
+    resumed, straight = quantizer(3, 3, e_step=e_step).fit(X, checkpoint=path), quantizer(3, 3, e_step=e_step).fit(X)
+    assert np.array_equal(resumed.components_, straight.components_) and resumed.n_iter_ == straight.n_iter_ > 3
+    with pytest.raises(ValueError, match="checkpoint"):
+        quantizer(3, 3, e_step=e_step).fit(X[::-1] * [1, 2, 1, 1, 1, 1], checkpoint=path)
+
+
+def test_noise_may_be_known():
+    fixed = quantizer(noise=0.04).fit(BASE)
+    assert np.isclose(fixed.noise_variance_, 0.04) and quantizer().fit(BASE).noise_variance_ < 0.02
+    assert quantizer(observable="bernoulli").fit(BITS).noise_variance_ is None
+
+
+# ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+DATA = {
+    "constant column": np.c_[BASE, np.full(60, 3.0)], "duplicated columns": np.c_[BASE, BASE], "zero rows": np.r_[BASE, np.zeros((20, 5))],
+    "constant": np.full((40, 5), 7.3), "zero": np.zeros((40, 5)), "duplicates": np.repeat(BASE[:3], 10, axis=0), "one example": BASE[:1], "two examples": BASE[:2],
+    "wide": sums(6, 50)[0], "one feature": BASE[:, :1], "an outlier": np.r_[BASE, np.full((1, 5), 1e12)], "boolean": BASE > 0, "1e-140": 1e-140 * BASE,
+    "1e150": 1e150 * BASE, "offset": BASE + 1e8, "units": BASE * [1e-8, 1, 1e8, 1, 1], "single precision": BASE.astype(np.float32),
+    "large in single precision": (1e30 * BASE).astype(np.float32), "integers": (8 * BASE).astype(int),
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@e_steps
+def test_degenerate_data(e_step, data):
+    model = quantizer(e_step=e_step, max_iter=20).fit(DATA[data])
+    assert all(np.all(np.isfinite(a)) for a in outputs(model, DATA[data])) and np.all(np.isfinite(model.history_["objective"]))
+    assert np.allclose(model.transform(DATA[data]).reshape(-1, 2, 3).sum(axis=2), 1) and model.noise_variance_ >= 0
+
+
+@pytest.mark.parametrize("observable", ["bernoulli", "poisson"])
+def test_degenerate_bits_and_counts(observable):
+    for X in (BITS, np.c_[BITS, np.zeros(60), np.ones(60)], np.zeros((10, 3)), np.ones((10, 3)), BITS[:1], BITS > 0, BITS.astype(np.int8)):
+        model = quantizer(observable=observable, max_iter=20).fit(X)
+        assert all(np.all(np.isfinite(a)) for a in outputs(model, X))
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1e-3, 1e3, 1e150])
+@e_steps
+def test_units_do_not_matter(e_step, unit):
+    plain, scaled = quantizer(e_step=e_step).fit(BASE), quantizer(e_step=e_step).fit(unit * BASE)
+    assert np.allclose(scaled.transform(unit * BASE), plain.transform(BASE), atol=1e-6)
+    assert np.allclose(scaled.components_ / unit, plain.components_, atol=1e-6)
+    assert np.isclose(scaled.score(unit * BASE) + 5 * np.log(unit), plain.score(BASE), atol=1e-6)
+
+
+FORMS = {"list": np.ndarray.tolist, "Fortran": np.asfortranarray, "strided": lambda X: np.repeat(X, 2, axis=0)[::2],
+         "frame": lambda X: pd.DataFrame(X, columns=list("abcde"))}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_of_the_inputs_does_not_matter(form):
+    X, plain = FORMS[form](BASE), quantizer().fit(BASE)
+    model = quantizer().fit(X)
+    assert np.allclose(model.transform(X), plain.transform(BASE)) and np.allclose(model.components_, plain.components_)
+
+
+def test_read_only_inputs_are_left_alone():
+    X = BASE.copy()
+    X.flags.writeable = False
+    for e_step in E_STEPS:
+        outputs(quantizer(e_step=e_step).fit(X), X)
+    assert np.array_equal(X, BASE)
+
+
+@e_steps
+def test_far_from_everything(e_step):
+    far = np.array([[1e300, -1e300, 1e300, 1, 0], [1e120] * 5])
+    model = quantizer(e_step=e_step).fit(BASE)
+    assert np.all(model.score_samples(far) == -np.inf) and np.allclose(model.transform(far).reshape(2, 2, 3).sum(axis=2), 1)
+
+
+@e_steps
+def test_each_example_is_transformed_by_itself(e_step):
+    model = quantizer(e_step=e_step, n_samples=3, burn_in=1).fit(BASE)
+    order = np.random.default_rng(0).permutation(60)
+    assert np.allclose(model.transform(BASE)[order], model.transform(BASE[order]), atol=1e-10)
+    assert np.allclose(model.transform(BASE), np.concatenate([model.transform(x[None]) for x in BASE]), atol=1e-10)
+
+
+def test_frames_names_and_pipelines():
+    frame = pd.DataFrame(BASE, columns=list("abcde"))
+    model = quantizer().set_output(transform="pandas").fit(frame)
+    out = model.transform(frame)
+    assert isinstance(out, pd.DataFrame) and out.columns.tolist() == model.get_feature_names_out().tolist()
+    assert np.allclose(model.predict(frame), quantizer().fit(BASE).predict(BASE)) and model.score(frame) > -np.inf
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[frame.columns[::-1]])
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(frame), model.predict(frame))
+    assert make_pipeline(StandardScaler(), quantizer()).fit_transform(BASE).shape == (60, 6)
+    search = GridSearchCV(quantizer(), {"n_states": [2, 3], "e_step": ["exact", "mean_field"]}, cv=2).fit(BASE)
+    assert search.best_params_["n_states"] == 3
+
+
+def test_settings_of_the_e_step_may_change_after_learning():
+    model = quantizer().fit(BASE)
+    exact = model.transform(BASE)
+    near = model.set_params(e_step="truncated", n_configurations=9, n_vectors=7).transform(BASE)
+    assert np.allclose(exact, near)
+
+
+# ── errors that name the argument ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+bad = BASE.copy()
+bad[3, 2] = np.nan
+WRONG = [
+    ((bad,), {}, "X"), ((np.where(np.isnan(bad), np.inf, bad),), {}, "X"), ((BASE[0],), {}, "X"), ((BASE[:, :0],), {}, "X"), ((BASE[:0],), {}, "X"),
+    ((sp.csr_matrix(BASE),), {}, "X"), ((np.full((40, 5), "one"),), {}, "X"), ((None,), {}, "X"), ((BASE + 1j,), {}, "X"), ((1e160 * BASE,), {}, "X"), ((1e-160 * BASE,), {}, "X"),
+    ((BASE,), {"sample_weight": np.ones(39)}, "sample_weight"), ((BASE,), {"sample_weight": -np.ones(60)}, "sample_weight"),
+    ((BASE,), {"sample_weight": np.zeros(60)}, "sample_weight"), ((BASE,), {"sample_weight": bad[:, 2]}, "sample_weight"), ((BASE,), {"checkpoint": 3}, "checkpoint"),
+]
+
+
+@pytest.mark.parametrize("args, kwargs, name", WRONG, ids=range(len(WRONG)))
+def test_a_failed_fit_names_the_argument_and_changes_nothing(args, kwargs, name):
+    for model in (quantizer(), quantizer().fit(BASE)):
+        before = state(model)
+        with pytest.raises((TypeError, ValueError), match=rf"\b({name})\b"):
+            model.fit(*args, **kwargs)
+        assert state(model) == before
+
+
+PARAMETERS = [
+    ({"n_vectors": 0}, "n_vectors"), ({"n_states": 1.5}, "n_states"), ({"e_step": "quick"}, "e_step"), ({"observable": "normal"}, "observable"), ({"noise": 0}, "noise"),
+    ({"noise": "fixed"}, "noise"), ({"noise": np.inf}, "noise"), ({"noise": np.nan}, "noise"), ({"noise": 1e300}, "noise"), ({"priors": "some"}, "priors"), ({"init": "best"}, "init"), ({"n_init": 0}, "n_init"),
+    ({"n_samples": 0}, "n_samples"), ({"burn_in": -1}, "burn_in"), ({"n_sweeps": 0}, "n_sweeps"), ({"n_configurations": 0}, "n_configurations"),
+    ({"ridge": -1}, "ridge"), ({"ridge": np.inf}, "ridge"), ({"min_noise": 0}, "min_noise"), ({"tol": -1}, "tol"), ({"patience": 0}, "patience"), ({"max_iter": 0}, "max_iter"),
+    ({"acceleration": "fast"}, "acceleration"), ({"acceleration": "squarem", "e_step": "gibbs"}, "acceleration"), ({"n_jobs": "two"}, "n_jobs"), ({"random_state": "now"}, "random_state"),
+    ({"n_vectors": 10, "n_states": 10}, "use 'truncated', 'mean_field' or 'gibbs'"), ({"observable": "bernoulli", "e_step": "gibbs"}, "needs e_step='exact'"),
+    ({"observable": "bernoulli"}, "X must hold no negative numbers"), ({"observable": "poisson"}, "X must hold no negative numbers"),
+]
+
+
+@pytest.mark.parametrize("parameters, said", PARAMETERS, ids=str)
+def test_wrong_parameters_are_named_and_change_nothing(parameters, said):
+    model = quantizer().fit(BASE).set_params(**parameters)
+    before = state(model)
+    with pytest.raises((TypeError, ValueError), match=rf"{said}"):
+        model.fit(BASE)
+    assert state(model) == before
+
+
+def test_bits_are_at_most_one():
+    with pytest.raises(ValueError, match="X must lie between 0 and 1"):
+        quantizer(observable="bernoulli").fit(2 * BITS)
+
+
+def test_an_interruption_changes_nothing(monkeypatch):
+    model = quantizer().fit(BASE)
+    before = state(model)
+    monkeypatch.setattr("capslit.em.fit", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(2 * BASE[:, :4])
+    assert state(model) == before
+
+
+def test_wrong_inputs_of_methods():
+    model = quantizer().fit(BASE)
+    for method in ("score_samples", "score", "predict", "transform"):
+        for X in (bad, BASE[:, :4], BASE[0], sp.csr_matrix(BASE)):
+            with pytest.raises((TypeError, ValueError), match=r"\bX\b"):
+                getattr(model, method)(X)
+        with pytest.raises(NotFittedError):
+            getattr(quantizer(), method)(BASE)
+    for S in (np.eye(5), np.full((2, 6), np.nan), np.ones(6), np.full((2, 6), "one")):
+        with pytest.raises((TypeError, ValueError), match=r"\bX\b"):
+            model.inverse_transform(S)
+    for call in (lambda m: m.inverse_transform(np.eye(6)), lambda m: m.sample(), lambda m: m.get_feature_names_out()):
+        with pytest.raises(NotFittedError):
+            call(quantizer())
+    for n in (0, -1, 2.5, True, "three"):
+        with pytest.raises(ValueError, match="n_samples"):
+            model.sample(n)

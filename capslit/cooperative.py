@@ -8,7 +8,7 @@ __all__ = ['OBSERVABLES', 'E_STEPS', 'CauseParameters', 'CauseStatistics', 'Fiel
            'mean_field_bound', 'MeanField', 'uniform_numbers', 'Gibbs', 'Truncated', 'solve_weights', 'expected_error',
            'Observable', 'score_weights', 'CooperativeQuantizers']
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-049
+# %% ../nbs/relatives/cooperative.ipynb #cell-052
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from scipy.special import expit, gammaln, logsumexp
 
 from .arrays import as_floating, check_shape, check_values, to_numpy
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-050
+# %% ../nbs/relatives/cooperative.ipynb #cell-053
 class CauseParameters(NamedTuple):
     "q stacked models: s_i ~ π_i, one of k states, for i = 1 … d; y = Σ W_i s_i + ε, ε ~ N(0, σ²I)."
     log_priors: np.ndarray         # (q, d, k)     log π
@@ -40,7 +40,7 @@ class CauseStatistics(NamedTuple):
     steps: np.ndarray              # (q,)           Σ w · step
     start: np.ndarray              # (q, d·k, p)    Σ w · weights: where scoring starts; (q, 0, 0) if Gaussian
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-052
+# %% ../nbs/relatives/cooperative.ipynb #cell-055
 class Field(NamedTuple):
     "log p(y, s) = base + linear·s − ½ s·coupling·s of one problem, for one-hot s; or with `constants` for the last term."
     linear: np.ndarray             # (b, d·k)    W_iᵀy/σ² − ½ diag(W_iᵀW_i)/σ² + log π_i
@@ -58,7 +58,7 @@ class Posterior(NamedTuple):
     counts: np.ndarray = None      # (k^d,)      Σ w p(s | y), if all configurations were looked at
     kept: np.ndarray = None        # (b, …)      what is worth remembering until the next E-step
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-053
+# %% ../nbs/relatives/cooperative.ipynb #cell-056
 def gaussian_field(y, weights, log_priors, log_noise):
     """The Field of examples y (b, p) under weights (d, k, p), log-priors (d, k) and one log-variance."""
     d, k, p = weights.shape
@@ -70,7 +70,7 @@ def gaussian_field(y, weights, log_priors, log_noise):
     base = -0.5 * (np.sum(x * x, axis=1) + p * (np.log(2 * np.pi) + log_noise))
     return Field(linear, np.where(same, 0.0, gram), base, (d, k))
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-054
+# %% ../nbs/relatives/cooperative.ipynb #cell-057
 @lru_cache(maxsize=8)
 def configurations(n_vectors, n_states):
     "All k^d configurations as one-hot rows (k^d, d·k), read-only; the last vector's state changes fastest."
@@ -85,7 +85,7 @@ def _softmax(a):
     e = np.exp(a - np.max(a, axis=-1, keepdims=True))
     return e / np.sum(e, axis=-1, keepdims=True)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-057
+# %% ../nbs/relatives/cooperative.ipynb #cell-060
 def spread_out(linear, shape):
     "Σ_i linear_i(s_i) for all configurations (b, k^d), from linear (b, d·k)."
     (d, k), table = shape, linear[:, :shape[1]]
@@ -103,7 +103,7 @@ def sum_up(table, shape):
         table = table @ np.ones(k)
     return np.concatenate(sums[::-1], axis=1)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-058
+# %% ../nbs/relatives/cooperative.ipynb #cell-061
 def pairwise(coupling, shape):
     "½ s·coupling·s of all configurations (k^d,)."
     (d, k), total = shape, np.zeros(1)
@@ -124,7 +124,7 @@ def count_pairs(counts, shape):
         rows.append(np.concatenate([others[:, :i], own, others[:, i:]], axis=1).reshape(k, d * k))
     return np.concatenate(rows)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-060
+# %% ../nbs/relatives/cooperative.ipynb #cell-063
 @dataclass(frozen=True)
 class Exact:
     "E-step that looks at all k^d configurations; no more than `limit` of them."
@@ -152,7 +152,7 @@ class Exact:
         means = sum_up(table, field.shape) / total[:, None]
         return Posterior(means, count_pairs(counts, field.shape), np.log(total) + top[:, 0] + field.base, counts)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-062
+# %% ../nbs/relatives/cooperative.ipynb #cell-065
 def factorised_moments(means, weight, shape):
     "Σ w ⟨s sᵀ⟩ (d·k, d·k) of independent vectors with means (b, d·k): diag(m_i) within a vector, m_i m_lᵀ between two."
     d, k = shape
@@ -166,7 +166,7 @@ def mean_field_bound(field, means):
     pairs = np.sum((means @ field.coupling) * means, axis=1)
     return field.base + np.sum(means * field.linear, axis=1) - 0.5 * pairs + entropy
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-063
+# %% ../nbs/relatives/cooperative.ipynb #cell-066
 @dataclass(frozen=True)
 class MeanField:
     """E-step with independent vectors, each updated in turn (equation 5, corrected).
@@ -215,7 +215,7 @@ class MeanField:
             means, bound = np.where(better[:, None], warm, means), np.where(better, other, bound)
         return Posterior(means, factorised_moments(means, weight, field.shape), bound, kept=means)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-065
+# %% ../nbs/relatives/cooperative.ipynb #cell-068
 def _names(n):
     "Random 64-bit numbers for n states; the sum of those of a configuration, modulo 2⁶⁴, is its name."
     return np.random.default_rng(0).integers(0, 2**64 - 1, n, dtype=np.uint64)
@@ -248,7 +248,7 @@ def _joint(field, states):
             joint -= field.coupling[flat[..., i], flat[..., l]]
     return joint
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-067
+# %% ../nbs/relatives/cooperative.ipynb #cell-070
 def uniform_numbers(rows, per_row, seed, stream, step):
     """Numbers (b, per_row), uniform between 0 and 1, that depend on seed, stream, step and each row's number alone.
 
@@ -263,7 +263,7 @@ def uniform_numbers(rows, per_row, seed, stream, step):
         numbers[part[0]:part[-1] + 1] = generator.random((len(part), 4 * quads))
     return numbers[:, :per_row]
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-069
+# %% ../nbs/relatives/cooperative.ipynb #cell-072
 @dataclass(frozen=True)
 class Gibbs:
     """E-step by Gibbs sampling: sweeps over the vectors from random states, the first `burn_in` of them not counted.
@@ -316,7 +316,7 @@ class Gibbs:
         share = 1 / (d * self.n_samples)
         return Posterior(means * share, moments * share, logsumexp(looked_at, axis=1) + field.base)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-071
+# %% ../nbs/relatives/cooperative.ipynb #cell-074
 @dataclass(frozen=True)
 class Truncated:
     """E-step with the posterior of the best `n_configurations` that a beam search finds for each example.
@@ -407,7 +407,7 @@ class Truncated:
         kept[:, :states.shape[1]] = states
         return Posterior(means, moments, total + field.base, kept=kept)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-073
+# %% ../nbs/relatives/cooperative.ipynb #cell-076
 def solve_weights(moments, cross, ridge=0.0):
     """The shortest solution (…, d·k, p) of the normal equations (Σ⟨ssᵀ⟩ + ridge I) W = Σ⟨s⟩yᵀ.
 
@@ -422,7 +422,7 @@ def expected_error(statistics, weights):
     explained = np.sum(weights * (2 * statistics.cross - statistics.moments @ weights), axis=(1, 2))
     return np.maximum(statistics.second - explained, 0)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-075
+# %% ../nbs/relatives/cooperative.ipynb #cell-078
 class Observable(NamedTuple):
     "An exponential family with its natural parameter η = Σ W_i s_i: log p(y) = y·η − A(η) + base(y)."
     cumulant: object               # A
@@ -438,7 +438,7 @@ OBSERVABLES = {
     "poisson": Observable(np.exp, np.exp, np.exp, np.log, lambda y: -gammaln(y + 1)),
 }
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-076
+# %% ../nbs/relatives/cooperative.ipynb #cell-079
 def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1e-10):
     """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by the method of scoring.
 
@@ -473,7 +473,7 @@ def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1
             break
     return W
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-078
+# %% ../nbs/relatives/cooperative.ipynb #cell-081
 E_STEPS = {"exact": Exact, "gibbs": Gibbs, "mean_field": MeanField, "truncated": Truncated}
 
 
@@ -486,7 +486,7 @@ def _checked_e_step(e_step):
     raise ValueError(f"inference must be {', '.join(map(repr, E_STEPS))}, or one of the objects "
                      f"{', '.join(kind.__name__ for kind in E_STEPS.values())}, not {e_step!r}")
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-079
+# %% ../nbs/relatives/cooperative.ipynb #cell-082
 def _check_settings(model):
     "ValueError, naming the argument, for settings that make no sense."
     for name in ("n_vectors", "n_states"):
@@ -508,7 +508,7 @@ def _check_settings(model):
         if not 0 <= getattr(model, name) < np.inf:
             raise ValueError(f"{name} must be finite and at least 0, not {getattr(model, name)!r}")
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-081
+# %% ../nbs/relatives/cooperative.ipynb #cell-084
 def _initialise(model, y, n_problems, rng, spread):
     "Random CauseParameters; see `CooperativeQuantizers.initialise`."
     y, (d, k) = _checked_examples(model, y), (model.n_vectors, model.n_states)
@@ -535,7 +535,7 @@ def _checked_examples(model, y, p=None):
                          f"but its largest value is {np.max(y):g}")
     return y
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-082
+# %% ../nbs/relatives/cooperative.ipynb #cell-085
 def _checked_batch(model, parameters, batch):
     "The batch (y, weight, row), and the numbers of the stacked problems, or an error."
     q, d, k, p = np.shape(parameters.weights)
@@ -556,7 +556,7 @@ def _checked_batch(model, parameters, batch):
         row = check_shape("row", to_numpy(row), (len(y),)).astype(np.int64)
     return (y, weight.astype(np.float64, copy=False), row), streams
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-083
+# %% ../nbs/relatives/cooperative.ipynb #cell-086
 def _field(model, parameters, q, y):
     "The Field of examples y under problem q."
     log_priors, weights = parameters.log_priors[q], parameters.weights[q]
@@ -584,7 +584,7 @@ def _posterior(model, parameters, q, stream, batch):
         model.memory[stream, row] = found.kept
     return found
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-084
+# %% ../nbs/relatives/cooperative.ipynb #cell-087
 def _e_step(model, parameters, batch):
     "CauseStatistics of a batch."
     batch, streams = _checked_batch(model, parameters, batch)
@@ -602,7 +602,7 @@ def _e_step(model, parameters, batch):
         weight=np.full(n, total), steps=total * parameters.step,
         start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p))
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-085
+# %% ../nbs/relatives/cooperative.ipynb #cell-088
 def _m_step(model, statistics):
     "CauseParameters that fit the statistics best."
     n, (d, k), p = len(statistics.weight), (model.n_vectors, model.n_states), statistics.cross.shape[2]
@@ -640,7 +640,7 @@ def _objective(model, parameters, statistics):
     scaled = parameters.weights * scale[:, None, None, None]
     return statistics.bound - 0.5 * model.ridge * np.sum(scaled * scaled, axis=(1, 2, 3))
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-086
+# %% ../nbs/relatives/cooperative.ipynb #cell-089
 @dataclass(frozen=True)
 class CooperativeQuantizers:
     """q stacked models of d cooperating vectors of k mutually exclusive states, for the engine.

@@ -69,6 +69,10 @@ REQUIRED = {
         "reconstruction", "responsibility", "log-probability", "k-means", "improper", "mahalanobis", "covariance", "discrepancy",
         "posterior", "code-cost", "reconstruct-tangents", "tangent-covariance", "tangent-distance", "one-sided", "limited-reach",
         "no-metric", "bayes-rule", "nearest-neighbour")],
+    "ghahramani": [f"ghahramani:{name}" for name in (
+        "1", "2", "3", "4", "5", "gradient", "normal-equations", "moment-rank", "prior-update", "noise-update", "scoring",
+        "exact-posterior", "gibbs-conditional", "free-energies", "mean-field-divergence", "moments", "hmm-joint", "hmm-forward",
+        "hmm-posteriors", "hmm-counts", "hmm-m-step", "hmm-contraction", "hmm-field", "hmm-bound", "hmm-single", "hmm-static")],
 }
 
 # %% ../nbs/practice/ledger.ipynb #cell-012

@@ -103,14 +103,15 @@ class LearnedByEM:
 
     def _settings(self):
         "Arguments of `em.fit`."
-        acceleration = {None: None, "squarem": Squarem(), "anderson": Anderson()}[self.acceleration]
-        n_threads = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        acceleration = {None: None, "squarem": Squarem(), "anderson": Anderson()}[getattr(self, "acceleration", None)]
+        n_jobs = getattr(self, "n_jobs", None)
+        n_threads = None if n_jobs is None else effective_n_jobs(n_jobs)
         return {"rounds": (em.Round(self.patience),), "tol": self.tol, "max_iter": self.max_iter,
                 "acceleration": acceleration, "n_threads": n_threads, "progress": bool(self.verbose)}
 
-    def _learn(self, model, parameters, batch, checkpoint=None):
+    def _learn(self, model, parameters, batch, checkpoint=None, **settings):
         "The best parameters that EM finds from the stacked `parameters`, as a stack of one; the first of equals."
-        result = em.fit(model, parameters, batch, checkpoint=checkpoint, **self._settings())
+        result = em.fit(model, parameters, batch, checkpoint=checkpoint, **self._settings() | settings)
         least = np.nanmin(result.score)
         best = int(np.flatnonzero(result.score <= least + 1e-9 * (1 + abs(least)))[0])    # but for rounding
         self._record(result, best)

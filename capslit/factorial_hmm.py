@@ -8,7 +8,6 @@ __all__ = ['HEAT', 'MAX_JOINT_STATES', 'ChainParameters', 'ChainStatistics', 'pr
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-028
 import math
-import warnings
 from dataclasses import dataclass, replace
 from functools import reduce
 from numbers import Integral, Real
@@ -17,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -25,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import em
 from .arrays import as_floating, check_shape
 from .cooperative import configurations, factorised_moments, solve_weights
-from .estimators import all_or_nothing, check_size, naming
+from .estimators import LearnedByEM, all_or_nothing, check_size, naming
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-029
 class ChainParameters(NamedTuple):
@@ -509,7 +507,7 @@ def _padded(X, lengths):
     return Y, there
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-066
-class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Factorial hidden Markov model: several Markov chains whose outputs add up.
 
     At each time every chain is in one of its states, moves on by itself, and contributes its state's vector;
@@ -554,7 +552,7 @@ class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     lower_bound_ : float
         Log-likelihood per observation, or its bound.
     history_ : dict of (n_iter_,) arrays
-        `objective`: log-likelihood or bound, summed over the observations.
+        `objective` and `log_likelihood`: log-likelihood or bound, summed over the observations.
     n_iter_ : int
     converged_ : bool
     n_parameters_ : int
@@ -566,17 +564,12 @@ class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     """
 
     _parameter_constraints = {
+        **LearnedByEM._parameter_constraints,
         "n_chains": [Interval(Integral, 1, None, closed="left")],
         "n_states": [Interval(Integral, 1, None, closed="left")],
         "e_step": [StrOptions({"exact", "mean_field"})],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(self, n_chains=2, n_states=2, *, e_step="exact", n_init=5, tol=1e-4, patience=3, max_iter=300,
@@ -625,11 +618,11 @@ class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if self.e_step == "mean_field":
             memory = np.full((*Y.shape[:2], self.n_init, self.n_chains, self.n_states), 1 / self.n_states)
         model = FactorialChains(self.e_step, floor=self.min_noise, n_sweeps=self.n_sweeps)
-        run = em.fit(model, begin, (Y, lengths, memory), rounds=(em.Round(self.patience),), tol=self.tol,
-                     max_iter=self.max_iter, n_threads=1, progress=bool(self.verbose))
-        best = int(np.argmin(run.score))
-        self._keep(model.admissible(ChainParameters(*(leaf[best:best + 1] for leaf in run.parameters))), origin, unit)
-        return self._record(run, best, len(X), X.shape[1] * math.log(unit))
+        found = model.admissible(self._learn(model, begin, (Y, lengths, memory), n_threads=1))
+        self._keep(found, origin, unit)
+        price = X.shape[1] * math.log(unit)                                   # densities are per unit of X
+        self.lower_bound_ -= price
+        self.history_ = {name: values - len(X) * price for name, values in self.history_.items()}
 
     def _starts(self, X):
         "ChainParameters of `n_init` random starts, for observations of mean 0 and mean square 1."
@@ -647,16 +640,6 @@ class FactorialHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.initial_, self.transitions_ = np.exp(log_initial), np.exp(log_transitions)
         self.weights_, self.intercept_ = W - means[:, None], origin + np.sum(means, axis=0)
         self.noise_variance_ = unit * math.exp(log_noise) * unit
-
-    def _record(self, run, best, n, shift):
-        "Set what is known of the course of EM; `shift` is the logarithm of the unit's volume."
-        objective = run.history["objective"][:, best]
-        self.n_iter_ = int(np.sum(~np.isnan(objective)))
-        self.history_ = {"objective": objective[:self.n_iter_] - n * shift}
-        self.converged_, self.lower_bound_ = bool(run.converged[best]), float(-run.score[best] - shift)
-        if not self.converged_:
-            warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; "
-                          "raise max_iter or tol", ConvergenceWarning)
 
     @property
     def n_parameters_(self):

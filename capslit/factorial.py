@@ -18,36 +18,36 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_feature_names_in, check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import (_check_feature_names_in, check_array, check_is_fitted,
+                                      validate_data)
 from threadpoolctl import threadpool_limits
 
-from .cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Exact, Gibbs, MeanField,
-                                 Truncated)
+from .cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Exact, Gibbs,
+                                 MeanField, Truncated)
 from .estimators import (LearnedByEM, all_or_nothing, check_size, check_spread, check_weights,
                                 naming)
 
 # %% ../nbs/relatives/factorial.ipynb #cell-005
 def _distinct_rows(X, weight):
-    "The distinct examples (u, p) that count, in the order of their values, and how often each occurs (u,)."
-    weight = np.ones(len(X)) if weight is None else weight
+    "The distinct examples (u, p) that count, sorted, and how often each occurs (u,)."
     rows, place = np.unique(X[weight > 0], axis=0, return_inverse=True)
     return rows, np.bincount(place.reshape(-1), weight[weight > 0], len(rows))
 
 
 def _centres(rows, weight, k, seed):
-    "Centres (k, p) of k-means, and the one that each row belongs to (u,); the rows themselves, if there are no more."
+    "Centres (k, p) of k-means (the rows, if there are no more), and the one of each row (u,)."
     if len(rows) <= k:
         return rows[np.arange(k) % len(rows)], np.arange(len(rows))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)           # of fewer distinct rows than centres
-        runs = [KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight) for t in range(2)]
-    inertia = np.array([run.inertia_ for run in runs])
-    best = runs[np.flatnonzero(inertia <= (1 + 1e-9) * np.min(inertia))[0]]      # the first of equals
+        warnings.simplefilter("ignore", ConvergenceWarning)    # of fewer distinct rows than centres
+        one, other = (KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight)
+                      for t in range(2))
+    best = other if other.inertia_ < (1 - 1e-9) * one.inertia_ else one      # but for rounding
     return best.cluster_centers_, best.labels_
 
 
 def _residual_kmeans(rows, weight, shape, rng):
-    "Weights (d, k, p): vector by vector, half of the centres of what the vectors before have left over."
+    "Weights (d, k, p): vector by vector, half of the centres of what is left over."
     weights, left = [], rows
     for _ in range(shape[0]):
         centres, labels = _centres(left, weight, shape[1], rng.randint(2**30))
@@ -110,11 +110,10 @@ class _Reading:
 
     def _measures(self, X, weight):
         "Mean (p,) and unit of the examples: the root of the mean variance of their features."
-        share = np.full(len(X), 1 / len(X)) if weight is None else weight / np.sum(weight)
         if self.observable != "gaussian":
             return np.zeros(X.shape[1]), 1.0
         check_size(X)
-        largest = float(np.max(np.abs(X))) or 1.0
+        largest, share = float(np.max(np.abs(X))) or 1.0, weight / np.sum(weight)
         scaled = X / largest
         origin = share @ scaled
         variance = float(np.mean(share @ (scaled - origin) ** 2))
@@ -124,7 +123,7 @@ class _Reading:
         return origin * largest, unit
 
     def _scaled(self, X):
-        "X in the units of the model, and which examples (n,) are so far away that they had to be moved nearer."
+        "X in the units of the model, and which examples (n,) were too far away and moved nearer."
         origin, unit = self._frame()
         with np.errstate(over="ignore"):
             Y = X / unit - origin / unit
@@ -159,12 +158,13 @@ class _Learning(LearnedByEM, _Reading):
         self._check_sizes()
         X = self._checked(X, reset=True)
         weight = check_weights(X, sample_weight)
+        weight = np.ones(len(X)) if weight is None else weight
         rng, (origin, unit) = check_random_state(self.random_state), self._measures(X, weight)
-        model = self._model(unit, len(X) if weight is None else np.sum(weight), rng.randint(2**31 - 1))
-        batch = X / unit - origin / unit, np.ones(len(X)) if weight is None else weight, np.arange(len(X))
+        model = self._model(unit, np.sum(weight), rng.randint(2**31 - 1))
+        batch = X / unit - origin / unit, weight, np.arange(len(X))
         parameters = self._starts(model, batch, rng)
         found = model.admissible(self._learn(model, parameters, batch, checkpoint))
-        self._keep(found, origin, unit, np.sum(batch[1]))
+        self._keep(found, origin, unit, np.sum(weight))
         return self
 
     def _check_sizes(self):
@@ -182,7 +182,8 @@ class _Learning(LearnedByEM, _Reading):
         "The model on the engine, for numbers measured in `unit`."
         noise = self.noise if self.noise == "learned" else float(self.noise) / unit / unit
         if noise != "learned" and not 1e-290 < noise < 1e290:
-            raise ValueError(f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; pass noise='learned'")
+            raise ValueError(f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; "
+                             "pass noise='learned'")
         return _Quantizers(self.n_vectors, self.n_states, self._inference(seed), noise, self.priors,
                            self.observable, ridge=float(self.ridge * total), floor=float(self.min_noise))
 
@@ -201,14 +202,14 @@ class _Learning(LearnedByEM, _Reading):
         if self.observable != "gaussian":
             family = OBSERVABLES[self.observable]
             level = family.link(np.clip(mean, 0.05, 0.95 if self.observable == "bernoulli" else None))
-            rows, slope = rows - mean, 1 / family.variance(level)             # one step of scoring, from the mean
+            rows, slope = rows - mean, 1 / family.variance(level)        # one step of scoring
         else:
             level = np.zeros(rows.shape[1])
-        with threadpool_limits(1, "openmp"):                                  # sums in one order: the same bits again
-            weights = [level / shape[0] + slope * _starting_weights(self.init, rows, weight, shape, rng)
-                       for _ in range(self.n_init)]
+        with threadpool_limits(1, "openmp"):                             # sums in one order: the same bits
+            weights = [_starting_weights(self.init, rows, weight, shape, rng) for _ in range(self.n_init)]
         q = self.n_init
-        return CauseParameters(np.full((q, *shape), -math.log(shape[1])), np.stack(weights),
+        return CauseParameters(np.full((q, *shape), -math.log(shape[1])),
+                               level / shape[0] + slope * np.stack(weights),
                                np.full(q, math.log(noise)), np.zeros(q))
 
     def _keep(self, found, origin, unit, total):
@@ -218,7 +219,7 @@ class _Learning(LearnedByEM, _Reading):
         self.noise_variance_ = None
         if self.observable == "gaussian":
             self.noise_variance_ = float(np.exp(found.log_noise[0])) * unit * unit
-        price = self.n_features_in_ * math.log(unit)                          # densities are per unit of X
+        price = self.n_features_in_ * math.log(unit)                     # densities are per unit of X
         self.lower_bound_ -= price
         self.history_ = {name: values - total * price for name, values in self.history_.items()}
 
@@ -251,8 +252,9 @@ class _Using(_Learning, TransformerMixin):
         X = self._checked(X)
         model, parameters = self._fitted()
         Y, _ = self._scaled(X)
-        same = np.zeros(len(Y), int)                     # Gibbs sampling: the same random numbers for every example
-        return np.concatenate([block[0].means for block in model._posteriors(parameters, Y, same)])
+        same = np.zeros(len(Y), int)                     # the same random numbers for every example
+        blocks = model._posteriors(parameters, Y, same)
+        return np.concatenate([block[0].means for block in blocks])
 
     def transform(self, X):
         "Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to one."
@@ -270,7 +272,8 @@ class _Using(_Learning, TransformerMixin):
         with naming("X"):
             X = check_array(X, dtype=np.float64)
         if X.shape[1] != d * k:
-            raise ValueError(f"X has shape {X.shape}, but states of shape (n, {d * k}) are needed; pass what transform returns")
+            raise ValueError(f"X has shape {X.shape}, but states of shape (n, {d * k}) are needed; "
+                             "pass what transform returns")
         made = X @ self.components_.reshape(d * k, p)
         return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
 

@@ -64,15 +64,18 @@ import json, sys, warnings
 from sklearn.utils.estimator_checks import check_estimator
 from capslit.factorial import FactorialVectorQuantizer
 warnings.simplefilter("ignore")
-results = check_estimator(FactorialVectorQuantizer(**json.loads(sys.argv[1])), on_fail=None, on_skip=None)
-print(len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] != "passed"])
+settings, expected = json.loads(sys.argv[1])
+results = check_estimator(FactorialVectorQuantizer(**settings), on_fail=None, on_skip=None, expected_failed_checks=expected)
+print(len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] not in ("passed", "xfail")])
 """
+DRAWS = {"check_sample_weight_equivalence_on_dense_data": "Gibbs sampling draws other numbers for two examples than for one of weight two"}
 
 
-@pytest.mark.parametrize("settings", [{}, {"e_step": "truncated", "priors": "learned"}, {"e_step": "mean_field"}, {"e_step": "gibbs", "init": "points"},
-                                      {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}], ids=str)
-def test_check_estimator(settings):
-    run = subprocess.run([sys.executable, "-c", CHECK, json.dumps(settings)], capture_output=True, text=True,
+@pytest.mark.parametrize("settings, expected", [
+    ({}, {}), ({"e_step": "truncated", "priors": "learned", "n_init": 2}, {}), ({"e_step": "mean_field"}, {}), ({"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWS),
+    ({"n_vectors": 3, "n_states": 3, "n_init": 2, "acceleration": "squarem"}, {})], ids=["default", "truncated", "mean field", "gibbs", "accelerated"])
+def test_check_estimator(settings, expected):
+    run = subprocess.run([sys.executable, "-c", CHECK, json.dumps([settings, expected])], capture_output=True, text=True,
                          env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}, timeout=600)
     assert run.returncode == 0, run.stderr
     count, failures = run.stdout.split(" ", 1)
@@ -117,13 +120,13 @@ def test_states_sum_to_one_and_one_hot_states_make_the_components(e_step):
 @e_steps
 @pytest.mark.parametrize("priors", ["equal", "learned"])
 def test_causes_are_recovered(e_step, priors):
-    X, made_by = sums(400, 16, (3, 3))
-    model = quantizer(3, 3, e_step=e_step, priors=priors, n_init=10).fit(X)
+    X, made_by = sums(200, 16, (3, 3))
+    model = quantizer(3, 3, e_step=e_step, priors=priors, n_init=5).fit(X)
     found, tables = model.predict(X), np.zeros((3, 3, 3, 3))
     for i, l in itertools.product(range(3), repeat=2):
         np.add.at(tables[i, l], (found[:, i], made_by[:, l]), 1)
     best = max(sum(tables[i, order[i]].max(axis=1).sum() for i in range(3)) for order in itertools.permutations(range(3)))
-    assert best / 1200 > 0.98 and 0.005 < model.noise_variance_ < 0.015
+    assert best / 600 > 0.98 and 0.005 < model.noise_variance_ < 0.015
 
 
 def test_lines_are_recovered_with_the_defaults():

@@ -163,7 +163,8 @@ def test_peers_reconstruct_what_they_have_seen(method):
     X = measured(load_lines().images, 16.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        components, reconstruct = fit_peer(method, X, (2, 4), 0, {"e_step": "exact"})
+        options = {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0}}.get(method, {})
+        components, reconstruct = fit_peer(method, X, (2, 4), 0, options)
     made = reconstruct(X)
     assert made.shape == X.shape and np.mean((X - made) ** 2) < 0.7 * np.mean(np.var(X, axis=0))
     assert components.shape == ((2, 4, 16) if method == "factorial" else (16 if method == "k-means, k^d" else 8, 16))

@@ -155,8 +155,7 @@ def lines_parts(data, profile):
              for e in (COURSES[:3] if quick else COURSES)]
     parts += [Part(f"figure 4, {e}", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 40 * (2 + ("gibbs" in e) * int(e.split()[-1])))
               if e != "exact" else Part("figure 4, exact", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 40) for e in points]
-    options = {"e_step": "exact"}
-    return (*parts, *peer_parts(1 if quick else 10, options, quick))
+    return (*parts, *peer_parts(1 if quick else 10, {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0}}, quick))
 
 
 def run_lines(part, bench):
@@ -206,7 +205,7 @@ def shapes_parts(data, profile):
     for name in QUICK_VARIANTS if quick else VARIANTS:
         settings = BASE | VARIANTS[name] | ({"max_iter": 5} if quick else {})
         parts.append(Part(name, settings | {"kind": "variant", "n_starts": 2 if quick else 20}, 2 + 20 * (settings["e_step"] == "exact")))
-    return (*parts, *peer_parts(1 if quick else 5, PEER, quick))
+    return (*parts, *peer_parts(1 if quick else 5, {"factorial": PEER, "dictionary": {"alpha": 0.3}}, quick))
 
 # %% ../../nbs/relatives/lines_and_shapes.ipynb #cell-018
 def learn_variant(settings, X, shape, seed):
@@ -263,8 +262,9 @@ PEER = {"e_step": "gibbs", "n_samples": 5, "burn_in": 0, "noise": 1.0, "init": "
 
 
 def peer_parts(n_starts, options, quick):
-    "A part for each method."
-    settings = {"kind": "peer", "n_starts": n_starts, "factorial": options | ({"max_iter": 5} if quick else {})}
+    "A part for each method; `options` are those of each."
+    options = options | ({"factorial": options["factorial"] | {"max_iter": 5}} if quick else {})
+    settings = {"kind": "peer", "n_starts": n_starts, "options": options}
     return tuple(Part(f"peer, {method}", settings | {"method": method}, 2) for method in METHODS)
 
 
@@ -279,10 +279,10 @@ def fit_peer(method, X, shape, seed, options):
         model = NMF(d * k, init="random", max_iter=2000, random_state=seed).fit(X - low)
         return model.components_, lambda Y: model.transform(np.maximum(Y - low, 0)) @ model.components_ + low
     if method == "dictionary":
-        mean = X.mean(axis=0)
-        model = DictionaryLearning(d * k, max_iter=100, fit_algorithm="cd", transform_algorithm="omp", transform_n_nonzero_coefs=d,
-                                   random_state=seed).fit(X - mean)
-        return model.components_, lambda Y: model.transform(Y - mean) @ model.components_ + mean
+        low = X.min()
+        model = DictionaryLearning(d * k, **options, max_iter=100, fit_algorithm="cd", transform_algorithm="lasso_cd", positive_code=True,
+                                   random_state=seed).fit(X - low)
+        return model.components_, lambda Y: model.transform(Y - low) @ model.components_ + low
     n = d * k if method == "k-means, d·k" else min(k**d, len(X))
     model = KMeans(n, n_init=1, random_state=seed).fit(X)
     return model.cluster_centers_, lambda Y: model.cluster_centers_[model.predict(Y)]
@@ -297,7 +297,7 @@ def run_peer(settings, bench):
     for start in range(settings["n_starts"]):
         with warnings.catch_warnings(), threadpool_limits(1, "openmp"):     # sums in one order: the same bits again
             warnings.simplefilter("ignore", ConvergenceWarning)
-            work = lambda: fit_peer(method, X, shape, bench.seed * 1000 + start, settings["factorial"])
+            work = lambda: fit_peer(method, X, shape, bench.seed * 1000 + start, settings["options"].get(method, {}))
             components, reconstruct = bench.step(f"fit {start}", f"{method}, start {start + 1}", work)
             errors.append([float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)])
         correlations.append(resemblance(components, templates) if components.ndim == 3 else resembling(components, templates))

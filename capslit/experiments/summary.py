@@ -14,6 +14,7 @@ import numpy as np
 
 from ..datasets import TITLES
 from .calibration import CALIBRATION
+from .factors import CAUSES, LINES, SHAPES
 from .figure2 import FIGURE2, FIGURE3
 from .figure4 import AXES, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5
@@ -28,7 +29,8 @@ from .updates import FIGURE6, FIGURE7
 # %% ../../nbs/experiments/summary.ipynb #cell-004
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
                "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION,
-               "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE}
+               "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
+               "lines": LINES, "shapes": SHAPES, "causes": CAUSES}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):

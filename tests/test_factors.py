@@ -201,7 +201,7 @@ def test_metrics_of_lines_are_within_sense(records):
         found = part["metrics"]
         assert all(0 <= share <= 1 for share in found["found"]) and all(w <= m <= 2 for w, m in zip(found["wholly"], found["mostly"]))
         if name.startswith("peer"):
-            assert all(0 <= error < 1 for error in found["error"]) and all(e < u < 1.1 for e, u in zip(found["error"], found["unseen_error"]))
+            assert all(0 <= error < 1 for error in found["error"]) and all(e < u < 1.2 for e, u in zip(found["error"], found["unseen_error"]))
         else:
             assert all(1.1 < error < 4.5 for error in found["error"])
             assert all(error < 1.25 for error, whole in zip(found["error"], found["wholly"]) if whole == 2)
@@ -224,7 +224,7 @@ def test_metrics_of_shapes_are_within_sense(records):
 
 def test_metrics_of_causes_are_within_sense(records):
     record = records["causes"][0]
-    for d, k in ((2, 4), (4, 8)):
+    for d, k in ((2, 4), (3, 4)):
         found = record.metrics(f"{d} × {k}")
         assert found["bits"] == d * np.log2(k) and all(0 < error < 1 for error in (*found["error"].values(), *found["unseen_error"].values()))
         assert found["error"]["factorial"] < found["error"]["k-means, d·k"]

@@ -155,7 +155,7 @@ def lines_parts(data, profile):
              for e in (COURSES[:3] if quick else COURSES)]
     parts += [Part(f"figure 4, {e}", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 40 * (2 + ("gibbs" in e) * int(e.split()[-1])))
               if e != "exact" else Part("figure 4, exact", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 40) for e in points]
-    return (*parts, *peer_parts(1 if quick else 10, {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0}}, quick))
+    return (*parts, *peer_parts(1 if quick else 10, {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0, "max_iter": 100}}, quick))
 
 
 def run_lines(part, bench):
@@ -205,7 +205,7 @@ def shapes_parts(data, profile):
     for name in QUICK_VARIANTS if quick else VARIANTS:
         settings = BASE | VARIANTS[name] | ({"max_iter": 5} if quick else {})
         parts.append(Part(name, settings | {"kind": "variant", "n_starts": 2 if quick else 20}, 2 + 20 * (settings["e_step"] == "exact")))
-    return (*parts, *peer_parts(1 if quick else 5, {"factorial": PEER, "dictionary": {"alpha": 0.3}}, quick))
+    return (*parts, *peer_parts(1 if quick else 5, {"factorial": PEER, "dictionary": {"alpha": 0.3, "max_iter": 100}}, quick))
 
 # %% ../../nbs/relatives/lines_and_shapes.ipynb #cell-018
 def learn_variant(settings, X, shape, seed):
@@ -263,7 +263,7 @@ PEER = {"e_step": "gibbs", "n_samples": 5, "burn_in": 0, "noise": 1.0, "init": "
 
 def peer_parts(n_starts, options, quick):
     "A part for each method; `options` are those of each."
-    options = options | ({"factorial": options["factorial"] | {"max_iter": 5}} if quick else {})
+    options = {method: given | ({"max_iter": 5} if quick else {}) for method, given in options.items()}
     settings = {"kind": "peer", "n_starts": n_starts, "options": options}
     return tuple(Part(f"peer, {method}", settings | {"method": method}, 2) for method in METHODS)
 
@@ -280,7 +280,7 @@ def fit_peer(method, X, shape, seed, options):
         return model.components_, lambda Y: model.transform(np.maximum(Y - low, 0)) @ model.components_ + low
     if method == "dictionary":
         low = X.min()
-        model = DictionaryLearning(d * k, **options, max_iter=100, fit_algorithm="cd", transform_algorithm="lasso_cd", positive_code=True,
+        model = DictionaryLearning(d * k, **options, fit_algorithm="cd", transform_algorithm="lasso_cd", positive_code=True,
                                    random_state=seed).fit(X - low)
         return model.components_, lambda Y: model.transform(Y - low) @ model.components_ + low
     n = d * k if method == "k-means, d·k" else min(k**d, len(X))
@@ -315,7 +315,7 @@ COST_STEPS = {"exact": Exact(), "gibbs": Gibbs(5, burn_in=0), "mean field": Mean
 def causes_parts(data, profile):
     "Arrangements of vectors on real digits, and the cost of the E-steps."
     quick = profile == "quick"
-    chosen = ((2, 4), SHOWN) if quick else ARRANGEMENTS
+    chosen = ((2, 4), (3, 4)) if quick else ARRANGEMENTS
     parts = [Part(f"{d} × {k}", {"kind": "parts", "shape": [d, k], "n_init": 1 if quick else 3, "max_iter": 10 if quick else 200,
                                  "e_step": "exact" if k**d <= 4096 else "truncated"}, 5 if d < 8 else 20) for d, k in chosen]
     grid = [(d, 4) for d in (COST_D[:3] if quick else COST_D)] + [(3, k) for k in (COST_K[:2] if quick else COST_K)]

@@ -254,6 +254,7 @@ def uniform_numbers(rows, per_row, seed, stream, step):
 
     They come from NumPy's Philox generator, whose counter is set to the row.
     """
+    rows, place = np.unique(rows, return_inverse=True)
     quads = -(-per_row // 4)
     numbers = np.empty((len(rows), 4 * quads))
     cuts = np.flatnonzero(np.diff(rows) != 1) + 1
@@ -261,7 +262,7 @@ def uniform_numbers(rows, per_row, seed, stream, step):
         counter = [int(rows[part[0]]) * quads, 0, int(step), int(stream)]
         generator = np.random.Generator(np.random.Philox(counter=counter, key=[seed, 0]))
         numbers[part[0]:part[-1] + 1] = generator.random((len(part), 4 * quads))
-    return numbers[:, :per_row]
+    return numbers[place.reshape(-1), :per_row]
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-072
 @dataclass(frozen=True)
@@ -716,9 +717,17 @@ class CooperativeQuantizers:
         """
         return _initialise(self, y, n_problems, np.random.default_rng(random_state), spread)
 
+    def admissible(self, parameters):
+        "The parameters with priors that sum to one and noise above the floor, which acceleration may leave."
+        total = logsumexp(parameters.log_priors, axis=2, keepdims=True)
+        log_noise = parameters.log_noise
+        if self.noise == "learned" and self.floor:
+            log_noise = np.maximum(log_noise, np.log(self.floor))
+        return parameters._replace(log_priors=parameters.log_priors - total, log_noise=log_noise)
+
     def e_step(self, parameters, batch):
         "CauseStatistics of a batch."
-        return _e_step(self, parameters, batch)
+        return _e_step(self, self.admissible(parameters), batch)
 
     def m_step(self, statistics):
         "CauseParameters that fit the statistics best; for counts and bits, better than before."
@@ -726,7 +735,7 @@ class CooperativeQuantizers:
 
     def objective(self, parameters, statistics):
         "What EM raises (q,): the log-likelihood or its bound, less the price of the weights."
-        return _objective(self, parameters, statistics)
+        return _objective(self, self.admissible(parameters), statistics)
 
     def _posteriors(self, parameters, y, row=None):
         "The Posterior of each problem, block after block of examples."
@@ -746,9 +755,9 @@ class CooperativeQuantizers:
         "log p(y) of each example (q, n), by enumeration; ValueError if there are too many configurations."
         return replace(self, inference=Exact(), memory=None).bound(parameters, y)
 
-    def expected_states(self, parameters, y):
-        "⟨s⟩ of each example (q, n, d·k), as the E-step finds it."
-        found = [[f.means for f in block] for block in self._posteriors(parameters, y)]
+    def expected_states(self, parameters, y, row=None):
+        "⟨s⟩ of each example (q, n, d·k), as the E-step finds it; `row` (n,) numbers them, for Gibbs sampling."
+        found = [[f.means for f in block] for block in self._posteriors(parameters, y, row)]
         return np.concatenate(found, axis=1)
 
     def reconstruct(self, parameters, states):

@@ -8,11 +8,9 @@ __all__ = ['FactorialVectorQuantizer']
 # %% ../nbs/relatives/factorial.ipynb #cell-002
 import math
 import warnings
-from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
-from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
@@ -68,29 +66,7 @@ def _starting_weights(init, rows, weight, shape, rng):
         return rows[np.minimum(chosen, len(rows) - 1)] / math.sqrt(shape[0]) + 0.01 * noise
     return _residual_kmeans(rows, weight, shape, rng) + 0.01 * noise
 
-# %% ../nbs/relatives/factorial.ipynb #cell-010
-@dataclass(frozen=True)
-class _Quantizers(CooperativeQuantizers):
-    "Cooperative quantizers whose parameters may come from an extrapolation."
-
-    def admissible(self, parameters):
-        "`parameters` with priors that sum to one and no less noise than may be learned."
-        log_priors = parameters.log_priors
-        log_noise = parameters.log_noise
-        if self.noise == "learned" and self.floor:
-            log_noise = np.maximum(log_noise, math.log(self.floor))
-        total = logsumexp(log_priors, axis=2, keepdims=True)
-        return parameters._replace(log_priors=log_priors - total, log_noise=log_noise)
-
-    def e_step(self, parameters, batch):
-        "CauseStatistics of a batch."
-        return super().e_step(self.admissible(parameters), batch)
-
-    def objective(self, parameters, statistics):
-        "What EM raises (q,)."
-        return super().objective(self.admissible(parameters), statistics)
-
-# %% ../nbs/relatives/factorial.ipynb #cell-013
+# %% ../nbs/relatives/factorial.ipynb #cell-012
 class _Reading:
     "Examples, checked and measured from their mean in units of their spread."
 
@@ -133,7 +109,7 @@ class _Reading:
             Y[far] = X[far] / np.max(np.abs(X[far]), axis=1, keepdims=True) * 1e100
         return Y, far
 
-# %% ../nbs/relatives/factorial.ipynb #cell-015
+# %% ../nbs/relatives/factorial.ipynb #cell-014
 class _Learning(LearnedByEM, _Reading):
     "Learning by EM."
 
@@ -184,7 +160,7 @@ class _Learning(LearnedByEM, _Reading):
         if noise != "learned" and not 1e-290 < noise < 1e290:
             raise ValueError(f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; "
                              "pass noise='learned'")
-        return _Quantizers(self.n_vectors, self.n_states, self._inference(seed), noise, self.priors,
+        return CooperativeQuantizers(self.n_vectors, self.n_states, self._inference(seed), noise, self.priors,
                            self.observable, ridge=float(self.ridge * total), floor=float(self.min_noise))
 
     def _inference(self, seed=0):
@@ -223,7 +199,7 @@ class _Learning(LearnedByEM, _Reading):
         self.lower_bound_ -= price
         self.history_ = {name: values - total * price for name, values in self.history_.items()}
 
-# %% ../nbs/relatives/factorial.ipynb #cell-017
+# %% ../nbs/relatives/factorial.ipynb #cell-016
 class _Using(_Learning, TransformerMixin):
     "What is done with the causes that have been learned."
 
@@ -245,7 +221,7 @@ class _Using(_Learning, TransformerMixin):
             log_noise = math.log(self.noise_variance_) - 2 * math.log(unit)
         weights = self.components_ / unit - origin / unit / d
         stacked = (log_priors[None], weights[None], np.array([log_noise]), np.zeros(1))
-        model = _Quantizers(d, k, self._inference(), observable=self.observable)
+        model = CooperativeQuantizers(d, k, self._inference(), observable=self.observable)
         return model, CauseParameters(*stacked)
 
     def _expected(self, X):
@@ -253,8 +229,7 @@ class _Using(_Learning, TransformerMixin):
         model, parameters = self._fitted()
         Y, _ = self._scaled(X)
         same = np.zeros(len(Y), int)                     # the same random numbers for every example
-        blocks = model._posteriors(parameters, Y, same)
-        return np.concatenate([block[0].means for block in blocks])
+        return model.expected_states(parameters, Y, same)[0]
 
     def transform(self, X):
         "Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to one."
@@ -277,7 +252,7 @@ class _Using(_Learning, TransformerMixin):
         made = X @ self.components_.reshape(d * k, p)
         return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-019
+# %% ../nbs/relatives/factorial.ipynb #cell-018
 class _Densities(_Using):
     "Densities and samples."
 
@@ -318,7 +293,7 @@ class _Densities(_Using):
         d, k = self.priors_.shape
         return np.array([f"vector{i}_state{j}" for i in range(d) for j in range(k)], dtype=object)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-021
+# %% ../nbs/relatives/factorial.ipynb #cell-020
 class FactorialVectorQuantizer(_Densities, BaseEstimator):
     """Cooperating vectors of mutually exclusive causes, learned by EM.
 

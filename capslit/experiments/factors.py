@@ -149,12 +149,12 @@ FIGURE4 = ("exact", *(f"gibbs {n}" for n in (1, 2, 3, 4, 5, 6, 8, 10)), *(f"mean
 def lines_parts(data, profile):
     "Courses of EM, the points of Figure 4, and peers."
     quick = profile == "quick"
-    starts, steps, runs = (6, 25, 4) if quick else (60, 40, 40)
+    starts, steps, runs = (6, 25, 4) if quick else (100, 40, 100)
     points = ("exact", "gibbs 1", "gibbs 3", "mean field 1") if quick else FIGURE4
     parts = [Part(f"course, {e}", {"kind": "course", "e_step": e, "n_starts": starts, "n_steps": steps}, starts * steps / 800)
              for e in (COURSES[:3] if quick else COURSES)]
-    parts += [Part(f"figure 4, {e}", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 40 * (2 + ("gibbs" in e) * int(e.split()[-1])))
-              if e != "exact" else Part("figure 4, exact", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 40) for e in points]
+    parts += [Part(f"figure 4, {e}", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 20 * (2 + ("gibbs" in e) * int(e.split()[-1])))
+              if e != "exact" else Part("figure 4, exact", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 20) for e in points]
     return (*parts, *peer_parts(1 if quick else 10, {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0, "max_iter": 100}}, quick))
 
 
@@ -316,8 +316,8 @@ def causes_parts(data, profile):
     "Arrangements of vectors on real digits, and the cost of the E-steps."
     quick = profile == "quick"
     chosen = ((2, 4), (3, 4)) if quick else ARRANGEMENTS
-    parts = [Part(f"{d} × {k}", {"kind": "parts", "shape": [d, k], "n_init": 1 if quick else 3, "max_iter": 10 if quick else 200,
-                                 "e_step": "exact" if k**d <= 4096 else "truncated"}, 5 if d < 8 else 20) for d, k in chosen]
+    parts = [Part(f"{d} × {k}", {"kind": "parts", "shape": [d, k], "n_init": 1 if quick else 2, "max_iter": 10 if quick else 60,
+                                 "e_step": "exact" if k**d <= 4096 else "truncated", "n_configurations": 8}, 5 if d < 8 else 20) for d, k in chosen]
     grid = [(d, 4) for d in (COST_D[:3] if quick else COST_D)] + [(3, k) for k in (COST_K[:2] if quick else COST_K)]
     return (*parts, Part("cost", {"kind": "cost", "grid": [list(pair) for pair in grid], "n_images": 64, "repeats": 1 if quick else 5}, 5))
 
@@ -329,7 +329,7 @@ def run_causes(part, bench):
     data, (d, k) = bench.data, part.parameters["shape"]
     X, new = measured(data.train_images, data.scale), measured(data.test_images, data.scale)
     spread, errors, unseen_errors = np.mean(np.var(X, axis=0)), {}, {}
-    options = {name: part.parameters[name] for name in ("e_step", "n_init", "max_iter")}
+    options = {name: part.parameters[name] for name in ("e_step", "n_configurations", "n_init", "max_iter")}
     peers = {"factorial": lambda: fit_peer("factorial", X, (d, k), bench.seed, options), "k-means, d·k": lambda: fit_peer("k-means, d·k", X, (d, k), bench.seed, {}),
              "NMF, d·k": lambda: fit_peer("NMF", X, (d, k), bench.seed, {}), "PCA, d·(k − 1)": lambda: _principal(X, d * (k - 1))}
     if k**d <= len(X):

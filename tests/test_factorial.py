@@ -214,7 +214,7 @@ def test_weights_are_repetitions(settings):
     w = np.arange(60) % 3
     model = quantizer(tol=1e-6, **settings)
     weighed, repeated = clone(model).fit(BASE, sample_weight=w), clone(model).fit(np.repeat(BASE, w, axis=0))
-    for other in (repeated, clone(model).fit(BASE, sample_weight=1e-200 * w)):
+    for other in (repeated, *(clone(model).fit(BASE, sample_weight=scale * w) for scale in (1e-200, 1e307))):
         assert np.allclose(weighed.components_, other.components_, atol=1e-6) and np.isclose(weighed.lower_bound_, other.lower_bound_)
         assert np.allclose(weighed.score_samples(BASE), other.score_samples(BASE), atol=1e-5)
 

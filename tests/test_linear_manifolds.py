@@ -203,8 +203,8 @@ def test_weights_are_repetitions(kind):
     X, w = blobs(60), np.arange(60) % 3
     model = KINDS[kind](1, 2, tol=1e-6, acceleration="squarem")
     weighed, repeated = clone(model).fit(X, sample_weight=w), clone(model).fit(np.repeat(X, w, axis=0))
-    tiny = clone(model).fit(X, sample_weight=1e-200 * w)
-    for other in (repeated, tiny):
+    tiny, huge = (clone(model).fit(X, sample_weight=scale * w) for scale in (1e-200, 1e307))
+    for other in (repeated, tiny, huge):
         assert np.allclose(weighed.score_samples(X), other.score_samples(X), atol=1e-4)
         assert np.allclose(weighed.means_, other.means_, atol=1e-8)
 

@@ -44,7 +44,7 @@ class ManifoldStatistics(NamedTuple):
     bound: object              # (k,)      what EM raises
     weight: object             # (k,)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-051
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-050
 class _Form(NamedTuple):
     "−2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx − offset, of components."
     maps: object               # V                               (k, m, p, r)
@@ -59,7 +59,7 @@ def _eye(like):
     xp = namespace(like)
     return xp.eye(like.shape[-1], dtype=like.dtype, device=array_device(like))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-052
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-051
 def _whitened(loadings, log_noise):
     "V = Ψ⁻¹G L⁻ᵀ with LLᵀ = I + GᵀΨ⁻¹G, and log|C| + p log 2π."
     xp = namespace(loadings)
@@ -70,7 +70,7 @@ def _whitened(loadings, log_noise):
     determinant = 2 * xp.sum(xp.log(xp.linalg.diagonal(L)), axis=-1)
     return V, determinant + xp.sum(log_noise + math.log(2 * math.pi), axis=-1)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-054
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-053
 def _orthonormal(loadings):
     "An orthonormal basis of each column space; zero columns where the loadings are dependent."
     xp = namespace(loadings)
@@ -92,7 +92,7 @@ def _form(parameters, costed):
     spread = xp.sum(precision, axis=-1) - xp.sum(V * V, axis=(-2, -1))
     return _Form(V, offset, precision, shift, constant + xp.sum(shift * mu, axis=-1), spread)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-055
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-054
 def _log_joint(log_weights, form, x):
     "log π_j + log N_j(x) (k, m, b), and the whitened codes z (k, m, r, b), of a block x (b, p)."
     xp = namespace(x)
@@ -107,7 +107,7 @@ def _log_joint(log_weights, form, x):
     distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
     return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-059
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-058
 def _inner_products(form, tangents, codes):
     "I + T C⁻¹ Tᵀ (k·m, b, t, t) from tangents (b, t, p) and their codes TV (k·m, b, t, r)."
     xp, (b, t, p) = namespace(tangents), tangents.shape
@@ -121,9 +121,9 @@ def _inner_products(form, tangents, codes):
     square = xp.reshape(xp.take(xp.permute_dims(products, (2, 0, 1)), place, axis=2), (-1, b, t, t))
     return square - codes @ xp.matrix_transpose(codes) + _eye(square)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-060
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-059
 def _freed(form, x, z, tangents):
-    "What freeing x (b, p), with whitened codes z (k, m, r, b), along its tangents (b, t, p) adds to log N (k, m, b)."
+    "What freeing x (b, p), of codes z (k, m, r, b), along tangents (b, t, p) adds to log N (k, m, b)."
     xp, (k, m, p, r), (b, t, _) = namespace(x), form.maps.shape, tangents.shape
 
     def cast(a, *shape):
@@ -141,7 +141,7 @@ def _freed(form, x, z, tangents):
     gain = 0.5 * xp.sum(scaled * scaled, axis=2) - xp.sum(xp.log(xp.linalg.diagonal(lower)), axis=2)
     return xp.reshape(gain, (k, m, b))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-062
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-061
 def _log_sum(joint):
     "log Σ_j exp(joint_j) (k, b), and the responsibilities q (k, m, b), of joint (k, m, b)."
     xp = namespace(joint)
@@ -158,7 +158,7 @@ def _winner(joint):
     best = xp.argmax(joint, axis=1)[:, None, :]
     return xp.max(joint, axis=1), xp.astype(index == best, joint.dtype)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-064
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-063
 def _second_order(q, x, z):
     "Σ q x² (p,), Σ q x zᵀ (p, r) and Σ q z zᵀ (r, r), for q (b,), x (b, p), z (r, b)."
     weighed = z * q
@@ -166,7 +166,7 @@ def _second_order(q, x, z):
 
 
 def _component_sums(q, kept, z, x, tangents, V):
-    "Σ q x, Σ q z and the second-order sums of one component; those of the tangents follow, if there are any."
+    "Σ q x, Σ q z and second-order sums of one component; those of tangents follow, if there are any."
     xp = namespace(x)
     rows = xp.nonzero(kept)[0]                # most examples belong to another component alone
     q, x, z = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), xp.take(z, rows, axis=1)
@@ -185,7 +185,7 @@ def _stacked(sums):
     return tuple(xp.stack([xp.stack([xp.astype(s[f], xp.float64) for s in row]) for row in sums])
                  for f in range(len(sums[0][0])))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-065
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-064
 def _checked_batch(parameters, batch):
     "The batch (x, weight, tangents) as floating arrays that fit the parameters, or an error."
     k, m, p, r = np.shape(parameters.loadings)
@@ -202,14 +202,15 @@ def _checked_batch(parameters, batch):
         tangents = xp.astype(tangents, x.dtype, copy=False)
     return x, weight, tangents
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-066
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-065
 def _statistics(batch, q, z, form, likelihood, bound, added):
-    "ManifoldStatistics of a batch, measured from the origin, with responsibilities q and whitened codes z."
+    "ManifoldStatistics of a batch measured from the origin; responsibilities q, whitened codes z."
     x, weight, tangents = batch
     xp, f64, (k, m, b), kept = namespace(x), namespace(x).float64, q.shape, q > 1e-12
     total = xp.asarray(float(b), dtype=f64, device=array_device(x))
     if weight is not None:
-        q, bound, likelihood, total = q * weight, bound * weight, likelihood * weight, xp.sum(weight, dtype=f64)
+        q, bound, likelihood = q * weight, bound * weight, likelihood * weight
+        total = xp.sum(weight, dtype=f64)
     likelihood, bound = (xp.sum(a, axis=1, dtype=f64) for a in (likelihood, bound))
     mass = xp.sum(q, axis=2, dtype=f64)
     sums = [[_component_sums(q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, form.maps[i, j, ...])
@@ -226,9 +227,9 @@ def _statistics(batch, q, z, form, likelihood, bound, added):
     return ManifoldStatistics(mass, first, second, codes, cross, inner, likelihood, bound,
                               xp.broadcast_to(total, (k,)))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-068
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-067
 def _moments(statistics):
-    "Mean, diag S, S V and VᵀSV of each component, with S about the mean; zeros where there are no examples."
+    "Mean, diag S, S V and VᵀSV of each component, S about the mean; zeros where it has no examples."
     xp = namespace(statistics.mass)
     n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
     mean, code = statistics.first / n, statistics.codes / n
@@ -251,7 +252,7 @@ def _loadings(cross, inner, price):
     C = xp.linalg.cholesky(inner + price * _eye(inner))
     return xp.matrix_transpose(xp.linalg.solve(C, xp.matrix_transpose(cross)))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-069
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-068
 def _least_noise(statistics, floor, noise):
     "The floor, or 10⁻¹² of an element's mean square (the typical one where it is 0): rounding."
     xp = namespace(statistics.mass)
@@ -270,9 +271,9 @@ def _log_shares(mass):
     least = xp.asarray(1e-300, dtype=mass.dtype, device=array_device(mass))
     return xp.log(xp.maximum(mass / xp.sum(mass, axis=1, keepdims=True), least))
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-071
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-070
 def _halves(mass):
-    "Whom each component copies (itself), its share of that (1), and where it moves (0), unless some are empty."
+    "Whom each component copies, its share of that, and where it moves: itself, 1 and 0 if none is empty."
     k, m = mass.shape
     source, share, side = np.tile(np.arange(m), (k, 1)), np.ones((k, m)), np.zeros((k, m))
     empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
@@ -301,7 +302,7 @@ def _revived(parameters, mass, weighed):
     means = means + side[..., None] * loadings[..., 0]
     return ManifoldParameters(log_weights + xp.log(share) * weighed, means, loadings, log_noise)
 
-# %% ../nbs/relatives/factor_analysis.ipynb #cell-073
+# %% ../nbs/relatives/factor_analysis.ipynb #cell-072
 @dataclass(frozen=True)
 class LinearManifolds:
     """k stacked mixtures of factor analysers, of probabilistic PCA or of PCA, for the engine.
@@ -371,7 +372,7 @@ class LinearManifolds:
         return parameters._replace(log_weights=parameters.log_weights - total, log_noise=log_noise)
 
     def recognition(self, parameters):
-        "R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA the pseudo-inverse and 0."
+        "R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA pseudo-inverse and 0."
         xp, (_, _, G, log_noise) = namespace(parameters.loadings), self.admissible(parameters)
         if self.noise == "none":
             R = xp.linalg.pinv(G)
@@ -382,7 +383,7 @@ class LinearManifolds:
         return covariance @ scaled, covariance
 
     def log_joint(self, parameters, x, tangents=None):
-        "log π_j + log N_j(x) (k, m, b) of a block x (b, p); with tangents (b, t, p), of each x freed along them."
+        "log π_j + log N_j(x) (k, m, b) of a block x (b, p), freed along tangents (b, t, p) if given."
         x, _, tangents = _checked_batch(parameters, (x, None, tangents))
         joint, z, form, x = self._evaluated(parameters, x)
         return joint if tangents is None else joint + _freed(form, x, z, tangents)
@@ -411,7 +412,7 @@ class LinearManifolds:
         return _statistics((x, weight, tangents), q, z, form, likelihood, bound, self.added)
 
     def m_step(self, statistics):
-        "ManifoldParameters from the statistics; a component without examples takes half of the heaviest one."
+        "ManifoldParameters from statistics; a component without examples takes half of the heaviest one."
         mean, variance, cross, inner = _moments(statistics)
         xp, mass, free = namespace(mean), statistics.mass, self.noise == "none"
         G = _loadings(cross, inner, _free_price(statistics) if free else 1.0)

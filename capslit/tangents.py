@@ -342,11 +342,11 @@ class _Planes(BaseEstimator):
     def _check_numbers(self, n_samples):
         "Raise ValueError unless there are enough neighbours to be found."
         if self.n_neighbors > n_samples:
-            raise ValueError(f"n_neighbors is {self.n_neighbors}, but there are n_samples = {n_samples} "
-                             "training examples; pass fewer neighbours")
+            raise ValueError(f"n_neighbors is {self.n_neighbors}, but there are n_samples = "
+                             f"{n_samples} training examples; pass fewer neighbours")
         if self.n_candidates is not None and self.n_candidates < self.n_neighbors:
-            raise ValueError(f"n_candidates is {self.n_candidates}, but {self.n_neighbors} neighbours "
-                             "are to be chosen from them; raise it")
+            raise ValueError(f"n_candidates is {self.n_candidates}, but {self.n_neighbors} "
+                             "neighbours are to be chosen from them; raise it")
 
 # %% ../nbs/relatives/tangents.ipynb #cell-061
 def _smallest(D, k):

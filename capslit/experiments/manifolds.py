@@ -89,10 +89,11 @@ def prepared(data, setting, choosing):
     n = data.n_train
     if setting == "whole":
         whole = np.arange(n)
-        fitting, held = train_test_split(whole, test_size=0.2, stratify=data.labels[:n], random_state=0)
+        fitting, held = train_test_split(whole, test_size=0.2, stratify=data.labels[:n],
+                                         random_state=0)
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
-    first, second = (images[fitting], images[held]) if choosing else (images[whole], images[n:])
-    labels = (data.labels[fitting], data.labels[held]) if choosing else (data.labels[whole], data.labels[n:])
+    rows = (fitting, held) if choosing else (whole, slice(n, None))
+    (first, second), labels = (tuple(a[r] for r in rows) for a in (images, data.labels))
     parts = (first, second) if side is None else (shrink(first, side), shrink(second, side))
     return tuple((*_rows(part), y) for part, y in zip(parts, labels))
 
@@ -104,33 +105,33 @@ def _rows(images):
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-009
 MAX_ITER = 60                                             # iterations of EM for each density
-CANDIDATES = 200                                          # nearest images whose tangent distance is looked at
+CANDIDATES = 200                                          # nearest images, compared by planes
 
 
 def factor_analysers(m, r, reg, X, seed):
-    "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel of X."
+    "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel."
     unit = float(np.mean(np.var(X, axis=0)))
-    density = MixtureOfFactorAnalyzers(m, r, reg_covar=reg, noise_unit=unit, max_iter=MAX_ITER,
-                                       random_state=seed)
+    density = MixtureOfFactorAnalyzers(m, r, reg_covar=reg, noise_unit=unit,
+                                       max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
 
 def principal_components(m, r, seed):
     "Mixtures of PCA that recognise by the best reconstruction."
-    density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0, explained_variance=0.95,
-                           max_iter=MAX_ITER, random_state=seed)
+    density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0,
+                           explained_variance=0.95, max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
 
 def gaussians(m, reg, X, seed):
-    "Mixtures of normal distributions with full covariances, regularised as `factor_analysers`."
+    "Mixtures of Gaussians with full covariances, regularised as `factor_analysers`."
     unit = float(np.mean(np.var(X, axis=0)))
     density = GaussianMixture(m, reg_covar=reg * unit, max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
 
 def learn(model, X, y, tangents=None):
-    "The fitted model. That EM may stop at MAX_ITER is part of the plan: it is counted, not warned of."
+    "The fitted model. That EM may stop at MAX_ITER is planned: it is counted, not warned of."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y) if tangents is None else model.fit(X, y, tangents=tangents)
@@ -173,7 +174,7 @@ def amounts(method, chosen):
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-012
 class Search:
-    "Choose values one after another on images apart; `few` values of each are tried, or all."
+    "Choose values one after another on images apart; try `few` values of each, or all."
 
     def __init__(self, bench, setting, m, few=None):
         own, apart = prepared(bench.data, setting, choosing=True)
@@ -182,19 +183,20 @@ class Search:
         self.chosen, self.errors = {"m": m}, {}
 
     def best(self, key, name, values, trial):
-        "Keep as `key` the value with the fewest errors of trial(value), or the first of equally good ones."
+        "Keep as `key` the value with the fewest errors of trial(value), the first if several."
+        found = {}
         for value in values[:self.few]:
             self.report(f"{name} {value}")
-            self.errors[f"{name} {value}"] = error(trial(value), self.y_val)
-        self.chosen[key] = min(values[:self.few], key=lambda value: self.errors[f"{name} {value}"])
+            found[value] = self.errors[f"{name} {value}"] = error(trial(value), self.y_val)
+        self.chosen[key] = min(found, key=found.get)
 
     def learned(self, method, amount=0.0, **values):
-        "A method with the values chosen so far, but for `values`, and with tangents of `amount` pixels."
+        "A method with the values chosen so far, but for `values`; tangents of `amount` pixels."
         model = build(method, self.chosen | values, self.X, self.seed)
         return learn(model, self.X, self.y, self.T * np.float32(amount) if amount else None)
 
     def predicted(self, model, amount=0.0):
-        "Labels of the images to choose by, which may move along their tangents by `amount` pixels."
+        "Labels of the images to choose by, free to move along their tangents by `amount` pixels."
         if not amount:
             return model.predict(self.X_val)
         return model.predict(self.X_val, tangents=self.T_val * np.float32(amount))
@@ -206,21 +208,27 @@ def error(predicted, y):
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-013
 AMOUNTS = (0.2, 0.4, 0.1, 0.8)                            # pixels, of tangents in learning
-CLOUDS = (0.5, 1.0, 2.0, 0.25)                            # pixels, of tangents of the image to be recognised
+CLOUDS = (0.5, 1.0, 2.0, 0.25)                            # pixels, of tangents of the image
 
 
 def choose_tangents(search, kind):
-    "How far tangents reach in learning, at recognition, and at recognition after both have been learned from."
-    search.best(f"{kind}_amount", f"{kind}, tangents in learning", AMOUNTS, lambda a: search.predicted(search.learned(kind, a)))
+    "How far tangents reach in learning; at recognition alone; and at recognition after learning."
+    search.best(f"{kind}_amount", f"{kind}, tangents in learning", AMOUNTS,
+                lambda amount: search.predicted(search.learned(kind, amount)))
     for where, amount in (("image", 0.0), ("both", search.chosen[f"{kind}_amount"])):
         model = search.learned(kind, amount)
-        search.best(f"{kind}_{where}", f"{kind}, {where}", CLOUDS, lambda a: search.predicted(model, a))
+        search.best(f"{kind}_{where}", f"{kind}, {where}", CLOUDS,
+                    lambda amount: search.predicted(model, amount))
 
 
 def choose(bench, setting, m, dims, methods):
-    "Metrics of the search for `methods`: the values chosen, and the errors by method and value."
-    search = Search(bench, setting, m, few=2 if bench.profile == "quick" or setting == "fine" else None)
-    trial = lambda method, key: lambda value: search.predicted(search.learned(method, **{key: value}))
+    "Metrics of the search for `methods`: the values chosen, and errors by method and value."
+    short = bench.profile == "quick" or setting == "fine"
+    search = Search(bench, setting, m, few=2 if short else None)
+
+    def trial(method, key):
+        return lambda value: search.predicted(search.learned(method, **{key: value}))
+
     search.chosen["r"] = dims[0]
     search.best("reg", "fa, added noise", (0.2, 0.4, 0.1, 0.8), trial("fa", "reg"))
     search.best("r", "fa, factors", dims, trial("fa", "r"))
@@ -230,12 +238,15 @@ def choose(bench, setting, m, dims, methods):
     if "nearest" in methods:
         search.best("k", "neighbours", (1, 3, 5, 7), trial("nearest", "k"))
     if "tangent-distance" in methods:
-        search.best("sigma", "tangent distance, smoothing", (0.5, 0.9, 0.3), trial("tangent-distance", "sigma"))
+        search.best("sigma", "tangent distance, smoothing", (0.5, 0.9, 0.3),
+                    trial("tangent-distance", "sigma"))
     if "gaussians" in methods:
         search.chosen["full_m"] = m
-        search.best("full_reg", "full covariances, added noise", (0.03, 0.1, 0.3, 1.0), trial("gaussians", "full_reg"))
+        search.best("full_reg", "full covariances, added noise", (0.03, 0.1, 0.3, 1.0),
+                    trial("gaussians", "full_reg"))
         search.best("full_m", "full covariances, components", (1, m), trial("gaussians", "full_m"))
-    return search.chosen | {"errors": search.errors, "n_train": len(search.X), "n_validation": len(search.X_val)}
+    sizes = {"n_train": len(search.X), "n_validation": len(search.X_val)}
+    return search.chosen | {"errors": search.errors} | sizes
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-015
 def dot_products(method, chosen, n_train, n_features, n_classes):
@@ -243,7 +254,7 @@ def dot_products(method, chosen, n_train, n_features, n_classes):
     t = len(TANGENTS)
     if method == "nearest":
         return n_train
-    if method == "tangent-distance":              # with the tangents of either image, and of both
+    if method == "tangent-distance":        # with the tangents of either image, and of both
         return n_train + min(CANDIDATES, n_train) * (2 * t + t * t)
     if method == "gaussians":
         return n_classes * chosen["full_m"] * n_features
@@ -253,18 +264,22 @@ def dot_products(method, chosen, n_train, n_features, n_classes):
 
 def run_manifolds(part, bench):
     "Choose the values of a setting, or learn and test one method with them."
-    setting, method, data = part.parameters["setting"], part.parameters.get("method"), bench.data
+    setting, method = part.parameters["setting"], part.parameters.get("method")
     if method is None:
         return bench.step("choice", "choosing", lambda: choose(bench, **part.parameters)), {}
     chosen = bench.finished[f"{part.parameters['choice']}-choice"]
-    (X, T, y), (X_test, T_test, y_test) = bench.step("images", "preparing images", lambda: prepared(data, setting, choosing=False))
+    (X, T, y), (X_test, T_test, y_test) = bench.step(
+        "images", "preparing images", lambda: prepared(bench.data, setting, choosing=False))
     model, (learning, recognition) = build(method, chosen, X, bench.seed), amounts(method, chosen)
     tangents = T * np.float32(learning) if learning else None
-    bench.step("fit", f"learning ({method}, {len(X):,} images of {X.shape[1]} pixels)", lambda: learn(model, X, y, tangents))
+    bench.step("fit", f"learning ({method}, {len(X):,} images of {X.shape[1]} pixels)",
+               lambda: learn(model, X, y, tangents))
     cloud = T_test * np.float32(recognition) if recognition else None
-    predicted, arrays = bench.step("predict", "classifying", lambda: classified(model, X_test, cloud))
-    metrics = {"test_error": error(predicted, y_test), "n_train": len(X), "n_test": len(X_test), "n_features": X.shape[1],
-               "dot_products": dot_products(method, chosen, *X.shape, len(np.unique(y))), "unfinished": unfinished(model)}
+    predicted, arrays = bench.step("predict", "classifying",
+                                   lambda: classified(model, X_test, cloud))
+    products = dot_products(method, chosen, *X.shape, len(np.unique(y)))
+    metrics = {"test_error": error(predicted, y_test), "n_train": len(X), "n_test": len(X_test),
+               "n_features": X.shape[1], "dot_products": products, "unfinished": unfinished(model)}
     arrays |= {"labels": y_test.astype(np.uint8), "predicted": predicted.astype(np.uint8)}
     if method in ("pca", "fa") and setting in ("11000", "whole"):
         arrays |= portrait(model, X_test, y_test)
@@ -272,12 +287,13 @@ def run_manifolds(part, bench):
 
 
 def classified(model, X, tangents=None):
-    "Labels; and of a model with densities the margin by which the best class wins over the second, in nats."
+    "Labels; of a model with densities also the margin of the best class over the second, in nats."
     if not isinstance(model, ClassConditionalClassifier):
         return model.predict(X), {}
     found = model.log_densities(X, tangents=tangents)
     ordered = np.sort(found, axis=1)
-    return model.classes_[np.argmax(found, axis=1)], {"margin": (ordered[:, -1] - ordered[:, -2]).astype(np.float32)}
+    margin = (ordered[:, -1] - ordered[:, -2]).astype(np.float32)
+    return model.classes_[np.argmax(found, axis=1)], {"margin": margin}
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-017
 def portrait(model, X, y, label=2):
@@ -293,8 +309,9 @@ def portrait(model, X, y, label=2):
     Returns
     -------
     dict of float32 arrays
-        `means` (m, p), `generative` (m, p, r) and `recognition` (m, r, p); `two` (2, p), test images of the two commonest styles,
-        each of the middle cost; their `reconstructions` (2, m, p), and `costs` (2, m) above that of the best component.
+        `means` (m, p), `generative` (m, p, r) and `recognition` (m, r, p); `two` (2, p), test
+        images of the two commonest styles, each of the middle cost; their `reconstructions`
+        (2, m, p), and `costs` (2, m) above that of the best component.
     """
     density, own = model.densities_[list(model.classes_).index(label)], X[y == label]
     component, costs = density.predict(own), -density.score_samples(own)
@@ -302,40 +319,50 @@ def portrait(model, X, y, label=2):
     members = [np.flatnonzero(component == j) for j in commonest]
     two = own[[rows[np.argsort(costs[rows])[rows.size // 2]] for rows in members]]
     joint = density._log_joint(two)
-    generative = density.loadings_ if hasattr(density, "loadings_") else np.swapaxes(density.components_, 1, 2)
-    arrays = {"means": density.means_, "generative": generative, "recognition": density.recognition_, "two": two,
-              "reconstructions": density.reconstruct(two), "costs": joint.max(axis=1, keepdims=True) - joint}
+    factors = hasattr(density, "loadings_")
+    generative = density.loadings_ if factors else np.swapaxes(density.components_, 1, 2)
+    arrays = {"means": density.means_, "generative": generative,
+              "recognition": density.recognition_, "two": two,
+              "reconstructions": density.reconstruct(two),
+              "costs": joint.max(axis=1, keepdims=True) - joint}
     return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-019
-PLAN = {  # experiment and data set → settings: (name, whose choice it takes, components, dimensions, methods)
-    ("manifolds", "mnist"): (("11000", "11000", 10, (10,), tuple(METHODS)), ("60000", "11000", 10, (10,), tuple(METHODS))),
+PLAN = {  # experiment and data set → settings:
+    #       (name, whose choice it takes, components, dimensions, methods)
+    ("manifolds", "mnist"): (("11000", "11000", 10, (10,), tuple(METHODS)),
+                             ("60000", "11000", 10, (10,), tuple(METHODS))),
     ("manifolds", "usps"): (("whole", "whole", 10, (10, 20), tuple(METHODS)),),
     ("manifolds", "digits"): (("whole", "whole", 3, (6,), tuple(METHODS)),),
-    ("manifolds-fine", "mnist"): (("fine", "fine", 20, (20, 30), ("fa", "fa-tangents", "fa-image", "fa-both", "nearest")),),
+    ("manifolds-fine", "mnist"): (
+        ("fine", "fine", 20, (20, 30), ("fa", "fa-tangents", "fa-image", "fa-both", "nearest")),),
     ("manifolds-fine", "digits"): (("whole", "whole", 3, (6,), ("fa", "fa-image")),),
 }
 
 
 def planned(name):
-    "The function that lists the parts of an experiment: for each setting the choice of its values, then its methods."
+    "The function that lists the parts: for each setting the choice of its values, then its methods."
     def parts(data, profile):
         found = []
         for setting, source, m, dims, methods in PLAN[name, data]:
             if setting == source:
-                found.append(Part(f"{setting}-choice", {"setting": setting, "m": m, "dims": list(dims), "methods": list(methods)}, 4))
-            found += [Part(f"{setting}-{method}", {"setting": setting, "method": method, "choice": source}, 1) for method in methods]
+                search = {"setting": setting, "m": m, "dims": list(dims), "methods": list(methods)}
+                found.append(Part(f"{setting}-choice", search, 4))
+            for method in methods:
+                run = {"setting": setting, "method": method, "choice": source}
+                found.append(Part(f"{setting}-{method}", run, 1))
         return tuple(found)
     return parts
 
 
-MANIFOLDS = Experiment("Manifolds of digits: mixtures of linear models, tangents and their peers", ("mnist", "usps"),
-                       planned("manifolds"), run_manifolds)
-FINE = Experiment("Manifolds of digits in full resolution", ("mnist",), planned("manifolds-fine"), run_manifolds)
+MANIFOLDS = Experiment("Manifolds of digits: mixtures of linear models, tangents and their peers",
+                       ("mnist", "usps"), planned("manifolds"), run_manifolds)
+FINE = Experiment("Manifolds of digits in full resolution", ("mnist",),
+                  planned("manifolds-fine"), run_manifolds)
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-021
 def mcnemar(first, second, labels):
-    "Two-tailed P-value of the exact McNemar test: whether two classifiers differ on the images that only one of them gets right."
+    "Two-tailed P-value of the exact McNemar test on the images that only one of two gets right."
     right = (first == labels), (second == labels)
     only = int(np.sum(right[0] & ~right[1])), int(np.sum(right[1] & ~right[0]))
     return 1.0 if not sum(only) else float(binomtest(only[0], sum(only)).pvalue)

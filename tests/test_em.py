@@ -208,6 +208,20 @@ def test_rounds_follow_the_protocol():
     assert len(errors) == first + finish + 1 + 3
 
 
+def test_small_improvements_do_not_count():
+    model, start, data = problem(1)
+    patient = [em.Round(5, {"threshold": 0.0})]
+    free, strict = (em.fit(model, start, data, rounds=patient, tol=tol, max_iter=60) for tol in (0.0, 0.02))
+    gains = np.diff(free.history["log_likelihood"][:, 0]) / len(data[0])
+    assert len(strict.history["log_likelihood"]) < len(free.history["log_likelihood"])
+    reference, since = 0, 0
+    for i, total in enumerate(np.cumsum(gains), start=1):      # 5 iterations without 0.02 nats per example more than the last reference
+        reference, since = (total, 0) if total > reference + 0.02 else (reference, since + 1)
+        if since == 5:
+            break
+    assert len(strict.history["log_likelihood"]) == i + 1
+
+
 def test_stacked_problems_equal_problems_alone():
     models = [problem(seed, n=200, m=3, d=2, p=4)[:2] for seed in (1, 2, 3)]
     _, _, data = problem(1, n=200, m=3, d=2, p=4)

@@ -209,6 +209,14 @@ def test_weights_are_repetitions(kind):
         assert np.allclose(weighed.means_, other.means_, atol=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_examples_without_weight_have_no_say_in_the_start(seed):
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([rng.normal(c, 0.1, (30, 3)) for c in (-3.0, 0.0, 100.0)])
+    model = MixtureOfFactorAnalyzers(2, 1, random_state=seed).fit(X, sample_weight=np.repeat([1.0, 1.0, 0.0], 30))
+    assert np.allclose(np.sort(model.means_[:, 0]), [-3, 0], atol=0.2)
+
+
 def test_tangents_turn_the_directions(digits):
     images = digits[0][digits[1] == 1]
     tangents = tangent_vectors(images.reshape(-1, 8, 8))

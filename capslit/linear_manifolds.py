@@ -401,7 +401,8 @@ class MixtureOfFactorAnalyzers(_Mixture):
     def _fitted(self):
         "The model and its parameters from the public attributes."
         origin = self.weights_ @ self.means_
-        kept = (np.log(self.weights_), self.means_ - origin, self.loadings_, np.log(self.noise_variances_))
+        kept = (np.log(self.weights_), self.means_ - origin, self.loadings_,
+                np.log(self.noise_variances_))
         return LinearManifolds(self.noise, origin=origin), ManifoldParameters(*(a[None] for a in kept))
 
     @property

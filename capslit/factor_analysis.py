@@ -19,9 +19,9 @@ from .arrays import as_floating, check_shape, namespace, to_numpy
 class ManifoldParameters(NamedTuple):
     """k stacked mixtures of m linear manifolds in p dimensions, with r factors each.
 
-    The density of a component is that of x = μ + G h + ε with h ~ N(0, I) and ε ~ N(0, Ψ), Ψ diagonal;
-    x and μ are measured from the model's `origin`. In PCA only the column space of G matters, and Ψ is
-    the temperature.
+    The density of a component is that of x = μ + G h + ε with h ~ N(0, I) and ε ~ N(0, Ψ), Ψ
+    diagonal; x and μ are measured from the model's `origin`. In PCA only the column space of
+    G matters, and Ψ is the temperature.
     """
     log_weights: object        # (k, m)        log π; zero in PCA, whose components are not weighed
     means: object              # (k, m, p)     μ
@@ -307,8 +307,9 @@ def _revived(parameters, mass, weighed):
 class LinearManifolds:
     """k stacked mixtures of factor analysers, of probabilistic PCA or of PCA, for the engine.
 
-    Batches are (x (b, p), weight (b,) or None, tangents (b, t, p) or None); tangents are multiplied by
-    their weights λ already. float32 examples need a floor or added noise that is not tiny.
+    Batches are (x (b, p), weight (b,) or None, tangents (b, t, p) or None); tangents are
+    multiplied by their weights λ already. float32 examples need a floor or added noise that
+    is not tiny.
 
     Attributes
     ----------
@@ -324,7 +325,8 @@ class LinearManifolds:
     floor : float
         The least noise variance allowed.
     origin : (p,) array, optional
-        From where x and the means are measured; subtract what the data have in common to keep digits.
+        From where x and the means are measured; subtract what the data have in common to keep
+        digits.
     """
     noise: str = "diagonal"
     hard: bool = False

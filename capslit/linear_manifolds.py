@@ -78,8 +78,8 @@ class _Examples:
             X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_size(X)
         if self.n_components > len(X):
-            raise ValueError(f"n_components is {self.n_components}, but X has only {len(X)} examples "
-                             f"(n_samples = {len(X)}); lower n_components")
+            raise ValueError(f"n_components is {self.n_components}, but X has only {len(X)} "
+                             f"examples (n_samples = {len(X)}); lower n_components")
         weight = check_weights(X, sample_weight)
         return X, weight, None if tangents is None else _checked_tangents(X, tangents)
 
@@ -94,7 +94,8 @@ def _checked_tangents(X, tangents):
 def _checked_directions(name, r, X):
     "The number of directions, or ValueError if X (n, p) has fewer features."
     if r > X.shape[1]:
-        raise ValueError(f"{name} is {r}, but X has fewer features (n_features = {X.shape[1]}); lower {name}")
+        raise ValueError(f"{name} is {r}, but X has fewer features "
+                         f"(n_features = {X.shape[1]}); lower {name}")
     return r
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-013
@@ -123,7 +124,7 @@ class _Starts(_Examples):
         if self.init == "random":
             return rng.randint(self.n_components, size=len(X))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)       # of fewer distinct examples than components
+            warnings.simplefilter("ignore", ConvergenceWarning)   # fewer distinct examples than components
             means = KMeans(self.n_components, n_init=1, random_state=rng)
             return means.fit(X, sample_weight=weight).labels_
 
@@ -142,9 +143,11 @@ class _Fit(LearnedByEM, _Starts):
         sample_weight : (n,) array, optional
             Only their ratios count.
         tangents : (n, t, p) array, optional
-            Tangent vectors of the examples, multiplied by their weights λ; see `capslit.tangents`.
+            Tangent vectors of the examples, multiplied by their weights λ; see
+            `capslit.tangents`.
         checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it, if `random_state` is a number.
+            Written as EM goes on; a fit that finds it resumes from it, if `random_state` is a
+            number.
 
         Returns
         -------
@@ -188,10 +191,10 @@ class _Densities(DensityMixin):
                 model.log_joint(parameters, X[i:i + rows],
                                 None if tangents is None else tangents[i:i + rows])[0].T
                 for i in range(0, len(X), rows)])
-        return np.where(joint < np.inf, joint, -np.inf)                            # ∞ − ∞ is too far away as well
+        return np.where(joint < np.inf, joint, -np.inf)           # ∞ − ∞ is too far away as well
 
     def score_samples(self, X, *, tangents=None):
-        "Log-density (n,) of each example; with tangents (n, t, p), of the example freed along them."
+        "Log-density (n,) of each example, freed along its tangents (n, t, p) if given."
         return logsumexp(self._log_joint(X, tangents), axis=1)
 
     def score(self, X, y=None):
@@ -271,8 +274,8 @@ def _signed(columns):
 class MixtureOfFactorAnalyzers(_Mixture):
     """Mixture of factor analysers, or of probabilistic PCA, learned by EM.
 
-    Component j makes x = μ_j + G_j h + ε, with n_factors factors h ~ N(0, I) and noise ε ~ N(0, Ψ_j),
-    Ψ_j diagonal.
+    Component j makes x = μ_j + G_j h + ε, with n_factors factors h ~ N(0, I) and noise
+    ε ~ N(0, Ψ_j), Ψ_j diagonal.
 
     Parameters
     ----------
@@ -282,20 +285,23 @@ class MixtureOfFactorAnalyzers(_Mixture):
         One noise variance per feature (factor analysis), or one for all features of a component
         (probabilistic PCA).
     responsibilities : {"soft", "hard"}, default="soft"
-        Whether examples are shared among the components while learning, or belong to the likeliest one.
+        Whether examples are shared among the components while learning, or belong to the
+        likeliest one.
     init : {"pca", "kmeans", "random"}, default="pca"
-        Assignments from which EM starts: those of a hard mixture of PCA, of k-means, or random ones.
+        Assignments from which EM starts: those of a hard mixture of PCA, of k-means, or
+        random ones.
     n_init : int, default=1
         Starts; they share their matrix products, and the best outcome is kept.
     reg_covar : float, default=1e-2
-        Variance of the noise that is added, in expectation, to every feature of every example, in units of
-        the mean variance of the features. For images 0.1 serves better. Features in different units
-        should be standardised, as for PCA.
+        Variance of the noise that is added, in expectation, to every feature of every
+        example, in units of the mean variance of the features. For images 0.1 serves better.
+        Features in different units should be standardised, as for PCA.
     min_noise : float, default=1e-6
         Least noise variance, in the same units.
     noise_unit : float, optional
-        The unit of these two, by default the mean variance of the features of X. Densities that are compared with
-        one another, such as those of classes, are better regularised by one and the same amount.
+        The unit of these two, by default the mean variance of the features of X. Densities
+        that are compared with one another, such as those of classes, are better regularised
+        by one and the same amount.
     tol : float, default=1e-3
         Improvements of the bound per example up to `tol` do not count.
     patience : int, default=3
@@ -344,9 +350,10 @@ class MixtureOfFactorAnalyzers(_Mixture):
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(self, n_components=1, n_factors=2, *, noise="diagonal", responsibilities="soft", init="pca",
-                 n_init=1, reg_covar=1e-2, min_noise=1e-6, noise_unit=None, tol=1e-3, patience=3, max_iter=500,
-                 acceleration=None, n_jobs=None, random_state=None, verbose=0):
+    def __init__(self, n_components=1, n_factors=2, *, noise="diagonal", responsibilities="soft",
+                 init="pca", n_init=1, reg_covar=1e-2, min_noise=1e-6, noise_unit=None, tol=1e-3,
+                 patience=3, max_iter=500, acceleration=None, n_jobs=None, random_state=None,
+                 verbose=0):
         self.n_components = n_components
         self.n_factors = n_factors
         self.noise = noise
@@ -381,8 +388,8 @@ class MixtureOfFactorAnalyzers(_Mixture):
         "The model, and the parameters of the start as the noise allows them."
         unit = unit if self.noise_unit is None else float(self.noise_unit)
         floor = max(self.min_noise * unit, np.finfo(float).tiny)
-        model = LinearManifolds(self.noise, self.responsibilities == "hard", added=self.reg_covar * unit,
-                                floor=floor, origin=origin)
+        model = LinearManifolds(self.noise, self.responsibilities == "hard",
+                                added=self.reg_covar * unit, floor=floor, origin=origin)
         noise = np.exp(start.log_noise)
         if self.noise == "isotropic":
             noise = np.broadcast_to(np.mean(noise, axis=-1, keepdims=True), noise.shape)
@@ -434,7 +441,7 @@ class MixtureOfFactorAnalyzers(_Mixture):
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-027
 class MixtureOfPCA(_Mixture):
-    """Mixture of principal component analysers: the component that reconstructs an example best is responsible.
+    """Mixture of principal component analysers: the best reconstruction takes responsibility.
 
     Parameters
     ----------
@@ -442,12 +449,13 @@ class MixtureOfPCA(_Mixture):
     n_dims : int, default=2
         Principal directions of each component.
     responsibilities : {"soft", "hard"}, default="soft"
-        exp(−E²/2σ²), normalised over the components; or the best component alone (k-means, σ² → 0).
+        exp(−E²/2σ²), normalised over the components; or the best component alone (k-means,
+        σ² → 0).
     temperature : float or "auto", default="auto"
         σ². "auto" takes the mean squared error per remaining direction at the start.
     explained_variance : float in (0, 1] or None, default=None
-        After learning, a component gives up the directions beyond this share of the variance of its
-        examples.
+        After learning, a component gives up the directions beyond this share of the variance
+        of its examples.
     init : {"kmeans", "random"}, default="kmeans"
         Assignments from which EM starts.
     n_init, tol, patience, max_iter, acceleration, n_jobs, random_state, verbose
@@ -459,7 +467,8 @@ class MixtureOfPCA(_Mixture):
         Shares of the training examples; they play no part in the responsibilities.
     means_ : (n_components, n_features) array
     components_ : (n_components, n_dims, n_features) array
-        Orthonormal principal directions, by falling variance; zero where given up or beyond the rank.
+        Orthonormal principal directions, by falling variance; zero where given up or beyond
+        the rank.
     explained_variances_ : (n_components, n_dims) array
         Variances along them.
     noise_variances_ : (n_components,) array
@@ -472,9 +481,10 @@ class MixtureOfPCA(_Mixture):
 
     Notes
     -----
-    The density exp(−E²/2σ²) cannot be normalised, since nothing limits a code. `score_samples` normalises
-    it across the directions that a component does not span, so that models of equal `n_dims` may be
-    compared. `sample` draws codes and errors from normal distributions with the variances found.
+    The density exp(−E²/2σ²) cannot be normalised, since nothing limits a code. `score_samples`
+    normalises it across the directions that a component does not span, so
+    that models of equal `n_dims` may be compared. `sample` draws codes and errors from normal
+    distributions with the variances found.
 
     Source: Hinton, Dayan and Revow (1997), section II.
     """
@@ -509,7 +519,7 @@ class MixtureOfPCA(_Mixture):
         return _checked_directions("n_dims", self.n_dims, X)
 
     def _model(self, origin, unit, start):
-        "The model, and the parameters of the start without weights and with the temperature for noise."
+        "The model, and the start's parameters, without weights and with the temperature for noise."
         temperature = self.temperature
         if temperature == "auto":
             left = np.sum(np.exp(start.log_weights) * np.mean(np.exp(start.log_noise), axis=-1), axis=1)
@@ -593,7 +603,8 @@ class _ClassDensities:
         if isinstance(self.priors, str):
             counts = self.counts_ if self.priors == "empirical" else np.ones(len(self.counts_))
             return np.log(counts / np.sum(counts))
-        priors = check_shape("priors", to_numpy(as_floating("priors", self.priors)), (len(self.counts_),))
+        priors = to_numpy(as_floating("priors", self.priors))
+        priors = check_shape("priors", priors, (len(self.counts_),))
         if abs(np.sum(check_values("priors", priors, lower=0, strict=True)) - 1) > 1e-6:
             raise ValueError(f"priors must add up to 1, but their sum is {np.sum(priors):g}; "
                              "divide them by it")
@@ -604,7 +615,7 @@ class _ClassDensities:
         return self.log_densities(X, tangents=tangents) + self._log_priors()
 
     def predict_log_proba(self, X, *, tangents=None):
-        "log P(class|x) (n, n_classes); the priors where every density is zero. Tangents as in `log_densities`."
+        "log P(class|x) (n, n_classes), the priors where all densities are 0; tangents as in `log_densities`."
         joint = self.predict_joint_log_proba(X, tangents=tangents)
         lost = np.max(joint, axis=1, keepdims=True) == -np.inf
         return _log_shares(np.where(lost, self._log_priors(), joint))
@@ -629,9 +640,10 @@ class _Rejects(_ClassDensities):
         ----------
         X : (n, p) array
         density : float between 0 and 1
-            Reject what every class finds less likely than it finds all but this share of its own examples:
-            of those left out, if `cv` is given; else of the training examples, whose densities are too
-            high, so that of new examples of the classes many more than this share are rejected.
+            Reject what every class finds less likely than it finds all but this share of its
+            own examples: of those left out, if `cv` is given; else of the training examples,
+            whose densities are too high, so that of new examples of the classes many more
+            than this share are rejected.
         probability : float between 0 and 1
             Reject what has no class more probable than this.
         """
@@ -673,14 +685,14 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     density : estimator with `fit` and `score_samples`, optional
-        Cloned for each class; by default MixtureOfFactorAnalyzers(). A search over the parameters of the
-        density (`density__n_components`) needs one that is given.
+        Cloned for each class; by default MixtureOfFactorAnalyzers(). A search over the
+        parameters of the density (`density__n_components`) needs one that is given.
     priors : {"empirical", "uniform"} or (n_classes,) array, default="empirical"
-        Class probabilities: the shares of the training examples, equal ones, or those given (in the order
-        of the sorted labels).
+        Class probabilities: the shares of the training examples, equal ones, or those given
+        (in the order of the sorted labels).
     cv : int, optional
-        Folds, each left out once, in which `levels_` are measured; this takes `cv` further fits. By default
-        they are measured on the training examples.
+        Folds, each left out once, in which `levels_` are measured; this takes `cv` further
+        fits. By default they are measured on the training examples.
     n_jobs : int, optional
         Classes fitted side by side; −1 for one per processor.
 
@@ -691,11 +703,13 @@ class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
     counts_ : (n_classes,) array
         Training examples of each class.
     levels_ : list of (count,) arrays
-        Sorted log-densities of each class's own examples, by which `rejects` knows a low density.
+        Sorted log-densities of each class's own examples, by which `rejects` knows a low
+        density.
 
     Notes
     -----
-    Each model sees the examples of its own class alone: `add_class` leaves the others as they are.
+    Each model sees the examples of its own class alone: `add_class` leaves the others as they
+    are.
 
     Source: Hinton, Dayan and Revow (1997), section I.
     """

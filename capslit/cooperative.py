@@ -42,12 +42,15 @@ class CauseStatistics(NamedTuple):
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-055
 class Field(NamedTuple):
-    "log p(y, s) = base + linear·s − ½ s·coupling·s of one problem, for one-hot s; or with `constants` for the last term."
+    """log p(y, s) = base + linear·s − ½ s·coupling·s of one problem, for one-hot s.
+
+    Where the last term is not quadratic, `constants` stand in its place.
+    """
     linear: np.ndarray             # (b, d·k)    W_iᵀy/σ² − ½ diag(W_iᵀW_i)/σ² + log π_i
     coupling: np.ndarray           # (d·k, d·k)  W_iᵀW_l/σ² for i ≠ l, 0 for i = l
     base: np.ndarray               # (b,)        what does not depend on s
     shape: tuple                   # (d, k)
-    constants: np.ndarray = None   # (k^d,)      the last term for each configuration, where it is not quadratic
+    constants: np.ndarray = None   # (k^d,)      the last term for each configuration
 
 
 class Posterior(NamedTuple):
@@ -60,7 +63,7 @@ class Posterior(NamedTuple):
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-056
 def gaussian_field(y, weights, log_priors, log_noise):
-    """The Field of examples y (b, p) under weights (d, k, p), log-priors (d, k) and one log-variance."""
+    "The Field of examples y (b, p) under weights (d, k, p), log-priors (d, k), a log-variance."
     d, k, p = weights.shape
     scale = np.exp(-0.5 * log_noise)                         # 1/σ, on either side: no overflow
     W, x = weights.reshape(d * k, p) * scale, y * scale
@@ -73,7 +76,7 @@ def gaussian_field(y, weights, log_priors, log_noise):
 # %% ../nbs/relatives/cooperative.ipynb #cell-057
 @lru_cache(maxsize=8)
 def configurations(n_vectors, n_states):
-    "All k^d configurations as one-hot rows (k^d, d·k), read-only; the last vector's state changes fastest."
+    "All configurations as one-hot rows (k^d, d·k), read-only; the last vector changes fastest."
     states = np.indices((n_states,) * n_vectors).reshape(n_vectors, -1).T
     table = np.eye(n_states)[states].reshape(len(states), -1)
     table.setflags(write=False)
@@ -95,7 +98,7 @@ def spread_out(linear, shape):
 
 
 def sum_up(table, shape):
-    "The transpose of `spread_out`: sums (b, d·k) over the configurations with each vector in each state, of a table (b, k^d)."
+    "The transpose of `spread_out`: of a table (b, k^d), sums (b, d·k) for each state of each vector."
     (d, k), sums = shape, []
     for _ in range(d):
         table = table.reshape(len(table), -1, k)
@@ -150,11 +153,12 @@ class Exact:
         total = table @ np.ones(len(constants))
         counts = (weight / total) @ table
         means = sum_up(table, field.shape) / total[:, None]
-        return Posterior(means, count_pairs(counts, field.shape), np.log(total) + top[:, 0] + field.base, counts)
+        bound = np.log(total) + top[:, 0] + field.base
+        return Posterior(means, count_pairs(counts, field.shape), bound, counts)
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-065
 def factorised_moments(means, weight, shape):
-    "Σ w ⟨s sᵀ⟩ (d·k, d·k) of independent vectors with means (b, d·k): diag(m_i) within a vector, m_i m_lᵀ between two."
+    "Σ w ⟨s sᵀ⟩ (d·k, d·k) for means (b, d·k): diag(m_i) within a vector, m_i m_lᵀ between two."
     d, k = shape
     same = np.repeat(np.repeat(np.eye(d, dtype=bool), k, axis=0), k, axis=1)
     return np.where(same, np.diag(weight @ means), (means.T * weight) @ means)
@@ -179,7 +183,8 @@ class MeanField:
     def check(self, d, k):
         "Any size is possible."
         if not (self.n_sweeps >= 1 and self.tol >= 0):
-            raise ValueError(f"n_sweeps must be at least 1 and tol at least 0, not {self.n_sweeps!r} and {self.tol!r}")
+            raise ValueError("n_sweeps must be at least 1 and tol at least 0, not "
+                             f"{self.n_sweeps!r} and {self.tol!r}")
 
     def rows(self, d, k):
         "Examples that make a good block."
@@ -205,7 +210,7 @@ class MeanField:
         return means
 
     def __call__(self, field, weight, remembered=None, uniform=None):
-        "The Posterior of a Field, with weights (b,); the better of a fresh start and of what is remembered."
+        "The Posterior of a Field, with weights (b,): the better of a fresh start and a remembered one."
         means = self.relax(field, np.full(field.linear.shape, 1 / field.shape[1]))
         bound = mean_field_bound(field, means)
         if remembered is not None:
@@ -250,9 +255,9 @@ def _joint(field, states):
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-070
 def uniform_numbers(rows, per_row, seed, stream, step):
-    """Numbers (b, per_row), uniform between 0 and 1, that depend on seed, stream, step and each row's number alone.
+    """Numbers (b, per_row), uniform between 0 and 1.
 
-    They come from NumPy's Philox generator, whose counter is set to the row.
+    They depend on seed, stream, step and each row's number alone. They come from NumPy's Philox generator, whose counter is set to the row.
     """
     rows, place = np.unique(rows, return_inverse=True)
     quads = -(-per_row // 4)
@@ -267,9 +272,9 @@ def uniform_numbers(rows, per_row, seed, stream, step):
 # %% ../nbs/relatives/cooperative.ipynb #cell-072
 @dataclass(frozen=True)
 class Gibbs:
-    """E-step by Gibbs sampling: sweeps over the vectors from random states, the first `burn_in` of them not counted.
+    """E-step by Gibbs sampling: sweeps over the vectors, from random states.
 
-    The bound sums over the configurations that were looked at.
+    The first `burn_in` sweeps are not counted. The bound sums over the configurations that were looked at.
     """
     n_samples: int = 10
     burn_in: int = 5
@@ -344,7 +349,7 @@ class Truncated:
         return np.zeros((q, n, self.n_configurations, d), np.int16)
 
     def widen(self, field, states, joint):
-        "The best of `states` (b, c, d), with values `joint` (b, c), and of all that differ from them in one vector."
+        "The best of states (b, c, d), of values (b, c), and of all that differ in one vector."
         (d, k), (b, c) = field.shape, joint.shape
         names, every, size = _names(d * k), np.arange(b)[:, None], min(self.n_configurations, k**d)
         flat = states + k * np.arange(d)
@@ -353,7 +358,7 @@ class Truncated:
         own = np.take_along_axis(gain, flat, axis=2)
         moved = joint[..., None] - np.repeat(own, k, axis=2) + gain
         np.put_along_axis(moved, flat, -np.inf, axis=2)
-        moved = np.concatenate([joint, moved.reshape(b, -1)], axis=1)                 # stay, or move one vector
+        moved = np.concatenate([joint, moved.reshape(b, -1)], axis=1)    # stay, or move one vector
         least = np.min(joint, axis=1, keepdims=True) if c >= size else -np.inf
         few = max(int(np.max(np.sum(moved >= least, axis=1))), size)
         pick = _largest(moved, min(few, moved.shape[1]))
@@ -374,7 +379,7 @@ class Truncated:
         return states[every, order], np.take_along_axis(joint, order, axis=1)
 
     def search(self, field, remembered=None):
-        "The best configurations (b, c, d) and log p(y, s) − base (b, c); −∞ where there are fewer."
+        "The best configurations (b, c, d), and log p(y, s) − base (b, c); −∞ if there are fewer."
         (d, k), b = field.shape, len(field.linear)
         means = self.start.relax(field, np.full(field.linear.shape, 1 / k))
         states = np.argmax(means.reshape(b, 1, d, k), axis=3)
@@ -441,10 +446,10 @@ OBSERVABLES = {
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-079
 def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1e-10):
-    """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by the method of scoring.
+    """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by scoring.
 
-    `counts` (c,) are expected numbers of configurations S (c, d·k), given with them as a pair; `cross` (d·k, p) is
-    Σ w ⟨s⟩yᵀ. A column whose step would make things worse takes half of it, and half again.
+    `counts` are the configurations S (c, d·k) and their expected numbers (c,), as a pair; `cross`
+    (d·k, p) is Σ w ⟨s⟩yᵀ. A column whose step would make things worse takes half of it, and half again.
 
     Source: Ghahramani (1995), end of section 3.
     """
@@ -453,15 +458,18 @@ def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1
 
     def value(W):
         with np.errstate(over="ignore"):
-            cost = np.sum(counts * observable.cumulant(S @ W), axis=0) + 0.5 * ridge * np.sum(W * W, axis=0)
+            price = 0.5 * ridge * np.sum(W * W, axis=0)
+            cost = np.sum(counts * observable.cumulant(S @ W), axis=0) + price
         return np.sum(cross * W, axis=0) - cost
 
     here = value(W)
     for _ in range(n_steps):
         eta = S @ W
         gradient = cross - S.T @ (counts * observable.mean(eta)) - ridge * W
-        curvature = (S.T[None] * (counts * observable.variance(eta)).T[:, None, :]) @ S + ridge * np.eye(len(W))
-        step = (np.linalg.pinv(curvature, rcond=1e-10, hermitian=True) @ gradient.T[..., None])[..., 0].T
+        size = (counts * observable.variance(eta)).T[:, None, :]
+        curvature = (S.T[None] * size) @ S + ridge * np.eye(len(W))
+        inverse = np.linalg.pinv(curvature, rcond=1e-10, hermitian=True)
+        step = (inverse @ gradient.T[..., None])[..., 0].T
         before = here
         for _ in range(30):
             there = value(W + step)
@@ -624,7 +632,7 @@ def _m_step(model, statistics):
 
 
 def _log_noise(model, statistics, weights):
-    "log σ² (q,), fixed or learned; what is learned stays above the floor and above what rounding can tell from zero."
+    "log σ² (q,), fixed or learned; if learned, above the floor and above what rounding can tell from 0."
     if model.noise != "learned":
         return np.full(len(weights), np.log(model.noise))
     count = statistics.weight * weights.shape[2]
@@ -712,8 +720,9 @@ class CooperativeQuantizers:
     def initialise(self, y, n_problems=1, random_state=None, spread=1.0):
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).
 
-        The mean is shared out among the vectors; the random differences between states have `spread` times the standard
-        deviation of each feature, over √d. A learned σ² begins at the mean variance of the features.
+        The mean is shared out among the vectors; the random differences between states have `spread`
+        times the standard deviation of each feature, over √d. A learned σ² begins at the mean variance
+        of the features.
         """
         return _initialise(self, y, n_problems, np.random.default_rng(random_state), spread)
 

@@ -160,8 +160,9 @@ class _Learning(LearnedByEM, _Reading):
         if noise != "learned" and not 1e-290 < noise < 1e290:
             raise ValueError(f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; "
                              "pass noise='learned'")
-        return CooperativeQuantizers(self.n_vectors, self.n_states, self._inference(seed), noise, self.priors,
-                           self.observable, ridge=float(self.ridge * total), floor=float(self.min_noise))
+        return CooperativeQuantizers(
+            self.n_vectors, self.n_states, self._inference(seed), noise, self.priors, self.observable,
+            ridge=float(self.ridge * total), floor=float(self.min_noise))
 
     def _inference(self, seed=0):
         "The E-step."
@@ -248,7 +249,7 @@ class _Using(_Learning, TransformerMixin):
             X = check_array(X, dtype=np.float64)
         if X.shape[1] != d * k:
             raise ValueError(f"X has shape {X.shape}, but states of shape (n, {d * k}) are needed; "
-                             "pass what transform returns")
+                             "pass what transform returns, or one-hot rows")
         made = X @ self.components_.reshape(d * k, p)
         return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
 
@@ -258,7 +259,7 @@ class _Densities(_Using):
 
     @property
     def exact_scores_(self):
-        "Whether `score_samples` gives log-densities; otherwise lower bounds, since n_states ** n_vectors is too large."
+        "Whether `score_samples` gives log-densities; if not, lower bounds: there are too many configurations."
         d, k = self.priors_.shape
         return d * math.log(k) <= math.log(Exact().limit) + 1e-9
 
@@ -268,7 +269,8 @@ class _Densities(_Using):
         model, parameters = self._fitted()
         Y, far = self._scaled(X)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = model.log_likelihood(parameters, Y) if self.exact_scores_ else model.bound(parameters, Y)
+            density = model.log_likelihood if self.exact_scores_ else model.bound
+            found = density(parameters, Y)
         return np.where(far, -np.inf, found[0] - X.shape[1] * math.log(self._frame()[1]))
 
     def score(self, X, y=None):
@@ -310,14 +312,15 @@ class FactorialVectorQuantizer(_Densities, BaseEstimator):
         How expected states are found: from all n_states ** n_vectors configurations, from the best
         `n_configurations` of each example, from independent vectors, or by sampling.
     observable : {"gaussian", "bernoulli", "poisson"}, default="gaussian"
-        Numbers, bits or counts; the mean of the latter two is a logistic or exponential function of the sum.
-        They need the exact E-step.
+        Numbers, bits or counts; the mean of the latter two is a logistic or exponential function of
+        the sum. They need the exact E-step.
     noise : "learned" or float, default="learned"
         σ², if it is known. Not used by bits and counts.
     priors : {"equal", "learned"}, default="equal"
         Probabilities of the states.
     init : {"kmeans", "points", "random"}, default="kmeans"
-        Where EM starts: k-means, vector by vector, on what is left over; examples, divided by √d; random numbers.
+        Where EM starts: k-means, vector by vector, on what is left over; examples, divided by √d;
+        random numbers.
     n_init : int, default=10
         Starts; they share their matrix products, and the best outcome is kept.
     n_samples, burn_in : int, default=10, 5

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from . import em
 from .arrays import as_floating, check_shape
@@ -98,7 +98,7 @@ def _forward(initial, matrices, log_outputs):
 
 
 def _forward_backward(initial, matrices, log_outputs):
-    "_Smoothed, from initial probabilities (s, K), transition matrices of the chains, and log-outputs (T, s, K, n)."
+    "_Smoothed, from initial probabilities (s, K), the chains' transitions, log-outputs (T, s, K, n)."
     predicted, filtered, log_evidence = _forward(initial, matrices, log_outputs)
     backwards = [np.swapaxes(A, 1, 2) for A in matrices]
     posterior, ratio = np.empty_like(filtered), predicted
@@ -178,7 +178,7 @@ def _log_outputs(parameters, means, Y, there):
 
 
 def _exact(parameters, Y, there):
-    "_Inferred, on the joint states, from Y (T, p, n) and `there` (T, n), which is 1 for observations and 0 for padding."
+    "_Inferred, on the joint states, from Y (T, p, n) and `there` (T, n): 1 if observed, 0 if padding."
     s, d, k = parameters.log_initial.shape
     S = configurations(d, k)
     initial, matrices = np.exp(parameters.log_initial.reshape(s, d * k) @ S.T), _chains(parameters)[1]
@@ -186,12 +186,16 @@ def _exact(parameters, Y, there):
     smoothed = _forward_backward(initial, matrices, log_outputs)
     mass = np.einsum("tskn,tn->sk", smoothed.posterior, there)
     second = (S.T * mass[:, None]) @ S
-    likelihood = _log_normaliser(parameters, Y, there) + np.sum(smoothed.log_evidence * there[:, None], axis=0)
-    return _Inferred(S.T @ smoothed.posterior, second, _transition_counts(matrices, smoothed, there[1:]), likelihood)
+    evidence = np.sum(smoothed.log_evidence * there[:, None], axis=0)
+    return _Inferred(S.T @ smoothed.posterior, second, _transition_counts(matrices, smoothed, there[1:]),
+                     _log_normaliser(parameters, Y, there) + evidence)
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-045
 def _round(parameters, Y, there, states, heat=1.0, backwards=False):
-    "One round through the chains, which changes `states` (T, s, d, k, n) in place: _Smoothed of each chain, and the bound (s, n)."
+    """_Smoothed of each chain, and the bound (s, n), after one round through the chains.
+
+    It changes `states` (T, s, d, k, n) in place.
+    """
     (s, d, k), precision = parameters.log_initial.shape, np.exp(-parameters.log_noise) / heat
     W, (initial, matrices) = parameters.weights.reshape(s, d, k, -1), _chains(parameters)
     squares = 0.5 * np.sum(W * W, axis=3)                                           # ½ diag WᵢᵀWᵢ
@@ -211,9 +215,10 @@ HEAT = (16.0, 16.0)
 
 
 def _mean_field(parameters, Y, there, remembered, n_sweeps, tol):
-    """As `_exact`, with chains that are independent given the observations; also from `remembered` (T, s, d, k, n) or None.
+    """As `_exact`, with chains that are independent given the observations.
 
-    There are at most `n_sweeps` rounds after those in the heat, until one raises no bound by more than `tol` per observation.
+    It starts also from `remembered` (T, s, d, k, n), if not None. There are at most `n_sweeps` rounds
+    after those in the heat, until one raises no bound by more than `tol` per observation.
     """
     s, d, k = parameters.log_initial.shape
     begin = [np.full((len(Y), s, d, k, Y.shape[2]), 1 / k) for _ in range(min(d, 2))]
@@ -231,7 +236,8 @@ def _mean_field(parameters, Y, there, remembered, n_sweeps, tol):
     matrices = _chains(parameters)[1]
     counts = [_transition_counts([A], part, there[1:])[:, 0] for A, part in zip(matrices, smoothed)]
     states = np.stack([part.posterior for part in smoothed], axis=2)
-    return _Inferred(states.reshape(len(Y), s, d * k, -1), _second_of_means(states, there), np.stack(counts, axis=1), bound)
+    return _Inferred(states.reshape(len(Y), s, d * k, -1), _second_of_means(states, there),
+                     np.stack(counts, axis=1), bound)
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-048
 def _better(smoothed, bound):
@@ -251,8 +257,8 @@ def _expected_fit(Y, there, signals, states, squares, precision):
     "Σ_t E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (s, n), of independent chains."
     total = sum(signals)
     error = np.sum(total * (total - 2 * Y[:, None]), axis=2)
-    error += sum(2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2) - np.sum(signals[i] ** 2, axis=2)
-                 for i in range(len(signals)))
+    error += sum(2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
+                 - np.sum(signals[i] ** 2, axis=2) for i in range(len(signals)))
     return -0.5 * precision[:, None] * np.sum(error * there[:, None], axis=0)
 
 
@@ -287,8 +293,8 @@ MAX_JOINT_STATES = 4096
 def _joint_size(k, d):
     "kᵈ, or ValueError if that is too many for the exact E-step."
     if d * math.log(k) > math.log(MAX_JOINT_STATES) + 1e-9:
-        raise ValueError(f"n_states ** n_chains is {k} ** {d}, more than the {MAX_JOINT_STATES} joint states that the exact E-step "
-                         "can hold; pass e_step='mean_field', or use fewer chains or states")
+        raise ValueError(f"n_states ** n_chains is {k} ** {d}, more than the {MAX_JOINT_STATES} joint "
+                         "states that the exact E-step can hold; pass e_step='mean_field', or use fewer chains or states")
     return k**d
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-054
@@ -348,11 +354,11 @@ class FactorialChains:
         return statistics.log_likelihood
 
     def least_log_probability(self, d):
-        "The least logarithm of a probability of d chains: that of the joint states can then be represented."
+        "The least log-probability of d chains, such that no joint state's is too small to represent."
         return -600 / (d if self.inference == "exact" else 1)
 
     def admissible(self, parameters):
-        "Parameters whose probabilities sum to 1 and are not below the least, and whose noise is above the floor."
+        "Parameters with probabilities that sum to 1, none below the least, and noise above the floor."
         least = self.least_log_probability(parameters.log_initial.shape[1])
         initial, transitions = (np.maximum(a - logsumexp(a, axis=-1, keepdims=True), least)
                                 for a in (parameters.log_initial, parameters.log_transitions))
@@ -366,7 +372,7 @@ class FactorialChains:
                                for rows, found in self._pieces(parameters, Y, lengths, memory)))
 
     def infer(self, parameters, Y, lengths=None, memory=None):
-        "Expected states (n, T, s, d·k), 0 in the padding, and log-likelihoods or bounds (s, n), of sequences Y (n, T, p)."
+        "Expected states (n, T, s, d·k), 0 in the padding, and log-likelihoods or bounds (s, n)."
         Y, lengths, memory = _checked_batch(parameters, (Y, lengths, memory))
         s, d, k = parameters.log_initial.shape
         states, likelihood = np.zeros((*Y.shape[:2], s, d * k)), np.empty((s, len(Y)))
@@ -377,7 +383,7 @@ class FactorialChains:
         return states, likelihood
 
     def _pieces(self, parameters, Y, lengths, memory):
-        "Indices of sequences of similar lengths, few enough to be held in memory together, and their `_Inferred`."
+        "Indices of sequences of similar lengths, few enough to share the memory, and their `_Inferred`."
         parameters = self.admissible(parameters)
         s, d, k = parameters.log_initial.shape
         mine = slice(None) if self.problems is None else list(self.problems)
@@ -439,7 +445,7 @@ def most_probable_path(parameters, Y, lengths=None):
 
 
 def _best_step(best, log_transitions, moves):
-    "max_z best(z) + Σ_i log A_i(z_i, z′_i) (K, n), and z_i, chain after chain (d, K, n); padded sequences stay."
+    "max_z best(z) + Σ_i log A_i(z_i, z′_i) (K, n), and the z_i (d, K, n); padded sequences stay."
     (d, k, _), (K, n), choices = log_transitions.shape, best.shape, []
     for i in range(d):
         ways = best.reshape(k**i, k, 1, -1, n) + log_transitions[i][:, :, None, None]
@@ -481,7 +487,8 @@ def simulate(parameters, n_sequences, length, random_state=None):
     states = np.empty((length, n_sequences, d), int)
     chance = rng.random(states.shape)
     for t in range(length):
-        p = np.exp(parameters.log_initial[0] if t == 0 else parameters.log_transitions[0][np.arange(d), states[t - 1]])
+        moves = parameters.log_transitions[0]
+        p = np.exp(moves[np.arange(d), states[t - 1]] if t else parameters.log_initial[0])
         edges = np.cumsum(p, axis=-1) / np.sum(p, axis=-1, keepdims=True)
         states[t] = np.sum(chance[t][..., None] >= edges[..., :-1], axis=-1)
     states = states.swapaxes(0, 1)
@@ -494,20 +501,22 @@ def _checked_lengths(lengths, n):
     if lengths is None:
         return np.array([n])
     given = np.asarray(lengths)
-    if given.ndim != 1 or given.dtype.kind not in "iu" or given.size == 0 or given.min() < 1 or given.sum() != n:
-        raise ValueError(f"lengths must be whole numbers of at least 1 that sum to the {n} rows of X, one for each sequence")
+    whole = given.ndim == 1 and given.dtype.kind in "iu" and given.size > 0
+    if not whole or given.min() < 1 or given.sum() != n:
+        raise ValueError("lengths must be whole numbers of at least 1, one for each sequence, "
+                         f"that sum to the {n} rows of X")
     return given.astype(int)
 
 
 def _padded(X, lengths):
-    "Sequences (n_sequences, longest, p), padded with zeros, from their observations one after another (n_total, p)."
+    "Sequences (n_sequences, longest, p), padded with zeros, and where they have observations."
     there = _there(lengths, lengths.max()).T > 0
     Y = np.zeros((*there.shape, X.shape[1]))
     Y[there] = X
     return Y, there
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-066
-class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class FactorialHMM(LearnedByEM, TransformerMixin, BaseEstimator):
     """Factorial hidden Markov model: several Markov chains whose outputs add up.
 
     At each time every chain is in one of its states, moves on by itself, and contributes its state's vector;
@@ -572,8 +581,8 @@ class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(self, n_chains=2, n_states=2, *, e_step="exact", n_init=5, tol=1e-4, patience=3, max_iter=300,
-                 min_noise=1e-6, n_sweeps=3, random_state=None, verbose=0):
+    def __init__(self, n_chains=2, n_states=2, *, e_step="exact", n_init=5, tol=1e-4, patience=3,
+                 max_iter=300, min_noise=1e-6, n_sweeps=3, random_state=None, verbose=0):
         self.n_chains = n_chains
         self.n_states = n_states
         self.e_step = e_step
@@ -626,7 +635,8 @@ class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _starts(self, X):
         "ChainParameters of `n_init` random starts, for observations of mean 0 and mean square 1."
-        rng, (s, d, k), (n, p) = check_random_state(self.random_state), (self.n_init, self.n_chains, self.n_states), X.shape
+        rng, (n, p) = check_random_state(self.random_state), X.shape
+        s, d, k = self.n_init, self.n_chains, self.n_states
         rows = X[rng.randint(n, size=(s, d * k))] / math.sqrt(d)
         transitions = (rng.dirichlet(np.ones(k), (s, d, k)) + 1 / k) / 2
         return ChainParameters(np.full((s, d, k), -math.log(k)), np.log(transitions),
@@ -651,8 +661,15 @@ class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def _n_features_out(self):
         return self.weights_.shape[0] * self.weights_.shape[1]
 
+    def get_feature_names_out(self, input_features=None):
+        "Names of the columns of `transform`, such as chain0_state3."
+        check_is_fitted(self)
+        _check_feature_names_in(self, input_features)
+        d, k = self.initial_.shape
+        return np.array([f"chain{i}_state{j}" for i in range(d) for j in range(k)], dtype=object)
+
     def _sequences(self, X, lengths):
-        "The model, its parameters in units of the noise, and X as padded sequences from the intercept in these units."
+        "The model, its parameters and X as padded sequences, from the intercept in units of the noise."
         check_is_fitted(self)
         with naming("X"):
             X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -668,7 +685,8 @@ class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def score_samples(self, X, lengths=None):
         "Log-likelihood, or its bound, of each sequence (n_sequences,)."
         model, parameters, Y, _, lengths = self._sequences(X, lengths)
-        return model.infer(parameters, Y, lengths)[1][0] - lengths * (Y.shape[2] * math.log(self.noise_variance_) / 2)
+        price = Y.shape[2] * math.log(self.noise_variance_) / 2
+        return model.infer(parameters, Y, lengths)[1][0] - lengths * price
 
     def score(self, X, y=None, *, lengths=None):
         "Log-likelihood, or its bound, per observation."
@@ -677,7 +695,7 @@ class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return float(total / len(X))
 
     def transform(self, X, lengths=None):
-        "Expected states (n_total, n_chains · n_states): the probability of each state of each chain, chain by chain."
+        "Expected states (n_total, n_chains · n_states): probabilities of the states, chain by chain."
         model, parameters, Y, there, lengths = self._sequences(X, lengths)
         return model.infer(parameters, Y, lengths)[0][there][:, 0]
 
@@ -690,7 +708,7 @@ class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return self.transform(X, lengths).reshape(-1, *self.initial_.shape)
 
     def inverse_transform(self, states):
-        "Observations (n_total, n_features) to be expected from (expected) states (n_total, n_chains · n_states)."
+        "The mean (n_total, n_features) of states (n_total, n_chains · n_states), one-hot or expected."
         check_is_fitted(self)
         states = check_shape("states", as_floating("states", states), (None, self._n_features_out))
         return self.intercept_ + states @ self.weights_.reshape(self._n_features_out, -1)
@@ -726,7 +744,8 @@ class FactorialHMM(LearnedByEM, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}")
         with np.errstate(divide="ignore"):
             parameters = ChainParameters(np.log(self.initial_)[None], np.log(self.transitions_)[None],
-                                         self.weights_.reshape(1, self._n_features_out, -1), np.log([self.noise_variance_]))
+                                         self.weights_.reshape(1, self._n_features_out, -1),
+                                         np.log([self.noise_variance_]))
         seed = check_random_state(self.random_state).randint(2**31)
         Y, states = simulate(parameters, 1, int(n_samples), seed)
         return self.intercept_ + Y[0], states[0]
@@ -752,7 +771,8 @@ def _log_joint(parameters, Y, states, there):
     moves = parameters.log_transitions[0][chains, states[:, :-1], states[:, 1:]]
     error = Y - np.eye(k)[states].reshape(*Y.shape[:2], d * k) @ parameters.weights[0]
     log_noise = parameters.log_noise[0]
-    fit = -0.5 * (np.sum(error[there] ** 2) * math.exp(-log_noise) + there.sum() * Y.shape[2] * (log_noise + math.log(2 * math.pi)))
+    size = there.sum() * Y.shape[2] * (log_noise + math.log(2 * math.pi))
+    fit = -0.5 * (np.sum(error[there] ** 2) * math.exp(-log_noise) + size)
     return float(fit + np.sum(parameters.log_initial[0][chains, states[:, 0]]) + np.sum(moves[there[:, 1:]]))
 
 
@@ -763,6 +783,8 @@ def _variational_paths(model, parameters, Y, lengths):
     expected = model.infer(parameters, Y, lengths)[0][:, :, 0].reshape(*Y.shape[:2], d, k)
     signals = np.einsum("ntik,ikp->intp", expected, W)
     for i in range(d):
-        alone = ChainParameters(parameters.log_initial[:, i:i + 1], parameters.log_transitions[:, i:i + 1], W[None, i], parameters.log_noise)
-        states[:, :, i] = most_probable_path(alone, Y - (np.sum(signals, axis=0) - signals[i]), lengths)[:, :, 0]
+        one, left = slice(i, i + 1), Y - (np.sum(signals, axis=0) - signals[i])
+        alone = ChainParameters(parameters.log_initial[:, one], parameters.log_transitions[:, one],
+                                W[None, i], parameters.log_noise)
+        states[:, :, i] = most_probable_path(alone, left, lengths)[:, :, 0]
     return states

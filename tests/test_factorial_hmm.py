@@ -304,7 +304,7 @@ def test_history_and_attributes(fitted, e_step):
     assert np.isclose(path.max() / len(X), model.lower_bound_)
     assert model.score(X, lengths=lengths) > model.lower_bound_ - (1e-6 if e_step == "exact" else 0.1)
     assert model.n_parameters_ == 2 * (2 + 6) + 3 * 5 + 1
-    assert list(model.get_feature_names_out()) == [f"factorialhmm{i}" for i in range(6)]
+    assert list(model.get_feature_names_out()) == [f"chain{i}_state{j}" for i in range(2) for j in range(3)]
     assert np.array_equal(pickle.loads(pickle.dumps(model)).transform(X, lengths), model.transform(X, lengths))
     assert np.array_equal(clone(model).fit(X, lengths=lengths).weights_, model.weights_)
     assert np.array_equal(clone(model).fit_transform(X, lengths=lengths), model.transform(X, lengths))

@@ -1,4 +1,6 @@
 """Cooperative vector quantizers on the engine: monotonicity, bounds, sums, sampling, scoring, symmetries, awkward data."""
+from dataclasses import replace
+
 import numpy as np
 import pandas
 import pytest
@@ -41,6 +43,13 @@ def test_em_never_lowers_the_bound_which_never_exceeds_the_likelihood(settings, 
         assert np.all(statistics.bound <= likelihood + 1e-9 * np.abs(likelihood))
         assert np.all(value >= before - 1e-9 * np.abs(value))
         before, parameters = value, model.m_step(statistics)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_sweep_of_mean_field_lowers_the_bound(seed):
+    model, parameters, y = problem(seed)
+    bounds = np.stack([replace(model, inference=MeanField(n, 0.0)).bound(parameters, y) for n in (1, 2, 3, 4, 5, 6, 40)])
+    assert np.all(np.diff(bounds, axis=0) >= -1e-9 * np.abs(bounds[1:])) and np.any(bounds[5] > bounds[0])
 
 
 def brute_force(model, parameters, y):

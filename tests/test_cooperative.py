@@ -47,7 +47,7 @@ def test_em_never_lowers_the_bound_which_never_exceeds_the_likelihood(settings, 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_sweep_of_mean_field_lowers_the_bound(seed):
-    model, parameters, y = problem(seed)
+    model, parameters, y = problem(seed, k=3)
     bounds = np.stack([replace(model, inference=MeanField(n, 0.0)).bound(parameters, y) for n in (1, 2, 3, 4, 5, 6, 40)])
     assert np.all(np.diff(bounds, axis=0) >= -1e-9 * np.abs(bounds[1:])) and np.any(bounds[5] > bounds[0])
 

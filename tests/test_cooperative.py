@@ -9,7 +9,8 @@ from scipy.special import log_expit, logsumexp
 from scipy.stats import norm, poisson
 
 from capslit import em
-from capslit.cooperative import CauseParameters, CooperativeQuantizers, Gibbs, MeanField, Truncated, configurations
+from capslit.cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Gibbs, MeanField, Truncated, configurations,
+                                 score_weights)
 
 
 def problem(seed, q=25, n=30, d=None, k=None, p=4, observable="gaussian", **settings):
@@ -184,6 +185,16 @@ def test_the_m_step_solves_least_squares(seed):
     assert np.allclose(np.exp(new.log_priors)[0].ravel(), w @ S / w.sum())
     ridge = CooperativeQuantizers(3, 3, ridge=0.7).m_step(statistics).weights.reshape(2, d * k, -1)
     assert np.allclose(ridge, np.linalg.solve((S.T * w) @ S + 0.7 * np.eye(d * k), (S.T * w) @ y))
+
+
+@pytest.mark.parametrize("observable", ["bernoulli", "poisson"])
+@pytest.mark.parametrize("seed", range(4))
+def test_scoring_comes_back_from_afar(observable, seed):
+    rng, S, family = np.random.default_rng(seed), configurations(2, 3), OBSERVABLES[observable]
+    truth, counts = rng.normal(size=(6, 5)), rng.uniform(1, 20, len(S))
+    cross = S.T @ (counts[:, None] * family.mean(S @ truth))
+    found = score_weights(family, (S, counts), cross, 4 * rng.normal(size=truth.shape), n_steps=200)
+    assert np.allclose(S @ found, S @ truth, atol=1e-4)
 
 
 @pytest.mark.parametrize("observable", ["bernoulli", "poisson"])

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['OBSERVABLES', 'E_STEPS', 'CauseParameters', 'CauseStatistics', 'Field', 'Posterior', 'gaussian_field',
-           'configurations', 'spread_out', 'sum_up', 'pairwise', 'count_pairs', 'Exact', 'factorised_moments',
-           'mean_field_bound', 'MeanField', 'uniform_numbers', 'Gibbs', 'Truncated', 'solve_weights', 'expected_error',
-           'Observable', 'score_weights', 'CooperativeQuantizers']
+           'configurations', 'state_rows', 'state_names', 'spread_out', 'sum_up', 'pairwise', 'count_pairs', 'Exact',
+           'factorised_moments', 'mean_field_bound', 'MeanField', 'uniform_numbers', 'Gibbs', 'Truncated',
+           'solve_weights', 'expected_error', 'Observable', 'score_weights', 'CooperativeQuantizers']
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-052
 from dataclasses import dataclass, field, replace
@@ -89,6 +89,38 @@ def _softmax(a):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 # %% ../nbs/relatives/cooperative.ipynb #cell-060
+def state_rows(name, states, shape):
+    """States as rows (n, d·k) of float64.
+
+    Parameters
+    ----------
+    name : str
+        What the argument is called.
+    states : (n, d·k) array of rows, or (n, d) array of the numbers of states, from 0
+    shape : (d, k)
+
+    Raises
+    ------
+    ValueError
+        If `states` has another shape, or numbers that are none of a state.
+    """
+    (d, k), states = shape, np.asarray(as_floating(name, states), np.float64)
+    if states.ndim != 2 or states.shape[1] not in (d, d * k):
+        raise ValueError(f"{name} has shape {states.shape}, but states of shape (n, {d * k}), as transform returns them, "
+                         f"or their numbers of shape (n, {d}), as predict does, are needed")
+    check_values(name, states)
+    if k == 1 or states.shape[1] == d * k:
+        return states
+    if not np.all(np.isin(states, np.arange(k))):
+        raise ValueError(f"{name} must hold the numbers of states, whole and from 0 to {k - 1}")
+    return np.eye(k)[states.astype(int)].reshape(len(states), d * k)
+
+
+def state_names(kind, shape):
+    "Names (d·k,) of the columns of such rows, such as vector0_state3."
+    return np.array([f"{kind}{i}_state{j}" for i in range(shape[0]) for j in range(shape[1])], dtype=object)
+
+# %% ../nbs/relatives/cooperative.ipynb #cell-063
 def spread_out(linear, shape):
     "Σ_i linear_i(s_i) for all configurations (b, k^d), from linear (b, d·k)."
     (d, k), table = shape, linear[:, :shape[1]]
@@ -106,7 +138,7 @@ def sum_up(table, shape):
         table = table @ np.ones(k)
     return np.concatenate(sums[::-1], axis=1)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-061
+# %% ../nbs/relatives/cooperative.ipynb #cell-064
 def pairwise(coupling, shape):
     "½ s·coupling·s of all configurations (k^d,)."
     (d, k), total = shape, np.zeros(1)
@@ -127,7 +159,7 @@ def count_pairs(counts, shape):
         rows.append(np.concatenate([others[:, :i], own, others[:, i:]], axis=1).reshape(k, d * k))
     return np.concatenate(rows)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-063
+# %% ../nbs/relatives/cooperative.ipynb #cell-066
 @dataclass(frozen=True)
 class Exact:
     "E-step that looks at all k^d configurations; no more than `limit` of them."
@@ -156,7 +188,7 @@ class Exact:
         bound = np.log(total) + top[:, 0] + field.base
         return Posterior(means, count_pairs(counts, field.shape), bound, counts)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-065
+# %% ../nbs/relatives/cooperative.ipynb #cell-068
 def factorised_moments(means, weight, shape):
     "Σ w ⟨s sᵀ⟩ (d·k, d·k) for means (b, d·k): diag(m_i) within a vector, m_i m_lᵀ between two."
     d, k = shape
@@ -170,7 +202,7 @@ def mean_field_bound(field, means):
     pairs = np.sum((means @ field.coupling) * means, axis=1)
     return field.base + np.sum(means * field.linear, axis=1) - 0.5 * pairs + entropy
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-066
+# %% ../nbs/relatives/cooperative.ipynb #cell-069
 @dataclass(frozen=True)
 class MeanField:
     """E-step with independent vectors, each updated in turn (equation 5, corrected).
@@ -220,7 +252,7 @@ class MeanField:
             means, bound = np.where(better[:, None], warm, means), np.where(better, other, bound)
         return Posterior(means, factorised_moments(means, weight, field.shape), bound, kept=means)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-068
+# %% ../nbs/relatives/cooperative.ipynb #cell-071
 def _names(n):
     "Random 64-bit numbers for n states; the sum of those of a configuration, modulo 2⁶⁴, is its name."
     return np.random.default_rng(0).integers(0, 2**64 - 1, n, dtype=np.uint64)
@@ -253,7 +285,7 @@ def _joint(field, states):
             joint -= field.coupling[flat[..., i], flat[..., l]]
     return joint
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-070
+# %% ../nbs/relatives/cooperative.ipynb #cell-073
 def uniform_numbers(rows, per_row, seed, stream, step):
     """Numbers (b, per_row), uniform between 0 and 1.
 
@@ -269,7 +301,7 @@ def uniform_numbers(rows, per_row, seed, stream, step):
         numbers[part[0]:part[-1] + 1] = generator.random((len(part), 4 * quads))
     return numbers[place.reshape(-1), :per_row]
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-072
+# %% ../nbs/relatives/cooperative.ipynb #cell-075
 @dataclass(frozen=True)
 class Gibbs:
     """E-step by Gibbs sampling: sweeps over the vectors, from random states.
@@ -322,7 +354,7 @@ class Gibbs:
         share = 1 / (d * self.n_samples)
         return Posterior(means * share, moments * share, logsumexp(looked_at, axis=1) + field.base)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-074
+# %% ../nbs/relatives/cooperative.ipynb #cell-077
 @dataclass(frozen=True)
 class Truncated:
     """E-step with the posterior of the best `n_configurations` that a beam search finds for each example.
@@ -413,7 +445,7 @@ class Truncated:
         kept[:, :states.shape[1]] = states
         return Posterior(means, moments, total + field.base, kept=kept)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-076
+# %% ../nbs/relatives/cooperative.ipynb #cell-079
 def solve_weights(moments, cross, ridge=0.0):
     """The shortest solution (…, d·k, p) of the normal equations (Σ⟨ssᵀ⟩ + ridge I) W = Σ⟨s⟩yᵀ.
 
@@ -428,7 +460,7 @@ def expected_error(statistics, weights):
     explained = np.sum(weights * (2 * statistics.cross - statistics.moments @ weights), axis=(1, 2))
     return np.maximum(statistics.second - explained, 0)
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-078
+# %% ../nbs/relatives/cooperative.ipynb #cell-081
 class Observable(NamedTuple):
     "An exponential family with its natural parameter η = Σ W_i s_i: log p(y) = y·η − A(η) + base(y)."
     cumulant: object               # A
@@ -444,7 +476,7 @@ OBSERVABLES = {
     "poisson": Observable(np.exp, np.exp, np.exp, np.log, lambda y: -gammaln(y + 1)),
 }
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-079
+# %% ../nbs/relatives/cooperative.ipynb #cell-082
 def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1e-10):
     """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by scoring.
 
@@ -482,7 +514,7 @@ def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1
             break
     return W
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-081
+# %% ../nbs/relatives/cooperative.ipynb #cell-084
 E_STEPS = {"exact": Exact, "gibbs": Gibbs, "mean_field": MeanField, "truncated": Truncated}
 
 
@@ -495,7 +527,7 @@ def _checked_e_step(e_step):
     raise ValueError(f"inference must be {', '.join(map(repr, E_STEPS))}, or one of the objects "
                      f"{', '.join(kind.__name__ for kind in E_STEPS.values())}, not {e_step!r}")
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-082
+# %% ../nbs/relatives/cooperative.ipynb #cell-085
 def _check_settings(model):
     "ValueError, naming the argument, for settings that make no sense."
     for name in ("n_vectors", "n_states"):
@@ -517,7 +549,7 @@ def _check_settings(model):
         if not 0 <= getattr(model, name) < np.inf:
             raise ValueError(f"{name} must be finite and at least 0, not {getattr(model, name)!r}")
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-084
+# %% ../nbs/relatives/cooperative.ipynb #cell-087
 def _initialise(model, y, n_problems, rng, spread):
     "Random CauseParameters; see `CooperativeQuantizers.initialise`."
     y, (d, k) = _checked_examples(model, y), (model.n_vectors, model.n_states)
@@ -544,7 +576,7 @@ def _checked_examples(model, y, p=None):
                          f"but its largest value is {np.max(y):g}")
     return y
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-085
+# %% ../nbs/relatives/cooperative.ipynb #cell-088
 def _checked_batch(model, parameters, batch):
     "The batch (y, weight, row), and the numbers of the stacked problems, or an error."
     q, d, k, p = np.shape(parameters.weights)
@@ -565,7 +597,7 @@ def _checked_batch(model, parameters, batch):
         row = check_shape("row", to_numpy(row), (len(y),)).astype(np.int64)
     return (y, weight.astype(np.float64, copy=False), row), streams
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-086
+# %% ../nbs/relatives/cooperative.ipynb #cell-089
 def _field(model, parameters, q, y):
     "The Field of examples y under problem q."
     log_priors, weights = parameters.log_priors[q], parameters.weights[q]
@@ -593,7 +625,7 @@ def _posterior(model, parameters, q, stream, batch):
         model.memory[stream, row] = found.kept
     return found
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-087
+# %% ../nbs/relatives/cooperative.ipynb #cell-090
 def _e_step(model, parameters, batch):
     "CauseStatistics of a batch."
     batch, streams = _checked_batch(model, parameters, batch)
@@ -611,7 +643,7 @@ def _e_step(model, parameters, batch):
         weight=np.full(n, total), steps=total * parameters.step,
         start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p))
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-088
+# %% ../nbs/relatives/cooperative.ipynb #cell-091
 def _m_step(model, statistics):
     "CauseParameters that fit the statistics best."
     n, (d, k), p = len(statistics.weight), (model.n_vectors, model.n_states), statistics.cross.shape[2]
@@ -649,7 +681,7 @@ def _objective(model, parameters, statistics):
     scaled = parameters.weights * scale[:, None, None, None]
     return statistics.bound - 0.5 * model.ridge * np.sum(scaled * scaled, axis=(1, 2, 3))
 
-# %% ../nbs/relatives/cooperative.ipynb #cell-089
+# %% ../nbs/relatives/cooperative.ipynb #cell-092
 @dataclass(frozen=True)
 class CooperativeQuantizers:
     """q stacked models of d cooperating vectors of k mutually exclusive states, for the engine.

@@ -16,14 +16,13 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import (_check_feature_names_in, check_array, check_is_fitted,
-                                      validate_data)
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from .cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Exact, Gibbs,
-                                 MeanField, Truncated)
-from .estimators import (LearnedByEM, all_or_nothing, check_size, check_spread, check_weights,
-                                naming)
+                                 MeanField, Truncated, state_names, state_rows)
+from .estimators import (LearnedByEM, all_or_nothing, check_count, check_size, check_spread,
+                                check_weights, naming)
 
 # %% ../nbs/relatives/factorial.ipynb #cell-005
 def _distinct_rows(X, weight):
@@ -242,15 +241,10 @@ class _Using(_Learning, TransformerMixin):
         return np.argmax(states.reshape(len(states), *self.priors_.shape), axis=2)
 
     def inverse_transform(self, X):
-        "The mean (n, n_features) of what states (n, n_vectors · n_states) make, one-hot or expected."
+        "The mean (n, n_features) of what states make: rows (n, n_vectors · n_states), or numbers (n, n_vectors)."
         check_is_fitted(self)
         d, k, p = self.components_.shape
-        with naming("X"):
-            X = check_array(X, dtype=np.float64)
-        if X.shape[1] != d * k:
-            raise ValueError(f"X has shape {X.shape}, but states of shape (n, {d * k}) are needed; "
-                             "pass what transform returns, or one-hot rows")
-        made = X @ self.components_.reshape(d * k, p)
+        made = state_rows("X", X, (d, k)) @ self.components_.reshape(d * k, p)
         return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
 
 # %% ../nbs/relatives/factorial.ipynb #cell-018
@@ -280,8 +274,7 @@ class _Densities(_Using):
     def sample(self, n_samples=1):
         "Draw examples (n_samples, n_features), and the states (n_samples, n_vectors) that made them."
         check_is_fitted(self)
-        if isinstance(n_samples, bool) or not isinstance(n_samples, Integral) or n_samples < 1:
-            raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}")
+        check_count("n_samples", n_samples)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         model, parameters = self._fitted()
         made, states = model.sample(parameters, n_samples, seed)
@@ -292,8 +285,7 @@ class _Densities(_Using):
         "Names of the columns of `transform`, such as vector0_state3."
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)
-        d, k = self.priors_.shape
-        return np.array([f"vector{i}_state{j}" for i in range(d) for j in range(k)], dtype=object)
+        return state_names("vector", self.priors_.shape)
 
 # %% ../nbs/relatives/factorial.ipynb #cell-020
 class FactorialVectorQuantizer(_Densities, BaseEstimator):

@@ -22,8 +22,9 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from . import em
 from .arrays import as_floating, check_shape
-from .cooperative import configurations, factorised_moments, solve_weights
-from .estimators import LearnedByEM, all_or_nothing, check_size, naming
+from .cooperative import (configurations, factorised_moments, solve_weights, state_names,
+                                 state_rows)
+from .estimators import LearnedByEM, all_or_nothing, check_count, check_size, naming
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-029
 class ChainParameters(NamedTuple):
@@ -614,8 +615,7 @@ class FactorialHMM(LearnedByEM, TransformerMixin, BaseEstimator):
         self._validate_params()
         if self.e_step == "exact":
             _joint_size(self.n_states, self.n_chains)
-        with naming("X"):
-            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X = _checked_rows(self, X, ensure_min_samples=2)
         _refused(X, y)
         check_size(X)
         lengths = _checked_lengths(lengths, len(X))
@@ -665,14 +665,12 @@ class FactorialHMM(LearnedByEM, TransformerMixin, BaseEstimator):
         "Names of the columns of `transform`, such as chain0_state3."
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)
-        d, k = self.initial_.shape
-        return np.array([f"chain{i}_state{j}" for i in range(d) for j in range(k)], dtype=object)
+        return state_names("chain", self.initial_.shape)
 
     def _sequences(self, X, lengths):
         "The model, its parameters and X as padded sequences, from the intercept in units of the noise."
         check_is_fitted(self)
-        with naming("X"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = _checked_rows(self, X, reset=False)
         lengths, unit = _checked_lengths(lengths, len(X)), math.sqrt(self.noise_variance_)
         with np.errstate(over="ignore"):
             X = np.clip((X.astype(np.float64) - self.intercept_) / unit, -1e140, 1e140)
@@ -708,9 +706,9 @@ class FactorialHMM(LearnedByEM, TransformerMixin, BaseEstimator):
         return self.transform(X, lengths).reshape(-1, *self.initial_.shape)
 
     def inverse_transform(self, states):
-        "The mean (n_total, n_features) of states (n_total, n_chains · n_states), one-hot or expected."
+        "The mean (n_total, n_features) of states: rows (n_total, n_chains · n_states), or numbers (n_total, n_chains)."
         check_is_fitted(self)
-        states = check_shape("states", as_floating("states", states), (None, self._n_features_out))
+        states = state_rows("states", states, self.initial_.shape)
         return self.intercept_ + states @ self.weights_.reshape(self._n_features_out, -1)
 
     def decode(self, X, lengths=None):
@@ -740,8 +738,7 @@ class FactorialHMM(LearnedByEM, TransformerMixin, BaseEstimator):
     def sample(self, n_samples=1):
         "Draw one sequence: observations (n_samples, n_features) and states (n_samples, n_chains)."
         check_is_fitted(self)
-        if isinstance(n_samples, bool) or not isinstance(n_samples, Integral) or n_samples < 1:
-            raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}")
+        check_count("n_samples", n_samples)
         with np.errstate(divide="ignore"):
             parameters = ChainParameters(np.log(self.initial_)[None], np.log(self.transitions_)[None],
                                          self.weights_.reshape(1, self._n_features_out, -1),
@@ -751,6 +748,14 @@ class FactorialHMM(LearnedByEM, TransformerMixin, BaseEstimator):
         return self.intercept_ + Y[0], states[0]
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-067
+def _checked_rows(estimator, X, **options):
+    "X (n_total, p) as scikit-learn checks it, or an error that also knows what to do with a list of sequences."
+    if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) == 2:
+        raise ValueError("X is a list of sequences; pass np.concatenate(X), and lengths=[len(x) for x in X]")
+    with naming("X"):
+        return validate_data(estimator, X, dtype=[np.float64, np.float32], **options)
+
+
 def _refused(X, y):
     "ValueError for lengths in the place of y, which would be ignored."
     if y is not None and np.asarray(y).shape[:1] != X.shape[:1]:

@@ -26,8 +26,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from . import em
 from .arrays import as_floating, check_shape, check_values, to_numpy
-from .estimators import (LearnedByEM, all_or_nothing, check_labelled, check_size, check_spread,
-                                check_weights, naming)
+from .estimators import (LearnedByEM, all_or_nothing, check_count, check_labelled, check_size,
+                                check_spread, check_weights, naming)
 from .factor_analysis import LinearManifolds, ManifoldParameters
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-005
@@ -232,8 +232,7 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def sample(self, n_samples=1):
         "Draw examples (n_samples, n_features), in the order of their components (n_samples,)."
         check_is_fitted(self)
-        if isinstance(n_samples, bool) or not isinstance(n_samples, Integral) or n_samples < 1:
-            raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}")
+        check_count("n_samples", n_samples)
         rng, (loadings, noise) = check_random_state(self.random_state), self._spread()
         counts = rng.multinomial(n_samples, self.weights_ / np.sum(self.weights_))
 

@@ -1,10 +1,6 @@
 """`CapsuleClassifier` as a demanding user of scikit-learn meets it, and against brute force."""
 
-import json
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 
 import joblib
@@ -52,25 +48,12 @@ def poses(model, X):
 # ── scikit-learn's own checks ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-CHECK = """
-import json, sys, warnings
-from sklearn.utils.estimator_checks import check_estimator
-from capslit import CapsuleClassifier
-warnings.simplefilter("ignore")
-results = check_estimator(CapsuleClassifier(**json.loads(sys.argv[1])), on_fail=None, on_skip=None)
-print(len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] != "passed"])
-"""
-
-
 @pytest.mark.parametrize("parameters", [{}, {"architecture": "ovr", "thresholds": [0], "patience": [4]},
                                         {"architecture": "ovo", "thresholds": [0], "patience": [4], "alpha": 0.1}], ids=ARCHITECTURES)
-def test_check_estimator_passes_whole(parameters):
-    "No check fails and none is skipped; the array-API checks need the variable."
-    run = subprocess.run([sys.executable, "-c", CHECK, json.dumps(parameters)], capture_output=True, text=True,
-                         env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}, timeout=300)
-    assert run.returncode == 0, run.stderr
-    count, failures = run.stdout.split(" ", 1)
-    assert int(count) > 50 and failures.strip() == "[]"
+def test_check_estimator_passes_whole(unpassed, parameters):
+    "No check fails and none is skipped."
+    count, failures = unpassed("CapsuleClassifier", parameters)
+    assert count > 50 and failures == "[]"
 
 
 # ── a citizen of scikit-learn ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ __all__ = ['namespace', 'to_numpy', 'as_floating', 'check_shape', 'check_values'
 
 # %% ../nbs/foundations/arrays.ipynb #cell-002
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, to_device
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_namespace, to_device
 
 # %% ../nbs/foundations/arrays.ipynb #cell-004
 def namespace(*arrays):
@@ -35,10 +35,9 @@ def as_floating(name, value):
     if hasattr(value, "toarray") and not is_array_api_obj(value):
         raise TypeError(f"{name} is a sparse matrix; pass a dense array, for example {name}.toarray()")
     try:
-        x = value if is_array_api_obj(value) else np.asarray(value)
+        x = np.asarray(value) if is_numpy_namespace(xp) else value      # a tensor keeps its history
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
-    x = xp.asarray(x)
     if isinstance(x.dtype, np.dtype) and not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if xp.isdtype(x.dtype, "real floating") and x.dtype in (xp.float32, xp.float64):

@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export JUPYTER_PREFER_ENV_PATH := 1
 
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
-STAMP := $(VENV)/.installed-$(shell (cat requirements.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
+STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
 .PHONY: help book test bench reproduce export picture lock clean venv
 .DEFAULT_GOAL := help
@@ -26,6 +26,8 @@ $(STAMP):
 	fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-torch.lock >/dev/null 2>&1 \
+		|| echo "No build of PyTorch from requirements-torch.lock is offered here: the chapter on the capsule network will be shown without being run."
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

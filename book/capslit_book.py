@@ -32,11 +32,29 @@ def clean_cell(cell):
     cell["source"] = source
 
 
+def needs_torch(path):
+    """Whether a notebook imports PyTorch, which is not to be had everywhere."""
+    return bool(re.search(r'"(?:import|from) (?:torch|capslit\.capsule_network)\b', Path(path).read_text(encoding="utf-8")))
+
+
+def leave_unexecuted(app, config):
+    """Without PyTorch, the notebooks that need it are shown without being run."""
+    if importlib.util.find_spec("torch") is None:
+        config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *(
+            path.relative_to(ROOT).as_posix() for path in (ROOT / "nbs").rglob("*.ipynb") if needs_torch(path))]
+
+
+UNEXECUTED = "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are shown, but were not run.\n```"
+
+
 def read_notebook(app, docname, source):
     """Clean the code cells of a notebook as it is read; what is executed and shown is the rest."""
-    if not str(app.env.doc2path(docname)).endswith(".ipynb"):
+    path = str(app.env.doc2path(docname))
+    if not path.endswith(".ipynb"):
         return
     notebook = json.loads(source[0])
+    if importlib.util.find_spec("torch") is None and needs_torch(path):
+        notebook["cells"].insert(1, {"cell_type": "markdown", "id": "unexecuted", "metadata": {}, "source": UNEXECUTED})
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             clean_cell(cell)
@@ -173,6 +191,7 @@ def collect_labels(app, env, docnames):
 def setup(app):
     app.add_config_value("comments_config", {}, "html")  # set by Jupyter Book for an extension that we leave out
     app.connect("config-inited", use_local_mathjax)
+    app.connect("config-inited", leave_unexecuted)
     app.connect("env-before-read-docs", collect_labels)
     app.connect("source-read", read_notebook)
     app.connect("env-get-updated", number_equations, priority=900)  # after Sphinx has numbered them its way

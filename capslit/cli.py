@@ -63,6 +63,9 @@ def reproduce_all(arguments):
 
     names = list(EXPERIMENTS) if arguments.name == "all" else [arguments.name]
     for name in names:
+        if arguments.name == "all" and EXPERIMENTS[name].lacks():
+            print(f"{name} is left out, for it needs a package that is not installed; {EXPERIMENTS[name].lacks()}", flush=True)
+            continue
         report = (lambda words: None) if arguments.quiet else (lambda words: print(f"{name}: {words}", file=sys.stderr, flush=True))
         for path in reproduce(name, arguments.data, profile=arguments.profile, out=arguments.out, seed=arguments.seed, again=arguments.again,
                               data_home=arguments.data_home, verbose=not arguments.quiet, report=report):

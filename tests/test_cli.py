@@ -76,8 +76,8 @@ def test_a_quick_run_from_end_to_end(undisturbed):
 
 def test_all_experiments_in_one_command_and_then_nothing_more_to_do(everything):
     folder, said = everything
-    runs = [f"{name} on {data}" for name, experiment in EXPERIMENTS.items() for data in experiment.quick]
-    assert len(said.splitlines()) == len(runs) and all(run in said for run in runs)
+    runs = [f"{name} on {data}" for name, experiment in EXPERIMENTS.items() for data in experiment.quick if not experiment.lacks()]
+    assert len([line for line in said.splitlines() if "is left out" not in line]) == len(runs) and all(run in said for run in runs)
     times = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
     done = capslit_command(*ALL, "--out", folder)
     assert done.returncode == 0 and done.stdout == said and times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}

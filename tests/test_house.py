@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
@@ -124,8 +125,12 @@ def test_cited_works_are_in_the_bibliography_once():
                 assert key.strip() in keys, f"{path.name} cites {key}"
 
 
-def pins():
-    return {canonicalize_name(name): version for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", read("requirements.lock"), re.MULTILINE)}
+LOCKS = ("requirements.lock", "requirements-torch.lock")
+
+
+def pins(*locks):
+    found = "\n".join(read(lock) for lock in locks or ("requirements.lock",))
+    return {canonicalize_name(name): version for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", found, re.MULTILINE)}
 
 
 def wanted():
@@ -146,8 +151,21 @@ def test_lock_file_holds_nothing_that_was_dropped():
     assert direct == {canonicalize_name(r.name) for r in wanted()}, "make lock"
 
 
-def test_lock_file_has_hashes_and_no_addresses():
-    text = read("requirements.lock")
+def test_torch_and_all_that_it_needs_are_locked():
+    locked = pins(*LOCKS)
+    (torch,) = (Requirement(r) for r in settings()["torch_requirements"].split())
+    assert torch.specifier.contains(locked["torch"])
+    pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
+    assert version("torch").split("+")[0] == locked["torch"]
+    for requirement in map(Requirement, requires("torch")):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            name = canonicalize_name(requirement.name)
+            assert requirement.specifier.contains(locked[name]), requirement
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_file_has_hashes_and_no_addresses(lock):
+    text = read(lock)
     for block in re.split(r"\n(?=[A-Za-z0-9])", text):
         if "==" in block.split("\n")[0]:
             assert "--hash=sha256:" in block, block.split("\n")[0]

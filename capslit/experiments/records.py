@@ -8,6 +8,7 @@ __all__ = ['PROFILES', 'RECORD', 'RECORD_ARRAYS', 'RESULTS', 'PAPER', 'LOADERS',
            'Experiment', 'Bench', 'learn', 'measure', 'perform', 'describe_run', 'compare_errors', 'explain_difference']
 
 # %% ../../nbs/experiments/records.ipynb #cell-002
+import importlib.util
 import json
 import os
 import platform
@@ -243,6 +244,8 @@ class Experiment:
         Experiments whose records this one reads.
     quick : tuple of str
         The data sets of the quick profile.
+    extra : str
+        The extra of this package, named like the module that it installs, without which the experiment cannot run.
     """
 
     title: str
@@ -252,6 +255,12 @@ class Experiment:
     source: dict = field(default_factory=dict)
     needs: tuple = ()
     quick: tuple = ("digits",)
+    extra: str = ""
+
+    def lacks(self):
+        "What to install before this experiment can run, in words; None if nothing is missing."
+        if self.extra and importlib.util.find_spec(self.extra) is None:
+            return f"pip install 'capslit[{self.extra}]'"
 
 # %% ../../nbs/experiments/records.ipynb #cell-019
 @dataclass
@@ -434,7 +443,7 @@ def perform(name, experiment, data, *, profile="paper", out="results", seed=0, d
     Raises
     ------
     ValueError
-        If `data`, `profile` or `seed` is none that exists, or a checkpoint or part belongs to another run.
+        If `data`, `profile` or `seed` is none that exists, a checkpoint or part belongs to another run, or an extra is not installed.
     StorageError
         If data are missing or damaged, or results cannot be written.
     """
@@ -446,6 +455,8 @@ def perform(name, experiment, data, *, profile="paper", out="results", seed=0, d
             report(f"{path} is there already; --again repeats the run")
             return path
         report(f"{path} was made from another record of {' and '.join(changed)}; it is made again")
+    if experiment.lacks():
+        raise ValueError(f"{name} needs a package that is not installed; {experiment.lacks()}")
     _check_folder(out)
     code, machine = describe_code(), describe_machine()       # of this start
     report(f"loading {data}")

@@ -25,12 +25,14 @@ from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
 from .records import LOADERS, PROFILES, RESULTS, explain_difference, load_record, perform, record_path
 from .updates import FIGURE6, FIGURE7
+from .viewpoints import CAPSULES, VIEWPOINTS
 
 # %% ../../nbs/experiments/summary.ipynb #cell-004
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
                "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION,
                "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
-               "lines": LINES, "shapes": SHAPES, "causes": CAUSES}
+               "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
+               "capsules": CAPSULES, "viewpoints": VIEWPOINTS}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):

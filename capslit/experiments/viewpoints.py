@@ -20,7 +20,7 @@ SIZES = {  # data set → settings of the two networks
     "digits": ({"features": ((32, 3, 1),), "primary": 8, "capsules": ((8, 3, 2),)},
                {"features": ((32, 3, 1), (48, 3, 2))}),
 }
-EPOCHS = {("capsules", "mnist"): 5, ("viewpoints", "mnist"): 4, ("capsules", "digits"): 8, ("viewpoints", "digits"): 8}
+EPOCHS = {("capsules", "mnist"): 5, ("viewpoints", "mnist"): 4, ("capsules", "digits"): 4, ("viewpoints", "digits"): 4}
 SEEDS = {("capsules", "mnist"): (0,), ("viewpoints", "mnist"): (0, 1), ("capsules", "digits"): (0,), ("viewpoints", "digits"): (0,)}
 
 
@@ -100,6 +100,10 @@ def _about(net, n_test):
     from capslit.capsule_network import count_parameters
     return {"n_parameters": count_parameters(net), "n_test": n_test, "torch": torch.__version__}
 
+def _weights(net):
+    "The trained network as arrays of a record, named network.…"
+    return {f"network.{name}": array.numpy() for name, array in net.state_dict().items()}
+
 # %% ../../nbs/relatives/viewpoints.ipynb #cell-007
 def run_capsules(part, bench):
     "Learn the training images as they are; the error on the test images."
@@ -108,7 +112,8 @@ def run_capsules(part, bench):
     net, learned = _train(part, bench, X, y)
     predicted = bench.step("test", "testing", lambda: predict(net, X_test))
     metrics = _about(net, len(y_test)) | {"test_error": float(np.mean(predicted != y_test))}
-    return metrics, {"predicted": predicted.astype(np.int8), **{name: np.float32(a) for name, a in learned.history.items()}}
+    arrays = {"predicted": predicted.astype(np.int8)} | {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
+    return metrics, arrays | _weights(net)
 
 # %% ../../nbs/relatives/viewpoints.ipynb #cell-008
 def judged(net, X, y, motions):
@@ -139,6 +144,8 @@ def run_viewpoints(part, bench):
     found, arrays = bench.step("test", "testing", lambda: judged(net, X_test, y_test, AMOUNTS))
     metrics = _about(net, len(y_test)) | {"held_out": float(course[-1])} | found
     arrays = {"labels": y_test.astype(np.int8)} | arrays | {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
+    if part.parameters["seed"] == 0:
+        arrays |= _weights(net)
     if part.parameters["kind"] != "capsules":
         goal = bench.finished[f"capsules-{part.parameters['seed']}"]["held_out"]
         moment = int(np.argmin(np.abs(course - goal)))

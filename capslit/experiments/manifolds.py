@@ -6,13 +6,12 @@
 __all__ = ['SETTINGS', 'SMOOTHING', 'MAX_ITER', 'CANDIDATES', 'METHODS', 'AMOUNTS', 'CLOUDS', 'PLAN', 'MANIFOLDS', 'FINE',
            'shrink', 'prepared', 'factor_analysers', 'principal_components', 'gaussians', 'learn', 'unfinished',
            'build', 'amounts', 'Search', 'error', 'choose_tangents', 'choose', 'dot_products', 'run_manifolds',
-           'classified', 'portrait', 'planned', 'mcnemar']
+           'classified', 'portrait', 'planned']
 
 # %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-002
 import warnings
 
 import numpy as np
-from scipy.stats import binomtest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import train_test_split
@@ -359,10 +358,3 @@ MANIFOLDS = Experiment("Manifolds of digits: mixtures of linear models, tangents
                        ("mnist", "usps"), planned("manifolds"), run_manifolds)
 FINE = Experiment("Manifolds of digits in full resolution", ("mnist",),
                   planned("manifolds-fine"), run_manifolds)
-
-# %% ../../nbs/relatives/manifolds_of_digits.ipynb #cell-021
-def mcnemar(first, second, labels):
-    "Two-tailed P-value of the exact McNemar test on the images that only one of two gets right."
-    right = (first == labels), (second == labels)
-    only = int(np.sum(right[0] & ~right[1])), int(np.sum(right[1] & ~right[0]))
-    return 1.0 if not sum(only) else float(binomtest(only[0], sum(only)).pvalue)

@@ -14,6 +14,7 @@ import numpy as np
 from array_api_compat import device as array_device
 
 from .arrays import as_floating, check_shape, namespace, to_numpy
+from .mixtures import log_proportions, log_sum
 
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-047
 class ManifoldParameters(NamedTuple):
@@ -142,15 +143,6 @@ def _freed(form, x, z, tangents):
     return xp.reshape(gain, (k, m, b))
 
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-061
-def _log_sum(joint):
-    "log Σ_j exp(joint_j) (k, b), and the responsibilities q (k, m, b), of joint (k, m, b)."
-    xp = namespace(joint)
-    top = xp.max(joint, axis=1, keepdims=True)
-    shares = xp.exp(joint - top)
-    total = xp.sum(shares, axis=1, keepdims=True)
-    return (xp.log(total) + top)[:, 0, :], shares / total
-
-
 def _winner(joint):
     "max_j joint_j (k, b), and q = 1 for the first best component, of joint (k, m, b)."
     xp = namespace(joint)
@@ -264,13 +256,6 @@ def _least_noise(statistics, floor, noise):
     square = xp.where(square > 0, square, xp.where(typical > 0, typical, 1.0))
     return xp.maximum(1e-12 * square, xp.asarray(floor, dtype=square.dtype, device=array_device(square)))
 
-
-def _log_shares(mass):
-    "Logarithms of the components' shares of the mass, finite even where a share is 0."
-    xp = namespace(mass)
-    least = xp.asarray(1e-300, dtype=mass.dtype, device=array_device(mass))
-    return xp.log(xp.maximum(mass / xp.sum(mass, axis=1, keepdims=True), least))
-
 # %% ../nbs/relatives/factor_analysis.ipynb #cell-070
 def _halves(mass):
     "Whom each component copies, its share of that, and where it moves: itself, 1 and 0 if none is empty."
@@ -366,7 +351,7 @@ class LinearManifolds:
         if self.noise == "none":
             return parameters
         xp = namespace(parameters.log_noise)
-        total = _log_sum(parameters.log_weights[..., None])[0]
+        total = log_sum(parameters.log_weights[..., None])[0]
         log_noise = parameters.log_noise
         if self.floor:
             least = xp.asarray(math.log(self.floor), dtype=log_noise.dtype, device=array_device(log_noise))
@@ -405,7 +390,7 @@ class LinearManifolds:
         "ManifoldStatistics of a batch."
         x, weight, tangents = _checked_batch(parameters, batch)
         joint, z, form, x = self._evaluated(parameters, x)
-        shared = _winner if self.hard else _log_sum
+        shared = _winner if self.hard else log_sum
         likelihood, q = shared(joint)
         bound = likelihood
         if self.added:
@@ -425,5 +410,5 @@ class LinearManifolds:
             if self.noise == "isotropic":
                 noise = xp.broadcast_to(xp.mean(noise, axis=-1, keepdims=True), noise.shape)
             log_noise = xp.log(xp.maximum(noise, _least_noise(statistics, self.floor, self.noise)))
-            log_weights = _log_shares(mass)
+            log_weights = log_proportions(mass)
         return _revived(ManifoldParameters(log_weights, mean, G, log_noise), mass, weighed=not free)

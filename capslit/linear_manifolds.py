@@ -15,8 +15,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import logsumexp
 from sklearn.base import (BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin,
-                          DensityMixin, TransformerMixin, clone)
-from sklearn.cluster import KMeans
+                          TransformerMixin, clone)
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
@@ -26,9 +25,10 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from . import em
 from .arrays import as_floating, check_shape, check_values, to_numpy
-from .estimators import (LearnedByEM, all_or_nothing, check_count, check_labelled, check_size,
-                                check_spread, check_weights, naming)
+from .estimators import LearnedByEM, all_or_nothing, check_labelled, naming
 from .factor_analysis import LinearManifolds, ManifoldParameters
+from .mixtures import (InformationCriteria, MixtureDensities, MixtureExamples, centred,
+                              log_shares, start_labels)
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-005
 def _local_pca(X, weight, tangents, r):
@@ -69,21 +69,6 @@ def _start(X, weight, tangents, labels, shape, floor):
     return ManifoldParameters(np.log(share / np.sum(share)), means, loadings, np.log(noise))
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-010
-class _Examples:
-    "What a fit is given, checked."
-
-    def _examples(self, X, sample_weight, tangents):
-        "X (n, p), weights (n,) up to one or None, tangents (n, t, p) or None."
-        with naming("X"):
-            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_size(X)
-        if self.n_components > len(X):
-            raise ValueError(f"n_components is {self.n_components}, but X has only {len(X)} "
-                             f"examples (n_samples = {len(X)}); lower n_components")
-        weight = check_weights(X, sample_weight)
-        return X, weight, None if tangents is None else _checked_tangents(X, tangents)
-
-
 def _checked_tangents(X, tangents):
     "The tangents (n, t, p) of the examples X (n, p), in their precision."
     tangents = to_numpy(as_floating("tangents", tangents))
@@ -99,18 +84,15 @@ def _checked_directions(name, r, X):
     return r
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-013
-class _Starts(_Examples):
+class _Starts(MixtureExamples):
     "The model and the parameters from which EM starts."
 
     def _begin(self, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
         rng, r = check_random_state(self.random_state), self._n_directions(X)
         ones = np.ones(len(X), X.dtype) if weight is None else weight
-        share = ones / np.sum(ones, dtype=np.float64)
-        origin = np.einsum("n,np->p", share, X)
-        X = X - origin.astype(X.dtype)
-        unit = check_spread(float(np.einsum("n,np,np->", share, X, X)) / X.shape[1], X.dtype) or 1.0
-        starts = []
+        X, origin, variance = centred(X, ones)
+        unit, starts = variance or 1.0, []
         for _ in range(self.n_init):
             labels = np.zeros(len(X), int)
             if self.n_components > 1:
@@ -121,12 +103,7 @@ class _Starts(_Examples):
 
     def _labels(self, X, weight, tangents, rng):
         "Components (n,) of the examples."
-        if self.init == "random":
-            return rng.randint(self.n_components, size=len(X))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)   # fewer distinct examples than components
-            means = KMeans(self.n_components, n_init=1, random_state=rng)
-            return means.fit(X, sample_weight=weight).labels_
+        return start_labels(self.init, X, weight, self.n_components, rng)
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-015
 class _Fit(LearnedByEM, _Starts):
@@ -154,7 +131,8 @@ class _Fit(LearnedByEM, _Starts):
         self
         """
         self._validate_params()
-        batch = self._examples(X, sample_weight, tangents)
+        X, weight = self._examples(X, sample_weight)
+        batch = X, weight, None if tangents is None else _checked_tangents(X, tangents)
         model, parameters = self._begin(*batch)
         chosen = self._learn(model, parameters, batch, checkpoint)
         self._keep(model, model.admissible(chosen), batch)
@@ -165,49 +143,19 @@ class _Fit(LearnedByEM, _Starts):
         return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-017
-def _log_shares(joint):
-    "Logarithms of the shares of exp(joint) in its rows; equal shares where all of a row is −∞."
-    lost = np.max(joint, axis=1, keepdims=True) == -np.inf
-    joint = np.where(lost, 0.0, joint)
-    return joint - logsumexp(joint, axis=1, keepdims=True)
-
-
-class _Densities(DensityMixin):
-    "Densities and responsibilities."
-
-    def _checked(self, X):
-        check_is_fitted(self)
-        with naming("X"):
-            return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+class _Densities(MixtureDensities):
+    "Densities and responsibilities, of examples freed along their tangents if there are any."
 
     def _log_joint(self, X, tangents=None):
-        "log π_j + log N_j(x) (n, m), of examples freed along their tangents if there are any."
-        X, (model, parameters) = self._checked(X), self._fitted()
-        rows = model.block_rows(parameters)
-        if tangents is not None:
-            tangents, rows = _checked_tangents(X, tangents), 256
-        with np.errstate(over="ignore", invalid="ignore"):
-            joint = np.concatenate([
-                model.log_joint(parameters, X[i:i + rows],
-                                None if tangents is None else tangents[i:i + rows])[0].T
-                for i in range(0, len(X), rows)])
-        return np.where(joint < np.inf, joint, -np.inf)           # ∞ − ∞ is too far away as well
+        "log π_j + log N_j(x) (n, m)."
+        X = self._checked(X)
+        if tangents is None:
+            return self._log_joint_of(X)
+        return self._log_joint_of(X, _checked_tangents(X, tangents), rows=256)
 
     def score_samples(self, X, *, tangents=None):
         "Log-density (n,) of each example, freed along its tangents (n, t, p) if given."
         return logsumexp(self._log_joint(X, tangents), axis=1)
-
-    def score(self, X, y=None):
-        "Mean log-density of the examples."
-        return float(np.mean(self.score_samples(X)))
-
-    def predict_proba(self, X):
-        "Responsibilities (n, n_components): the probability that each component made the example."
-        return np.exp(_log_shares(self._log_joint(X)))
-
-    def predict(self, X):
-        "Index (n,) of the most responsible component."
-        return np.argmax(self._log_joint(X), axis=1)
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-019
 class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -229,19 +177,14 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         parts = zip(self.means_, codes, self._generative())
         return np.stack([mean + code @ G.T for mean, code, G in parts], axis=1)
 
-    def sample(self, n_samples=1):
-        "Draw examples (n_samples, n_features), in the order of their components (n_samples,)."
-        check_is_fitted(self)
-        check_count("n_samples", n_samples)
-        rng, (loadings, noise) = check_random_state(self.random_state), self._spread()
-        counts = rng.multinomial(n_samples, self.weights_ / np.sum(self.weights_))
+    def _draws(self, rng, counts):
+        loadings, noise = self._spread()
 
         def drawn(n, mean, G, psi):
             h, e = rng.standard_normal((n, G.shape[1])), rng.standard_normal((n, G.shape[0]))
             return mean + h @ G.T + np.sqrt(psi) * e
 
-        parts = [drawn(*each) for each in zip(counts, self.means_, loadings, noise)]
-        return np.concatenate(parts), np.repeat(np.arange(len(counts)), counts)
+        return [drawn(*each) for each in zip(counts, self.means_, loadings, noise)]
 
     @property
     def _n_features_out(self):
@@ -252,9 +195,8 @@ class _Mixture(_Fit, _Codes, BaseEstimator):
     "A mixture of linear manifolds, but for the kind of its noise."
 
     _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        **MixtureExamples._parameter_constraints,
         "responsibilities": [StrOptions({"soft", "hard"})],
-        **LearnedByEM._parameter_constraints,
     }
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-022
@@ -270,7 +212,7 @@ def _signed(columns):
     return columns * np.where(np.take_along_axis(columns, largest, axis=1) < 0, -1, 1)
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-025
-class MixtureOfFactorAnalyzers(_Mixture):
+class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
     """Mixture of factor analysers, or of probabilistic PCA, learned by EM.
 
     Component j makes x = μ_j + G_j h + ε, with n_factors factors h ~ N(0, I) and noise
@@ -428,15 +370,6 @@ class MixtureOfFactorAnalyzers(_Mixture):
         check_is_fitted(self)
         noise = self.noise_variances_[:, :, None] * np.eye(self.means_.shape[1])
         return self.loadings_ @ np.swapaxes(self.loadings_, 1, 2) + noise
-
-    def bic(self, X):
-        "Bayesian information criterion on X; lower is better."
-        log_densities = self.score_samples(X)
-        return float(-2 * np.sum(log_densities) + self.n_parameters_ * np.log(len(log_densities)))
-
-    def aic(self, X):
-        "Akaike information criterion on X; lower is better."
-        return float(-2 * np.sum(self.score_samples(X)) + 2 * self.n_parameters_)
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-027
 class MixtureOfPCA(_Mixture):
@@ -617,7 +550,7 @@ class _ClassDensities:
         "log P(class|x) (n, n_classes), the priors where all densities are 0; tangents as in `log_densities`."
         joint = self.predict_joint_log_proba(X, tangents=tangents)
         lost = np.max(joint, axis=1, keepdims=True) == -np.inf
-        return _log_shares(np.where(lost, self._log_priors(), joint))
+        return log_shares(np.where(lost, self._log_priors(), joint))
 
     def predict_proba(self, X, *, tangents=None):
         "P(class|x) (n, n_classes); tangents as in `log_densities`."
@@ -654,7 +587,7 @@ class _Rejects(_ClassDensities):
         strange = np.all(log_densities < levels, axis=1) if density > 0 else False
         log_priors = self._log_priors()
         lost = np.max(log_densities, axis=1, keepdims=True) == -np.inf
-        sure = np.exp(np.max(_log_shares(np.where(lost, 0, log_densities) + log_priors), axis=1))
+        sure = np.exp(np.max(log_shares(np.where(lost, 0, log_densities) + log_priors), axis=1))
         return (sure <= probability) | strange
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-059

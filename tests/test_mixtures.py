@@ -1,0 +1,610 @@
+"""Gaussian mixtures: the engine's model against dense formulas, the estimator against scikit-learn's, and data of every kind."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.mixture import GaussianMixture as Peer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from test_em import other_namespaces
+
+from capslit import em
+from capslit.linear_manifolds import ClassConditionalClassifier
+from capslit.mixtures import GaussianMixture, MixtureParameters, Mixtures, log_sum, mixture_parameters
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+TYPES = ["full", "diag"]
+types = pytest.mark.parametrize("kind", TYPES)
+
+
+def problem(seed, kind, *, k=1, n=80, weighted=False):
+    "A random problem: start and data (X, weights or None); groups that may overlap, examples that may repeat."
+    rng = np.random.default_rng(seed)
+    m, p = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+    scale = rng.choice([1e-3, 1, 50])
+    centres = rng.normal(size=(3, p)) * rng.choice([0.3, 2, 10])
+    X = scale * (centres[rng.integers(0, 3, n)] + rng.normal(size=(n, p)) @ rng.normal(size=(p, p)))
+    S = np.atleast_2d(np.cov(X.T)) + 1e-3 * scale**2 * np.eye(p)
+    S = (S if kind == "full" else np.diag(S)) * rng.uniform(0.3, 3, (k, m) + (1,) * (1 + (kind == "full")))
+    start = mixture_parameters(rng.dirichlet(np.ones(m), k), X[rng.integers(0, n, (k, m))], S)
+    return start, (X, rng.random(n) if weighted else None)
+
+
+def blobs(n=120, p=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, p)) @ rng.standard_normal((p, p)) + 4 * rng.permutation(np.arange(n) % 2)[:, None]
+
+
+def classes(n=150, p=4, m=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % m)
+    return rng.standard_normal((n, p)) + 2.5 * rng.standard_normal((m, p))[y], y
+
+
+def dense(S):
+    return S if S.ndim == 3 else np.stack([np.diag(v) for v in S])
+
+
+def dense_step(start, X, w):
+    "Weights, means, covariances and log-likelihood by the printed algorithm, in two passes, for a single mixture."
+    pi, means, S = np.exp(start.log_weights[0]), start.means[0], start.covariances[0]
+    joint = np.stack([np.log(a) + multivariate_normal(mu, C).logpdf(X).reshape(-1) for a, mu, C in zip(pi, means, dense(S))])
+    r = np.exp(joint - logsumexp(joint, axis=0)) * w
+    N = r.sum(axis=1)
+    new = r @ X / N[:, None]
+    away = X - new[:, None]
+    C = np.einsum("jn,jna,jnb->jab", r, away, away) / N[:, None, None]
+    return N / w.sum(), new, C if S.ndim == 3 else np.diagonal(C, axis1=1, axis2=2), w @ logsumexp(joint, axis=0)
+
+
+# ── the model on the engine ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@types
+@pytest.mark.parametrize("seed", range(200))
+def test_em_never_lowers_the_likelihood(kind, seed):
+    parameters, data = problem(seed, kind, k=1 + seed % 2, weighted=seed % 3 == 0)
+    model, before, steps = Mixtures(kind), -np.inf, 0
+    for _ in range(15):
+        statistics = model.e_step(parameters, data)
+        now = statistics.log_likelihood
+        assert np.all(np.isfinite(now)) and np.all(now >= before - 1e-9 * (1 + np.abs(now)))
+        before = now
+        if np.any(statistics.mass < 1e-6 * statistics.weight[:, None]):           # about to be revived, which is no EM step
+            before = -np.inf
+        try:
+            parameters = model.m_step(statistics)
+        except ValueError as error:                                                # collapsed: the likelihood has no maximum
+            assert "raise reg_covar" in str(error)
+            break
+        assert np.allclose(np.exp(parameters.log_weights).sum(axis=1), 1)
+        steps += 1
+    assert steps > 0
+
+
+def test_most_problems_do_not_collapse():
+    "The test above sees full courses."
+    ended = 0
+    for seed in range(40):
+        parameters, data = problem(seed, "full")
+        try:
+            em.fit(Mixtures("full"), parameters, data, rounds=[em.Round(15)], max_iter=15, n_threads=1)
+        except ValueError:
+            ended += 1
+    assert ended < 10
+
+
+@types
+@pytest.mark.parametrize("seed", range(30))
+def test_a_step_by_definition(kind, seed):
+    start, (X, w) = problem(seed, kind, weighted=True)
+    model = Mixtures(kind)
+    statistics = model.e_step(start, (X, w))
+    weights, means, S, likelihood = dense_step(start, X, w)
+    assert np.isclose(statistics.log_likelihood[0], likelihood, rtol=1e-10) and np.allclose(statistics.weight, w.sum())
+    if np.all(statistics.mass > 1e-3):
+        new = model.m_step(statistics)
+        scale = np.abs(X).max()
+        assert np.allclose(np.exp(new.log_weights[0]), weights, rtol=1e-9) and np.allclose(new.means[0] / scale, means / scale, atol=1e-10)
+        assert np.allclose(new.covariances[0] / scale**2, S / scale**2, atol=1e-10)
+        U = new.precisions_cholesky[0]
+        precision = U @ np.swapaxes(U, 1, 2) if kind == "full" else U**2
+        unit = precision @ new.covariances[0] if kind == "full" else precision * new.covariances[0]
+        assert np.allclose(unit, np.eye(X.shape[1]) if kind == "full" else 1, atol=1e-6)
+        assert kind == "diag" or not np.any(np.tril(U, -1))
+
+
+@types
+def test_statistics_of_parts_add_up_and_weights_count_examples(kind):
+    start, (X, w) = problem(3, kind, k=2, weighted=True)
+    model = Mixtures(kind)
+    whole = model.e_step(start, (X, w))
+    parts = [model.e_step(start, (X[s], w[s])) for s in (slice(0, 1), slice(1, 50), slice(50, 80))]
+    for name, total in whole._asdict().items():
+        assert np.allclose(sum(getattr(part, name) for part in parts), total, rtol=1e-10, atol=1e-10), name
+    times = np.random.default_rng(0).integers(0, 4, len(X))
+    weighed, repeated = model.e_step(start, (X, times.astype(float))), model.e_step(start, (np.repeat(X, times, axis=0), None))
+    assert all(np.allclose(a, b) for a, b in zip(weighed, repeated))
+    scaled = model.m_step(model.e_step(start, (X, 1e-14 * times)))
+    assert all(np.allclose(a, b) for a, b in zip(scaled, model.m_step(weighed)))
+
+
+@types
+def test_stacked_problems_equal_problems_alone(kind):
+    start, data = problem(8, kind, k=3)
+    model = Mixtures(kind, reg_covar=1e-3)
+    together = em.fit(model, start, data, rounds=[em.Round(9)], max_iter=9, n_threads=1)
+    for q in range(3):
+        alone = em.fit(model, MixtureParameters(*(leaf[q:q + 1] for leaf in start)), data, rounds=[em.Round(9)], max_iter=9, n_threads=1)
+        assert np.allclose(alone.history["objective"][:, 0], together.history["objective"][:, q], rtol=1e-10)
+
+
+@types
+@pytest.mark.parametrize("far", [1e-3, 1e3, 1e6, 1e9])
+def test_narrow_components_far_from_the_origin_keep_their_digits(kind, far):
+    "Two heaps of width one at ± far: densities and variances as if each had been measured from its own mean."
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(2, 50, 3))
+    X = np.concatenate([left - far, right + far])
+    place = np.array([[-far] * 3, [far] * 3])
+    unit = np.ones((2, 3)) if kind == "diag" else np.stack([np.eye(3)] * 2)
+    start, model = mixture_parameters([[0.5, 0.5]], place[None], unit[None]), Mixtures(kind)
+    found = model.log_joint(start, X)[0]
+    digits = 1e-9 + 1e-15 * far                                        # that the examples themselves have lost
+    assert np.allclose(found[0, :50], np.log(0.5) - (left**2).sum(axis=1) / 2 - 1.5 * np.log(2 * np.pi), atol=40 * digits)
+    if far > 10:
+        new = model.m_step(model.e_step(start, (X, None)))
+        S = [np.cov(Y.T, ddof=0) for Y in (left, right)]
+        assert np.allclose(new.covariances[0], S if kind == "full" else [np.diag(C) for C in S], atol=40 * digits)
+
+
+@types
+def test_far_components_do_not_underflow(kind):
+    "In logarithms an example at 1000 standard deviations still has responsibilities and a likelihood."
+    start = mixture_parameters([[0.3, 0.7]], [[[0.0], [1.0]]], [[[[1.0]], [[1.0]]]] if kind == "full" else [[[1.0], [1.0]]])
+    statistics = Mixtures(kind).e_step(start, (np.array([[2000.0]]), None))
+    assert np.isclose(statistics.log_likelihood[0], np.log(0.7) - 1999**2 / 2 - np.log(2 * np.pi) / 2)
+    assert np.allclose(statistics.mass, [[0, 1]])
+    total, r = log_sum(np.array([[[-1e300], [-np.inf]]]))
+    assert total[0, 0] == -1e300 and r.ravel().tolist() == [1, 0]
+
+
+@types
+def test_an_empty_component_takes_half_of_the_heaviest(kind):
+    X = blobs(200)
+    S = np.cov(X.T) if kind == "full" else X.var(axis=0)
+    means = np.stack([X.mean(axis=0), X.mean(axis=0) + 1e6, X.mean(axis=0) - 1e6])
+    start, model = mixture_parameters([[1 / 3] * 3], means[None], np.stack([S] * 3)[None]), Mixtures(kind)
+    new = model.m_step(model.e_step(start, (X, None)))
+    weights = np.exp(new.log_weights[0])
+    assert np.allclose(np.sort(weights), [0.25, 0.25, 0.5]) and len(np.unique(new.means[0], axis=0)) == 3
+    assert np.allclose(weights @ new.means[0], X.mean(axis=0))                                       # together what there was
+    away = new.means[0] - X.mean(axis=0)
+    if kind == "full":
+        together = np.einsum("j,jab->ab", weights, new.covariances[0]) + np.einsum("j,ja,jb->ab", weights, away, away)
+        assert np.allclose(together, np.cov(X.T, ddof=0))
+    else:
+        assert np.allclose(weights @ (new.covariances[0] + away**2), X.var(axis=0))
+    run = em.fit(model, start, (X, None), rounds=[em.Round(5)], tol=1e-9, n_threads=1)
+    one = em.fit(model, MixtureParameters(*(leaf[:, :1] for leaf in start))._replace(log_weights=np.zeros((1, 1))), (X, None), rounds=[em.Round(5)])
+    assert -run.score[0] > -one.score[0] + 0.1                                                       # and then learns
+
+
+@types
+def test_collapse_is_one_clear_error(kind):
+    X = np.array([[0.0, 0], [0, 0], [0, 0], [3, 1], [4, 2], [5, -1]])
+    S = np.eye(2) if kind == "full" else np.ones(2)
+    start = mixture_parameters([[0.5, 0.5]], [[[0, 0], [4, 0]]], np.stack([S, S])[None])
+    with pytest.raises(ValueError, match="component 0 is singular.*raise reg_covar.*lower n_components"):
+        em.fit(Mixtures(kind), start, (X, None), rounds=[em.Round(200)], max_iter=200, n_threads=1)
+    held = em.fit(Mixtures(kind, reg_covar=1e-4), start, (X, None), rounds=[em.Round(200)], max_iter=200, n_threads=1)
+    S = held.parameters.covariances[0, 0]
+    assert np.allclose(S if kind == "diag" else np.diag(S), 1e-4) and np.isfinite(held.score[0])
+    for data in (np.c_[blobs(50), np.full(50, 3.0)], np.c_[blobs(50), blobs(50)[:, 0]] if kind == "full" else np.full((50, 2), 3.0)):
+        with pytest.raises(ValueError, match="raise reg_covar"):
+            GaussianMixture(1, covariance_type=kind, reg_covar=0).fit(data)
+        GaussianMixture(1, covariance_type=kind).fit(data)
+
+
+@types
+def test_float32_follows_float64(kind):
+    start, (X, w) = problem(10, kind, n=500, weighted=True)
+    model = Mixtures(kind, reg_covar=1e-2 * float(X.var()))
+    runs = [em.fit(model, start, (X.astype(t), w.astype(t)), rounds=[em.Round(10)], max_iter=10, n_threads=1) for t in (np.float32, np.float64)]
+    assert np.allclose(runs[0].history["objective"], runs[1].history["objective"], rtol=1e-4, atol=1e-2)
+    assert runs[0].parameters.means.dtype == np.float64
+
+
+@pytest.mark.parametrize("xp", list(other_namespaces()))
+@types
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_array_libraries_agree_with_numpy(xp, kind, weighted):
+    start, data = problem(11, kind, k=2, weighted=weighted)
+    there = MixtureParameters(*map(xp.asarray, start)), tuple(None if a is None else xp.asarray(a) for a in data)
+    model = Mixtures(kind, reg_covar=1e-3, origin=data[0].mean(axis=0))
+    ours = em.fit(model, start, data, rounds=[em.Round(6)], max_iter=6, n_threads=1)
+    run = em.fit(model, *there, rounds=[em.Round(6)], max_iter=6)
+    assert type(run.parameters.means).__module__.split(".")[0] == xp.__name__.replace("array_api_compat.", "").split(".")[0]
+    assert np.allclose(run.history["objective"], ours.history["objective"], rtol=1e-8)
+    assert np.allclose(np.asarray(run.parameters.covariances), ours.parameters.covariances, rtol=1e-6)
+
+
+def test_misuse_is_explained():
+    start, (X, w) = problem(12, "full", weighted=True)
+    for wrong, message in [((np.c_[X, X], w), "x has shape"), ((X, w[1:]), "weight has shape"), ((X.astype(complex), w), "x must hold real numbers"), ((None, w), "x is None")]:
+        with pytest.raises((TypeError, ValueError), match=message):
+            Mixtures().e_step(start, wrong)
+    with pytest.raises(ValueError, match="log_weights has shape"):
+        Mixtures().e_step(start._replace(log_weights=np.zeros((1, 9))), (X, None))
+    for settings in ({"covariance_type": "tied"}, {"reg_covar": -1}, {"reg_covar": np.inf}, {"reg_covar": np.nan}):
+        with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
+            Mixtures(**settings)
+
+
+# ── beside scikit-learn ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tables():
+    digits = load_digits().data - load_digits().data.mean(axis=0)
+    axes = np.linalg.svd(digits, full_matrices=False)[2]
+    return {"iris": load_iris().data, "wine": StandardScaler().fit_transform(load_wine().data), "wine as it is": load_wine().data,
+            "digits": digits @ axes[:10].T, "digits, two axes": digits @ axes[:2].T}
+
+
+TABLES = tables()
+
+
+def common_start(X, kind, m):
+    means = X[:: len(X) // m][:m]
+    S = np.cov(X.T) if kind == "full" else X.var(axis=0)
+    return np.full(m, 1 / m), means, np.stack([S] * m)
+
+
+def peer(X, kind, m, steps, reg_covar=0.0):
+    weights, means, S = common_start(X, kind, m)
+    model = Peer(m, covariance_type=kind, tol=0, reg_covar=reg_covar, max_iter=steps, weights_init=weights, means_init=means,
+                 precisions_init=np.linalg.inv(S) if kind == "full" else 1 / S)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X)
+
+
+def ours(X, kind, m, steps, reg_covar=0.0):
+    "Weights, means, covariances after some steps, log-likelihoods per example before each."
+    origin = X.mean(axis=0)
+    weights, means, S = common_start(X, kind, m)
+    model, here = Mixtures(kind, reg_covar, origin), mixture_parameters(weights[None], (means - origin)[None], S[None])
+    path = []
+    for _ in range(steps):
+        statistics = model.e_step(here, (X, None))
+        here = model.m_step(statistics)
+        path.append(statistics.log_likelihood[0] / len(X))
+    return np.exp(here.log_weights[0]), here.means[0] + origin, here.covariances[0], path
+
+
+@types
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("reg_covar", [0.0, 1e-3])
+def test_step_by_step_as_scikit_learn(kind, m, name, reg_covar):
+    X = TABLES[name]
+    for steps in (1, 2, 5, 20):
+        weights, means, S, path = ours(X, kind, m, steps, reg_covar)
+        theirs = peer(X, kind, m, steps, reg_covar)
+        unit = X.std(axis=0)
+        assert np.allclose(weights, theirs.weights_, rtol=0, atol=1e-8) and np.allclose(means / unit, theirs.means_ / unit, rtol=0, atol=1e-8)
+        units = unit**2 if kind == "diag" else np.outer(unit, unit)
+        assert np.allclose(S / units, theirs.covariances_ / units, rtol=0, atol=1e-8)
+        assert abs(path[-1] - theirs.lower_bound_) <= 1e-8 * max(1, abs(theirs.lower_bound_))
+
+
+@types
+@pytest.mark.parametrize("offset", [1e4, 1e6])
+def test_an_offset_costs_no_digits_but_those_of_the_data(kind, offset):
+    "Theirs at home, ours far away: the examples themselves have lost digits out there, and no more are lost."
+    X = np.round(TABLES["iris"] * 2**20) / 2**20                       # numbers to which the offset can be added exactly
+    home = peer(X, kind, 2, 5)
+    weights, means, S, path = ours(X + offset, kind, 2, 5)
+    assert np.allclose(weights, home.weights_, atol=1e-8) and np.allclose(S, home.covariances_, atol=1e-8)
+    assert np.allclose(means - offset, home.means_, atol=1e-8) and np.isclose(path[-1], home.lower_bound_, atol=1e-8)
+
+
+@types
+def test_the_fit_ends_where_scikit_learn_does(kind):
+    X = TABLES["iris"]
+    weights, means, S = common_start(X, kind, 2)
+    given = {"weights_init": weights, "means_init": means, "precisions_init": np.linalg.inv(S) if kind == "full" else 1 / S}
+    a = GaussianMixture(2, covariance_type=kind, tol=1e-12, max_iter=2000, **given).fit(X)
+    b = Peer(2, covariance_type=kind, tol=1e-12, max_iter=2000, **given).fit(X)
+    assert abs(a.score(X) - b.score(X)) < 1e-8 and abs(a.lower_bound_ - b.lower_bound_) < 1e-8 and a.converged_
+    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
+        assert np.allclose(getattr(a, name), getattr(b, name), rtol=1e-5, atol=1e-5), name
+    b.weights_, b.means_, b.precisions_cholesky_ = a.weights_, a.means_, a.precisions_cholesky_
+    assert np.allclose(a.score_samples(X), b.score_samples(X), atol=1e-9) and np.allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-9)
+    assert np.array_equal(a.predict(X), b.predict(X)) and np.isclose(a.bic(X), b.bic(X), atol=1e-6) and np.isclose(a.aic(X), b.aic(X), atol=1e-6)
+    assert a.n_parameters_ == b._n_parameters()
+
+
+START = {"check_sample_weight_equivalence_on_dense_data": "the k-means from which EM starts draws examples, and so depends on their order and number (as KMeans does)"}
+
+
+@pytest.mark.parametrize("parameters, expected", [({}, {}), ({"covariance_type": "diag"}, {}), ({"n_components": 2}, START)], ids=["full", "diag", "two"])
+def test_check_estimator(unpassed, parameters, expected):
+    count, failures = unpassed("GaussianMixture", parameters, expected)
+    assert count > 35 and failures == "[]"
+
+
+# ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make(kind, m=2, **settings):
+    return GaussianMixture(m, covariance_type=kind, random_state=0, n_jobs=1, **settings)
+
+
+def state(model):
+    return pickle.dumps(vars(model))
+
+
+@types
+@pytest.mark.parametrize("init", ["kmeans", "k-means++", "random"])
+def test_densities_by_definition(kind, init):
+    X = blobs()
+    model = make(kind, init=init).fit(X)
+    joint = np.stack([np.log(w) + multivariate_normal(mu, C).logpdf(X) for w, mu, C in zip(model.weights_, model.means_, dense(model.covariances_))], axis=1)
+    assert np.allclose(model.score_samples(X), logsumexp(joint, axis=1)) and np.isclose(model.score(X), logsumexp(joint, axis=1).mean())
+    assert np.allclose(model.predict_proba(X), np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+    assert np.array_equal(model.predict(X), joint.argmax(axis=1)) and np.array_equal(model.fit_predict(X), model.predict(X))
+    assert np.isclose(model.lower_bound_, model.score(X)) and len(model.history_["log_likelihood"]) == model.n_iter_
+    one = make(kind, 1, reg_covar=0).fit(X)
+    assert np.allclose(one.means_[0], X.mean(axis=0)) and np.allclose(dense(one.covariances_)[0], np.cov(X.T, ddof=0) * (1 if kind == "full" else np.eye(4)))
+
+
+@types
+def test_known_parameters_are_found_again(kind):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(2, 3, 3)) / 2 + np.eye(3)
+    S = A @ A.transpose(0, 2, 1) if kind == "full" else np.stack([np.diag(v) for v in rng.uniform(0.3, 2, (2, 3))])
+    weights, means = np.array([0.35, 0.65]), np.array([[0.0, 0, 0], [3, -2, 2]])
+    by = rng.choice(2, 40_000, p=weights)
+    X = means[by] + np.einsum("nab,nb->na", np.linalg.cholesky(S)[by], rng.standard_normal((len(by), 3)))
+    model = make(kind, tol=1e-7).fit(X)
+    order = np.argsort(model.weights_)
+    assert np.allclose(model.weights_[order], weights, atol=0.01) and np.allclose(model.means_[order], means, atol=0.06)
+    assert np.allclose(dense(model.covariances_)[order], S, atol=0.08)
+    drawn, made_by = model.sample(40_000)
+    assert np.all(np.diff(made_by) >= 0) and np.allclose(np.bincount(made_by) / 40_000, model.weights_, atol=0.01)
+    for j in range(2):
+        assert np.allclose(np.cov(drawn[made_by == j].T), dense(model.covariances_)[j], atol=0.1)
+    assert np.array_equal(model.sample(5)[0], model.sample(5)[0])
+
+
+@types
+def test_stacked_starts_are_those_one_by_one(kind):
+    X, chance = blobs(200), np.random.RandomState(0)
+    alone = [make(kind, 3, init="random").set_params(random_state=chance).fit(X) for _ in range(4)]
+    stacked = make(kind, 3, init="random", n_init=4).set_params(random_state=np.random.RandomState(0)).fit(X)
+    best = max(alone, key=lambda model: model.lower_bound_)
+    assert len({round(model.lower_bound_, 6) for model in alone}) > 1
+    assert np.isclose(stacked.lower_bound_, best.lower_bound_, rtol=1e-9) and np.allclose(stacked.means_, best.means_)
+
+
+@types
+def test_weights_are_repetitions(kind):
+    X, w = blobs(60), np.arange(60) % 3
+    first = {"means_init": X[[1, 2]], "tol": 1e-9}
+    weighed, repeated = make(kind, **first).fit(X, sample_weight=w), make(kind, **first).fit(np.repeat(X, w, axis=0))
+    tiny, huge = (make(kind, **first).fit(X, sample_weight=scale * w) for scale in (1e-200, 1e307))
+    for other in (repeated, tiny, huge):
+        assert np.allclose(weighed.score_samples(X), other.score_samples(X), atol=1e-5) and np.allclose(weighed.means_, other.means_, atol=1e-5)
+
+
+@types
+@pytest.mark.parametrize("init", ["kmeans", "k-means++", "random"])
+def test_examples_without_weight_have_no_say(kind, init):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(c, 0.1, (30, 3)) for c in (-3.0, 0.0, 100.0)])
+    model = make(kind, init=init, tol=1e-8).fit(X, sample_weight=np.repeat([1.0, 1.0, 0.0], 30))
+    assert np.allclose(np.sort(model.means_[:, 0]), [-3, 0], atol=0.2)
+
+
+@types
+def test_what_is_given_of_a_start_is_used(kind):
+    X = blobs()
+    means = X[[0, 1]]
+    a, b = (make(kind, means_init=means, max_iter=1, n_init=n) for n in (1, 5))
+    with pytest.warns(ConvergenceWarning):
+        a.fit(X), b.fit(X)
+    assert np.allclose(a.means_, means) and np.allclose(b.means_, means)
+    labels = np.argmin(((X[:, None] - means) ** 2).sum(axis=2), axis=1)
+    assert np.allclose(a.weights_, np.bincount(labels) / len(X))
+    assert np.allclose(dense(a.covariances_)[0], np.cov(X[labels == 0].T, ddof=0) * (1 if kind == "full" else np.eye(4)), atol=1e-5)
+    P = np.stack([2 * np.eye(4)] * 2) if kind == "full" else np.full((2, 4), 2.0)
+    with pytest.warns(ConvergenceWarning):
+        c = make(kind, weights_init=[0.2, 0.8], precisions_init=P, max_iter=1).fit(X)
+    assert np.allclose(c.weights_, [0.2, 0.8]) and np.allclose(c.precisions_, P)
+    with pytest.warns(ConvergenceWarning):
+        zero = make(kind, weights_init=[0, 1], means_init=means, precisions_init=P, max_iter=1).fit(X)
+    assert np.isfinite(zero.score(X)) and zero.predict_proba(X)[:, 0].max() < 1e-200
+
+
+@types
+def test_checkpoints(kind, tmp_path):
+    X, path = blobs(200), tmp_path / "mixture.npz"
+    with pytest.warns(ConvergenceWarning, match="max_iter = 3"):
+        make(kind, 3, max_iter=3, init="random").fit(X, checkpoint=path)
+    resumed, straight = make(kind, 3, init="random").fit(X, checkpoint=path), make(kind, 3, init="random").fit(X)
+    assert np.array_equal(resumed.covariances_, straight.covariances_) and resumed.n_iter_ == straight.n_iter_
+    with pytest.raises(ValueError, match="checkpoint"):
+        make(kind, 3, init="random").fit(X[::-1] * [1, 2, 1, 1], checkpoint=path)
+    with pytest.raises(ValueError, match="checkpoint"):
+        make(kind, 3, init="random", reg_covar=1e-3).fit(X, checkpoint=path)
+
+
+@types
+def test_as_density_of_classes(kind):
+    X, y = classes()
+    names = np.array(["ant", "bee", "cat"])
+    model = ClassConditionalClassifier(make(kind, reg_covar=0.1)).fit(X, names[y])
+    joint = np.stack([make(kind, reg_covar=0.1).fit(X[y == c]).score_samples(X) for c in range(3)], axis=1) + np.log(1 / 3)
+    assert np.allclose(model.predict_joint_log_proba(X), joint) and model.score(X, names[y]) > 0.9
+    grown = ClassConditionalClassifier(make(kind, reg_covar=0.1)).fit(X[y != 1], names[y[y != 1]]).add_class(X[y == 1], "bee")
+    assert np.array_equal(grown.predict_proba(X), model.predict_proba(X))
+    with pytest.raises(ValueError, match="tangents"):
+        ClassConditionalClassifier(make(kind)).fit(X, y, tangents=np.zeros((150, 1, 4)))
+    search = GridSearchCV(ClassConditionalClassifier(make(kind)), {"density__n_components": [1, 2]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.8
+
+
+# ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+BASE = blobs(40)
+DATA = {
+    "constant column": np.c_[BASE, np.full(40, 3.0)], "collinear columns": np.c_[BASE, 2 * BASE[:, 0]], "one column": BASE[:, :1],
+    "zero rows": np.r_[BASE, np.zeros((20, 4))], "constant": np.full((40, 4), 7.0), "zero": np.zeros((40, 4)),
+    "duplicates": np.repeat(BASE[:3], 10, axis=0), "two examples": BASE[:2], "wide": blobs(6, 50), "an outlier": np.r_[BASE, np.full((1, 4), 1e12)],
+    "boolean": BASE > 0, "1e-100": 1e-100 * BASE, "1e100": 1e100 * BASE, "1e150": 1e150 * BASE / np.abs(BASE).max(), "offset": BASE + 1e8, "units": BASE * [1e-8, 1, 1e8, 1],
+    "single precision": BASE.astype(np.float32), "large in single precision": (1e15 * BASE).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@types
+def test_degenerate_data(kind, data):
+    X = DATA[data]
+    model = make(kind).fit(X)
+    for a in (model.score_samples(X), model.predict_proba(X), model.sample(6)[0]):
+        assert np.all(np.isfinite(a))
+    assert np.allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-5) and np.isclose(model.weights_.sum(), 1)
+
+
+@types
+def test_units_do_not_matter(kind):
+    X = blobs()
+    plain = make(kind, reg_covar=0).fit(X)
+    for unit in (1e-100, 1e-3, 1e100):
+        scaled = make(kind, reg_covar=0).fit(unit * X)
+        assert np.allclose(scaled.predict_proba(unit * X), plain.predict_proba(X), atol=1e-6)
+        assert np.allclose(scaled.means_ / unit, plain.means_, atol=1e-6)
+    units = np.array([1e-8, 1, 1e8, 3])
+    given = {"means_init": X[[0, 1]], "weights_init": [0.5, 0.5], "precisions_init": np.stack([np.linalg.inv(np.cov(X.T))] * 2)}
+    moved = given | {"means_init": X[[0, 1]] * units, "precisions_init": given["precisions_init"] / units[:, None] / units}
+    if kind == "full":
+        one, two = (make(kind, reg_covar=0, **start).fit(Y) for start, Y in ((given, X), (moved, X * units)))
+        assert np.allclose(one.predict_proba(X), two.predict_proba(X * units), atol=1e-6)
+
+
+FORMS = {"list": np.ndarray.tolist, "integers": lambda X: (8 * X).astype(int), "Fortran": np.asfortranarray,
+         "strided": lambda X: np.repeat(X, 2, axis=0)[::2], "frame": lambda X: pd.DataFrame(X, columns=list("abcd"))}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@types
+def test_the_form_of_the_inputs_does_not_matter(kind, form):
+    X = FORMS[form](BASE)
+    plain, model = make(kind).fit(np.array(X, dtype=float)), make(kind).fit(X)
+    assert np.allclose(model.score_samples(X), plain.score_samples(np.array(X, dtype=float)))
+
+
+def test_read_only_inputs_are_left_alone():
+    X, means = BASE.copy(), BASE[:2].copy()
+    X.flags.writeable = means.flags.writeable = False
+    for kind in TYPES:
+        make(kind, means_init=means).fit(X)
+    assert np.array_equal(X, BASE) and np.array_equal(means, BASE[:2])
+
+
+@types
+def test_far_from_everything(kind):
+    "Densities are zero there, not NaN, and no component is more responsible than another."
+    model = make(kind).fit(BASE)
+    far = np.array([[1e200, -1e200, 1e200, 1], [1e40] * 4])
+    assert np.all(model.score_samples(far) < -1e6) and model.score_samples(far)[0] == -np.inf
+    assert np.allclose(model.predict_proba(far).sum(axis=1), 1) and np.allclose(model.predict_proba(far)[0], 0.5)
+
+
+@types
+def test_pieces_of_one_array(kind):
+    X = blobs(600)
+    model = make(kind, 20, max_iter=5, reg_covar=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X)
+    assert np.allclose(model.score_samples(X), np.concatenate([model.score_samples(x[None]) for x in X]))
+
+
+def test_frames_pipelines_and_pickles():
+    frame = pd.DataFrame(BASE, columns=list("abcd"))
+    model = make("full").fit(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[frame.columns[::-1]])
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(frame), model.predict_proba(frame))
+    assert make_pipeline(StandardScaler(), make("diag")).fit(BASE).score_samples(BASE).shape == (40,)
+    search = GridSearchCV(make("full"), {"n_components": [1, 2], "covariance_type": TYPES}, cv=2).fit(BASE)
+    assert np.isfinite(search.best_score_)
+
+
+bad = BASE.copy()
+bad[3, 2] = np.nan
+WRONG = [
+    ((bad,), {}, "X"), ((np.where(np.isnan(bad), np.inf, bad),), {}, "X"), ((BASE[0],), {}, "X"), ((BASE[:, :0],), {}, "X"), ((BASE[:0],), {}, "X"),
+    ((BASE[:1],), {}, "X|n_samples"), ((sp.csr_matrix(BASE),), {}, "X"), ((np.full((40, 4), "one"),), {}, "X"), ((None,), {}, "X"), ((BASE + 1j,), {}, "X"),
+    ((1e160 * BASE,), {}, "X"), (((1e-30 * BASE).astype(np.float32),), {}, "X"),
+    ((BASE,), {"sample_weight": np.ones(39)}, "sample_weight"), ((BASE,), {"sample_weight": -np.ones(40)}, "sample_weight"),
+    ((BASE,), {"sample_weight": np.zeros(40)}, "sample_weight"), ((BASE,), {"sample_weight": bad[:, 2]}, "sample_weight"), ((BASE,), {"checkpoint": 3}, "checkpoint"),
+]
+
+
+@pytest.mark.parametrize("args, kwargs, name", WRONG, ids=range(len(WRONG)))
+@types
+def test_a_failed_fit_names_the_argument_and_changes_nothing(kind, args, kwargs, name):
+    for model in (make(kind), make(kind).fit(BASE)):
+        before = state(model)
+        with pytest.raises((TypeError, ValueError), match=rf"\b({name})\b"):
+            model.fit(*args, **kwargs)
+        assert state(model) == before
+
+
+SKEW = np.stack([np.eye(4) + np.triu(np.ones((4, 4)), 1)] * 2)
+PARAMETERS = [
+    {"n_components": 0}, {"n_components": 41}, {"n_components": 1.5}, {"tol": -1}, {"patience": 0}, {"max_iter": 0}, {"n_init": 0}, {"init": "best"},
+    {"n_jobs": "two"}, {"random_state": "now"}, {"covariance_type": "tied"}, {"reg_covar": -1}, {"weights_init": [0.5, 0.6]}, {"weights_init": [1.5, -0.5]},
+    {"weights_init": [1.0]}, {"weights_init": [np.nan, 1]}, {"weights_init": "even"}, {"means_init": BASE[:3]}, {"means_init": BASE[:2, :3]}, {"means_init": bad[2:4]},
+    {"precisions_init": np.ones((2, 3))}, {"precisions_init": -np.ones((2, 4))}, {"precisions_init": SKEW}, {"precisions_init": np.zeros((2, 4, 4))},
+    {"precisions_init": np.ones((2, 4, 4))}, {"precisions_init": np.full((2, 4), np.inf)}]
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS, ids=lambda p: next(iter(p)))
+@types
+def test_wrong_parameters_are_named_and_change_nothing(kind, parameters):
+    model = make(kind).fit(BASE).set_params(**parameters)
+    before = state(model)
+    with pytest.raises((TypeError, ValueError), match=rf"\b{next(iter(parameters))}\b"):
+        model.fit(BASE)
+    assert state(model) == before
+
+
+@types
+def test_wrong_inputs_of_predictions(kind):
+    model = make(kind).fit(BASE)
+    for method in ("score_samples", "score", "predict", "predict_proba", "bic", "aic"):
+        for X in (bad, BASE[:, :3], BASE[0], sp.csr_matrix(BASE)):
+            with pytest.raises((TypeError, ValueError), match=r"\bX\b"):
+                getattr(model, method)(X)
+        with pytest.raises(NotFittedError):
+            getattr(make(kind), method)(BASE)
+    for n in (0, -1, 2.5, True, "three"):
+        with pytest.raises(ValueError, match="n_samples"):
+            model.sample(n)
+    with pytest.raises(NotFittedError):
+        clone(model).sample(3)

@@ -12,7 +12,7 @@ import numpy as np
 from ..deformations import Deformations, Draws, deform, linear_maps
 from .records import Experiment, Part
 
-# %% ../../nbs/relatives/viewpoints.ipynb #cell-003
+# %% ../../nbs/relatives/viewpoints.ipynb #cell-004
 KINDS = ("capsules", "convolution")
 SIZES = {  # data set → settings of the two networks
     "mnist": ({"features": ((64, 5, 2), (64, 3, 2)), "primary": 16, "capsules": ((8, 3, 1),)},
@@ -36,7 +36,7 @@ def network(kind, data, seed):
         return cn.CapsuleNetwork(side, n_classes, **capsules), cn.growing_spread_loss
     return cn.ConvolutionalNetwork(side, n_classes, **convolution), lambda scores, y, progress: torch.nn.functional.cross_entropy(scores, y)
 
-# %% ../../nbs/relatives/viewpoints.ipynb #cell-004
+# %% ../../nbs/relatives/viewpoints.ipynb #cell-006
 FAMILIAR = {"rotation": 10.0, "translation": 0.0, "scaling": 0.0, "shear": 0.0, "thickness": 0.0, "elastic": 0.0}
 NOVEL = {"rotation": 30.0, "translation": 8.0, "scaling": 25.0, "shear": 30.0, "thickness": 0.0, "elastic": 0.0}
 AMOUNTS = {  # kind of motion → amounts, the first of them none
@@ -52,7 +52,7 @@ def views(images, settings, seed):
     limits = Deformations(seed=seed, **settings)
     return np.concatenate([deform(images[i:i + 1000], limits.draw(i, min(i + 1000, len(images)))) for i in range(0, len(images), 1000)])
 
-# %% ../../nbs/relatives/viewpoints.ipynb #cell-005
+# %% ../../nbs/relatives/viewpoints.ipynb #cell-009
 def moved(images, kind, amount):
     "Each image moved by exactly `amount` (units of `AMOUNTS`), one way and the other by turns."
     n = len(images)
@@ -67,7 +67,7 @@ def moved(images, kind, amount):
     draws = Draws(shift, linear_maps(angle, size, size, shear), none, still)
     return np.concatenate([deform(images[i:i + 1000], Draws(*(d[i:i + 1000] for d in draws))) for i in range(0, n, 1000)])
 
-# %% ../../nbs/relatives/viewpoints.ipynb #cell-006
+# %% ../../nbs/relatives/viewpoints.ipynb #cell-011
 def parts_of(name):
     "The function that lists the parts: each network with each seed."
     def parts(data, profile):
@@ -104,7 +104,7 @@ def _weights(net):
     "The trained network as arrays of a record, named network.…"
     return {f"network.{name}": array.numpy() for name, array in net.state_dict().items()}
 
-# %% ../../nbs/relatives/viewpoints.ipynb #cell-007
+# %% ../../nbs/relatives/viewpoints.ipynb #cell-012
 def run_capsules(part, bench):
     "Learn the training images as they are; the error on the test images."
     from capslit.capsule_network import predict
@@ -115,7 +115,7 @@ def run_capsules(part, bench):
     arrays = {"predicted": predicted.astype(np.int8)} | {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
     return metrics, arrays | _weights(net)
 
-# %% ../../nbs/relatives/viewpoints.ipynb #cell-008
+# %% ../../nbs/relatives/viewpoints.ipynb #cell-013
 def judged(net, X, y, motions):
     "Errors of a network on familiar, novel and exactly moved views of test images; metrics and arrays."
     from capslit.capsule_network import predict
@@ -155,6 +155,8 @@ def run_viewpoints(part, bench):
         arrays |= {f"{name}-matched": array for name, array in then.items()}
     return metrics, arrays
 
-# %% ../../nbs/relatives/viewpoints.ipynb #cell-009
-CAPSULES = Experiment("A capsule network beside a convolutional one", ("mnist",), parts_of("capsules"), run_capsules)
-VIEWPOINTS = Experiment("Novel viewpoints: capsules and convolution, equally good on familiar views", ("mnist",), parts_of("viewpoints"), run_viewpoints)
+# %% ../../nbs/relatives/viewpoints.ipynb #cell-014
+CAPSULES = Experiment("A capsule network beside a convolutional one", ("mnist",), parts_of("capsules"),
+                      run_capsules, extra="torch")
+VIEWPOINTS = Experiment("Novel viewpoints: capsules and convolution, equally good on familiar views", ("mnist",),
+                        parts_of("viewpoints"), run_viewpoints, extra="torch")

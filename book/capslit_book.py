@@ -42,6 +42,7 @@ def leave_unexecuted(app, config):
     if importlib.util.find_spec("torch") is None:
         config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *(
             path.relative_to(ROOT).as_posix() for path in (ROOT / "nbs").rglob("*.ipynb") if needs_torch(path))]
+        config.autodoc_mock_imports = [*config.autodoc_mock_imports, "torch"]
 
 
 UNEXECUTED = "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are shown, but were not run.\n```"

@@ -6,6 +6,7 @@ _HOMES = {
     "ClassConditionalClassifier": "linear_manifolds",
     "FactorialHMM": "factorial_hmm",
     "FactorialVectorQuantizer": "factorial",
+    "GaussianMixture": "mixtures",
     "MixtureOfFactorAnalyzers": "linear_manifolds",
     "MixtureOfPCA": "linear_manifolds",
 }

@@ -47,7 +47,7 @@ class MixtureStatistics(NamedTuple):
     "Sums over examples x, weighed by the responsibilities r, about the means μ of the E-step."
     mass: object                  # Σ r                  (k, m)
     first: object                 # Σ r (x − μ)          (k, m, p)
-    second: object                # Σ r (x − μ)(x − μ)ᵀ  (k, m, p, p), or of squares (k, m, p)
+    second: object                # Σ r (x − μ)(x − μ)ᵀ  (k, m, p, p), or squares (k, m, p)
     centre: object                # Σ w μ                (k, m, p)
     log_likelihood: object        # (k,)
     weight: object                # Σ w                  (k,)
@@ -73,12 +73,13 @@ _LEAST_VARIANCE, _LEAST_PIVOT = 1e-20, 1e-14
 
 
 def _full_roots(S, typical, strict):
-    "U (…, p, p) of covariances S, and which are singular (…); `typical` variances (…, p) of features."
+    "U (…, p, p) of covariances S, which are singular (…); `typical` variances (…, p) of features."
     variance = np.diagonal(S, axis1=-2, axis2=-1)
     least = _LEAST_VARIANCE * typical if strict else 0.0
     bad = ~np.all((variance > least) & np.isfinite(variance), axis=-1)
     scale = np.sqrt(np.where(bad[..., None], 1.0, variance))
-    R = np.where(bad[..., None, None], np.eye(S.shape[-1]), S / scale[..., None] / scale[..., None, :])
+    R = S / scale[..., None] / scale[..., None, :]
+    R = np.where(bad[..., None, None], np.eye(S.shape[-1]), R)
     U, least = np.empty_like(R), _LEAST_PIVOT if strict else 0.0
     for index in np.ndindex(bad.shape):
         L, fault = dpotrf(R[index], lower=1, clean=1)
@@ -103,15 +104,16 @@ def _roots(S, typical, strict):
         remedy = float(np.mean(typical)) * 1e-6 or 1e-6
         raise ValueError(
             f"the covariance of component {component} is singular: it has collapsed onto too few "
-            "distinct examples, or a feature is constant or follows from others, and the "
-            f"likelihood has no maximum; raise reg_covar (say, to {remedy:.1g}), or lower n_components")
+            "distinct examples, or a feature is constant or follows from others, and the likelihood "
+            f"has no maximum; raise reg_covar (say, to {remedy:.1g}), or lower n_components")
     return U
 
 
 def mixture_parameters(weights, means, covariances):
-    """MixtureParameters from weights (k, m), means (k, m, p) and covariances (k, m, p, p) or (k, m, p).
+    """MixtureParameters from their weights, means and covariances.
 
-    Raises ValueError if a covariance is singular.
+    Weights are (k, m), means (k, m, p), covariances (k, m, p, p), or (k, m, p) for independent
+    features. Raises ValueError if a covariance is singular.
     """
     weights, means, S = (np.asarray(a, dtype=np.float64) for a in (weights, means, covariances))
     U = _roots(S, np.zeros_like(means), strict=False)
@@ -119,32 +121,31 @@ def mixture_parameters(weights, means, covariances):
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-048
 class _Distances(NamedTuple):
-    "Squared distances of examples from components, and the differences if they were computed."
+    "Squared distances of examples from components, and what they were computed from."
     squares: object               # ‖Uᵀ(x − μ)‖²  (q, b), for the q = k·m components
-    away: object                  # x − μ         (q, b, p), or None
+    away: object                  # x − μ         (q, b, p), or None if x and x² served
     means: object                 # μ             (q, p), as they were subtracted
+    pure: object                  # x²            (b, p), or None
 
 
 def _full_distances(x, mu, U):
     "_Distances of examples x (b, p) from means (q, p), with U (q, p, p)."
-    xp = namespace(x)
     away = x[None, :, :] - mu[:, None, :]
     z = away @ U
-    return _Distances(xp.sum(z * z, axis=2), away, mu)
+    return _Distances(namespace(x).vecdot(z, z), away, mu, None)
 
 
 def _diag_distances(x, mu, U):
     "_Distances of examples x (b, p) from means (q, p), with U (q, p)."
-    xp = namespace(x)
-    precision = U * U
-    squares = (x * x) @ precision.T
+    xp, pure, precision = namespace(x), x * x, U * U
+    squares = precision @ pure.T
     if float(xp.max(squares)) < (1e6 if x.dtype == xp.float64 else 1e3):
-        cross = x @ (mu * precision).T
-        squares = squares - 2 * cross + xp.sum(mu * mu * precision, axis=1)
-        return _Distances(xp.maximum(squares, xp.zeros_like(squares)).T, None, mu)
+        squares -= (2 * mu * precision) @ x.T
+        squares += xp.sum(mu * mu * precision, axis=1, keepdims=True)
+        return _Distances(squares, None, mu, pure)
     away = x[None, :, :] - mu[:, None, :]
     z = away * U[:, None, :]
-    return _Distances(xp.sum(z * z, axis=2), away, mu)
+    return _Distances(xp.vecdot(z, z), away, mu, None)
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-049
 def _distances(parameters, x):
@@ -157,13 +158,13 @@ def _distances(parameters, x):
 
 
 def _log_joint(parameters, x, squares):
-    "log π_j + log N_j(x) (k, m, b) from squared distances; −∞ where they are too large for a number."
+    "log π_j + log N_j(x) (k, m, b) from squared distances."
     xp, (k, m, p) = namespace(x), parameters.means.shape
     U = parameters.precisions_cholesky
     diagonal = xp.linalg.diagonal(U) if U.ndim == 4 else U
-    constant = parameters.log_weights + xp.sum(xp.log(diagonal) - 0.5 * math.log(2 * math.pi), axis=-1)
-    joint = xp.astype(constant, x.dtype)[..., None] - 0.5 * xp.reshape(squares, (k, m, -1))
-    return xp.where(xp.isnan(joint), xp.full_like(joint, -math.inf), joint)
+    constant = xp.sum(xp.log(diagonal) - 0.5 * math.log(2 * math.pi), axis=-1)
+    constant = xp.astype(parameters.log_weights + constant, x.dtype)
+    return constant[..., None] - 0.5 * xp.reshape(squares, (k, m, -1))
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-051
 def _moments(found, x, r, full):
@@ -171,7 +172,7 @@ def _moments(found, x, r, full):
     xp = namespace(x)
     if found.away is None:
         mass, mu = xp.sum(r, axis=1, keepdims=True), found.means
-        plain, squares = r @ x, r @ (x * x)
+        plain, squares = r @ x, r @ found.pure
         return plain - mass * mu, squares - 2 * mu * plain + mass * mu * mu
     first = (r[:, None, :] @ found.away)[:, 0, :]
     if not full:
@@ -181,7 +182,7 @@ def _moments(found, x, r, full):
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-055
 def _split(S):
-    "Half a standard deviation along the longest axis of a covariance, and the covariance without it."
+    "Half a standard deviation along the longest axis of a covariance, and the rest of it."
     if S.ndim == 1:
         step = np.where(np.arange(S.size) == np.argmax(S), 0.5 * np.sqrt(S), 0.0)
         return step, S - step**2
@@ -237,7 +238,8 @@ class Mixtures:
 
     def __post_init__(self):
         if self.covariance_type not in ("full", "diag"):
-            raise ValueError(f"covariance_type must be 'full' or 'diag', not {self.covariance_type!r}")
+            raise ValueError("covariance_type must be 'full' or 'diag', "
+                             f"not {self.covariance_type!r}")
         if not 0 <= self.reg_covar < np.inf:
             raise ValueError(f"reg_covar must be finite and at least 0, not {self.reg_covar!r}")
 
@@ -257,8 +259,10 @@ class Mixtures:
         return self
 
     def objective(self, parameters, statistics):
-        "What EM raises (k,): the log-likelihood."
-        return statistics.log_likelihood
+        "What EM raises (k,): the log-likelihood, less the price of added variance."
+        xp, U = namespace(statistics.mass), parameters.precisions_cholesky
+        trace = xp.sum(U * U, axis=tuple(range(2, U.ndim)))                                  # tr Σ⁻¹
+        return statistics.log_likelihood - 0.5 * self.reg_covar * xp.sum(statistics.mass * trace, axis=1)
 
     def log_joint(self, parameters, x):
         "log π_j + log N_j(x) (k, m, b) of a block x (b, p)."
@@ -280,7 +284,7 @@ class Mixtures:
         return self.sums(found, x, weight, r, log_densities)
 
     def sums(self, found, x, weight, r, log_densities):
-        "MixtureStatistics of measured examples, responsibilities r (k, m, b), log-densities (k, b)."
+        "MixtureStatistics of measured x, responsibilities r (k, m, b), log-densities (k, b)."
         xp, f64, (k, m, b) = namespace(x), namespace(x).float64, r.shape
         total = xp.asarray(float(b), dtype=f64, device=array_device(x))
         if weight is not None:
@@ -289,8 +293,9 @@ class Mixtures:
         moments = _moments(found, x, xp.reshape(r, (k * m, b)), self.covariance_type == "full")
         first, second, mu = (xp.reshape(xp.astype(a, f64), (k, m, *a.shape[1:]))
                              for a in (*moments, found.means))
-        return MixtureStatistics(xp.sum(r, axis=2, dtype=f64), first, second, mu * total,
-                                 xp.sum(log_densities, axis=1, dtype=f64), xp.broadcast_to(total, (k,)))
+        mass, likelihood = xp.sum(r, axis=2, dtype=f64), xp.sum(log_densities, axis=1, dtype=f64)
+        return MixtureStatistics(mass, first, second, mu * total, likelihood,
+                                 xp.broadcast_to(total, (k,)))
 
     def m_step(self, statistics):
         "MixtureParameters from statistics; empty components take half of the heaviest one."
@@ -306,7 +311,8 @@ class Mixtures:
         mass, means, S = _revived(mass, means, S)
         U = _roots(S, _variances(mass, means, S), strict=self.reg_covar == 0)
         xp, device = namespace(statistics.mass), array_device(statistics.mass)
-        return MixtureParameters(*(xp.asarray(a, device=device) for a in (log_proportions(mass), means, S, U)))
+        found = log_proportions(mass), means, S, U
+        return MixtureParameters(*(xp.asarray(a, device=device) for a in found))
 
 
 def _variances(mass, means, S):
@@ -342,7 +348,8 @@ def centred(X, weight):
     share = weight / np.sum(weight, dtype=np.float64)
     origin = np.einsum("n,np->p", share, X)
     X = X - origin.astype(X.dtype)
-    return X, origin, check_spread(float(np.einsum("n,np,np->", share, X, X)) / X.shape[1], X.dtype)
+    variance = float(np.einsum("n,np,np->", share, X, X)) / X.shape[1]
+    return X, origin, check_spread(variance, X.dtype)
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-071
 def _nearest(X, points):
@@ -376,8 +383,8 @@ def log_shares(joint):
 class MixtureDensities(DensityMixin):
     """Densities and responsibilities.
 
-    An estimator brings `_fitted()`, a model of the engine and its parameters, and `_draws(rng, counts)`,
-    as many examples of each component as `counts` says.
+    An estimator brings `_fitted()`, a model of the engine and its parameters, and
+    `_draws(rng, counts)`, as many examples of each component as `counts` says.
     """
 
     def _checked(self, X):
@@ -390,7 +397,7 @@ class MixtureDensities(DensityMixin):
         return self._log_joint_of(self._checked(X))
 
     def _log_joint_of(self, X, *more, rows=None):
-        "log π_j + log N_j(x) (n, m) of checked examples, in blocks; `more` goes to the model as well."
+        "log π_j + log N_j(x) (n, m) of checked examples, in blocks; `more` goes to the model."
         model, parameters = self._fitted()
         parts = em.blocks((X, *more), rows or model.block_rows(parameters))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -419,7 +426,8 @@ class MixtureDensities(DensityMixin):
         check_count("n_samples", n_samples)
         rng = check_random_state(self.random_state)
         counts = rng.multinomial(n_samples, self.weights_ / np.sum(self.weights_))
-        return np.concatenate(self._draws(rng, counts)), np.repeat(np.arange(len(counts)), counts)
+        made_by = np.repeat(np.arange(len(counts)), counts)
+        return np.concatenate(self._draws(rng, counts)), made_by
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-076
 class InformationCriteria:
@@ -439,8 +447,8 @@ def _checked_weights(weights, m):
     "weights_init (m,), or an error."
     weights = check_shape("weights_init", to_numpy(as_floating("weights_init", weights)), (m,))
     if abs(np.sum(check_values("weights_init", weights, lower=0)) - 1) > 1e-6:
-        raise ValueError(f"weights_init must add up to 1, but their sum is {np.sum(weights):g}; "
-                         "divide them by it")
+        raise ValueError("weights_init must add up to 1, but their sum is "
+                         f"{np.sum(weights):g}; divide them by it")
     return weights
 
 
@@ -507,7 +515,8 @@ class _GaussianStart(MixtureExamples):
             given["weights"] = _checked_weights(self.weights_init, m)
         if self.means_init is not None:
             means = to_numpy(as_floating("means_init", self.means_init)).astype(np.float64)
-            given["means"] = check_values("means_init", check_shape("means_init", means, (m, p)))
+            check_shape("means_init", means, (m, p))
+            given["means"] = check_values("means_init", means)
         if self.precisions_init is not None:
             full = self.covariance_type == "full"
             given["covariances"] = _checked_precisions(self.precisions_init, (m, p), full)
@@ -524,10 +533,12 @@ class _GaussianStart(MixtureExamples):
             found = {"weights": np.exp(found.log_weights[0]), "means": found.means[0],
                      "covariances": found.covariances[0]}
             given = found | given
-        return mixture_parameters(*(given[name][None] for name in ("weights", "means", "covariances")))
+        parts = (given[name] for name in ("weights", "means", "covariances"))
+        return mixture_parameters(*(part[None] for part in parts))
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-082
-class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, InformationCriteria, BaseEstimator):
+class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, InformationCriteria,
+                      BaseEstimator):
     """Mixture of Gaussians with full or diagonal covariances, learned by EM.
 
     Parameters
@@ -540,6 +551,7 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
     reg_covar : float, default=1e-6
         Variance added to every feature of every component, in the units of X squared. With 0
         the likelihood never falls, but a component that collapses ends the fit with an error.
+        Improvements are those of the likelihood less the price of what is added.
     max_iter : int, default=500
     n_init : int, default=1
         Starts; they share their matrix products, and the best outcome is kept. One is enough if
@@ -549,7 +561,7 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
         random ones.
     weights_init : (n_components,) array, optional
     means_init : (n_components, n_features) array, optional
-    precisions_init : (n_components, n_features, n_features) or (n_components, n_features) array, optional
+    precisions_init : array like `covariances_`, optional
         Inverses of the covariances. What is not given follows from assignments: to the nearest
         of `means_init`, if these are given; else by `init`.
     patience : int, default=3
@@ -565,16 +577,18 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
     ----------
     weights_ : (n_components,) array
     means_ : (n_components, n_features) array
-    covariances_ : (n_components, n_features, n_features) or (n_components, n_features) array
+    covariances_ : (n_components, n_features, n_features) array
+        Or (n_components, n_features), the variances of independent features.
     precisions_cholesky_ : array like `covariances_`
         Upper triangular U with U Uᵀ = Σ⁻¹, or inverse standard deviations.
     precisions_ : array like `covariances_`
     lower_bound_ : float
-        The mean log-density of the examples.
+        The mean log-density of the examples, less the price of `reg_covar`, α/2 tr Σ⁻¹ for the
+        component of each example.
     n_iter_ : int
     converged_ : bool
     history_ : dict of (n_iter_,) arrays
-        `log_likelihood` and `objective` (the same), summed over the examples.
+        `log_likelihood` and `objective` (less the price), summed over the examples.
     n_parameters_ : int
         Free parameters, as `bic` and `aic` count them.
 
@@ -596,9 +610,9 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
         "precisions_init": ["array-like", None],
     }
 
-    def __init__(self, n_components=1, *, covariance_type="full", tol=1e-3, reg_covar=1e-6, max_iter=500,
-                 n_init=1, init="kmeans", weights_init=None, means_init=None, precisions_init=None,
-                 patience=3, n_jobs=None, random_state=None, verbose=0):
+    def __init__(self, n_components=1, *, covariance_type="full", tol=1e-3, reg_covar=1e-6,
+                 max_iter=500, n_init=1, init="kmeans", weights_init=None, means_init=None,
+                 precisions_init=None, patience=3, n_jobs=None, random_state=None, verbose=0):
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.tol = tol
@@ -644,10 +658,12 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
 
     def _keep(self, model, parameters):
         "Set the public attributes."
-        log_weights, means, self.covariances_, self.precisions_cholesky_ = (leaf[0] for leaf in parameters)
+        log_weights, means, covariances, precisions_cholesky = (leaf[0] for leaf in parameters)
         self.weights_, self.means_ = np.exp(log_weights), means + model.origin
+        self.covariances_, self.precisions_cholesky_ = covariances, precisions_cholesky
         m, p = means.shape
-        self.n_parameters_ = m - 1 + m * (p + (p * (p + 1) // 2 if self.covariance_type == "full" else p))
+        of_covariance = p * (p + 1) // 2 if self.covariance_type == "full" else p
+        self.n_parameters_ = m - 1 + m * (p + of_covariance)
 
     def _fitted(self):
         "The model and its parameters from the public attributes."
@@ -655,7 +671,8 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights_)
         kept = log_weights, self.means_ - origin, self.covariances_, self.precisions_cholesky_
-        return Mixtures(self.covariance_type, origin=origin), MixtureParameters(*(a[None] for a in kept))
+        model = Mixtures(self.covariance_type, origin=origin)
+        return model, MixtureParameters(*(a[None] for a in kept))
 
     @property
     def precisions_(self):

@@ -73,6 +73,8 @@ REQUIRED = {
         "1", "2", "3", "4", "5", "gradient", "normal-equations", "moment-rank", "prior-update", "noise-update", "scoring",
         "exact-posterior", "gibbs-conditional", "free-energies", "mean-field-divergence", "moments", "hmm-joint", "hmm-forward",
         "hmm-posteriors", "hmm-counts", "hmm-m-step", "hmm-contraction", "hmm-field", "hmm-bound", "hmm-single", "hmm-static")],
+    "routing": [f"routing:{name}" for name in (
+        *range(1, 13), "algorithm-1", "algorithm-2", "procedure-1", "procedure-2", "procedure-3")],
 }
 
 # %% ../nbs/practice/ledger.ipynb #cell-012

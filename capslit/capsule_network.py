@@ -145,13 +145,12 @@ class ClassCapsules(RoutedCapsules):
     def votes(self, capsules):
         "Votes (n, children, n_classes, 16) and activations (n, children) of all children."
         votes = cast_votes(capsules.poses, self.transformations)
-        n, height, width, types, n_classes, d = votes.shape
+        _, height, width, _, _, d = votes.shape
         place = votes.new_zeros(height, width, 1, 1, d)
         row, column = (torch.arange(k, dtype=votes.dtype) for k in (height, width))
         place[..., SIDE - 1] = ((row + 0.5) / height)[:, None, None, None]
         place[..., 2 * SIDE - 1] = ((column + 0.5) / width)[:, None, None]
-        votes = (votes + place).reshape(n, -1, n_classes, d)
-        return votes, capsules.activations.reshape(n, -1)
+        return (votes + place).flatten(1, 3), capsules.activations.flatten(1)
 
     def forward(self, capsules):
         return as_capsules(self.route(*self.votes(capsules)))
@@ -159,6 +158,8 @@ class ClassCapsules(RoutedCapsules):
 # %% ../nbs/relatives/capsule_network.ipynb #cell-026
 def stem(layers):
     "Convolutions with batch normalisation and ReLU: `layers` of (channels, size, stride)."
+    if not layers:
+        raise ValueError("features must hold at least one layer (channels, size, stride)")
     modules, before = [], 1
     for channels, size, stride in layers:
         convolution = nn.Conv2d(before, channels, size, stride)
@@ -177,6 +178,16 @@ def side_after(side, layers):
     return side
 
 # %% ../nbs/relatives/capsule_network.ipynb #cell-027
+def _check_counts(**counts):
+    "ValueError unless all are whole numbers of at least 1."
+    for name, value in counts.items():
+        check_count(name, value)
+
+
+def _lists(layers):
+    return [list(layer) for layer in layers]
+
+# %% ../nbs/relatives/capsule_network.ipynb #cell-028
 class CapsuleNetwork(nn.Module):
     """From images (n, side, side) to the activations (n, n_classes) of their class capsules.
 
@@ -200,8 +211,9 @@ class CapsuleNetwork(nn.Module):
                  capsules=((8, 3, 1),), n_iterations=2, spread=0.1):
         super().__init__()
         routing = {"n_iterations": n_iterations, "spread": spread}
-        self.settings = {"side": side, "n_classes": n_classes, "features": features,
-                         "primary": primary, "capsules": capsules} | routing
+        _check_counts(side=side, n_classes=n_classes, primary=primary)
+        self.settings = {"side": side, "n_classes": n_classes, "features": _lists(features),
+                         "primary": primary, "capsules": _lists(capsules)} | routing
         places = side_after(side, (*features, *capsules)) ** 2
         types = [primary, *(layer[0] for layer in capsules)]
         self.features = stem(features)
@@ -222,7 +234,7 @@ class CapsuleNetwork(nn.Module):
         check_shape("images", images, (None, self.settings["side"], self.settings["side"]))
         return self.capsules(images).activations
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-029
+# %% ../nbs/relatives/capsule_network.ipynb #cell-030
 class ConvolutionalNetwork(nn.Module):
     """From images (n, side, side) to scores (n, n_classes), by convolutions and a linear layer.
 
@@ -231,7 +243,8 @@ class ConvolutionalNetwork(nn.Module):
 
     def __init__(self, side, n_classes, *, features=((64, 5, 2), (64, 3, 2), (64, 3, 1))):
         super().__init__()
-        self.settings = {"side": side, "n_classes": n_classes, "features": features}
+        _check_counts(side=side, n_classes=n_classes)
+        self.settings = {"side": side, "n_classes": n_classes, "features": _lists(features)}
         self.features = stem(features)
         n_features = side_after(side, features) ** 2 * features[-1][0]
         self.scores = nn.Linear(n_features, n_classes)
@@ -245,7 +258,7 @@ def count_parameters(network):
     "How many numbers of a network are learned."
     return sum(p.numel() for p in network.parameters())
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-034
+# %% ../nbs/relatives/capsule_network.ipynb #cell-035
 def spread_loss(activations, y, margin):
     """Σ_{j≠y} max(0, margin − (a_y − a_j))², mean over the examples.
 
@@ -260,7 +273,7 @@ def growing_spread_loss(activations, y, progress):
     "`spread_loss` with a margin that grows from 0.2 to 0.9 while `progress` goes from 0 to 0.7."
     return spread_loss(activations, y, 0.2 + 0.7 * min(1, progress / 0.7))
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-040
+# %% ../nbs/relatives/capsule_network.ipynb #cell-041
 class Learned(NamedTuple):
     "What `learn` leaves behind, one entry for each time that the network was watched."
     history: dict        # name → array: epoch, loss of the last batch, and what `watch` returned
@@ -274,7 +287,7 @@ def _columns(rows):
 def _rows(columns):
     return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-041
+# %% ../nbs/relatives/capsule_network.ipynb #cell-042
 def _state(network):
     "All numbers of a network: name → array, a copy."
     return {name: leaf.detach().cpu().numpy().copy() for name, leaf in network.state_dict().items()}
@@ -285,7 +298,7 @@ def restore(network, snapshots, moment):
     state = {name: torch.as_tensor(array[moment]) for name, array in snapshots.items()}
     network.load_state_dict(state)
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-043
+# %% ../nbs/relatives/capsule_network.ipynb #cell-044
 def _tensor(images, network, n=None):
     "Images (n, h, w) as a tensor of the precision and on the device of a network."
     like = next(network.parameters())
@@ -294,7 +307,7 @@ def _tensor(images, network, n=None):
         x = np.require(x, str(like.dtype).removeprefix("torch."), ["C", "W"])
     return torch.from_numpy(check_values("images", x)).to(like.device)
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-044
+# %% ../nbs/relatives/capsule_network.ipynb #cell-045
 def scores(network, images, batch_size=250):
     """What a network says about images (n, side, side), as an array (n, n_classes).
 
@@ -314,7 +327,7 @@ def predict(network, images, batch_size=250):
     "The classes (n,) that a network gives to images (n, side, side)."
     return scores(network, images, batch_size).argmax(axis=1)
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-046
+# %% ../nbs/relatives/capsule_network.ipynb #cell-047
 class _Training:
     "Where a training stands."
 
@@ -344,7 +357,7 @@ class _Training:
         if report:
             report(", ".join(f"{name} {number:.4g}" for name, number in seen.items()))
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-047
+# %% ../nbs/relatives/capsule_network.ipynb #cell-048
 _CHECKPOINT = "capslit.capsule_network.training/1"
 
 
@@ -359,7 +372,7 @@ def _save(path, run, signature):
     save_arrays(path, arrays, {"schema": _CHECKPOINT, "signature": signature, "epoch": run.epoch,
                                "groups": kept["param_groups"], "schedule": run.schedule.state_dict()})
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-048
+# %% ../nbs/relatives/capsule_network.ipynb #cell-049
 def _load(path, run, signature):
     "Put a training where it stood; ValueError if the file belongs to another."
     arrays, meta = load_arrays(path)
@@ -379,23 +392,25 @@ def _load(path, run, signature):
     run.history, run.snapshots = (_rows(parts.get(name, {})) for name in ("history", "snapshots"))
     run.epoch = meta["epoch"]
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-049
-def _signature(network, loss, images, y, settings):
+# %% ../nbs/relatives/capsule_network.ipynb #cell-050
+def _signature(network, loss, images, y, watch, settings):
     "What a run must have in common with the one that wrote its checkpoint."
+    def name(function):
+        return getattr(function, "__qualname__", type(function).__qualname__)
+
     def digest(array):
         array = np.ascontiguousarray(to_numpy(array))
         return f"{hashlib.sha256(array).hexdigest()} {array.dtype} {array.shape}"
 
     return settings | {
         "network": {name: list(leaf.shape) for name, leaf in network.state_dict().items()},
-        "loss": getattr(loss, "__qualname__", type(loss).__qualname__),
-        "images": "a function" if callable(images) else digest(images), "y": digest(y)}
+        "images": name(images) if callable(images) else digest(images), "y": digest(y),
+        "loss": name(loss), "watch": name(watch)}
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-050
+# %% ../nbs/relatives/capsule_network.ipynb #cell-051
 def _steps(n, epochs, batch_size, learning_rate, watches):
     "How many batches an epoch has; ValueError if a setting makes no sense."
-    for name, value in {"epochs": epochs, "batch_size": batch_size, "watches": watches}.items():
-        check_count(name, value)
+    _check_counts(epochs=epochs, batch_size=batch_size, watches=watches)
     if not 0 < learning_rate < np.inf:
         raise ValueError(f"learning_rate must be a positive number, not {learning_rate!r}")
     if batch_size > n:
@@ -415,7 +430,7 @@ def _batches(n, batch_size, seed):
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return order.split(batch_size)[: n // batch_size]
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-051
+# %% ../nbs/relatives/capsule_network.ipynb #cell-052
 def learn(network, loss, images, y, *, epochs, batch_size=32, learning_rate=1e-2, watches=1,
           watch=None, seed=0, checkpoint=None, report=None):
     """Train a network, in place, by Adam with one cycle of learning rates.
@@ -440,7 +455,7 @@ def learn(network, loss, images, y, *, epochs, batch_size=32, learning_rate=1e-2
     seed : int
         Of the order of the images. What the network begins with is decided where it is made.
     checkpoint : path, optional
-        Written after each epoch; a run that finds it goes on from there, to the same bits.
+        Written at the start and after each epoch; a run that finds it goes on, to the same bits.
     report : callable, optional
         Told in words what was seen.
 
@@ -461,14 +476,17 @@ def learn(network, loss, images, y, *, epochs, batch_size=32, learning_rate=1e-2
     moments = {round(n_steps * (k + 1) / watches) for k in range(watches)}
     run = _Training(network, learning_rate, epochs * n_steps)
     if checkpoint is not None:
-        checkpoint, signature = Path(checkpoint).expanduser(), _signature(
-            network, loss, images, y, {"epochs": epochs, "batch_size": batch_size, "seed": seed,
-                                       "learning_rate": learning_rate, "watches": watches})
+        checkpoint = Path(checkpoint).expanduser()
+        signature = _signature(network, loss, images, y, watch, {
+            "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
+            "watches": watches, "seed": seed})
         if checkpoint.exists():
             _load(checkpoint, run, signature)
     for epoch in range(run.epoch, epochs):
         x = _tensor(images(epoch) if callable(images) else images, network, len(y))
         labels = _labels(y, network, x)
+        if checkpoint is not None and epoch == 0:
+            _save(checkpoint, run, signature)
         network.train()
         for step, rows in enumerate(_batches(len(y), batch_size, seed * 1000 + epoch)):
             progress = (epoch * n_steps + step) / (epochs * n_steps)
@@ -482,7 +500,7 @@ def learn(network, loss, images, y, *, epochs, batch_size=32, learning_rate=1e-2
     network.eval()
     return Learned(_columns(run.history), _columns(run.snapshots))
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-053
+# %% ../nbs/relatives/capsule_network.ipynb #cell-054
 _NETWORK = "capslit.capsule_network/1"
 _KINDS = {kind.__name__: kind for kind in (CapsuleNetwork, ConvolutionalNetwork)}
 

@@ -19,6 +19,7 @@ from .figure2 import FIGURE2, FIGURE3
 from .figure4 import AXES, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5
 from .figure8 import FIGURE8
+from .heads import HEADS_ON_POSES
 from .manifolds import FINE, MANIFOLDS
 from .million import MILLION
 from .open_questions import OPEN_QUESTIONS
@@ -32,7 +33,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION,
                "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
-               "capsules": CAPSULES, "viewpoints": VIEWPOINTS}
+               "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):

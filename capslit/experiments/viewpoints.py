@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'SEEDS', 'FAMILIAR', 'NOVEL', 'AMOUNTS', 'CAPSULES',
-           'VIEWPOINTS', 'network', 'views', 'moved', 'parts_of', 'run_capsules', 'judged', 'run_viewpoints']
+           'VIEWPOINTS', 'network', 'views', 'moved', 'parts_of', 'divided', 'run_capsules', 'judged', 'run_viewpoints']
 
 # %% ../../nbs/relatives/viewpoints.ipynb #cell-002
 import numpy as np
@@ -80,7 +80,7 @@ def parts_of(name):
     return parts
 
 
-def _divided(data, profile):
+def divided(data, profile):
     "Images from 0 to 1 and labels, for learning and for testing; a tenth of large sets in the quick profile."
     images, n = np.asarray(data.images, np.float32) / np.float32(data.scale), data.n_train
     share = 10 if profile == "quick" and n > 10_000 else 1
@@ -110,7 +110,7 @@ def _weights(net):
 def run_capsules(part, bench):
     "Learn the training images as they are; the error on the test images."
     from capslit.capsule_network import predict
-    (X, y), (X_test, y_test) = _divided(bench.data, bench.profile)
+    (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     net, learned = _train(part, bench, X, y)
     predicted = bench.step("test", "testing", lambda: predict(net, X_test))
     metrics = _about(net, len(y_test)) | {"test_error": float(np.mean(predicted != y_test))}
@@ -133,11 +133,11 @@ def run_viewpoints(part, bench):
     """Learn familiar views; errors on familiar and on novel views.
 
     Five sixths of the training images are learned, with new familiar views in each epoch. The others, in familiar views
-    of their own, tell how well a network knows what is familiar: the convolutional network is judged at its end and,
+    of their own, tell how well a network knows what is familiar: those without capsules are judged at their end and,
     `matched`, at the moment when it knew the familiar as well as the capsules do at theirs.
     """
     from capslit.capsule_network import predict, restore
-    (X, y), (X_test, y_test) = _divided(bench.data, bench.profile)
+    (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     n = len(X) * 5 // 6
     held = views(X[n:], FAMILIAR, 1)
     net, learned = _train(part, bench, lambda epoch: views(X[:n], FAMILIAR, 100 + epoch), y[:n],

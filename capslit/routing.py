@@ -237,7 +237,8 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
     Parameters
     ----------
     votes : array (…, n, m, d), V_ij = P_i W_ij; any batch axes
-    activations : array (…, n), those of the children, not negative
+    activations : array (…, n), those of the children, not negative; below 1e-19 (in float64
+        1.5e-154) they count for nothing
     beta_u : price of a unit of mass and dimension; a number, (m,), or whatever broadcasts to (…, m)
     beta_a : reward for being active; likewise
     n_iterations : number of M-steps, with an E-step between each two
@@ -263,8 +264,8 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
                          "at least one child, one parent and one dimension")
     lambdas = _schedule(n_iterations, inverse_temperature)
     floor = float(check_values("variance_floor", np.asarray(variance_floor, dtype=float), lower=0))
-    check_shape("activations", as_floating("activations", activations), (*batch, n))
-    a = check_values("activations", _like(votes, "activations", activations, (*batch, n)), lower=0)
+    a = check_shape("activations", as_floating("activations", activations), (*batch, n))
+    a = check_values("activations", _like(votes, "activations", a, a.shape), lower=0)
     betas = (_like(votes, name, beta, (*batch, m))
              for name, beta in (("beta_u", beta_u), ("beta_a", beta_a)))
     problems = [xp.reshape(x, (math.prod(batch), *x.shape[len(batch):])) for x in (votes, a, *betas)]

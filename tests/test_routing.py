@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 from test_em import other_namespaces
 
 from capslit.routing import (Parents, corrected_procedure, em_routing, inverse_temperatures, procedure_1, procedure_2,
@@ -128,6 +129,18 @@ def test_a_silent_child_has_no_say():
     heard = em_routing(votes[:4], a[:4], beta_u, beta_a)
     votes[4:] *= 0.9 * np.abs(votes[:4]).max() / np.abs(votes).max()   # units are those of the greatest vote
     assert close([part[:4] if part.ndim == 2 and len(part) == 12 else part for part in em_routing(votes, a, beta_u, beta_a)], heard)
+
+
+@pytest.mark.parametrize("level", [0, 1e-30])
+def test_parents_of_silent_children(level):
+    "Their pose is 0, their width the unit of the problem, and nothing is paid or gained."
+    votes, a, _, _ = problem(2, dtype=np.float32)
+    routed = em_routing(votes, np.float32(level) * a, 3.0, 50.0, 2, inverse_temperature=[0.01, 0.02])
+    squares = (votes / np.abs(votes).max()) ** 2
+    assert np.allclose(routed.poses, 0) and np.allclose(routed.activations, 1 / (1 + np.exp(-1.0)))
+    assert np.allclose(routed.assignments, softmax(-0.5 * squares.sum(axis=-1), axis=-1), atol=1e-6)
+    heard = em_routing(votes, np.float32(1e-15) * a, 3.0, 50.0, 1)
+    assert np.allclose(heard.poses, em_routing(votes, a, 3.0, 50.0, 1).poses, atol=1e-5)
 
 
 def test_a_parent_that_everybody_shuns_keeps_its_mean():

@@ -8,7 +8,6 @@ __all__ = ['Parents', 'procedure_1', 'procedure_2', 'procedure_3', 'corrected_pr
 
 # %% ../nbs/relatives/routing.ipynb #cell-002
 import math
-import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +46,8 @@ def _normalised(x, axis):
 def procedure_1(inputs, parents):
     """One pass of procedure 1 as printed: EM for a mixture of Gaussians.
 
-    `inputs` (…, n, d); returns the new Parents, with π in the place of activations, and R (…, n, m).
+    `inputs` (…, n, d); returns the new Parents, with π in the place of activations, and the
+    assignments R (…, n, m).
     """
     xp, x = namespace(inputs), inputs[..., :, None, :]
     joint = parents.activations[..., None, :] * xp.exp(_log_densities(x, parents))
@@ -82,7 +82,7 @@ def procedure_2(inputs, parents, beta_u, beta_a, lam):
     """One pass of procedure 2 as printed: an activation in the place of the weight.
 
     `inputs` (…, n, d), `lam` is λ; returns the new Parents and the assignments R (…, n, m).
-    The cost is multiplied by Σ_i r_ij, which is one: it does not know how much a parent explains.
+    The cost is multiplied by Σ_i r_ij, which is one: it does not know what a parent explains.
     """
     xp = namespace(inputs)
     return _printed_pass(inputs, xp.ones_like(inputs[..., 0]), parents, beta_u, beta_a, lam)
@@ -99,8 +99,8 @@ def procedure_3(inputs, activations, parents, beta_u, beta_a, lam):
 def corrected_procedure(votes, activations, assignments, beta_u, beta_a, lam):
     """One iteration of the corrected procedure, M-step first, as one would write it down.
 
-    `votes` (…, n, m, d), `activations` (…, n), `assignments` (…, n, m), `lam` is λ; returns the
-    Parents and the new assignments. `em_routing` is the same, made for use.
+    `votes` (…, n, m, d), `activations` (…, n), `assignments` (…, n, m), `lam` is λ; returns
+    the Parents and the new assignments. `em_routing` is the same, made for use.
     """
     xp, d = namespace(votes), votes.shape[-1]
     weights = activations[..., None] * assignments
@@ -147,14 +147,14 @@ def _own_units(votes, floor):
 
 # %% ../nbs/relatives/routing.ipynb #cell-058
 def _m_step(votes, log_R, activations, floor):
-    "The _Clusters of votes (k, m, n, d) under log R (k, m, n); a floor (k,) under the variances."
+    "The _Clusters of votes (k, m, n, d) under log R (k, m, n); `floor` (k,) of the variances."
     xp = namespace(votes)
     top = _constant(xp.max(log_R, axis=-1))
     weights = xp.exp(log_R - top[..., None]) * activations[:, None, :]
     total = xp.sum(weights, axis=-1)
     empty = total < float(xp.finfo(votes.dtype).smallest_normal) ** 0.5
     share = weights / xp.where(empty, xp.ones_like(total), total)[..., None]
-    share = share[:, :, None, :]                                       # r_ij, one row for each parent
+    share = share[:, :, None, :]                              # r_ij, a row for each parent
     mean = share @ votes
     squares = (votes - mean) ** 2
     least = floor[:, None] + xp.astype(empty, votes.dtype)
@@ -218,7 +218,7 @@ def _like(votes, name, value, shape):
 def _schedule(n_iterations, inverse_temperature):
     "λ of each iteration, from its final value or from a sequence."
     if not isinstance(n_iterations, (int, np.integer)) or n_iterations < 1:
-        raise ValueError(f"n_iterations must be a whole number of at least 1, not {n_iterations!r}")
+        raise ValueError(f"n_iterations must be a whole number above 0, not {n_iterations!r}")
     given = np.asarray(inverse_temperature, dtype=np.float64)
     check_values("inverse_temperature", given, lower=0)
     if given.ndim == 0:
@@ -230,19 +230,19 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
                inverse_temperature=0.01, variance_floor=1e-9, block_bytes=None):
     """Route n children to m parents by EM on their votes.
 
-    Runs on NumPy, PyTorch and other array-API libraries, on the device of `votes`, which also set
-    the precision: float32 or float64, for half precision float32, for integers float64. In
-    PyTorch it is differentiable in votes, activations and both betas.
+    Runs on NumPy, PyTorch and other array-API libraries, on the device of `votes`, which also
+    set the precision: float32 or float64, for half precision float32, for integers float64.
+    In PyTorch it is differentiable in votes, activations and both betas.
 
     Parameters
     ----------
     votes : array (…, n, m, d), V_ij = P_i W_ij; any batch axes
     activations : array (…, n), those of the children, not negative; below 1e-19 (in float64
         1.5e-154) they count for nothing
-    beta_u : price of a unit of mass and dimension; a number, (m,), or whatever broadcasts to (…, m)
+    beta_u : price of a unit of mass and dimension; a number, (m,), or what broadcasts to (…, m)
     beta_a : reward for being active; likewise
     n_iterations : number of M-steps, with an E-step between each two
-    inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t; or a sequence, one λ for each
+    inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t; or a sequence of all λ
     variance_floor : added to all variances, in squared units of the votes
     block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all
 
@@ -252,26 +252,28 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
 
     Raises
     ------
-    ValueError or TypeError that names the argument, for shapes that do not fit, NaN, infinities,
-    negative activations, no iteration, or anything that does not hold real numbers.
+    ValueError or TypeError that names the argument, for shapes that do not fit, NaN,
+    infinities, negative activations, no iteration, or what does not hold real numbers.
 
     Procedure 1 of Hinton, Sabour and Frosst (2018).
     """
     votes = as_floating("votes", votes)
     xp, (*batch, n, m, d) = namespace(votes), (0, 0, 0) if votes.ndim < 3 else votes.shape
     if 0 in (n, m, d):
-        raise ValueError(f"votes has shape {tuple(votes.shape)}, but shape (…, n, m, d) is needed, with "
-                         "at least one child, one parent and one dimension")
+        raise ValueError(f"votes has shape {tuple(votes.shape)}, but shape (…, n, m, d) is needed, "
+                         "with at least one child, one parent and one dimension")
     lambdas = _schedule(n_iterations, inverse_temperature)
-    floor = float(check_values("variance_floor", np.asarray(variance_floor, dtype=float), lower=0))
+    floor = np.asarray(variance_floor, dtype=np.float64)
+    floor = float(check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0))
     a = check_shape("activations", as_floating("activations", activations), (*batch, n))
     a = check_values("activations", _like(votes, "activations", a, a.shape), lower=0)
     betas = (_like(votes, name, beta, (*batch, m))
              for name, beta in (("beta_u", beta_u), ("beta_a", beta_a)))
-    problems = [xp.reshape(x, (math.prod(batch), *x.shape[len(batch):])) for x in (votes, a, *betas)]
+    problems = [xp.reshape(x, (math.prod(batch), *x.shape[len(batch):]))
+                for x in (votes, a, *betas)]
     if block_bytes is None:
         block_bytes = 2**21 if "cpu" in str(device_of(votes)).lower() else math.inf
     rows = max(1, block_bytes // (n * m * d * xp.finfo(votes.dtype).bits // 8))
     parts = [_route(*block, lambdas, floor) for block in _blocks(problems, rows)]
-    whole = parts[0] if len(parts) == 1 else [xp.concat(part, axis=0) for part in zip(*parts)]
+    whole = parts[0] if len(parts) == 1 else (xp.concat(x, axis=0) for x in zip(*parts))
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

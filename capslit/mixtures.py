@@ -123,29 +123,38 @@ def mixture_parameters(weights, means, covariances):
 class _Distances(NamedTuple):
     "Squared distances of examples from components, and what they were computed from."
     squares: object               # ‖Uᵀ(x − μ)‖²  (q, b), for the q = k·m components
-    away: object                  # x − μ         (q, b, p), or None if x and x² served
-    means: object                 # μ             (q, p), as they were subtracted
-    pure: object                  # x²            (b, p), or None
+    means: object                 # μ             (q, p), in the precision of x
+    pure: object                  # x²            (b, p) for independent features, or None
+    narrow: tuple                 # the components for which products would not do
+
+
+def _differences(x, mu):
+    "x − μ (g, b, p), for a few of the means (q, p) after another, and which they are."
+    few = max(1, 2**16 // (x.shape[0] * x.shape[1]))          # as many as stay in the cache
+    for start in range(0, mu.shape[0], few):
+        some = slice(start, min(start + few, mu.shape[0]))
+        yield x[None, :, :] - mu[some, None, :], some
 
 
 def _full_distances(x, mu, U):
     "_Distances of examples x (b, p) from means (q, p), with U (q, p, p)."
-    away = x[None, :, :] - mu[:, None, :]
-    z = away @ U
-    return _Distances(namespace(x).vecdot(z, z), away, mu, None)
+    xp = namespace(x)
+    z = (away @ U[some, ...] for away, some in _differences(x, mu))
+    return _Distances(xp.concat([xp.vecdot(part, part) for part in z]), mu, None, ())
 
 
 def _diag_distances(x, mu, U):
     "_Distances of examples x (b, p) from means (q, p), with U (q, p)."
     xp, pure, precision = namespace(x), x * x, U * U
     squares = precision @ pure.T
-    if float(xp.max(squares)) < (1e6 if x.dtype == xp.float64 else 1e3):
-        squares -= (2 * mu * precision) @ x.T
-        squares += xp.sum(mu * mu * precision, axis=1, keepdims=True)
-        return _Distances(squares, None, mu, pure)
-    away = x[None, :, :] - mu[:, None, :]
-    z = away * U[:, None, :]
-    return _Distances(xp.vecdot(z, z), away, mu, None)
+    safe = xp.max(squares, axis=1) < (1e6 if x.dtype == xp.float64 else 1e3)
+    squares -= (2 * mu * precision) @ x.T
+    squares += xp.sum(mu * mu * precision, axis=1, keepdims=True)
+    narrow = tuple(np.flatnonzero(~to_numpy(safe)).tolist())
+    for j in narrow:
+        z = (x - mu[j, :]) * U[j, :]
+        squares[j, :] = xp.vecdot(z, z)
+    return _Distances(squares, mu, pure, narrow)
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-049
 def _distances(parameters, x):
@@ -167,18 +176,27 @@ def _log_joint(parameters, x, squares):
     return constant[..., None] - 0.5 * xp.reshape(squares, (k, m, -1))
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-051
-def _moments(found, x, r, full):
-    "Σ r (x − μ) (q, p), and the second moments, of responsibilities r (q, b)."
-    xp = namespace(x)
-    if found.away is None:
-        mass, mu = xp.sum(r, axis=1, keepdims=True), found.means
-        plain, squares = r @ x, r @ found.pure
-        return plain - mass * mu, squares - 2 * mu * plain + mass * mu * mu
-    first = (r[:, None, :] @ found.away)[:, 0, :]
-    if not full:
-        return first, (r[:, None, :] @ (found.away * found.away))[:, 0, :]
-    rooted = found.away * xp.sqrt(r)[:, :, None]
-    return first, xp.matrix_transpose(rooted) @ rooted
+def _full_moments(found, x, r):
+    "Σ r (x − μ) (q, p) and Σ r (x − μ)(x − μ)ᵀ (q, p, p), of responsibilities r (q, b)."
+    xp, first, second = namespace(x), [], []
+    for away, some in _differences(x, found.means):
+        share = r[some, :]
+        rooted = away * xp.sqrt(share)[:, :, None]
+        first.append((share[:, None, :] @ away)[:, 0, :])
+        second.append(xp.matrix_transpose(rooted) @ rooted)
+    return xp.concat(first), xp.concat(second)
+
+
+def _diag_moments(found, x, r):
+    "Σ r (x − μ) and Σ r (x − μ)² (q, p), of responsibilities r (q, b)."
+    mu, mass = found.means, namespace(x).sum(r, axis=1, keepdims=True)
+    first, second = r @ x, r @ found.pure
+    second = second - 2 * mu * first + mass * mu * mu
+    first = first - mass * mu
+    for j in found.narrow:
+        away = x - mu[j, :]
+        first[j, :], second[j, :] = r[j, :] @ away, r[j, :] @ (away * away)
+    return first, second
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-055
 def _split(S):
@@ -251,8 +269,7 @@ class Mixtures:
     def block_rows(self, parameters):
         "Examples per block, such that what is computed for them stays in the cache."
         k, m, p = parameters.means.shape
-        row = k * m * p if self.covariance_type == "full" else k * m + p
-        return int(np.clip(2**18 // row, 256, 8192))
+        return int(np.clip(min(2**16 // p, 2**18 // (k * m)), 256, 8192))
 
     def select(self, problems):
         "The model of some of the stacked problems: the same one."
@@ -290,7 +307,8 @@ class Mixtures:
         if weight is not None:
             r, log_densities = r * weight, log_densities * weight
             total = xp.sum(weight, dtype=f64)
-        moments = _moments(found, x, xp.reshape(r, (k * m, b)), self.covariance_type == "full")
+        moments = _full_moments if self.covariance_type == "full" else _diag_moments
+        moments = moments(found, x, xp.reshape(r, (k * m, b)))
         first, second, mu = (xp.reshape(xp.astype(a, f64), (k, m, *a.shape[1:]))
                              for a in (*moments, found.means))
         mass, likelihood = xp.sum(r, axis=2, dtype=f64), xp.sum(log_densities, axis=1, dtype=f64)

@@ -567,8 +567,9 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
     tol : float, default=1e-3
         Improvements of the mean log-density up to `tol` do not count.
     reg_covar : float, default=1e-6
-        Variance added to every feature of every component, in the units of X squared. With 0
-        the likelihood never falls, but a component that collapses ends the fit with an error.
+        Variance added to every feature of every component, in the units of X squared: lower it,
+        or scale X, if features vary by 1e-3 or less. With 0 the likelihood falls only when an empty
+        component is revived, but a component that collapses ends the fit with an error.
         Improvements are those of the likelihood less the price of what is added.
     max_iter : int, default=500
     n_init : int, default=1

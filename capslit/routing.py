@@ -237,12 +237,13 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
     Parameters
     ----------
     votes : array (…, n, m, d), V_ij = P_i W_ij; any batch axes
-    activations : array (…, n), those of the children, not negative; below 1e-19 (in float64
-        1.5e-154) they count for nothing
+    activations : array (…, n), those of the children, not negative; a parent for whom their
+        sum is below about 1e-19 (in float64 1.5e-154) has pose 0
     beta_u : price of a unit of mass and dimension; a number, (m,), or what broadcasts to (…, m)
     beta_a : reward for being active; likewise
     n_iterations : number of M-steps, with an E-step between each two
-    inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t; or a sequence of all λ
+    inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t, 14 % of it after three; or a
+        sequence of all λ
     variance_floor : added to all variances, in squared units of the votes
     block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all
 
@@ -255,7 +256,9 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
     ValueError or TypeError that names the argument, for shapes that do not fit, NaN,
     infinities, negative activations, no iteration, or what does not hold real numbers.
 
-    Procedure 1 of Hinton, Sabour and Frosst (2018).
+    The routing procedure (their "Procedure 1") of Hinton, Sabour and Frosst (2018), with a floor
+    under the variances; not `procedure_1` of this module, which is EM for a mixture. The same as
+    `corrected_procedure`, iterated from equal assignments.
     """
     votes = as_floating("votes", votes)
     xp, (*batch, n, m, d) = namespace(votes), (0, 0, 0) if votes.ndim < 3 else votes.shape
@@ -273,7 +276,8 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
                 for x in (votes, a, *betas)]
     if block_bytes is None:
         block_bytes = 2**21 if "cpu" in str(device_of(votes)).lower() else math.inf
-    rows = max(1, block_bytes // (n * m * d * xp.finfo(votes.dtype).bits // 8))
+    row_bytes = n * m * d * xp.finfo(votes.dtype).bits // 8
+    rows = max(1, math.prod(batch)) if block_bytes == math.inf else max(1, int(block_bytes // row_bytes))
     parts = [_route(*block, lambdas, floor) for block in _blocks(problems, rows)]
     whole = parts[0] if len(parts) == 1 else (xp.concat(x, axis=0) for x in zip(*parts))
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

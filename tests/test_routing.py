@@ -1,4 +1,6 @@
 """Routing: against the plain procedure, symmetries, other array libraries, adversarial votes, gradients."""
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -356,3 +358,15 @@ def test_torch_gradients_do_not_depend_on_blocks():
         found.append([x.grad for x in given])
     for other in found[1:]:
         assert all(torch.allclose(x, y, rtol=1e-4, atol=1e-5) for x, y in zip(found[0], other))
+
+
+def test_without_limit_all_problems_are_routed_at_once(monkeypatch):
+    import capslit.routing as routing
+
+    calls, route = [], routing._route
+    monkeypatch.setattr(routing, "_route", lambda *arguments: calls.append(arguments[0].shape) or route(*arguments))
+    votes = np.random.default_rng(0).normal(size=(50, 4, 3, 2))
+    whole = em_routing(votes, np.ones((50, 4)), 0.0, 0.0, block_bytes=math.inf)
+    assert len(calls) == 1
+    single = em_routing(votes, np.ones((50, 4)), 0.0, 0.0, block_bytes=1)
+    assert len(calls) == 51 and all(np.allclose(x, y) for x, y in zip(whole, single))

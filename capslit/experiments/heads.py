@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from ..classifier import CapsuleClassifier
 from .records import Experiment, Part
-from .viewpoints import divided, network
+from .viewpoints import divided, network, one_thread
 
 # %% ../../nbs/relatives/bridge.ipynb #cell-054
 def regression_head(dim, X, y, X_val, y_val):
@@ -63,6 +63,7 @@ def routed_poses(net, images):
     return dict(zip((*INPUTS, "own"), map(np.concatenate, zip(*rows))))
 
 # %% ../../nbs/relatives/bridge.ipynb #cell-056
+@one_thread()
 def run_heads(part, bench):
     "Heads of both kinds on all inputs; of each the setting that errs least on the validation images, and its answers."
     net = restored(bench.records["capsules"], bench.data)

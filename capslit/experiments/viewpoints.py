@@ -4,9 +4,12 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'SEEDS', 'FAMILIAR', 'NOVEL', 'AMOUNTS', 'CAPSULES',
-           'VIEWPOINTS', 'network', 'views', 'moved', 'parts_of', 'divided', 'run_capsules', 'judged', 'run_viewpoints']
+           'VIEWPOINTS', 'network', 'views', 'moved', 'parts_of', 'divided', 'one_thread', 'run_capsules', 'judged',
+           'run_viewpoints']
 
 # %% ../../nbs/relatives/viewpoints.ipynb #cell-002
+from contextlib import contextmanager
+
 import numpy as np
 
 from ..deformations import Deformations, Draws, deform, linear_maps
@@ -87,6 +90,19 @@ def divided(data, profile):
     return (images[:n // share], data.labels[:n // share]), (images[n:][::share], data.labels[n:][::share])
 
 
+@contextmanager
+def one_thread():
+    "PyTorch with a single thread: the products of routing are too small to be shared out, and cores may be busy."
+    import torch
+
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
 def _train(part, bench, images, y, watch=None):
     from capslit import capsule_network as cn
     net, loss = network(part.parameters["kind"], bench.data, part.parameters["seed"])
@@ -107,6 +123,7 @@ def _weights(net):
     return {f"network.{name}": array.numpy() for name, array in net.state_dict().items()}
 
 # %% ../../nbs/relatives/viewpoints.ipynb #cell-012
+@one_thread()
 def run_capsules(part, bench):
     "Learn the training images as they are; the error on the test images."
     from capslit.capsule_network import predict
@@ -129,6 +146,7 @@ def judged(net, X, y, motions):
     return metrics, {name: classes.astype(np.int8) for name, classes in predicted.items()} | curves
 
 
+@one_thread()
 def run_viewpoints(part, bench):
     """Learn familiar views; errors on familiar and on novel views.
 

@@ -268,7 +268,11 @@ def em_routing(votes, activations, beta_u, beta_a, n_iterations=3, *,
     lambdas = _schedule(n_iterations, inverse_temperature)
     floor = np.asarray(variance_floor, dtype=np.float64)
     floor = float(check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0))
-    a = check_shape("activations", as_floating("activations", activations), (*batch, n))
+    a = as_floating("activations", activations)
+    if a.ndim and tuple(a.shape) == tuple(votes.shape[:-3]):
+        raise ValueError(f"votes has shape {tuple(votes.shape)}, as of matrices; poses are vectors here: "
+                         "reshape votes to (…, n, m, d), with the numbers of a matrix in one axis")
+    a = check_shape("activations", a, (*batch, n))
     a = check_values("activations", _like(votes, "activations", a, a.shape), lower=0)
     betas = (_like(votes, name, beta, (*batch, m))
              for name, beta in (("beta_u", beta_u), ("beta_a", beta_a)))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 SCRIPT = Path(sys.executable).with_name("capslit")
@@ -44,3 +45,16 @@ def everything(tmp_path_factory):
     done = subprocess.run([*command, *ALL, "--out", folder], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return folder, done.stdout
+
+
+def blobs(n=120, p=5, seed=0):
+    "Two correlated groups, in mixed order."
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, p)) @ rng.standard_normal((p, p)) + 4 * rng.permutation(np.arange(n) % 2)[:, None]
+
+
+def classes(n=150, p=5, m=3, seed=0):
+    "m groups of labelled examples."
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % m)
+    return rng.standard_normal((n, p)) + 2.5 * rng.standard_normal((m, p))[y], y

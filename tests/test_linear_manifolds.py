@@ -22,6 +22,8 @@ from sklearn.preprocessing import StandardScaler
 from capslit.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA
 from capslit.tangents import tangent_vectors
 
+from conftest import blobs, classes
+
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 KINDS = {
     "factors": lambda m=2, r=2, **k: MixtureOfFactorAnalyzers(m, r, random_state=0, n_jobs=1, **k),
@@ -31,18 +33,6 @@ KINDS = {
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 EXACT = {"tol": 1e-11, "max_iter": 5000, "acceleration": "squarem"}
-
-
-def blobs(n=120, p=5, seed=0):
-    "Two correlated groups, in mixed order."
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, p)) @ rng.standard_normal((p, p)) + 4 * rng.permutation(np.arange(n) % 2)[:, None]
-
-
-def classes(n=150, p=5, m=3, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.permutation(np.arange(n) % m)
-    return rng.standard_normal((n, p)) + 2.5 * rng.standard_normal((m, p))[y], y
 
 
 def outputs(model, X):

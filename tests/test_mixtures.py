@@ -2,7 +2,9 @@
 
 import pickle
 import warnings
+from functools import partial
 
+import conftest
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +25,7 @@ from capslit.linear_manifolds import ClassConditionalClassifier
 from capslit.mixtures import GaussianMixture, MixtureParameters, Mixtures, log_sum, mixture_parameters
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+blobs, classes = partial(conftest.blobs, p=4), partial(conftest.classes, p=4)
 TYPES = ["full", "diag"]
 types = pytest.mark.parametrize("kind", TYPES)
 
@@ -38,17 +41,6 @@ def problem(seed, kind, *, k=1, n=80, weighted=False):
     S = (S if kind == "full" else np.diag(S)) * rng.uniform(0.3, 3, (k, m) + (1,) * (1 + (kind == "full")))
     start = mixture_parameters(rng.dirichlet(np.ones(m), k), X[rng.integers(0, n, (k, m))], S)
     return start, (X, rng.random(n) if weighted else None)
-
-
-def blobs(n=120, p=4, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, p)) @ rng.standard_normal((p, p)) + 4 * rng.permutation(np.arange(n) % 2)[:, None]
-
-
-def classes(n=150, p=4, m=3, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.permutation(np.arange(n) % m)
-    return rng.standard_normal((n, p)) + 2.5 * rng.standard_normal((m, p))[y], y
 
 
 def dense(S):
@@ -484,7 +476,7 @@ BASE = blobs(40)
 DATA = {
     "constant column": np.c_[BASE, np.full(40, 3.0)], "collinear columns": np.c_[BASE, 2 * BASE[:, 0]], "one column": BASE[:, :1],
     "zero rows": np.r_[BASE, np.zeros((20, 4))], "constant": np.full((40, 4), 7.0), "zero": np.zeros((40, 4)),
-    "duplicates": np.repeat(BASE[:3], 10, axis=0), "two examples": BASE[:2], "wide": blobs(6, 50), "an outlier": np.r_[BASE, np.full((1, 4), 1e12)],
+    "duplicates": np.repeat(BASE[:3], 10, axis=0), "two examples": BASE[:2], "wide": blobs(6, p=50), "an outlier": np.r_[BASE, np.full((1, 4), 1e12)],
     "boolean": BASE > 0, "1e-100": 1e-100 * BASE, "1e100": 1e100 * BASE, "1e150": 1e150 * BASE / np.abs(BASE).max(), "offset": BASE + 1e8, "units": BASE * [1e-8, 1, 1e8, 1],
     "single precision": BASE.astype(np.float32), "large in single precision": (1e15 * BASE).astype(np.float32),
 }

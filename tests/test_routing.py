@@ -370,3 +370,8 @@ def test_without_limit_all_problems_are_routed_at_once(monkeypatch):
     assert len(calls) == 1
     single = em_routing(votes, np.ones((50, 4)), 0.0, 0.0, block_bytes=1)
     assert len(calls) == 51 and all(np.allclose(x, y) for x, y in zip(whole, single))
+
+
+def test_poses_that_are_matrices_are_explained():
+    with pytest.raises(ValueError, match="votes has shape .2, 5, 3, 4, 4.*vectors.*reshape"):
+        em_routing(np.ones((2, 5, 3, 4, 4)), np.ones((2, 5)), 0.0, 0.0)

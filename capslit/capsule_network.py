@@ -157,7 +157,7 @@ class ClassCapsules(RoutedCapsules):
     def forward(self, capsules):
         return as_capsules(self.route(*self.votes(capsules)))
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-026
+# %% ../nbs/relatives/capsule_network.ipynb #cell-028
 def stem(layers):
     "Convolutions with batch normalisation and ReLU: `layers` of (channels, size, stride)."
     if not layers:
@@ -179,7 +179,7 @@ def side_after(side, layers):
         side = (side - size) // stride + 1
     return side
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-027
+# %% ../nbs/relatives/capsule_network.ipynb #cell-029
 def _check_counts(**counts):
     "ValueError unless all are whole numbers of at least 1."
     for name, value in counts.items():
@@ -189,7 +189,7 @@ def _check_counts(**counts):
 def _lists(layers):
     return [list(layer) for layer in layers]
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-028
+# %% ../nbs/relatives/capsule_network.ipynb #cell-030
 class CapsuleNetwork(nn.Module):
     """From images (n, side, side) to the activations (n, n_classes) of their class capsules.
 
@@ -237,7 +237,7 @@ class CapsuleNetwork(nn.Module):
         check_shape("images", images, (None, self.settings["side"], self.settings["side"]))
         return self.capsules(images).activations
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-030
+# %% ../nbs/relatives/capsule_network.ipynb #cell-032
 class ConvolutionalNetwork(nn.Module):
     """From images (n, side, side) to scores (n, n_classes): convolutions and a linear layer.
 
@@ -261,7 +261,7 @@ def count_parameters(network):
     "How many numbers of a network are learned."
     return sum(p.numel() for p in network.parameters())
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-035
+# %% ../nbs/relatives/capsule_network.ipynb #cell-037
 def spread_loss(activations, y, margin):
     """Σ_{j≠y} max(0, margin − (a_y − a_j))², mean over the examples.
 
@@ -276,7 +276,7 @@ def growing_spread_loss(activations, y, progress):
     "`spread_loss` with a margin from 0.2 to 0.9, growing while `progress` goes from 0 to 0.7."
     return spread_loss(activations, y, 0.2 + 0.7 * min(1, progress / 0.7))
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-041
+# %% ../nbs/relatives/capsule_network.ipynb #cell-043
 class Learned(NamedTuple):
     "What `learn` leaves behind, one entry for each time that the network was watched."
     history: dict     # name → array: epoch, loss of the last batch, what `watch` returned
@@ -290,7 +290,7 @@ def _columns(rows):
 def _rows(columns):
     return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-042
+# %% ../nbs/relatives/capsule_network.ipynb #cell-044
 def _state(network):
     "All numbers of a network: name → array, a copy."
     leaves = network.state_dict().items()
@@ -302,7 +302,7 @@ def restore(network, snapshots, moment):
     state = {name: torch.as_tensor(array[moment]) for name, array in snapshots.items()}
     network.load_state_dict(state)
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-044
+# %% ../nbs/relatives/capsule_network.ipynb #cell-046
 def _tensor(images, network, n=None):
     "Images (n, h, w) as a tensor of the precision and on the device of a network."
     like = next(network.parameters())
@@ -311,7 +311,7 @@ def _tensor(images, network, n=None):
         x = np.require(x, str(like.dtype).removeprefix("torch."), ["C", "W"])
     return torch.from_numpy(check_values("images", x)).to(like.device)
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-045
+# %% ../nbs/relatives/capsule_network.ipynb #cell-047
 def scores(network, images, batch_size=250):
     """What a network says about images (n, side, side), as an array (n, n_classes).
 
@@ -331,7 +331,7 @@ def predict(network, images, batch_size=250):
     "The classes (n,) that a network gives to images (n, side, side)."
     return scores(network, images, batch_size).argmax(axis=1)
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-047
+# %% ../nbs/relatives/capsule_network.ipynb #cell-049
 class _Training:
     "Where a training stands."
 
@@ -361,7 +361,7 @@ class _Training:
         if report:
             report(", ".join(f"{name} {number:.4g}" for name, number in seen.items()))
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-048
+# %% ../nbs/relatives/capsule_network.ipynb #cell-050
 _CHECKPOINT = "capslit.capsule_network.training/1"
 
 
@@ -377,7 +377,7 @@ def _save(path, run, signature):
         "schema": _CHECKPOINT, "signature": signature, "epoch": run.epoch,
         "groups": kept["param_groups"], "schedule": run.schedule.state_dict()})
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-049
+# %% ../nbs/relatives/capsule_network.ipynb #cell-051
 def _load(path, run, signature):
     "Put a training where it stood; ValueError if the file belongs to another."
     arrays, meta = load_arrays(path)
@@ -397,7 +397,7 @@ def _load(path, run, signature):
     run.history, run.snapshots = (_rows(parts.get(k, {})) for k in ("history", "snapshots"))
     run.epoch = meta["epoch"]
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-050
+# %% ../nbs/relatives/capsule_network.ipynb #cell-052
 def _signature(network, loss, images, y, watch, settings):
     "What a run must have in common with the one that wrote its checkpoint."
     def name(function):
@@ -412,7 +412,7 @@ def _signature(network, loss, images, y, watch, settings):
         "images": name(images) if callable(images) else digest(images), "y": digest(y),
         "loss": name(loss), "watch": name(watch)}
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-051
+# %% ../nbs/relatives/capsule_network.ipynb #cell-053
 def _steps(n, epochs, batch_size, learning_rate, watches):
     "How many batches an epoch has; ValueError if a setting makes no sense."
     _check_counts(epochs=epochs, batch_size=batch_size, watches=watches)
@@ -436,7 +436,7 @@ def _batches(n, batch_size, seed):
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return order.split(batch_size)[: n // batch_size]
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-052
+# %% ../nbs/relatives/capsule_network.ipynb #cell-054
 def learn(network, loss, images, y, *, epochs, batch_size=32, learning_rate=1e-2, watches=1,
           watch=None, seed=0, checkpoint=None, report=None):
     """Train a network, in place, by Adam with one cycle of learning rates.
@@ -506,7 +506,7 @@ def learn(network, loss, images, y, *, epochs, batch_size=32, learning_rate=1e-2
     network.eval()
     return Learned(_columns(run.history), _columns(run.snapshots))
 
-# %% ../nbs/relatives/capsule_network.ipynb #cell-054
+# %% ../nbs/relatives/capsule_network.ipynb #cell-056
 _NETWORK = "capslit.capsule_network/1"
 _KINDS = {kind.__name__: kind for kind in (CapsuleNetwork, ConvolutionalNetwork)}
 

@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CapsuleClassifier": "classifier",
     "ClassConditionalClassifier": "linear_manifolds",
+    "CompositionalModel": "composition",
     "FactorialHMM": "factorial_hmm",
     "FactorialVectorQuantizer": "factorial",
     "GaussianMixture": "mixtures",

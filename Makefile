@@ -37,7 +37,7 @@ book: $(STAMP)  ## execute every notebook and build the book: _build/html/index.
 	@echo "The book: $(CURDIR)/_build/html/index.html"
 
 test: $(STAMP)  ## run the notebooks and the tests (those of the built book too, if it was built)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(STAMP)  ## speed and memory, as ratios
 	@for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

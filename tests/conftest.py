@@ -1,15 +1,43 @@
-"""What several test modules share."""
+"""What several test modules share, and how the tests are shared out among processes (`pytest -n`)."""
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-import numpy as np
-import pytest
+WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if WORKER:  # a process for each core: two threads for each, so that there are threads to test, but not as many as there are cores
+    os.environ |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+
+import joblib  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 SCRIPT = Path(sys.executable).with_name("capslit")
 ALL = ("reproduce", "all", "--profile", "quick", "--quiet")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    "As many processes as there are cores that we may use."
+    return joblib.cpu_count()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Every process begins with its share of the notebooks, the longest items, and goes on to the rest, file by file.
+
+    `--dist worksteal` cuts the list into equal parts, one for each process; whoever is done first takes from the end of another's part.
+    """
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    long = [item for item in items if item.path.stem == "test_notebooks"]
+    rest = iter([item for item in items if item.path.stem != "test_notebooks"])
+    ends = [len(items) * (i + 1) // count for i in range(count)]
+    items[:] = []
+    for i, end in enumerate(ends):
+        items += long[i::count]
+        items += [item for _, item in zip(range(end - len(items)), rest)]
+    items += rest
 
 
 CHECKS = """
@@ -38,13 +66,41 @@ def unpassed():
 
 
 @pytest.fixture(scope="session")
-def everything(tmp_path_factory):
+def once(tmp_path_factory):
+    "once(name, make): the folder `name` that make(folder) has filled, in whichever process wanted it first; the others wait for it."
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if WORKER else base
+    def folder(name, make, timeout=900):
+        folder, made, failed = (base / f"{name}{suffix}" for suffix in ("", ".made", ".failed"))
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            deadline = time.monotonic() + timeout
+            while not made.exists():
+                assert not failed.exists(), f"{name} could not be made: see the test that wanted it first"
+                assert time.monotonic() < deadline, f"{name} was begun, but not finished"
+                time.sleep(0.1)
+        else:
+            try:
+                make(folder)
+            except BaseException:
+                failed.touch()
+                raise
+            made.touch()
+        return folder
+    return folder
+
+
+@pytest.fixture(scope="session")
+def everything(once):
     "The folder with the records of all experiments on the embedded digits, as the installed command wrote them, and what it said."
-    folder = tmp_path_factory.mktemp("everything") / "new"
-    command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
-    done = subprocess.run([*command, *ALL, "--out", folder], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    return folder, done.stdout
+    def make(folder):
+        command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
+        done = subprocess.run([*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        (folder / "said").write_text(done.stdout)
+    folder = once("everything", make)
+    return folder / "new", (folder / "said").read_text()
 
 
 def blobs(n=120, p=5, seed=0):

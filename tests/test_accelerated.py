@@ -221,13 +221,13 @@ def test_incremental_em_keeps_the_sum_of_what_the_batches_left():
 
 
 def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
-    X, y = blobs(n=300)
-    batches = np.array_split(np.arange(300), 6)
+    X, y = blobs(n=120)
+    batches = np.array_split(np.arange(120), 4)
     online = passes(CapsuleClassifier(online="incremental", alpha=1.0, **ONLINE), X, y, batches, 8)
     with pytest.warns(ConvergenceWarning):
         whole = CapsuleClassifier(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", alpha=1.0, max_iter=9, **ONLINE).fit(X, y)
     assert objective(online, X, y) > objective(whole, X, y)
-    passes(online, X, y, batches, 400)
+    passes(online, X, y, batches, 100)
     E = online.posterior_mean(X, y)
     image = np.einsum("nid,np->idp", E, X) @ np.linalg.inv(X.T @ X + np.eye(5))
     np.testing.assert_allclose(image, online.coef_, rtol=1e-3, atol=1e-3 * np.abs(online.coef_).max())

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import joblib
+import sphinx.builders
 from docutils import nodes
 from docutils.nodes import make_id
 from sphinx.addnodes import pending_xref
@@ -43,6 +45,21 @@ def leave_unexecuted(app, config):
         config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *(
             path.relative_to(ROOT).as_posix() for path in (ROOT / "nbs").rglob("*.ipynb") if needs_torch(path))]
         config.autodoc_mock_imports = [*config.autodoc_mock_imports, "torch"]
+
+
+# As many chapters are read, and so executed, at a time as there are cores
+
+def read_in_parallel(app, config):
+    """One chapter for each process: they differ too much in length for Sphinx's batches."""
+    for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):  # at work only after all are read, but they do not say so
+        app.extensions[name].parallel_read_safe = True
+    app.parallel = joblib.cpu_count()
+    sphinx.builders.make_chunks = lambda names, count: [[name] for name in names]
+
+
+def write_in_turn(app, env):
+    app.parallel = 1
+    return []
 
 
 UNEXECUTED = "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are shown, but were not run.\n```"
@@ -193,8 +210,10 @@ def setup(app):
     app.add_config_value("comments_config", {}, "html")  # set by Jupyter Book for an extension that we leave out
     app.connect("config-inited", use_local_mathjax)
     app.connect("config-inited", leave_unexecuted)
+    app.connect("config-inited", read_in_parallel)
     app.connect("env-before-read-docs", collect_labels)
     app.connect("source-read", read_notebook)
+    app.connect("env-updated", write_in_turn)
     app.connect("env-get-updated", number_equations, priority=900)  # after Sphinx has numbered them its way
     app.connect("missing-reference", resolve_equation)
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)

@@ -9,6 +9,7 @@ import sphinx.builders
 from docutils import nodes
 from docutils.nodes import make_id
 from sphinx.addnodes import pending_xref
+from sphinx.errors import SphinxParallelError
 from sphinx.util.fileutil import copy_asset_file
 from sphinx.util.nodes import make_refnode
 
@@ -55,6 +56,7 @@ def read_in_parallel(app, config):
         app.extensions[name].parallel_read_safe = True
     app.parallel = joblib.cpu_count()
     sphinx.builders.make_chunks = lambda names, count: [[name] for name in names]
+    SphinxParallelError.__str__ = lambda error: error.traceback  # which cell failed, and why, not only in which chapter
 
 
 def write_in_turn(app, env):

@@ -74,8 +74,17 @@ def learn_templates(images, labels, kind):
     -------
     int array of shape (n_classes, height, width)
         Twentieths, from 0 to 19.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kind, or images and labels differ in number.
     """
-    templates = []
+    if kind not in ("mean", "one"):
+        raise ValueError(f"kind must be 'mean' or 'one', not {kind!r}")
+    if len(images) != len(labels) or not len(images):
+        raise ValueError(f"labels must hold one class for each image, but there are {len(labels)} for {len(images)} images")
+    images, labels, templates = np.asarray(images, bool), np.asarray(labels), []
     for label in np.unique(labels):
         members = images[labels == label]
         mean = (np.sum(members, axis=0) + 1) / (len(members) + 2)
@@ -97,6 +106,17 @@ class Scenes(NamedTuple):
     shared: np.ndarray       # (n, J)      those of them that are black in another digit, too
 
 
+def _check_templates(templates, shape):
+    "Templates as integers that fit into scenes, and the shape of these; ValueError otherwise."
+    templates, shape = np.asarray(templates), tuple(int(side) for side in shape)
+    whole = templates.ndim == 3 and templates.size and np.issubdtype(templates.dtype, np.integer)
+    if not whole or templates.min() < 0 or templates.max() >= LEVELS:
+        raise ValueError(f"templates must be whole numbers from 0 to {LEVELS - 1}, twentieths, of shape (K, height, width); use np.rint(20 * probabilities)")
+    if len(shape) != 2 or any(big < small for big, small in zip(shape, templates.shape[1:])):
+        raise ValueError(f"shape must be the (height, width) of scenes into which templates of {templates.shape[1:]} fit, not {shape}")
+    return templates.astype(np.intp), shape
+
+
 def make_scenes(templates, n, n_digits, shape, noise, rng, instances=None):
     """Scenes of digits at random places, one upon the other, black wherever one of them is black, and pixels flipped.
 
@@ -116,7 +136,15 @@ def make_scenes(templates, n, n_digits, shape, noise, rng, instances=None):
     Returns
     -------
     Scenes
+
+    Raises
+    ------
+    ValueError
+        If templates are no twentieths or do not fit into the scenes, or noise is no probability.
     """
+    (templates, shape), noise = _check_templates(templates, shape), float(noise)
+    if not 0 <= noise <= 1:
+        raise ValueError(f"noise must be a probability from 0 to 1, not {noise}")
     K, *size = templates.shape
     digits = rng.integers(K, size=(n, n_digits))
     rows, columns = (rng.integers(big - small + 1, size=(n, n_digits)) for big, small in zip(shape, size))
@@ -140,6 +168,10 @@ READINGS = {"original": lambda v, b: np.maximum(v, b),
 
 def read(name, value=None):
     "The probabilities (20,) that a way of reading templates puts in the place of 0, 1/20, …, 19/20; `value` is its background b, or α."
+    if name not in READINGS:
+        raise ValueError(f"name must be one of {', '.join(READINGS)}, not {name!r}")
+    if name != "truncated" and not (isinstance(value, (int, float)) and 0 < value < 1):
+        raise ValueError(f"value must be a number between 0 and 1, the background or α, not {value!r}")
     return READINGS[name](np.arange(LEVELS) / LEVELS, value)
 
 # %% ../../nbs/relatives/scenes.ipynb #cell-025
@@ -174,10 +206,18 @@ class SceneSearch:
         What each level stands for, rising from that of the background; see `read`.
     shape : (H, W)
         Of the scenes.
+
+    Raises
+    ------
+    ValueError
+        If an argument, here or in the methods, is not what it should be.
     """
 
     def __init__(self, templates, probabilities, shape):
-        self.templates, self.shape, p = np.asarray(templates), tuple(shape), np.asarray(probabilities, float)
+        self.templates, self.shape = _check_templates(templates, shape)
+        p = np.asarray(probabilities, float)
+        if p.shape != (LEVELS,) or not (np.all(np.diff(p) >= 0) and 0 < p[0] and p[-1] < 1):
+            raise ValueError(f"probabilities must be {LEVELS} numbers that do not fall, above 0 and below 1; use read(name, value)")
         self.places = tuple(big - small + 1 for big, small in zip(self.shape, self.templates.shape[1:]))
         level = np.arange(LEVELS)
         self.log = np.log(np.stack([1 - p, p]))                                        # (2, 20): of white, of black
@@ -188,6 +228,15 @@ class SceneSearch:
         h, w = self.templates.shape[1:]
         masks[:h, :w] = np.moveaxis(self.templates[..., None] == self.votes, 0, -1)
         self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))                            # (H, W/2 + 1, L, K)
+
+    def _check_scenes(self, scenes):
+        "Scenes as an array of truth values; ValueError unless they hold zeros and ones and have the right size."
+        scenes = np.asarray(scenes)
+        if scenes.ndim != 3 or scenes.shape[1:] != self.shape:
+            raise ValueError(f"scenes must have shape (n, {self.shape[0]}, {self.shape[1]}), not {scenes.shape}")
+        if scenes.dtype != bool and not np.all((scenes == 0) | (scenes == 1)):
+            raise ValueError("scenes must hold zeros and ones; binarise them first, for example with scenes > 0.5")
+        return scenes == 1
 
     @property
     def price(self):
@@ -230,7 +279,7 @@ class SceneSearch:
 
     def pursue(self, scenes, most, price=0.0):
         "Found by likelihood matching pursuit: the best expert is added while it raises the likelihood by more than `price`, at most `most`."
-        n = len(scenes)
+        scenes, n = self._check_scenes(scenes), len(scenes)
         found, going = _nothing(n), np.arange(n)
         while len(going) and found.experts.shape[1] < most:
             new = self.best(scenes[going], self.compose(Found(*(a[going] for a in found))))
@@ -245,11 +294,12 @@ class SceneSearch:
     def iterate(self, scenes, found, most, price=0.0, sweeps=20):
         """Experts are taken away and put back, one after the other, at their best, until nothing changes.
 
-        In each sweep every slot, and one empty slot more (up to `most`), is emptied and filled with the expert and place that
+        In each sweep every slot, and one slot more where all are full (up to `most`), is emptied and filled with the expert and place that
         then raise the likelihood the most, by more than `price`, or left empty; the log-likelihood less the price of
         every expert never falls. Gains are those when the slot was filled.
         """
-        going = np.arange(len(scenes))
+        scenes, going = self._check_scenes(scenes), np.arange(len(scenes))
+        found = Found(*map(np.copy, found))
         for _ in range(sweeps):
             if found.experts.shape[1] < most and np.any(np.all(found.experts[going] >= 0, axis=1)):
                 found = _one_more(found)

@@ -21,13 +21,15 @@ from .arrays import as_floating, check_shape, check_values, namespace
 def as_probabilities(name, value):
     """`value` as a float32 or float64 array of probabilities.
 
-    Raises TypeError for what holds no real numbers, and ValueError for NaN and for numbers outside [0, 1].
+    Raises TypeError for what holds no real numbers, and ValueError for NaN and for
+    numbers outside [0, 1].
     """
     p = check_values(name, as_floating(name, value))
     xp = namespace(p)
-    if 0 not in p.shape and (float(xp.min(p)) < 0 or float(xp.max(p)) > 1):
-        raise ValueError(f"{name} must hold probabilities from 0 to 1, but spans {float(xp.min(p)):g} to "
-                         f"{float(xp.max(p)):g}; rescale or clip it first")
+    low, high = (0.0, 1.0) if 0 in p.shape else (float(xp.min(p)), float(xp.max(p)))
+    if low < 0 or high > 1:
+        raise ValueError(f"{name} must hold probabilities from 0 to 1, but spans {low:g} "
+                         f"to {high:g}; rescale or clip it first")
     return p
 
 
@@ -41,10 +43,11 @@ def _opinions(templates, axis):
 
 # %% ../nbs/relatives/composition_rules.ipynb #cell-005
 def bernoulli_log_likelihood(X, templates):
-    """log P(x | μ) in nats: the sum over the last axis of x log μ + (1 − x) log(1 − μ), where 0 log 0 is 0.
+    """log P(x | μ) in nats: x log μ + (1 − x) log(1 − μ), summed over the last axis.
 
-    `X` holds zeros and ones (what lies between is an expected pixel); it and `templates` are broadcast against each other. The
-    result has the type of `templates`; an impossible image has −∞.
+    `X` holds zeros and ones (what lies between is an expected pixel); it and `templates`
+    are broadcast against each other. 0 log 0 is 0, and an impossible image has −∞. The
+    result has the type of `templates`.
     """
     p, x = as_probabilities("templates", templates), as_probabilities("X", X)
     xp = namespace(p, x)
@@ -58,17 +61,20 @@ def bernoulli_log_likelihood(X, templates):
 def noisy_or(templates, axis=0):
     """The probability that at least one of the experts along `axis` turns the pixel on.
 
-    Abstention is 0. Without experts the result is 0. Source: Goessling and Amit, section 2.1.1.
+    Abstention is 0. Without experts the result is 0.
+    Source: Goessling and Amit, section 2.1.1.
     """
     p, xp, axis = _opinions(templates, axis)
     with np.errstate(divide="ignore"):
-        return xp.abs(xp.expm1(xp.sum(xp.log1p(-p), axis=axis)))       # 1 − ∏(1 − p), also where p is tiny
+        log_white = xp.sum(xp.log1p(-p), axis=axis)
+    return xp.abs(xp.expm1(log_white))                     # 1 − ∏(1 − p), also where p is tiny
 
 # %% ../nbs/relatives/composition_rules.ipynb #cell-012
 def sum_of_odds(templates, axis=0):
     """The probability whose odds are the sum of the experts' odds along `axis`.
 
-    Abstention is 0. Without experts the result is 0. Source: Goessling and Amit, section 2.1.2.
+    Abstention is 0. Without experts the result is 0.
+    Source: Goessling and Amit, section 2.1.2.
     """
     p, xp, axis = _opinions(templates, axis)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -79,7 +85,8 @@ def sum_of_odds(templates, axis=0):
 def mean(templates, axis=0):
     """The mean of the experts' probabilities along `axis`.
 
-    No value abstains. Raises ValueError without experts. Source: Goessling and Amit, section 2.2.1.
+    No value abstains. Raises ValueError without experts.
+    Source: Goessling and Amit, section 2.2.1.
     """
     p, xp, axis = _opinions(templates, axis)
     if p.shape[axis] == 0:
@@ -90,45 +97,50 @@ def mean(templates, axis=0):
 def sum_of_log_odds(templates, axis=0):
     """The probability whose log-odds are the sum of the experts' log-odds along `axis`.
 
-    Abstention is 1/2. Without experts the result is 1/2. Votes of 0 and 1 cancel in pairs; what is left of them decides.
-    Source: Goessling and Amit, section 2.2.2.
+    Abstention is 1/2. Without experts the result is 1/2. Votes of 0 and 1 cancel in
+    pairs; what is left of them decides. Source: Goessling and Amit, section 2.2.2.
     """
     p, xp, axis = _opinions(templates, axis)
     certain = xp.sum(xp.astype(p == 1, p.dtype) - xp.astype(p == 0, p.dtype), axis=axis)
     inner = xp.where((p == 0) | (p == 1), xp.full_like(p, 0.5), p)
     log_odds = xp.sum(xp.log(inner) - xp.log1p(-inner), axis=axis)
     with np.errstate(over="ignore"):
-        return xp.where(certain == 0, 1 / (1 + xp.exp(-log_odds)), xp.astype(certain > 0, p.dtype))
+        open_vote = 1 / (1 + xp.exp(-log_odds))
+    return xp.where(certain == 0, open_vote, xp.astype(certain > 0, p.dtype))
 
 # %% ../nbs/relatives/composition_rules.ipynb #cell-032
 @lru_cache(maxsize=64)
 def _quadrature(n):
-    "Nodes in (0, 1) and weights of Gauss's rule, exact for polynomials of degree 2n − 1."
+    "Nodes in (0, 1) and weights of Gauss's rule, exact for polynomials of degree 2n − 1"
     nodes, weights = roots_legendre(n)
     return (nodes + 1) / 2, weights / 2
 
 
 def normalized_sum(templates, axis=0):
-    """The expected share of votes for 1 along `axis`, when each expert votes with probability |2p − 1|.
+    """The share of votes for 1 along `axis` to be expected, voting with probability |2p − 1|.
 
-    This is the normalised sum of opinions 0, 1/2 and 1, linear in each expert's probability between them. Abstention is 1/2. Without
-    voters the share is 1/2. Source: Goessling and Amit, section 2.2.3.
+    This is the normalised sum of opinions 0, 1/2 and 1, linear in each expert's opinion
+    between them. Abstention is 1/2. Without voters, or without experts, the result is 1/2.
+    Source: Goessling and Amit, section 2.2.3.
     """
     p, xp, axis = _opinions(templates, axis)
-    vote = xp.abs(2 * p - 1)
-    vote_for_one = xp.where(p > 0.5, vote, xp.zeros_like(p))
-    share = xp.prod(1 - vote, axis=axis) / 2                           # nobody votes
+    vote, zero = xp.abs(2 * p - 1), xp.zeros_like(p)
+    ones_lead = xp.sum(2 * p - 1, axis=axis, keepdims=True) > 0
+    weaker = xp.where((p > 0.5) != ones_lead, vote, zero)  # the votes of the weaker side
+    share = xp.prod(1 - vote, axis=axis) / 2               # nobody votes
     nodes, weights = _quadrature(max(1, (p.shape[axis] + 1) // 2))
     for t, w in zip(nodes.tolist(), weights.tolist()):
         factor = (1 - vote) + t * vote
-        share = share + w * xp.prod(factor, axis=axis) * xp.sum(vote_for_one / factor, axis=axis)
-    return xp.minimum(share, xp.ones_like(share))
+        others = xp.prod(factor, axis=axis) * xp.sum(weaker / factor, axis=axis)
+        share = share + w * others
+    return xp.where(xp.squeeze(ones_lead, axis=axis), 1 - share, share)
 
 # %% ../nbs/relatives/composition_rules.ipynb #cell-039
 def extremes(templates, axis=0, q=0.5):
-    """The largest and the smallest opinion along `axis`, among them q itself: U = max(q, max p) and L = min(q, min p).
+    """U = max(q, max p) and L = min(q, min p) along `axis`: the most extreme opinions.
 
-    They are all that must be carried when experts are added one by one.
+    They are all that must be carried when experts are added one by one. U alone is the
+    maximum with a background, an expert that is always there and says q.
     """
     p, xp, axis = _opinions(templates, axis)
     q = float(check_shape("q", as_probabilities("q", q), ()))
@@ -147,10 +159,10 @@ def compose_extremes(upper, lower, q=0.5):
 
 
 def max_minus_min(templates, axis=0, q=0.5):
-    """The largest excess of an opinion over q, less the largest shortfall, added to q: max(q, max p) + min(q, min p) − q along `axis`.
+    """max(q, max p) + min(q, min p) − q along `axis`.
 
-    Abstention is q. Without experts the result is q. With q = 0 it is the maximum, with q = 1 the minimum.
-    Source: Goessling and Amit, section 2.2.4.
+    Abstention is q. Without experts the result is q. With q = 0 it is the maximum, with
+    q = 1 the minimum. Source: Goessling and Amit, section 2.2.4.
     """
     return compose_extremes(*extremes(templates, axis, q), q)
 
@@ -158,7 +170,8 @@ def max_minus_min(templates, axis=0, q=0.5):
 def maximum(templates, axis=0):
     """The largest of the experts' probabilities along `axis`.
 
-    Abstention is 0. Without experts the result is 0. Source: Goessling and Amit, section 2.1.3.
+    Abstention is 0. Without experts the result is 0.
+    Source: Goessling and Amit, section 2.1.3.
     """
     return extremes(templates, axis, q=0.0)[0]
 
@@ -182,14 +195,16 @@ RULES = {
 
 
 def compose(templates, rule, axis=0, **options):
-    """The composition of `templates` along `axis` by a rule: a name in `RULES`, or a function of templates and axis.
+    """The composition of `templates` along `axis` by a rule.
 
-    Further `options`, such as q, go to the rule.
+    `rule` is a name in `RULES`, or a function of templates and axis. Further `options`,
+    such as q, go to the rule. Source: Goessling and Amit, section 2.
     """
+    names = ", ".join(RULES)
     if isinstance(rule, str):
         if rule not in RULES:
-            raise ValueError(f"rule must be one of {', '.join(RULES)}, or a function, not {rule!r}")
+            raise ValueError(f"rule must be one of {names}, or a function, not {rule!r}")
         rule = RULES[rule].function
     if not callable(rule):
-        raise TypeError(f"rule must be one of {', '.join(RULES)}, or a function of templates and axis, not {rule!r}")
+        raise TypeError(f"rule must be one of {names}, or a function, not {rule!r}")
     return rule(templates, axis=axis, **options)

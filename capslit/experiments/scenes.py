@@ -418,7 +418,7 @@ def scene_parts(data, profile):
         grid = [("one", "own", 5, 0.05), ("mean", "unseen", 3, 0.0)]
     else:
         common = {"n": 200, "n_tuning": 30, "shape": [100, 100]}
-        grid = [(kind, "own", 5, noise) for kind in ("one", "mean") for noise in (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)]
+        grid = [(kind, "own", 5, noise) for kind in ("one", "mean") for noise in (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)[:6 if kind == "one" else 5]]
         grid += [(kind, "unseen", 5, noise) for kind in ("one", "mean") for noise in (0.0, 0.1)]
         grid += [(kind, "own", n, 0.1) for kind in ("one", "mean") for n in (2, 10, 15)]
     names = ("templates", "instances", "n_digits", "noise")
@@ -447,7 +447,7 @@ def set_the_scene(settings, data, seed):
 
 
 def sweep(templates, scenes, reading, values, most):
-    "For each value of a reading, the rates of the plain search (dict), and the value with the best agreement."
+    "For each value of a reading, the rates of the plain search (dict), and the agreement."
     made, scores = [], []
     for value in values:
         found = SceneSearch(templates, read(reading, value), scenes.noisy.shape[1:]).pursue(scenes.noisy, most)

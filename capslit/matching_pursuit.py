@@ -477,6 +477,8 @@ def _search(x, seen, bounds, q, most, repeats, T):
             bound.reshape(len(active), -1, T)[np.arange(len(active)), before[active] // T] = -np.inf
         c, best = _best(bound, *state, seen, q)
         active, c, best = active[c >= 0], c[c >= 0], best[c >= 0]
+        if not len(active):
+            break
         score[active] = best
         U[active], L[active] = np.maximum(U[active], seen[c]), np.minimum(L[active], seen[c])
         chosen.append(np.full(len(x), -T))
@@ -539,7 +541,7 @@ def matching_pursuit(X, templates, *, q=0.5, transforms=None, truncated=False, m
         x = X[start:start + rows]
         return _pursuit(x, candidates, T, _search(x, seen, bounds, abstention, most, repeats, T), most, q)
 
-    rows = max(1, int(block_bytes // (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1)))
+    rows = max(1, int(min(len(X), block_bytes / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1))))
     with em.threads() as pool:
         parts = list((map if pool is None else pool.map)(work, range(0, max(1, len(X)), rows)))
     return _joined(parts)

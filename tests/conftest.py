@@ -25,17 +25,17 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Every process begins with its share of the notebooks, the longest items, and goes on to the rest, file by file.
+    """Every process begins with its share of the items marked `first`, and goes on to the rest, file by file.
 
     `--dist worksteal` cuts the list into equal parts, one for each process; whoever is done first takes from the end of another's part.
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
-    long = [item for item in items if item.path.stem == "test_notebooks"]
-    rest = iter([item for item in items if item.path.stem != "test_notebooks"])
+    first = [item for item in items if item.get_closest_marker("first")]
+    rest = iter([item for item in items if not item.get_closest_marker("first")])
     ends = [len(items) * (i + 1) // count for i in range(count)]
     items[:] = []
     for i, end in enumerate(ends):
-        items += long[i::count]
+        items += first[i::count]
         items += [item for _, item in zip(range(end - len(items)), rest)]
     items += rest
 
@@ -65,13 +65,16 @@ def unpassed():
     return run
 
 
-@pytest.fixture(scope="session")
-def once(tmp_path_factory):
+class Once:
     "once(name, make): the folder `name` that make(folder) has filled, in whichever process wanted it first; the others wait for it."
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if WORKER else base
-    def folder(name, make, timeout=900):
-        folder, made, failed = (base / f"{name}{suffix}" for suffix in ("", ".made", ".failed"))
+    def __init__(self, base):
+        self.base = base
+
+    def begun(self, name):
+        return (self.base / name).exists()
+
+    def __call__(self, name, make, timeout=900):
+        folder, made, failed = (self.base / f"{name}{suffix}" for suffix in ("", ".made", ".failed"))
         try:
             folder.mkdir()
         except FileExistsError:
@@ -88,19 +91,41 @@ def once(tmp_path_factory):
                 raise
             made.touch()
         return folder
-    return folder
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    base = tmp_path_factory.getbasetemp()
+    return Once(base.parent if WORKER else base)
+
+
+def run_everything(folder):
+    command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
+    done = subprocess.run([*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    (folder / "said").write_text(done.stdout)
 
 
 @pytest.fixture(scope="session")
 def everything(once):
     "The folder with the records of all experiments on the embedded digits, as the installed command wrote them, and what it said."
-    def make(folder):
-        command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
-        done = subprocess.run([*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0 and done.stderr == "", done.stderr
-        (folder / "said").write_text(done.stdout)
-    folder = once("everything", make)
+    folder = once("everything", run_everything)
     return folder / "new", (folder / "said").read_text()
+
+
+@pytest.fixture(scope="session")
+def quick_record(once):
+    "quick_record(name, data): the path of an experiment's record on small data: one of `everything`, if that was begun, or of a run of its own."
+    def path(name, data="digits"):
+        from capslit.experiments.records import record_path
+        from capslit.experiments.summary import reproduce
+
+        if once.begun("everything"):
+            folder = once("everything", run_everything) / "new"
+        else:
+            folder = once(f"quick-{name}-{data}", lambda folder: reproduce(name, data, profile="quick", out=folder))
+        return record_path(name, data, "quick", folder)
+    return path
 
 
 def blobs(n=120, p=5, seed=0):

@@ -74,6 +74,7 @@ def test_a_quick_run_from_end_to_end(undisturbed):
     assert part["metrics"]["test_error"] < 0.15 and not part["resumed"]
 
 
+@pytest.mark.first
 def test_all_experiments_in_one_command_and_then_nothing_more_to_do(everything):
     folder, said = everything
     runs = [f"{name} on {data}" for name, experiment in EXPERIMENTS.items() for data in experiment.quick if not experiment.lacks()]

@@ -9,7 +9,7 @@ from capslit.datasets import load_digits, project, svd_projection
 from capslit.deformations import DeformedImages, Deformations
 from capslit.experiments import million
 from capslit.experiments.million import CHOSEN, MILLION, LargeData, OnDevice, choose_strength, enlarge, gallery
-from capslit.experiments.records import PAPER, Bench, load_protocol, load_record, perform
+from capslit.experiments.records import PAPER, Bench, load_protocol, load_record
 
 QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
 
@@ -83,8 +83,8 @@ def test_the_gallery_shows_members_of_the_stream(protocol):
     assert labels[0] == 7 and np.array_equal(shown[3, 7], np.rint(255 / 16 * images[0]).astype(np.uint8))
 
 
-def test_the_experiment_on_the_embedded_digits(tmp_path):
-    record = load_record(perform("million", MILLION, "digits", profile="quick", out=tmp_path))
+def test_the_experiment_on_the_embedded_digits(quick_record):
+    record = load_record(quick_record("million"))
     found = choose_strength({name: record.metrics(name) for name in record.parts})
     for d in (1, 2):
         metrics = record.metrics(f"ovo-{d}")

@@ -28,6 +28,7 @@ sys.exit(not passed)
 """
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_notebook(notebook):
     if needs_torch(ROOT / notebook) and importlib.util.find_spec("torch") is None:

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capslit.experiments.open_questions import (METHODS, OPEN_QUESTIONS, RULES, batch_rows, effective_dimensions, open_question_parts, paired_difference,
+from capslit.experiments.open_questions import (METHODS, RULES, batch_rows, effective_dimensions, open_question_parts, paired_difference,
                                                 share_out)
-from capslit.experiments.records import load_record, perform
+from capslit.experiments.records import load_record
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    return load_record(perform("open-questions", OPEN_QUESTIONS, "digits", profile="quick", out=tmp_path_factory.mktemp("out")))
+def record(quick_record):
+    return load_record(quick_record("open-questions"))
 
 
 @settings(max_examples=200, deadline=None)

@@ -18,8 +18,8 @@ def only(*names):
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    return load_record(perform("peers", PEERS, "digits", profile="quick", out=tmp_path_factory.mktemp("peers")))
+def record(quick_record):
+    return load_record(quick_record("peers"))
 
 
 def test_packed_probabilities_are_right_to_two_per_cent():

@@ -6,21 +6,13 @@ from capslit import em
 from capslit.datasets import load_digits
 from capslit.experiments.figure8 import FIGURE8, random_streams
 from capslit.experiments.records import load_protocol, load_record, perform
-from capslit.experiments.updates import (FIGURE6, FIGURE7, TRENDS, UPDATES, all_training_examples, doubling_means, gaps, multiclass_problem,
+from capslit.experiments.updates import (FIGURE7, TRENDS, UPDATES, all_training_examples, doubling_means, gaps, multiclass_problem,
                                          reach, read_curves, rises, significant_from, trends)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("results")
-    for name, experiment in (("figure6", FIGURE6), ("figure7", FIGURE7), ("figure8", FIGURE8)):
-        perform(name, experiment, "digits", profile="quick", out=out)
-    return out
-
-
-@pytest.fixture(scope="module")
-def records(folder):
-    return {name: load_record(folder / f"{name}-digits-quick.json") for name in ("figure6", "figure7", "figure8")}
+def records(quick_record):
+    return {name: load_record(quick_record(name)) for name in ("figure6", "figure7", "figure8")}
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +79,7 @@ def test_the_updates_are_the_four(records):
     assert {name: (part["parameters"]["momentum"], part["parameters"]["threshold"]) for name, part in records["figure6"].parts.items()} == UPDATES
 
 
-def test_figure7_needs_no_runs_of_its_own(records, folder):
+def test_figure7_needs_no_runs_of_its_own(records):
     assert FIGURE7.needs == ("figure6",)
     assert records["figure7"].metrics("trends") == trends(read_curves(records["figure6"]), 1540)
     for name in TRENDS:
@@ -154,7 +146,7 @@ def test_the_record_of_the_starts(records):
     assert len({record.array(name, "training_error").tobytes() for name in record.parts}) == 6
 
 
-def test_the_same_seed_gives_the_same_record(folder, records, tmp_path):
+def test_the_same_seed_gives_the_same_record(records, tmp_path):
     again = load_record(perform("figure8", FIGURE8, "digits", profile="quick", out=tmp_path))
     assert all(np.array_equal(again.arrays[key], values) for key, values in records["figure8"].arrays.items())
     other = load_record(perform("figure8", FIGURE8, "digits", profile="quick", out=tmp_path / "other", seed=1))

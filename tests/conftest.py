@@ -73,7 +73,7 @@ class Once:
     def begun(self, name):
         return (self.base / name).exists()
 
-    def __call__(self, name, make, timeout=900):
+    def __call__(self, name, make, timeout=1500):
         folder, made, failed = (self.base / f"{name}{suffix}" for suffix in ("", ".made", ".failed"))
         try:
             folder.mkdir()
@@ -101,7 +101,7 @@ def once(tmp_path_factory):
 
 def run_everything(folder):
     command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
-    done = subprocess.run([*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     (folder / "said").write_text(done.stdout)
 

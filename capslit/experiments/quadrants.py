@@ -7,9 +7,10 @@ __all__ = ['SIDE', 'STATES', 'CHANCES', 'FOUND', 'VALUES', 'LEARNERS', 'STARTS',
            'PEERS', 'QUICK_PEERS', 'COMPOSED', 'ESTIMATORS', 'AIMS', 'RUNNERS', 'QUADRANTS', 'quadrant_templates',
            'compose_quadrants', 'draw_quadrants', 'load_quadrants', 'as_rows', 'states_of', 'recovery', 'all_sets',
            'extremes_of_sets', 'explain_small', 'as_pursuit', 'best_templates', 'em_step', 'start_templates',
-           'learn_experts', 'Learned', 'pixel_by_pixel', 'learned_experts', 'max_minus_min_of', 'learn_machine',
-           'learn_autoencoder', 'sparse_codes', 'learn_dictionary', 'cross_entropy', 'measure', 'quadrants_parts',
-           'training_rows', 'run_recovery', 'run_estimator', 'run_composed', 'run_peer', 'run_quadrants']
+           'learn_experts', 'foretold_by_truth', 'Learned', 'pixel_by_pixel', 'learned_experts', 'max_minus_min_of',
+           'learn_machine', 'learn_autoencoder', 'sparse_codes', 'learn_dictionary', 'cross_entropy', 'measure',
+           'quadrants_parts', 'training_rows', 'run_recovery', 'run_estimator', 'run_composed', 'run_peer',
+           'run_quadrants']
 
 # %% ../../nbs/relatives/quadrants.ipynb #cell-002
 import hashlib
@@ -227,6 +228,15 @@ def learn_experts(X, n_steps, rng, learner="equation 1", start="uniform", n_star
     return best
 
 # %% ../../nbs/relatives/quadrants.ipynb #cell-036
+def foretold_by_truth(X):
+    "Probability of ink (n, 36) of each pixel, given the 35 others, under the true distribution."
+    parts = X.reshape(-1, 2, SIDE, 2, SIDE).swapaxes(2, 3).reshape(-1, 4, SIDE**2)
+    others = parts.sum(axis=2, keepdims=True) - parts
+    sure = (0.25 + 0.5 / 2**9) / (0.25 + 0.5 / 2**8)               # nine alike, if eight are
+    p = np.where(others == SIDE**2 - 1, sure, np.where(others == 0, 1 - sure, 0.5))
+    return p.reshape(-1, 2, 2, SIDE, SIDE).swapaxes(2, 3).reshape(X.shape)
+
+# %% ../../nbs/relatives/quadrants.ipynb #cell-038
 class Learned(NamedTuple):
     "What a model has learned, in a form common to all."
     rebuild: object         # images (n, 36) → probabilities of ink (n, 36), given all pixels
@@ -256,7 +266,7 @@ def max_minus_min_of(templates, active):
     "Composed templates (n, D) of active experts (n, K)."
     return compose_extremes(*extremes_of_sets(templates, active))
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-037
+# %% ../../nbs/relatives/quadrants.ipynb #cell-039
 def learn_machine(X, seed, learning_rate, batch_size, epochs):
     "A restricted Boltzmann machine with eight hidden units, by persistent contrastive divergence."
     model = BernoulliRBM(8, learning_rate=learning_rate, batch_size=min(batch_size, len(X)), n_iter=epochs,
@@ -271,7 +281,7 @@ def learn_machine(X, seed, learning_rate, batch_size, epochs):
         return expit(b[d] + np.sum(np.logaddexp(0, without + W[:, d]) - np.logaddexp(0, without), axis=1))
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, W)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-038
+# %% ../../nbs/relatives/quadrants.ipynb #cell-040
 def learn_autoencoder(X, seed, learning_rate, corruption, epochs):
     "A denoising autoencoder with eight hidden logistic units: pixels are hidden (0) with probability `corruption`."
     rng = np.random.RandomState(seed)
@@ -288,7 +298,7 @@ def learn_autoencoder(X, seed, learning_rate, corruption, epochs):
         return expit(expit((X * (np.arange(X.shape[1]) != d)) @ W + c) @ V[:, d] + b[d])
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, V)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-039
+# %% ../../nbs/relatives/quadrants.ipynb #cell-041
 def sparse_codes(X, atoms, penalty, positive, sweeps=50):
     "Codes s (n, K) that minimise ½‖x − sA‖² + penalty ‖s‖₁, by coordinate descent for all rows at once."
     gram, target = atoms @ atoms.T, X @ atoms.T
@@ -329,7 +339,7 @@ def learn_dictionary(X, seed, penalty, positive, passes):
     clipped = lambda made: np.clip(made, low, 1 - low)
     return Learned(lambda X: clipped(rebuild_real(X)), pixel_by_pixel(predict), rebuild_real, atoms, positive)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-040
+# %% ../../nbs/relatives/quadrants.ipynb #cell-042
 def cross_entropy(X, probabilities):
     "Mean nats per image; probabilities are kept 10⁻⁶ away from 0 and 1."
     return -float(np.mean(bernoulli_log_likelihood(X, np.clip(probabilities, 1e-6, 1 - 1e-6))))
@@ -341,7 +351,7 @@ def measure(learned, X):
             "squared": float(np.mean(np.sum((X - learned.rebuild_real(X)) ** 2, axis=1))),
             "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND))}
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-042
+# %% ../../nbs/relatives/quadrants.ipynb #cell-044
 SIZES, N_RUNS, N_STEPS, SHOWN = (50, 100, 200, 400, 800), 40, 20, (0, 1, 2, 5, 10, 20)
 PEERS = {
     "machine": (learn_machine, {"learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0), "batch_size": (5, 20)}, {"epochs": 100}),
@@ -378,7 +388,7 @@ def quadrants_parts(data, profile):
                   for name, (_, grid, fixed) in PEERS.items()]
     return tuple(parts)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-043
+# %% ../../nbs/relatives/quadrants.ipynb #cell-045
 def training_rows(bench, run, n):
     "Training images (n, 36) of a run, drawn afresh, and the RandomState that drew them."
     rng = np.random.RandomState([bench.seed, 100 + run])
@@ -402,7 +412,7 @@ def run_recovery(settings, bench):
     return ({"steps": steps, "found": found.tolist(), "rebuilt": entropies, "shown": [typical, best]},
             {"cosines": np.array(cosines), "log_likelihood": np.array(scores), "templates": np.stack([kept[typical], kept[best]])})
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-044
+# %% ../../nbs/relatives/quadrants.ipynb #cell-046
 def run_estimator(settings, bench):
     "The estimator as it comes, which finds the number of experts, and with eight experts."
     test, metrics, shown = as_rows(bench.data.test_images), {}, {}
@@ -418,7 +428,7 @@ def run_estimator(settings, bench):
         metrics[name] = found
     return metrics, {f"templates {name}": templates for name, templates in shown.items()}
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-045
+# %% ../../nbs/relatives/quadrants.ipynb #cell-047
 def run_composed(settings, bench):
     "Experts learned from each training set, measured on the test images."
     test, found = as_rows(bench.data.test_images), []
@@ -448,7 +458,7 @@ def run_peer(settings, bench):
         metrics[aim] = {name: [one[name] for one in results] for name in results[0]} | {"chosen": chosen}
     return metrics, arrays
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-046
+# %% ../../nbs/relatives/quadrants.ipynb #cell-048
 RUNNERS = {"recovery": run_recovery, "estimator": run_estimator, "composed": run_composed, "peer": run_peer}
 
 

@@ -248,7 +248,7 @@ def test_quick_record(record):
 
 def test_quick_numbers_agree_with_each_other(record):
     parts = [name for name in record.parts if name.endswith(tuple("12")) and name.split(", ")[0] in SETTINGS]
-    assert len(parts) == 6
+    assert len(parts) == 5
     for name in parts:
         found = record.metrics(name)
         assert np.isclose(found["log_likelihood"], record.array(name, "log_likelihood").mean(), atol=1e-4)
@@ -263,7 +263,7 @@ def test_held_out_by_hand(record):
     part = "sharper, shifts and rotations, 2"
     settings = record.parts[part]["parameters"]
     X, X_new = (all_letters.images[1][rows].reshape(-1, 144).astype(float) for rows in (slice(20), slice(20, 28)))
-    model = learned(X, 2, transforms_of("digits", (12, 12)), "sharper", settings["max_iter"])
+    model = learned(X, 2, transforms_of("digits", (12, 12)), "sharper", settings["max_iter"]).set_params(truncated=False)
     expected = bernoulli_log_likelihood(X_new, model.inverse_transform(model.transform(X_new)))
     assert np.allclose(record.array(part, "log_likelihood")[1], expected, atol=1e-2)
 

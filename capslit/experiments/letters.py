@@ -261,9 +261,9 @@ def likeness(first, second):
 
 # %% ../../nbs/relatives/letters.ipynb #cell-020
 PLAN = {
-    "omniglot": {"online": "t", "ten": 10, "twenty": 20, "held_out": 15, "sizes": (1, 2, 4), "letters": 26, "orders": 6, "ordered": "ehktx"},
-    "alphadigits": {"online": "T", "ten": 10, "twenty": 20, "held_out": 20, "sizes": (1, 2, 4), "letters": 36, "orders": 12, "ordered": "EHKTX"},
-    "digits": {"online": "7", "ten": 10, "twenty": 20, "held_out": 20, "sizes": (1, 2), "letters": 2, "orders": 2, "ordered": "7"},
+    "omniglot": {"online": "t", "ten": 10, "twenty": 20, "held_out": 15, "sizes": (1, 2, 3), "most": 4, "letters": 26, "orders": 6, "ordered": "ehktx"},
+    "alphadigits": {"online": "T", "ten": 10, "twenty": 20, "held_out": 20, "sizes": (1, 2, 3), "most": 4, "letters": 36, "orders": 12, "ordered": "EHKTX"},
+    "digits": {"online": "7", "ten": 10, "twenty": 20, "held_out": 20, "sizes": (1, 2), "most": 2, "letters": 2, "orders": 2, "ordered": "7"},
 }
 CHOICES = (("untruncated", "none"), ("untruncated", "shifts"), ("untruncated", "shifts and rotations"), ("sharper", "shifts and rotations"))
 ALTERNATIVES = ("paper", "searched", "white and black")                        # two experts, with all motions
@@ -276,7 +276,7 @@ def letters_parts(data, profile):
     sizes, held = list(plan["sizes"]), {"kind": "held-out", "n_learned": plan["held_out"], "n_new": 8 if quick else 20}
     online = {"kind": "online", "letter": plan["online"], "n_learned": plan["ten"], "n_experts": 2, "settings": "paper"}
     parts = [Part("online", shared | online, 1),
-             Part("alphabet", shared | {"kind": "alphabet", "n_learned": plan["twenty"], "n_experts": sizes[-1], "settings": "paper"}, 30),
+             Part("alphabet", shared | {"kind": "alphabet", "n_learned": plan["twenty"], "n_experts": plan["most"], "settings": "paper"}, 30),
              Part("baselines", shared | held | {"kind": "baselines", "sizes": sizes, "pseudocounts": [1.0, 0.3]}, 1)]
     for settings, motion in CHOICES[3:] if quick else CHOICES:
         cost = {"none": 0.02, "shifts": 0.2, "shifts and rotations": 2}[motion]

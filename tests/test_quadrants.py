@@ -168,7 +168,7 @@ def test_the_true_experts_stay_with_the_exact_step(X):
     templates = np.clip(TRUTH, 0.02, 0.98)
     for _ in range(5):
         templates, _ = em_step(templates, X, "exact M-step")
-    assert np.all(recovery(templates - 0.5) > 0.97)
+    assert np.all(recovery(templates - 0.5) > 0.95)
 
 
 # measures and peers

@@ -1,0 +1,448 @@
+"""Compositional models: the engine's model against plain loops, what each rule learns, the estimator, and data of every kind."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from capslit import em
+from capslit import composition as module
+from capslit.composition import (CompositionalModel, Compositions, Experts, ExpertStatistics, active_experts, add_statistics,
+                                 append_expert, description_length, learn_online, misfit, new_expert, no_experts, owners, pose_moments)
+from capslit.composition_rules import bernoulli_log_likelihood
+from capslit.matching_pursuit import Transforms, matching_pursuit
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+RULES = pytest.mark.parametrize("rule", ["max_minus_min", "maximum"])
+SHIFTS = Transforms((4, 5), shifts=1)
+TURNS = Transforms((4, 5), shifts=(1, 0), rotations=(-20.0, 0.0, 20.0))
+POSES = pytest.mark.parametrize("transforms", [None, SHIFTS, TURNS], ids=["fixed", "shifts", "turns"])
+
+
+def problem(seed=0, n=20, K=3, D=20):
+    "Images, and templates near some of them."
+    rng = np.random.default_rng(seed)
+    X = (rng.random((n, D)) < 0.5).astype(float)
+    return X, 0.1 + 0.8 * X[:K] + rng.uniform(-0.1, 0.1, (K, D))
+
+
+def make(rule="max_minus_min", transforms=None, **settings):
+    return Compositions(rule, 0.5 if rule == "max_minus_min" else 0.02, transforms, truncated=rule == "maximum", **settings)
+
+
+def stacked(*templates):
+    return Experts(np.stack(templates), np.full((len(templates), *templates[0].shape), 2.0))
+
+
+def bars(n, seed=0, size=8, noise=0.0):
+    "A horizontal and a vertical bar, each moved by up to a pixel."
+    rng = np.random.default_rng(seed)
+    images = np.zeros((n, size, size))
+    for image, (a, b, c, d) in zip(images, rng.integers(-1, 2, (n, 4))):
+        image[1 + a, 1 + b:7 + b] = 1
+        image[2 + c:7 + c, 4 + d] = 1
+    return np.abs(images.reshape(n, -1) - (rng.random((n, size**2)) < noise))
+
+
+def fit(*args, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return CompositionalModel(*args, random_state=0, n_jobs=1, **settings).fit(problem()[0])
+
+
+def state(model):
+    return pickle.dumps(vars(model))
+
+
+# ── the model on the engine ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@RULES
+@POSES
+def test_statistics_of_parts_add_up_and_weights_count_examples(rule, transforms):
+    X, templates = problem()
+    model, experts = make(rule, transforms), stacked(templates)
+    whole = model.e_step(experts, (X, None))
+    parts = [model.e_step(experts, (X[s], None)) for s in (slice(0, 1), slice(1, 12), slice(12, 20))]
+    for name, total in whole._asdict().items():
+        assert np.allclose(sum(getattr(part, name) for part in parts), total), name
+    times = np.random.default_rng(0).integers(0, 3, len(X))
+    weighed, repeated = model.e_step(experts, (X, times)), model.e_step(experts, (np.repeat(X, times, axis=0), None))
+    assert all(np.allclose(a, b) for a, b in zip(weighed, repeated))
+    assert np.isclose(whole.log_likelihood[0], np.sum(model.explain(templates, X).log_likelihood)) and whole.weight[0] == 20
+
+
+@RULES
+@POSES
+def test_counts_are_those_of_owners_and_bounded(rule, transforms):
+    X, templates = problem(1)
+    model = make(rule, transforms)
+    sums = model.e_step(stacked(templates), (X, None))
+    assert np.all(sums.ink >= -1e-12) and np.all(sums.ink <= sums.counts + 1e-9)
+    active = np.diagonal(sums.together[0])
+    assert np.all(sums.counts[0] <= active[:, None] + 1e-9) and np.any(sums.counts > 0)
+    new = model.m_step(sums)
+    assert np.all((new.templates > 0) & (new.templates < 1)) and np.all(new.counts >= 2)
+
+
+@RULES
+def test_a_step_by_definition(rule):
+    X, templates = problem(2)
+    model = make(rule)
+    found = model.explain(templates, X)
+    S, N = np.zeros((2, *templates.shape))
+    for x, experts in zip(X, found.experts):
+        who = [k for k in experts if k >= 0]
+        if not who:
+            continue
+        for d in range(X.shape[1]):
+            said = [templates[k, d] for k in who]
+            owner = set()
+            if rule == "maximum" or max(said) > 0.5:
+                owner.add(who[int(np.argmax(said))])
+            if rule != "maximum" and min(said) < 0.5:
+                owner.add(who[int(np.argmin(said))])
+            for k in owner:
+                N[k, d] += 1
+                S[k, d] += x[d]
+    sums = model.e_step(stacked(templates), (X, None))
+    assert np.array_equal(sums.ink[0], S) and np.array_equal(sums.counts[0], N)
+    expected = np.where(N > 0, (S + 1) / (N + 2), model.q)
+    assert np.allclose(model.m_step(sums).templates[0], expected)
+
+
+def test_stacked_problems_equal_problems_alone():
+    X, a = problem(3)
+    b = problem(4)[1]
+    model = make()
+    together = em.fit(model, stacked(a, b), (X, None), max_iter=6, n_threads=1)
+    for i, one in enumerate((a, b)):
+        alone = em.fit(model, stacked(one), (X, None), max_iter=6, n_threads=1)
+        n = len(alone.history["objective"])
+        assert np.array_equal(alone.history["objective"][:, 0], together.history["objective"][:n, i])
+
+
+def test_whole_shifts_of_the_image_shift_the_poses_alone():
+    images = bars(6)
+    T = Transforms((8, 8), shifts=2)
+    mu = np.clip(bars(1, 7), 0.1, 0.9)
+    moved = T.transform(mu, [int(np.flatnonzero((T.poses == [1, -1, 0]).all(axis=1))[0])], 0.5)
+    model = make(transforms=T)
+    sums = model.e_step(stacked(mu), ((moved > 0.5).astype(float), None))
+    assert np.array_equal(sums.first[0, 0, 0], [1, -1, 0]) and np.array_equal(sums.second[0, :2, :2], [[1, -1], [-1, 1]])
+    outside = (sums.counts[0, 0] == 0).reshape(8, 8)
+    assert np.all(outside[-1]) and np.all(outside[:, 0]) and not np.any(outside[:-1, 1:])
+    assert len(images) == 6
+
+
+def test_templates_move_to_the_mean_of_their_places():
+    T = Transforms((8, 8), shifts=3)
+    x = bars(1)
+    shifted = T.transform(x, [int(np.flatnonzero((T.poses == [0, 1, 0]).all(axis=1))[0])])
+    model = make("maximum", T)
+    new = model.m_step(model.e_step(stacked(0.1 + 0.8 * x), (np.repeat(shifted, 4, axis=0), None)))
+    again = model.e_step(new, (np.repeat(shifted, 4, axis=0), None))
+    assert np.array_equal(again.first[0, 0, 0], [0, 0, 0])
+
+
+def test_online_equals_batch_while_nothing_changes_hands():
+    x = problem()[0][:1]
+    X = np.repeat(x, 6, axis=0)
+    model = make()
+    online = learn_online(model, no_experts(20), X, 3)
+    assert online.templates.shape[1] == 1
+    batch = model.m_step(model.e_step(online, (X, None)))
+    assert np.allclose(online.templates, batch.templates) and np.allclose(online.counts, batch.counts)
+
+
+def test_a_new_expert_and_the_misfit_by_definition():
+    x, mu = np.array([1.0, 1, 0, 0]), np.array([0.9, 0.2, 0.9, 0.1])
+    template, counts = new_expert(x, mu)
+    assert np.allclose(template, [0.5, 2 / 3, 1 / 3, 0.5]) and np.array_equal(counts, [2, 3, 3, 2])
+    template, counts = new_expert(x, mu, "maximum")
+    assert np.allclose(template, [0.5, 2 / 3, 1 / 3, 1 / 3]) and np.array_equal(counts, [2, 3, 3, 3])
+    assert np.allclose(misfit(x[None], mu[None]), np.log(0.5 / 0.2) + np.log(0.5 / 0.1))
+    assert np.allclose(misfit(x[None], mu[None], "maximum"), np.log(0.5 / 0.2))
+    assert np.isfinite(misfit(np.ones((1, 3)), np.zeros((1, 3))))[0]
+
+
+@RULES
+def test_a_new_expert_learns_from_its_example_and_leaves_the_rest_to_the_others(rule):
+    X, templates = problem(5)
+    model, before = make(rule), stacked(templates)
+    found = model.explain(templates, X[9:10])
+    after = append_expert(model, before, X[9:10], found)
+    mu, N = new_expert(X[9], found.composed[0], rule, q=model.q)
+    assert np.array_equal(after.templates[0, 3], mu) and np.array_equal(after.counts[0, 3], N)
+    idle = np.setdiff1d(np.arange(3), found.experts)
+    assert np.array_equal(after.templates[0, idle], templates[idle]) and np.array_equal(before.templates[0], templates)
+
+
+@RULES
+def test_no_expert_at_all_is_a_model(rule):
+    X, _ = problem()
+    model = make(rule)
+    sums = model.e_step(no_experts(20), (X, None))
+    q = 0.5 if rule == "max_minus_min" else 0.02
+    assert np.isclose(sums.log_likelihood[0], np.sum(bernoulli_log_likelihood(X, np.full(20, q))))
+    assert np.isclose(description_length(model, no_experts(20), sums)[0], -sums.log_likelihood[0])
+
+
+def test_pruning_silences_opinions_that_do_not_pay():
+    none = np.zeros((1, 1, 1))
+    S, N = np.array([[[10.0, 5, 2, 0]]]), np.array([[[10.0, 10, 3, 0]]])
+    counted = ExpertStatistics(S, N, none, none[..., None], none, none[0, 0], none[0, 0])
+    mu = make(prune=True).m_step(counted).templates[0, 0]
+    assert np.allclose(mu, [11 / 12, 0.5, 0.5, 0.5])
+    assert np.allclose(make().m_step(counted).templates[0, 0], [11 / 12, 0.5, 0.6, 0.5])
+
+
+def test_float32_integers_and_booleans_are_the_same_images():
+    X, templates = problem(6)
+    results = [make().e_step(stacked(templates), (X.astype(t), None)) for t in (np.float64, np.float32, int, bool)]
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other))
+
+
+def test_misuse_of_the_model_is_explained():
+    X, templates = problem()
+    for batch, message in [((X[:, 1:], None), "x has shape"), ((X, np.ones(3)), "weight has shape"), ((None, None), "x is None"),
+                           ((X + 0.5, None), "X must hold zeros and ones")]:
+        with pytest.raises((TypeError, ValueError), match=message):
+            make().e_step(stacked(templates), batch)
+
+
+# ── poses ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_moments_of_poses_and_their_sums():
+    images, T = bars(12, noise=0.01), Transforms((8, 8), shifts=2)
+    model = make("maximum", T)
+    templates = np.zeros((2, 8, 8)) + 0.02
+    templates[0, 1, 1:7] = templates[1, 2:7, 4] = 0.95
+    templates = templates.reshape(2, 64)
+    whole, left, right = (model.count(templates, x, np.ones(len(x)), model.explain(templates, x)) for x in (images, images[:5], images[5:]))
+    assert all(np.allclose(a, b) for a, b in zip(add_statistics(left, right), whole))
+    mean, covariance = pose_moments(whole)
+    found = model.explain(templates, images)
+    rows = np.stack([T.poses[found.poses[np.arange(12), np.argmax(found.experts == k, axis=1)]] for k in (0, 1)], axis=1)
+    assert np.all(np.sort(found.experts, axis=1) == [0, 1])
+    assert np.allclose(mean, rows.mean(axis=0)) and np.allclose(covariance, np.cov(rows.reshape(12, 6).T, ddof=0))
+    one = model.count(templates[:1], images, np.ones(12), model.explain(templates[:1], images))
+    grown = add_statistics(one, whole)
+    assert grown.together.shape == (2, 2) and grown.weight == 24 and np.isclose(grown.together[0, 0], one.together[0, 0] + 12)
+
+
+def test_active_experts():
+    experts = np.array([[2, 0, -1], [-1, -1, -1]])
+    assert np.array_equal(active_experts(experts, 3), [[True, False, True], [False] * 3])
+    assert active_experts(np.empty((2, 0), int), 2).shape == (2, 2)
+
+
+# ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("settings", [{"n_experts": 2, "init": "random"}, {"n_experts": 2, "rule": "maximum", "init": "online"}, {"n_experts": 1}],
+                         ids=["random", "online", "sequential"])
+def test_check_estimator(unpassed, settings):
+    count, failures = unpassed("CompositionalModel", {"binarize": 0.0, "random_state": 0} | settings)
+    assert count > 35 and failures == "[]"
+
+
+def test_bars_are_found_and_their_number():
+    T = Transforms((8, 8), shifts=2)
+    X, others = bars(16, 1), bars(50, 2)
+    model = CompositionalModel(rule="maximum", transforms=T, random_state=0, n_jobs=1).fit(X)
+    assert len(model.templates_) == 2 and model.converged_ and -model.score(others) < 3
+    ink = sorted(np.round(model.templates_).sum(axis=1).tolist())
+    assert ink == [5, 6]
+    codes = model.transform(others)
+    assert codes.shape == (50, 8) and np.all(codes[:, :2] == 1)
+    assert np.allclose(bernoulli_log_likelihood(others, model.inverse_transform(codes)), model.score_samples(others))
+    images, drawn = model.sample(200)
+    assert images.shape == (200, 64) and np.all(np.isin(images, [0, 1])) and np.all(drawn[:, :2] == 1)
+    assert np.allclose(drawn[:, 2:].mean(axis=0), model.pose_mean_.ravel(), atol=0.3)
+    assert np.allclose(np.cov(drawn[:, 2:].T), model.pose_covariance_, atol=0.3)
+    mean, covariance = model.pose_distribution([1])
+    assert np.array_equal(mean, model.pose_mean_[1]) and np.array_equal(covariance, model.pose_covariance_[3:, 3:])
+    assert list(model.get_feature_names_out()) == ["expert0", "expert1", *(f"expert{k}_{c}" for k in (0, 1) for c in ("row", "column", "angle"))]
+
+
+def test_experts_of_the_other_rule_and_what_they_tell():
+    rng = np.random.default_rng(0)
+    level = rng.choice([0, 1, 0.5, 0.5], (100, 2))
+    X = (rng.random((100, 4, 4)) < np.repeat(level, 2, axis=1)[:, None]).reshape(100, 16).astype(float)
+    model = CompositionalModel(4, init="random", n_init=3, random_state=0, n_jobs=1).fit(X)
+    assert model.templates_.shape == model.counts_.shape == (4, 16) and model.score(X) > -11
+    assert np.isclose(model.score(X), model.history_["log_likelihood"].max() / 100)
+    assert np.array_equal(model.pose_covariance_, np.zeros((12, 12))) and np.all(model.counts_ >= 2)
+    assert np.array_equal(model.active_sets_[model.active_set_counts_ > 0].shape, model.active_sets_.shape)
+    assert model.active_set_counts_.sum() == 100 and np.isclose(model.transform(X).sum(), model.active_set_counts_ @ model.active_sets_.sum(axis=1))
+    one = CompositionalModel(4, init="random", n_init=1, random_state=0, n_jobs=1).fit(X)
+    assert model.score(X) >= one.score(X) - 1e-9
+    pruned = CompositionalModel(4, init=model.templates_, prune=True, n_jobs=1).fit(X)
+    assert np.sum(pruned.templates_ != 0.5) <= np.sum(model.templates_ != 0.5)
+    assert pruned.lower_bound_ < pruned.score(X)
+
+
+def test_partial_fit_goes_on_where_it_was():
+    X = bars(12, 4)
+    settings = {"rule": "maximum", "transforms": Transforms((8, 8), shifts=1), "n_jobs": 1}
+    whole = CompositionalModel(2, **settings).partial_fit(X)
+    parts = CompositionalModel(2, **settings)
+    for x in X:
+        parts.partial_fit(x[None])
+    assert np.array_equal(whole.templates_, parts.templates_) and np.array_equal(whole.counts_, parts.counts_)
+    assert whole.statistics_.weight == parts.statistics_.weight == 12 and parts.active_set_counts_.sum() == 12
+    batch = CompositionalModel(2, init="online", **settings).fit(X)
+    before = batch.templates_.copy()
+    batch.partial_fit(X[:1])
+    assert batch.statistics_.weight == 13 and not np.array_equal(before, batch.templates_)
+    assert len(CompositionalModel(**settings).partial_fit(X[:1]).templates_) == 1
+    with pytest.raises(ValueError, match="n_experts must be a number for init='random'"):
+        CompositionalModel(init="random").partial_fit(X)
+
+
+def test_refitting_forgets():
+    X = problem()[0]
+    model = CompositionalModel(2, init="online", n_jobs=1)
+    assert state(model.fit(X)) == state(model.fit(X[:5]).fit(X))
+
+
+@pytest.mark.parametrize("convert", [list, lambda X: X.astype(np.float32), lambda X: X.astype(int), lambda X: X.astype(bool), np.asfortranarray,
+                                     lambda X: np.repeat(X, 2, axis=1)[:, ::2]], ids=["list", "float32", "int", "bool", "fortran", "strided"])
+def test_data_of_every_kind(convert):
+    X = problem()[0]
+    usual = fit(2, init="online")
+    given = convert(X)
+    before = np.array(given)
+    if isinstance(given, np.ndarray):
+        given.flags.writeable = False
+    other = CompositionalModel(2, init="online", random_state=0, n_jobs=1).fit(given)
+    assert np.array_equal(other.templates_, usual.templates_) and np.array_equal(before, np.array(given))
+    assert np.array_equal(other.transform(given), usual.transform(X))
+
+
+def test_frames_and_binarising():
+    X = problem()[0]
+    frame = pd.DataFrame(X, columns=[f"p{i}" for i in range(20)])
+    model = CompositionalModel(2, init="online", n_jobs=1).fit(frame)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    table = model.set_output(transform="pandas").transform(frame)
+    assert list(table.columns) == ["expert0", "expert1"]
+    grey = CompositionalModel(2, init="online", binarize=100, n_jobs=1).fit(255 * X)
+    assert np.array_equal(grey.templates_, model.templates_)
+    assert np.array_equal(grey.score_samples(255 * X), model.score_samples(frame))
+
+
+@pytest.mark.parametrize("X", [np.zeros((5, 4)), np.ones((5, 4)), np.eye(4)[:1], np.array([[1.0], [0.0]])], ids=["blank", "black", "one", "pixel"])
+@RULES
+@pytest.mark.parametrize("init", ["sequential", "online", "random"])
+def test_poor_data(X, rule, init):
+    model = CompositionalModel(2, rule=rule, init=init, random_state=0, n_jobs=1).fit(X)
+    assert np.all(np.isfinite(model.templates_)) and np.all(np.isfinite(model.score_samples(X)))
+    assert model.inverse_transform(model.transform(X)).shape == X.shape
+    assert model.sample(3)[0].shape == (3, X.shape[1])
+
+
+@pytest.mark.parametrize("X, message", [
+    (np.full((3, 2), np.nan), "X"), (np.array([[0, np.inf]]), "X"), (np.full((3, 2), 0.5), "X must hold zeros and ones, but holds 0.5; pass binarize"),
+    (np.full((3, 2), -1), "X must hold zeros and ones"), (np.zeros(3), "X"), (np.zeros((0, 3)), "X"), (sp.eye(3), "X"), (np.full((2, 2), "a"), "X"),
+    (np.zeros((2, 2), complex), "X")])
+def test_bad_data_is_one_clear_error(X, message):
+    for method in ("fit", "partial_fit"):
+        with pytest.raises((TypeError, ValueError), match=message):
+            getattr(CompositionalModel(2), method)(X)
+    model = fit(2, init="online")
+    before = state(model)
+    for method in ("fit", "partial_fit", "transform", "score_samples"):
+        with pytest.raises((TypeError, ValueError), match="X"):
+            getattr(model, method)(X)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("settings, message", [
+    ({"n_experts": 0}, "n_experts"), ({"rule": "mean"}, "rule"), ({"q": 0}, "q"), ({"background": 0}, "background"), ({"pseudocount": 0}, "pseudocount"),
+    ({"transforms": 3}, "transforms"), ({"init": "best"}, "init"), ({"init": "random", "n_experts": None}, "n_experts must be a number"),
+    ({"init": np.zeros((2, 3))}, r"init has shape \(2, 3\)"), ({"init": np.full((2, 20), 2.0)}, "init must hold probabilities"), ({"tol": -1}, "tol"),
+    ({"transforms": Transforms((4, 4))}, r"transforms is for images of shape \(4, 4\), but X has 20"), ({"max_active": 0}, "max_active"),
+    ({"transforms": Transforms((4, 5), rotations=(5.0,))}, "transforms must have the angle 0"), ({"n_init": 0}, "n_init"), ({"binarize": "yes"}, "binarize")])
+def test_bad_settings_are_one_clear_error(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        CompositionalModel(**{"n_experts": 2} | settings).fit(problem()[0])
+
+
+def test_use_before_fit_and_wrong_rows():
+    X = problem()[0]
+    for method, given in (("transform", X), ("inverse_transform", X[:, :2]), ("score_samples", X), ("sample", 1), ("pose_distribution", [0])):
+        with pytest.raises(NotFittedError):
+            getattr(CompositionalModel(2), method)(given)
+    model = fit(2, init="online", transforms=SHIFTS)
+    for given, message in ((X, "X has shape"), (np.full((1, 8), np.nan), "X contains NaN")):
+        with pytest.raises(ValueError, match=message):
+            model.inverse_transform(given)
+    for wrong in (0, 1.5, True):
+        with pytest.raises(ValueError, match="n_samples"):
+            model.sample(wrong)
+    for wrong in ([2], [-1], [0.5]):
+        with pytest.raises(ValueError, match="experts must hold whole numbers from 0 to 1"):
+            model.pose_distribution(wrong)
+
+
+def test_poses_between_the_pixels():
+    model = fit(2, init="online", transforms=SHIFTS)
+    idle = model.inverse_transform(np.zeros((1, 8)))
+    assert np.array_equal(idle, np.full((1, 20), 0.5))
+    half = model.inverse_transform([[1, 0, 0, 0.5, 0, 0, 0, 0]]).reshape(4, 5)
+    mu = model.templates_[0].reshape(4, 5)
+    assert np.allclose(half[:, 1:], (mu[:, 1:] + mu[:, :-1]) / 2)
+
+
+def test_checkpoints_resume_and_belong_to_their_run(tmp_path):
+    path, settings = tmp_path / "run.npz", {"init": "random", "random_state": 0, "n_jobs": 1, "tol": 0, "patience": 3}
+    X = problem()[0]
+    whole = CompositionalModel(3, max_iter=9, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        whole.fit(X)
+        CompositionalModel(3, max_iter=2, **settings).fit(X, checkpoint=path)
+        resumed = CompositionalModel(3, max_iter=9, **settings).fit(X, checkpoint=path)
+        assert np.array_equal(whole.templates_, resumed.templates_) and np.array_equal(whole.history_["objective"], resumed.history_["objective"])
+        with pytest.raises(ValueError, match="other settings"):
+            CompositionalModel(3, pseudocount=0.5, **settings).fit(X, checkpoint=path)
+        with pytest.raises(ValueError, match="other data"):
+            CompositionalModel(3, **settings).fit(1 - X, checkpoint=path)
+
+
+def test_clones_pickles_and_seeds():
+    X = problem()[0]
+    model = fit(3, init="random", transforms=SHIFTS)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.score_samples(X), model.score_samples(X))
+    assert np.array_equal(clone(model).fit(X).templates_, model.templates_)
+    assert np.array_equal(model.sample(5)[0], model.sample(5)[0])
+
+
+def test_no_noise_no_second_expert():
+    X = np.repeat(problem()[0][:1], 10, axis=0)
+    model = CompositionalModel(n_jobs=1).fit(X)
+    assert len(model.templates_) == 1 and np.array_equal(np.round(model.templates_), X[:1])
+
+
+def test_names_for_users():
+    for name in ("compose", "noisy_or", "sum_of_odds", "maximum", "mean", "sum_of_log_odds", "normalized_sum", "max_minus_min", "CompositionalModel"):
+        assert name in module.__all__ and callable(getattr(module, name))
+
+
+def test_owners_take_the_first_of_equals_and_nobody_at_q():
+    templates = np.array([[0.9, 0.5, 0.2], [0.9, 0.5, 0.2]])
+    found = matching_pursuit(np.array([[1.0, 1, 0]]), templates)
+    found = found._replace(experts=np.array([[1, 0]]), poses=np.array([[0, 0]]))
+    highest, lowest = owners(found, templates)
+    assert highest.tolist() == [[0, -1, -1]] and lowest.tolist() == [[-1, -1, 0]]
+    assert owners(found, templates, q=0.0)[0].tolist() == [[0, 0, 0]]

@@ -80,6 +80,9 @@ REQUIRED = {
         "hmm-posteriors", "hmm-counts", "hmm-m-step", "hmm-contraction", "hmm-field", "hmm-bound", "hmm-single", "hmm-static")],
     "routing": [f"routing:{name}" for name in (
         *range(1, 13), "algorithm-1", "algorithm-2", "procedure-1", "procedure-2", "procedure-3")],
+    "goessling": [f"goessling:{name}" for name in (
+        "abstention", "noisy-or", "sum-of-odds", "maximum", "mean", "sum-of-log-odds", "normalized-sum", "max-minus-min", "associativity",
+        "figure-2", "greedy", "truncation", "1", "online", "initialisation", "initialisation-maximum", "geometric", "truth")],
 }
 
 # %% ../nbs/practice/ledger.ipynb #cell-012

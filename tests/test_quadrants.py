@@ -8,10 +8,11 @@ from sklearn.decomposition import sparse_encode
 
 from capslit.composition import active_experts
 from capslit.composition_rules import compose_extremes, max_minus_min
-from capslit.experiments import quadrants, records
+from capslit.datasets import QUADRANT_STATES, compose_quadrants, draw_quadrants, load_quadrants, quadrant_templates
+from capslit.experiments import quadrants
 from capslit.experiments.quadrants import (FOUND, LEARNERS, PEERS, QUADRANTS, STARTS, VALUES, all_sets, as_pursuit, as_rows, best_templates,
-                                           compose_quadrants, cross_entropy, draw_quadrants, em_step, explain_small, extremes_of_sets, foretold_by_truth,
-                                           learn_experts, learned_experts, load_quadrants, measure, quadrant_templates, recovery,
+                                           cross_entropy, em_step, explain_small, extremes_of_sets, foretold_by_truth,
+                                           learn_experts, learned_experts, measure, recovery,
                                            sparse_codes, start_templates, states_of)
 from capslit.experiments.records import load_record, perform
 from capslit.matching_pursuit import exhaustive_search, matching_pursuit
@@ -54,7 +55,7 @@ def test_the_data_set_is_always_the_same():
     templates = compose_quadrants(states_of(data.labels))
     assert np.all(data.images[templates != 0.5] == templates[templates != 0.5])
     for label, states in zip(data.labels[:20], states_of(data.labels)):
-        assert data.class_names[label] == ", ".join(quadrants.STATES[s] for s in states)
+        assert data.class_names[label] == ", ".join(QUADRANT_STATES[s] for s in states)
 
 
 # what is recovered
@@ -221,9 +222,8 @@ def test_the_machine_s_conditional_probability_is_that_of_its_energy(X):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     "Two quick runs."
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(records.LOADERS, "quadrants", load_quadrants)
-        return [load_record(perform("quadrants", QUADRANTS, "quadrants", profile="quick", out=tmp_path_factory.mktemp("records"))) for _ in range(2)]
+    return [load_record(perform("quadrants", QUADRANTS, "quadrants", profile="quick", out=tmp_path_factory.mktemp("records")))
+            for _ in range(2)]
 
 
 def test_the_same_seed_gives_the_same_record(runs):

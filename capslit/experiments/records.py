@@ -338,7 +338,7 @@ def measure(model, protocol):
 # %% ../../nbs/experiments/records.ipynb #cell-026
 LOADERS = {"mnist": datasets.load_mnist, "fashion": datasets.load_fashion_mnist, "usps": datasets.load_usps, "digits": datasets.load_digits,
            "alphadigits": datasets.load_alphadigits, "omniglot": datasets.load_omniglot_latin,
-           "lines": datasets.load_lines, "shapes": datasets.load_shapes}
+           "lines": datasets.load_lines, "shapes": datasets.load_shapes, "quadrants": datasets.load_quadrants}
 PART = "capslit.part/1"
 
 

@@ -20,11 +20,14 @@ from .figure4 import AXES, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5
 from .figure8 import FIGURE8
 from .heads import HEADS_ON_POSES
+from .letters import LETTERS
 from .manifolds import FINE, MANIFOLDS
 from .million import MILLION
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
+from .quadrants import QUADRANTS
 from .records import LOADERS, PROFILES, RESULTS, explain_difference, load_record, perform, record_path
+from .scenes import SCENES
 from .updates import FIGURE6, FIGURE7
 from .viewpoints import CAPSULES, VIEWPOINTS
 
@@ -33,7 +36,8 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION,
                "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
-               "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES}
+               "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,
+               "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):

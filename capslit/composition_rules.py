@@ -50,7 +50,15 @@ def bernoulli_log_likelihood(X, templates):
     result has the type of `templates`.
     """
     p, x = as_probabilities("templates", templates), as_probabilities("X", X)
-    xp = namespace(p, x)
+    xp = namespace(p)
+    if namespace(x) is not xp:
+        raise TypeError("X and templates belong to different array libraries; convert one "
+                        "of them first")
+    try:
+        np.broadcast_shapes(x.shape, p.shape)
+    except ValueError:
+        raise ValueError(f"X of shape {tuple(x.shape)} does not fit templates of shape "
+                         f"{tuple(p.shape)}; the last axis of both holds the pixels") from None
     x = xp.astype(x, p.dtype)
     with np.errstate(divide="ignore"):
         on = x * xp.log(xp.where(x > 0, p, xp.ones_like(p)))
@@ -154,7 +162,7 @@ def extremes(templates, axis=0, q=0.5):
 
 def compose_extremes(upper, lower, q=0.5):
     "U + L − q for U ≥ q ≥ L, without rounding where only one side votes."
-    xp = namespace(upper, lower)
+    xp, q = namespace(upper, lower), float(q)
     return xp.where(lower < q, lower + (upper - q), upper)
 
 
@@ -175,7 +183,7 @@ def maximum(templates, axis=0):
     """
     return extremes(templates, axis, q=0.0)[0]
 
-# %% ../nbs/relatives/composition_rules.ipynb #cell-048
+# %% ../nbs/relatives/composition_rules.ipynb #cell-049
 class Rule(NamedTuple):
     "A composition rule with what is known about it."
     function: Callable                     # of templates and axis

@@ -121,6 +121,11 @@ def test_the_counterexample():
     assert np.isclose(max_minus_min([max_minus_min([0.9, 0.2]), 0.1]), 0.2) and np.isclose(max_minus_min([0.9, 0.2, 0.1]), 0.5)
 
 
+def test_repeating_under_the_normalised_sum_on_its_grid():
+    assert normalized_sum([1, 1]) == normalized_sum([1]) == 1
+    assert normalized_sum([1, 0]) == 0.5 and np.isclose(normalized_sum([1, 1, 0]), 2 / 3)
+
+
 # ── the ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -193,6 +198,14 @@ def test_axes_types_and_layouts(name):
     assert np.allclose(compose(P[:, 0].tolist(), name), expected[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("q", [0.7, np.float64(0.7), np.float32(0.7), np.array(0.7)])
+def test_the_type_of_q_does_not_matter(q):
+    p = np.array([[0.9, 0.8], [0.7, 0.2], [0.7, 0.7]], np.float32).T
+    value = max_minus_min(p, q=q)
+    assert value.dtype == np.float32 and np.array_equal(value, max_minus_min(p, q=0.7))
+    assert compose_extremes(*extremes(p, q=q), q).dtype == np.float32 and value[2] == np.float32(0.7)
+
+
 @rules
 def test_integers_and_booleans_are_certain(name):
     whole = np.array([[0, 1, 0], [0, 1, 1]])
@@ -215,6 +228,14 @@ def test_other_array_libraries_have_the_same_likelihood(xp):
     P, X = np.random.default_rng(4).random((3, 7)), np.random.default_rng(5).integers(0, 2, (4, 1, 7)).astype(float)
     found = bernoulli_log_likelihood(xp.asarray(X), xp.asarray(P))
     assert np.allclose(np.asarray(found), bernoulli_log_likelihood(X, P), rtol=1e-12)
+
+
+@pytest.mark.parametrize("xp", list(other_namespaces()))
+def test_libraries_are_not_mixed(xp):
+    P = np.full(3, 0.5)
+    for X, templates in ((P, xp.asarray(P)), (xp.asarray(P), P)):
+        with pytest.raises(TypeError, match="X and templates belong to different array libraries; convert one of them first"):
+            bernoulli_log_likelihood(X, templates)
 
 
 # ── the likelihood ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -278,6 +299,8 @@ def test_other_faults():
             max_minus_min(p, q=q)
     with pytest.raises(ValueError, match="X must hold probabilities from 0 to 1, but spans 0 to 255"):
         bernoulli_log_likelihood([0, 255], [0.5, 0.5])
+    with pytest.raises(ValueError, match=r"X of shape \(3,\) does not fit templates of shape \(2, 4\); the last axis of both holds the pixels"):
+        bernoulli_log_likelihood(np.zeros(3), np.full((2, 4), 0.5))
     with pytest.raises(ValueError, match="the_name contains NaN"):
         as_probabilities("the_name", [np.nan])
 

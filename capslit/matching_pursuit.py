@@ -19,7 +19,7 @@ from scipy.fft import next_fast_len, rfft2
 from scipy.special import cosdg, expit, logit, sindg
 
 from . import em
-from .arrays import as_floating, check_shape, check_values
+from .arrays import as_floating, check_shape, check_values, to_numpy
 from .composition_rules import as_probabilities, bernoulli_log_likelihood, compose_extremes, extremes
 
 # %% ../nbs/relatives/matching_pursuit.ipynb #cell-006
@@ -90,7 +90,7 @@ def warp(images, poses, image_shape, fill=0.0):
         If shapes do not fit, or something is not a finite number.
     """
     (height, width), fill = _check_image_shape(image_shape), _check_fill(fill)
-    images, poses = as_floating("images", images), as_floating("poses", poses).astype(float)
+    images, poses = to_numpy(as_floating("images", images)), to_numpy(as_floating("poses", poses)).astype(float)
     poses = poses[None] if poses.ndim == 1 else poses
     check_values("images", check_shape("images", images, (None, height * width)))
     check_values("poses", check_shape("poses", poses, (None, 3)))
@@ -125,7 +125,8 @@ class Transforms:
         shifts = tuple(self.shifts) if isinstance(self.shifts, (tuple, list, np.ndarray)) else (self.shifts,) * 2
         if len(shifts) != 2 or any(isinstance(s, bool) or not isinstance(s, Integral) or s < 0 for s in shifts):
             raise ValueError(f"shifts must be a whole number of at least 0, or two of them, not {self.shifts!r}")
-        rotations = as_floating("rotations", self.rotations).astype(float).reshape(-1)
+        rotations = np.atleast_1d(to_numpy(as_floating("rotations", self.rotations))).astype(float)
+        check_shape("rotations", rotations, (None,))
         if not len(rotations):
             raise ValueError("rotations is empty; pass (0.0,) for shifts alone")
         check_values("rotations", rotations)
@@ -185,7 +186,7 @@ def _candidates(templates, transforms, q):
     images = templates.reshape(-1, 1, height, width)
     y, x = (y - (height - 1) / 2)[None], (x - (width - 1) / 2)[None]
     canvas = [_turned(mu, y, x, angle, q) for mu in images for angle in transforms.rotations]
-    return _Candidates(np.reshape(canvas, (-1, y.size, x.size)).clip(0, 1), (height, width))
+    return _Candidates(np.reshape(canvas, (-1, y.size, x.size)), (height, width))
 
 # %% ../nbs/relatives/matching_pursuit.ipynb #cell-020
 class Pursuit(NamedTuple):
@@ -207,7 +208,7 @@ _TINY = np.finfo(float).tiny
 
 
 def _log(p):
-    "ln p, where 0 counts as the smallest number above it: what is impossible can still be compared."
+    "ln p, where 0 counts as the smallest normal number: what is impossible can still be compared."
     return np.log(np.maximum(p, _TINY))
 
 
@@ -222,10 +223,12 @@ def _margin(score):
     return 1e-9 * (1 + np.abs(score))
 
 # %% ../nbs/relatives/matching_pursuit.ipynb #cell-023
-def _check_problem(X, templates, q, transforms):
+def _check_problem(X, templates, q, transforms, **flags):
     "X as booleans, templates and q as float64, transforms with the identity for None."
-    X, templates = as_floating("X", X), as_probabilities("templates", templates).astype(float)
+    X, templates = to_numpy(as_floating("X", X)), to_numpy(as_probabilities("templates", templates)).astype(float)
     check_shape("templates", templates, (None, None))
+    if not templates.shape[1]:
+        raise ValueError("templates has no columns; pass at least one pixel")
     check_values("X", check_shape("X", X, (None, templates.shape[1])))
     between = (X != 0) & (X != 1)
     if np.any(between):
@@ -233,6 +236,9 @@ def _check_problem(X, templates, q, transforms):
                          "binarise it first, for example X > 0.5")
     if not isinstance(q, Real) or not 0 <= q <= 1:
         raise ValueError(f"q must be a probability from 0 to 1, not {q!r}")
+    for name, flag in flags.items():
+        if not isinstance(flag, (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False, not {flag!r}")
     if transforms is None:
         transforms = Transforms((1, templates.shape[1]))
     elif not isinstance(transforms, Transforms):
@@ -257,7 +263,7 @@ def plain_pursuit(X, templates, *, q=0.5, transforms=None, truncated=False, max_
 
     Takes the same arguments and returns the same Pursuit.
     """
-    X, templates, q, transforms = _check_problem(X, templates, q, transforms)
+    X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated, repeats=repeats)
     most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
@@ -302,17 +308,21 @@ def _pursuit(X, candidates, T, chosen, most, q):
                       for a in (chosen // T, chosen % T))
     return Pursuit(experts, poses, U, L, bernoulli_log_likelihood(X, compose_extremes(U, L, q)), q)
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-037
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-039
 def exhaustive_search(X, templates, *, q=0.5, transforms=None, truncated=False, max_experts=None,
                       max_configurations=10**6):
     """The best of all configurations, each expert at most once: the check on `matching_pursuit` in small cases.
 
     Takes the same arguments and returns a Pursuit with the experts in ascending order. Of equally likely
-    configurations the one with the fewest experts is taken. ValueError if there are more than `max_configurations`.
+    configurations the one with the fewest experts is taken. With `truncated` it is the best for the truncated
+    templates, not for those from which the returned likelihood is computed. ValueError if there are more than
+    `max_configurations`.
     """
-    X, templates, q, transforms = _check_problem(X, templates, q, transforms)
+    X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated)
     K, T = len(templates), len(transforms)
     most = _check_most(max_experts, K)
+    if not isinstance(max_configurations, Real) or not max_configurations >= 1:
+        raise ValueError(f"max_configurations must be a number of at least 1, not {max_configurations!r}")
     count = sum(math.comb(K, j) * T**j for j in range(most + 1))
     if count > max_configurations:
         raise ValueError(f"templates and their poses form {count} configurations, more than max_configurations = "
@@ -329,7 +339,7 @@ def exhaustive_search(X, templates, *, q=0.5, transforms=None, truncated=False, 
             chosen[better] = np.append(config, np.full(most - j, -T))
     return _pursuit(X, candidates, T, chosen, most, q)
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-043
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-045
 def _levels(values, q, count=10):
     "Levels from the smallest to the largest of the probabilities `values`, about evenly spaced in log-odds, and q."
     ends = np.array([min(values.min(), q), max(values.max(), q)])
@@ -349,7 +359,7 @@ def _hats(p, levels):
         np.put_along_axis(weights, below[None] + 1, share[None], axis=0)
     return out
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-044
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-046
 def _gains(U, L, q, levels):
     "Bounds (Q, m) of what pixels with ink and the extremes U, L (m,) gain from an expert, at each of its levels."
     place, now = np.searchsorted(levels, q), _log(compose_extremes(U, L, q))
@@ -379,7 +389,7 @@ def _level_gains(x, U, L, q, levels):
         gains[:, pixels] = _gains(U[pixels], L[pixels], q, levels)
     return out.reshape(2, -1, *shape)
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-050
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-052
 def _inverse(places, frequencies, length):
     "The rows of an inverse Fourier transform, conjugated, for places from the last to the first."
     turns = np.outer(np.arange(places)[::-1], np.arange(frequencies)) / length
@@ -421,7 +431,7 @@ class _Correlations:
         found = (self.back[1] @ partly).real                                        # (rows, columns, C n) of places
         return found.reshape(math.prod(self.places), C, n).swapaxes(0, 1)
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-051
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-053
 class _Bounds:
     "Upper bounds of the scores of all candidates, by correlations."
     def __init__(self, candidates, q, levels):
@@ -444,7 +454,7 @@ class _Bounds:
         bound += score
         return bound.reshape(-1, len(x)).T
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-053
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-055
 def _scores_of(pairs, x, U, L, seen, q):
     "Scores of image i after candidate c has joined, for `pairs` of arrays i and c, a few at a time."
     rows = max(1, 2**17 // max(1, x.shape[1]))
@@ -465,7 +475,7 @@ def _best(bound, x, U, L, score, seen, q):
     np.minimum.at(first, i[tied], c[tied])
     return np.where(best > score + margin, first, -1), best
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-054
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-056
 def _search(x, seen, bounds, q, most, repeats, T):
     "Numbers (n, j) of the candidates that matching pursuit adds to images x (n, D), −T where there is none."
     U, chosen, active = np.full(x.shape, q), [], np.arange(len(x))
@@ -485,7 +495,7 @@ def _search(x, seen, bounds, q, most, repeats, T):
         chosen[-1][active] = c
     return np.array(chosen, int).reshape(len(chosen), len(x)).T
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-055
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-057
 def _joined(parts):
     "The Pursuit of all images from those of blocks."
     J = max(part.experts.shape[1] for part in parts)
@@ -494,7 +504,7 @@ def _joined(parts):
     rest = [np.concatenate(column) for column in list(zip(*parts))[2:5]]
     return Pursuit(np.concatenate(experts), np.concatenate(poses), *rest, parts[0].q)
 
-# %% ../nbs/relatives/matching_pursuit.ipynb #cell-056
+# %% ../nbs/relatives/matching_pursuit.ipynb #cell-058
 def matching_pursuit(X, templates, *, q=0.5, transforms=None, truncated=False, max_experts=None, repeats=False,
                      block_bytes=2**25):
     """Likelihood matching pursuit: experts are added one by one, the best in its best pose, while it grows.
@@ -506,11 +516,14 @@ def matching_pursuit(X, templates, *, q=0.5, transforms=None, truncated=False, m
     templates : array of shape (K, D)
         Probabilities of ink.
     q : float
-        Abstention of the max-minus-min rule. A small q makes it the maximum with a background of probability q.
+        Abstention of the max-minus-min rule. For the maximum with a background of probability q pass the
+        templates np.maximum(q, templates); where an expert has less than q, it votes for white.
     transforms : Transforms, optional
         Poses in which the templates may appear; as they are by default. What comes from outside abstains.
     truncated : bool
-        Whether the experts are chosen with the templates max(½, μ), which abstain at ½.
+        Whether the experts are chosen with the templates max(½, μ), which abstain at ½. Whoever nowhere exceeds
+        ½ is then never chosen, and what grows is the likelihood of the truncated templates: the one returned,
+        of the templates as they are, may be lower than that of nobody.
     max_experts : int, optional
         Most experts in an image; by default all of them (as many as it takes, if `repeats`).
     repeats : bool
@@ -528,7 +541,7 @@ def matching_pursuit(X, templates, *, q=0.5, transforms=None, truncated=False, m
     ValueError, TypeError
         If X is not binary, templates are no probabilities, or shapes do not fit.
     """
-    X, templates, q, transforms = _check_problem(X, templates, q, transforms)
+    X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated, repeats=repeats)
     most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
     if not isinstance(block_bytes, Real) or not block_bytes > 0:
         raise ValueError(f"block_bytes must be a positive number, not {block_bytes!r}")

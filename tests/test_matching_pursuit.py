@@ -111,6 +111,19 @@ def test_transforms():
     for wrong in ({"shifts": -1}, {"shifts": 1.5}, {"shifts": (1, 2, 3)}, {"shifts": True}, {"rotations": ()}, {"rotations": (np.nan,)}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Transforms((4, 5), **wrong)
+    with pytest.raises(ValueError, match="rotations has shape"):
+        Transforms((4, 5), rotations=[[0, 10], [20, 30]])
+    assert Transforms((4, 5), rotations=15) == Transforms((4, 5), rotations=[15.0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_what_is_moved_remains_a_probability(seed):
+    rng = np.random.default_rng(seed)
+    edge = np.array([0, 5e-324, 2.2e-308, 1e-16, 0.1, 0.5, np.nextafter(0.5, 1), 0.9, np.nextafter(1, 0), 1])
+    transforms = Transforms((4, 5), (1, 2), rng.choice([0, 1e-6, 30, 45, 90, 179.999999, -77], 3, replace=False))
+    canvas = module._candidates(rng.choice(edge, (3, 20)), transforms, rng.choice(edge)).canvas
+    assert canvas.min() >= 0 and canvas.max() <= 1
 
 
 def test_pull_back_undoes_the_motion():
@@ -129,7 +142,7 @@ def test_pull_back_undoes_the_motion():
 def brute_force(x, templates, q, transforms, most):
     "Greedy search in plain Python, for one image: experts, poses, likelihood."
     chosen, T = [], len(transforms)
-    moved = [transforms.transform(mu[None], np.arange(T), fill=q).clip(0, 1) for mu in templates]
+    moved = [transforms.transform(mu[None], np.arange(T), fill=q) for mu in templates]
 
     def likelihood(config):
         parts = np.array([moved[k][t] for k, t in config]).reshape(-1, len(x))
@@ -146,10 +159,10 @@ def brute_force(x, templates, q, transforms, most):
 
 
 @pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit])
-@pytest.mark.parametrize("q", [0.03, 0.5])
-def test_agrees_with_brute_force(search, q):
+@pytest.mark.parametrize("q, largest", [(0.03, 1), (0.5, 1), (1e-9, 1e-8)])
+def test_agrees_with_brute_force(search, q, largest):
     rng = np.random.default_rng(1)
-    templates, transforms = rng.beta(0.5, 0.5, (3, 20)), Transforms((4, 5), 1, (0, 30))
+    templates, transforms = largest * rng.beta(0.5, 0.5, (3, 20)), Transforms((4, 5), 1, (0, 30))
     X = rng.random((8, 20)) < 0.4
     found = search(X, templates, q=q, transforms=transforms)
     for x, experts, poses, value, composed in zip(X, found.experts, found.poses, found.log_likelihood, found.composed):
@@ -188,6 +201,19 @@ def test_no_score_exceeds_its_bound(seed, count):
         assert np.all(bound >= exact)
         if first and 0 < q < 1 and 0 < templates.min() and templates.max() < 1:
             assert np.all(bound <= exact + 1e-3 * (1 + np.abs(exact).max()))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_bounds_hold_where_experts_are_opposed(count):
+    "Few levels, and pixels that one expert wants black and another one white: the ends of the chords must be raised."
+    p = np.linspace(0.01, 0.99, 99)[:, None] * np.ones(8)
+    candidates = module._candidates(p, Transforms((1, 8)), 0.5)
+    bounds = module._Bounds(candidates, 0.5, module._levels(candidates.canvas, 0.5, count))
+    X, U, L = np.ones((40, 8), bool), np.full((40, 8), 0.5), np.linspace(0.01, 0.49, 40)[:, None] * np.ones(8)
+    for x, U, L in ((X, U, L), (~X, 1 - L, 1 - U)):
+        bound = bounds(x, U, L, module._score(x, U, L, 0.5), first=False)
+        exact = module._score(x[:, None], np.maximum(U[:, None], p), np.minimum(L[:, None], p), 0.5)
+        assert np.all(bound >= exact)
 
 
 def test_few_candidates_are_scored(strokes, monkeypatch):
@@ -264,12 +290,26 @@ def test_blocks_with_different_numbers_of_experts():
 def test_of_equals_the_first():
     templates = np.tile([0.9, 0.9, 0.02, 0.02], (3, 1))
     assert matching_pursuit([[1, 1, 0, 0]], templates, q=0.02).experts.tolist() == [[0, -1, -1]]
-    bar = np.full((1, 7, 7), 0.05)
-    bar[:, 3] = 0.9
-    x = (bar > 0.5).reshape(1, 49)
-    transforms = Transforms((7, 7), (0, 3))
-    found = matching_pursuit(x, bar.reshape(1, 49), q=0.9, transforms=transforms)      # what comes in is ink, like the bar
-    assert found.poses[0, 0] == plain_pursuit(x, bar.reshape(1, 49), q=0.9, transforms=transforms).poses[0, 0]
+
+
+@pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit])
+def test_equal_up_to_rounding_is_equal(search):
+    "A level bar at an angle and half a turn further: the same image, but for rounding."
+    bar, sharp = np.full((9, 9), 0.02), 0
+    bar[3:6] = 0.9
+    bar[4] = 0.7
+    for angle in range(10, 180, 10):
+        transforms = Transforms((9, 9), 0, (angle, angle + 180))
+        x = transforms.transform(bar.reshape(1, -1), [0], 0.02) > 0.4
+        score = bernoulli_log_likelihood(x, transforms.transform(bar.reshape(1, -1), [0, 1], 0.02))
+        assert np.isclose(*score, rtol=1e-13, atol=0)
+        sharp += score[1] > score[0]
+        found = search(x, np.tile(bar.ravel(), (2, 1)), q=0.02, transforms=transforms)
+        assert found.experts.tolist() == [[0, -1]] and found.poses.tolist() == [[0, -1]]
+    assert sharp                                            # somewhere rounding would have preferred the second
+    rng = np.random.default_rng(0)
+    shuffled = rng.permuted(np.tile(rng.uniform(0.1, 0.9, 40), (50, 1)), axis=1)
+    assert search(np.ones((1, 40)), shuffled, q=0.02, max_experts=1).experts.tolist() == [[0]]
 
 
 def test_what_is_impossible_counts():
@@ -277,6 +317,26 @@ def test_what_is_impossible_counts():
     found = matching_pursuit([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [0] * 6], templates, q=0)
     assert found.experts[:2, 0].tolist() == [0, 0] and set(found.experts[1, :2]) == {0, 2}
     assert found.log_likelihood.tolist() == [0, -np.inf, 0] and np.all(found.experts[2] == -1)
+
+
+@pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit, exhaustive_search])
+def test_small_probabilities_and_impossible_pixels_are_compared(search):
+    assert search([[1]], [[1e-6], [1e-5]], q=0, max_experts=1).experts.tolist() == [[1]]
+    two, one = [1, 0, 0], [0.01, 0.01, 0]                   # so many pixels of the image remain impossible
+    assert search([[1, 1, 1]], [two, one], q=0, max_experts=1).experts.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit, exhaustive_search])
+def test_voters_for_white_are_not_seen_truncated(search):
+    templates = np.array([[0.5, 0.5, 0.9, 0.9], [0.05, 0.05, 0.5, 0.5]])
+    found, cut = (search([[0, 0, 1, 1]], templates, truncated=truncated) for truncated in (False, True))
+    assert sorted(found.experts[0]) == [0, 1] and cut.experts.tolist() == [[0, -1]]
+    assert found.log_likelihood > cut.log_likelihood
+
+
+def test_truncated_choice_can_be_worse_than_nobody():
+    found = matching_pursuit([[1, 1, 1, 1]], [[0.9, 0.9, 0.001, 0.001]], q=0.1, truncated=True)
+    assert found.experts.tolist() == [[0]] and found.log_likelihood < 4 * math.log(0.1)
 
 
 def test_truncated_choice_takes_no_notice_of_foreign_ink(strokes):
@@ -312,6 +372,9 @@ def test_exhaustive_search_finds_the_best():
         exhaustive_search(X, templates, transforms=Transforms((2, 5), 20), max_experts=4)
     with pytest.raises(ValueError, match="max_configurations"):
         exhaustive_search(X, templates, max_configurations=10)
+    for wrong in (None, 0, "all", float("nan")):
+        with pytest.raises(ValueError, match="max_configurations must be"):
+            exhaustive_search(X, templates, max_configurations=wrong)
 
 
 def test_exhaustive_search_compares_the_first_configuration_too():
@@ -338,6 +401,16 @@ def test_inputs_of_all_kinds(strokes):
     assert single.upper.dtype == np.float64 and np.array_equal(single.experts, expected.experts)
 
 
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    X, templates, transforms = torch.tensor([[1.0, 0, 0, 1]]), torch.tensor([[0.9, 0.1, 0.1, 0.9]]), Transforms((2, 2), 1)
+    expected = matching_pursuit(X.numpy(), templates.numpy(), transforms=transforms)
+    for search in (matching_pursuit, plain_pursuit):
+        assert equal(search(X, templates, transforms=transforms), expected)
+    assert np.array_equal(warp(X, torch.tensor([1, 0, 0]), (2, 2)), [[0, 0, 1, 0]])
+    assert Transforms((2, 2), 1, torch.zeros(1)) == transforms
+
+
 @pytest.mark.parametrize("search", [matching_pursuit, plain_pursuit, exhaustive_search])
 def test_extreme_sizes(search):
     t = np.array([[0.9, 0.1]])
@@ -361,6 +434,8 @@ def test_extreme_sizes(search):
     (scipy.sparse.csr_matrix([[0, 1]]), [[0.5, 0.5]], {}, TypeError, "X is a sparse matrix"),
     (None, [[0.5, 0.5]], {}, TypeError, "X is None"),
     ([[0, 1]], [0.5, 0.5], {}, ValueError, "templates has shape"),
+    (np.zeros((2, 0)), np.zeros((1, 0)), {}, ValueError, "templates has no columns"),
+    ([[0, 1]], [[0.5, 0.5]], {"truncated": "no"}, ValueError, "truncated must be True or False"),
     ([[0, 1]], [[0.5, 1.5]], {}, ValueError, "templates must hold probabilities"),
     ([[0, 1]], [[0.5, -0.1]], {}, ValueError, "templates must hold probabilities"),
     ([[0, 1]], [[0.5, np.nan]], {}, ValueError, "templates contains NaN"),
@@ -377,7 +452,10 @@ def test_says_what_is_wrong(search, X, templates, options, error, said):
         search(X, templates, **options)
 
 
-def test_block_bytes_is_checked():
+def test_repeats_and_block_bytes_are_checked():
+    for search in (matching_pursuit, plain_pursuit):
+        with pytest.raises(ValueError, match="repeats must be True or False"):
+            search([[0, 1]], [[0.5, 0.5]], repeats=None)
     for wrong in (0, -1, "all", None, float("nan")):
         with pytest.raises(ValueError, match="block_bytes"):
             matching_pursuit([[0, 1]], [[0.5, 0.5]], block_bytes=wrong)

@@ -10,10 +10,10 @@ from capslit.composition import CompositionalModel
 from capslit.composition_rules import bernoulli_log_likelihood
 from capslit.datasets import ImageData, load_digits
 from capslit.experiments import letters
-from capslit.experiments.letters import (CODES, GRIDS, LETTERS, MOTIONS, PLAN, SETTINGS, Geometry, at_home, bar_and_stem, bernoulli_mixture, code_lengths,
+from capslit.experiments.letters import (CODES, GRIDS, MOTIONS, PLAN, SETTINGS, Geometry, at_home, bar_and_stem, bernoulli_mixture, code_lengths,
                                          draw_poses, geometry_of, learned, letters_of, letters_parts, likeness, made_letters, mixture_log_likelihood,
                                          normalise, split, stroke_shape, transforms_of)
-from capslit.experiments.records import load_record, perform
+from capslit.experiments.records import load_record
 from capslit.matching_pursuit import Transforms
 
 
@@ -227,9 +227,8 @@ def test_transforms_of_each_data_set():
 # the experiment
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    out = tmp_path_factory.mktemp("letters")
-    return load_record(perform("letters", LETTERS, "digits", profile="quick", out=out))
+def record(quick_record):
+    return load_record(quick_record("letters"))
 
 
 def test_quick_record(record):

@@ -10,11 +10,11 @@ from capslit.composition import active_experts
 from capslit.composition_rules import compose_extremes, max_minus_min
 from capslit.datasets import QUADRANT_STATES, compose_quadrants, draw_quadrants, load_quadrants, quadrant_templates
 from capslit.experiments import quadrants
-from capslit.experiments.quadrants import (FOUND, LEARNERS, PEERS, QUADRANTS, STARTS, VALUES, all_sets, as_pursuit, as_rows, best_templates,
+from capslit.experiments.quadrants import (FOUND, LEARNERS, PEERS, STARTS, VALUES, all_sets, as_pursuit, as_rows, best_templates,
                                            cross_entropy, em_step, explain_small, extremes_of_sets, foretold_by_truth,
                                            learn_experts, learned_experts, measure, recovery,
                                            sparse_codes, start_templates, states_of)
-from capslit.experiments.records import load_record, perform
+from capslit.experiments.records import load_record
 from capslit.matching_pursuit import exhaustive_search, matching_pursuit
 
 TRUTH = as_rows(quadrant_templates())
@@ -220,18 +220,11 @@ def test_the_machine_s_conditional_probability_is_that_of_its_energy(X):
 # the experiment
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    "Two quick runs."
-    return [load_record(perform("quadrants", QUADRANTS, "quadrants", profile="quick", out=tmp_path_factory.mktemp("records")))
-            for _ in range(2)]
+def record(quick_record):
+    return load_record(quick_record("quadrants", "quadrants"))
 
 
-def test_the_same_seed_gives_the_same_record(runs):
-    assert runs[0].digest() == runs[1].digest()
-
-
-def test_metrics_are_within_sense(runs):
-    record = runs[0]
+def test_metrics_are_within_sense(record):
     for name, part in record.parts.items():
         metrics, kind = part["metrics"], part["parameters"]["kind"]
         if kind == "recovery":

@@ -10,13 +10,15 @@ __all__ = ['owners', 'Experts', 'ExpertStatistics', 'Compositions', 'new_expert'
 
 # %% ../nbs/relatives/composition.ipynb #cell-003
 import math
+import warnings
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaln, xlog1py, xlogy
+from scipy.special import betaln, cosdg, sindg, xlog1py, xlogy
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
@@ -90,6 +92,7 @@ class ExpertStatistics(NamedTuple):
     second: np.ndarray            # (k, 3K, 3K)    Σ w g gᵀ, where idle experts have g = 0
     log_likelihood: np.ndarray    # (k,)           Σ w log P(x | μ) of the composed templates
     weight: np.ndarray            # (k,)           Σ w
+    places: np.ndarray = 0.0      # (k, K, 3)      Σ w R(−θ) of the shifts in g: places as the template sees them
 
 # %% ../nbs/relatives/composition.ipynb #cell-018
 class _Inference:
@@ -104,6 +107,13 @@ class _Inference:
     def home(self):
         "The number of the pose in which a template is as it is."
         return 0 if self.transforms is None else int(np.argmin(np.any(self.transforms.poses, axis=1)))
+
+    @property
+    def places(self):
+        "Shifts of all poses (T, 3) as a template sees them, which is turned first: turned back by its angle."
+        down, right, degrees = self.transforms.poses.T
+        cos, sin = cosdg(degrees), sindg(degrees)
+        return np.stack([cos * down + sin * right, cos * right - sin * down, 0 * degrees], axis=1)
 
     def explain(self, templates, x):
         "The Pursuit of images x (b, D) with templates (K, D)."
@@ -126,7 +136,7 @@ class _Inference:
         "ExpertStatistics, without the leading axis, of what templates (K, D) have found in images x."
         K, D = templates.shape
         (highest, lowest), (ink, counts) = self.owners(found, templates), np.zeros((2, K, D))
-        active, g = np.zeros((len(x), K)), np.zeros((len(x), K, 3))
+        active, g, places = np.zeros((len(x), K)), np.zeros((len(x), K, 3)), np.zeros((K, 3))
         for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
             on = np.flatnonzero(experts >= 0)
             if not on.size:
@@ -138,10 +148,11 @@ class _Inference:
             active[on, experts[on]] = 1
             if self.transforms is not None:
                 g[on, experts[on]] = self.transforms.poses[index[on]]
+                places += one_hot @ (weight[on, None] * self.places[index[on]])
         heavy, rows = weight[:, None] * active, g.reshape(len(x), 3 * K)
         likelihood = np.where(weight > 0, found.log_likelihood, 0.0)
         return ExpertStatistics(ink, counts, heavy.T @ active, np.einsum("nl,njc->jlc", heavy, g),
-                                (weight[:, None] * rows).T @ rows, weight @ likelihood, np.sum(weight))
+                                (weight[:, None] * rows).T @ rows, weight @ likelihood, np.sum(weight), places)
 
 # %% ../nbs/relatives/composition.ipynb #cell-020
 @dataclass(frozen=True)
@@ -207,13 +218,16 @@ class Compositions(_Inference):
     def m_step(self, statistics):
         "Experts by equation 1, at the mean of their places; pixels that nobody has owned abstain."
         (ink, N), eps = self._centred(statistics), self.pseudocount
-        prior = self.q + (0.5 - self.q) * np.minimum(N, 1)
-        mu = (ink + 2 * eps * prior) / (N + 2 * eps)
+        mu = (ink + 2 * eps * self._prior(N)) / (N + 2 * eps)
         if self.prune:
             off = np.maximum(N - ink, 0)
             pays = _mixed(ink, off, eps) > xlogy(ink, self.q) + xlog1py(off, -self.q)
-            mu = np.where(pays, mu, self.q)
+            mu = self.effective(np.where(pays, mu, self.q))
         return Experts(mu, N + 2 * eps)
+
+    def _prior(self, N):
+        "Its mean, with N examples: abstention with none, ½ from a whole one on."
+        return self.q + (0.5 - self.q) * np.minimum(N, 1)
 
     def _centred(self, statistics):
         "Ink and counts of templates that have been moved to the mean of their places, in whole pixels."
@@ -221,14 +235,16 @@ class Compositions(_Inference):
         if T is None:
             return ink, N
         n = np.diagonal(statistics.together, axis1=1, axis2=2)[..., None]
-        place = np.einsum("qkkc->qkc", statistics.first) / np.where(n > 0, n, 1) * [1, 1, 0]
-        place = np.rint(place).reshape(-1, 3)
+        place = np.rint(statistics.places / np.where(n > 0, n, 1)).reshape(-1, 3)
         return tuple(warp(a.reshape(len(place), -1), place, T.image_shape).reshape(a.shape) for a in (ink, N))
 
     def update(self, parameters, statistics):
-        "Experts after further examples: the online rule."
-        N, new = parameters.counts + statistics.counts, statistics.counts > 0
-        mu = (parameters.counts * parameters.templates + statistics.ink) / np.where(new, N, 1)
+        "Experts after further examples: the online rule, with the prior of the M-step."
+        N, new, weight = parameters.counts + statistics.counts, statistics.counts > 0, 2 * self.pseudocount
+        had, before, after = parameters.counts - weight, *(self._prior(n - weight) for n in (parameters.counts, N))
+        said = parameters.counts * parameters.templates
+        said = np.where(before == after, said, np.clip(said - weight * before, 0, had) + weight * after)
+        mu = (said + statistics.ink) / np.where(new, N, 1)
         return Experts(np.where(new, mu, parameters.templates), N)
 
 # %% ../nbs/relatives/composition.ipynb #cell-034
@@ -331,8 +347,8 @@ def _mixed(on, off, eps):
 def description_length(model, parameters, statistics):
     """Nats (k,) that it takes to tell the images and the model.
 
-    They are the images, given the templates; for each pixel of a template what the mixture Beta(ε, ε)
-    loses against the best value, which need then not be told; and for each image how many experts are
+    They are the images, given the templates; for each pixel of a template that does not abstain what the
+    mixture Beta(ε, ε) loses against the best value, which need then not be told; and for each image how many experts are
     active, which ones, and in which poses.
 
     Parameters
@@ -344,10 +360,10 @@ def description_length(model, parameters, statistics):
     K, on, N = parameters.templates.shape[1], statistics.ink, statistics.counts
     off = np.maximum(N - on, 0)
     best = xlogy(on, on) + xlogy(off, off) - xlogy(on + off, on + off)
-    regret = np.sum(best - _mixed(on, off, model.pseudocount), axis=(1, 2))
+    regret = np.where(parameters.templates == model.q, 0, best - _mixed(on, off, model.pseudocount))
     active = np.trace(statistics.together, axis1=1, axis2=2)
     configurations = active * math.log(max(K, 1) * model.n_poses) + statistics.weight * math.log(K + 1)
-    return regret + configurations - statistics.log_likelihood
+    return np.sum(regret, axis=(1, 2)) + configurations - statistics.log_likelihood
 
 # %% ../nbs/relatives/composition.ipynb #cell-044
 def pose_moments(statistics):
@@ -437,16 +453,17 @@ class _Beginning(_Settings):
             return self._one_after_the_other(model, X)
         if isinstance(self.init, str) and self.init == "online":
             return learn_online(model, no_experts(X.shape[1]), X, self._number())
-        templates = self._given(X.shape[1])
+        templates = self._given(X)
         return Experts(templates, np.full_like(templates, 2 * model.pseudocount))
 
-    def _given(self, D):
-        "Random templates, or those of `init`, as a stack (k, K, D)."
+    def _given(self, X):
+        "Random templates, with the maximum half an image each, or those of `init`, as a stack (k, K, D)."
         if isinstance(self.init, str):
-            rng = check_random_state(self.random_state)
-            return rng.uniform(size=(self.n_init, self._number(), D))
+            rng, size = check_random_state(self.random_state), (self.n_init, self._number())
+            templates = rng.uniform(size=(*size, X.shape[1]))
+            return (templates + X[rng.randint(len(X), size=size)]) / 2 if self.rule == "maximum" else templates
         templates = np.asarray(as_probabilities("init", self.init), np.float64)
-        return check_shape("init", templates, (self.n_experts, D))[None]
+        return check_shape("init", templates, (self.n_experts, X.shape[1]))[None]
 
     def _number(self):
         if self.n_experts is None:
@@ -650,7 +667,7 @@ class CompositionalModel(_Sampling, BaseEstimator):
         Experts from which EM starts. "online" passes over the images in their order, and makes an expert
         of what the others cannot explain. "sequential" adds one expert at a time, runs EM after each, and
         has several images propose the next one, the online pass among them; the shortest description
-        wins. "random" draws all templates from (0, 1).
+        wins. "random" draws all templates from (0, 1), and with "maximum" takes the mean with a random image.
     truncated : bool or "auto", default="auto"
         Whether experts are chosen by the templates max(½, μ); "auto" does so with "maximum".
     max_active : int, optional
@@ -754,6 +771,9 @@ class CompositionalModel(_Sampling, BaseEstimator):
         if self._prunes():
             parameters, model = self._settled(model, parameters, X), replace(model, prune=True)
         self._keep(model, self._learn(model, parameters, (X, None), checkpoint), X)
+        if not np.any(self.active_sets_):
+            warnings.warn("no expert is active in any of the images, so that nothing has been learned; "
+                          "pass init='sequential', or check that there is ink in X", ConvergenceWarning, stacklevel=3)
         return self
 
     @all_or_nothing

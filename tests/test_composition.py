@@ -150,14 +150,51 @@ def test_templates_move_to_the_mean_of_their_places():
     assert np.array_equal(again.first[0, 0, 0], [0, 0, 0])
 
 
-def test_online_equals_batch_while_nothing_changes_hands():
-    x = problem()[0][:1]
-    X = np.repeat(x, 6, axis=0)
-    model = make()
+def test_a_template_moves_as_it_sees_its_places_before_it_is_turned():
+    T = Transforms((9, 9), shifts=3, rotations=(0.0, 90.0))
+    x = np.zeros((9, 9))
+    x[3:6, 4] = x[5, 4:7] = 1
+    turned = T.transform(x.reshape(1, 81), [int(np.flatnonzero((T.poses == [1, -2, 90]).all(axis=1))[0])])
+    both = np.concatenate([turned] * 3 + [T.transform(x.reshape(1, 81), [int(np.flatnonzero((T.poses == [-3, 2, 0]).all(axis=1))[0])])])
+    for images, place in ((turned, [-2, -1, 0]), (both, [-2.25, -0.25, 0])):
+        model = make("maximum", T)
+        sums = model.e_step(stacked(0.1 + 0.8 * x.reshape(1, 81)), (images, None))
+        assert np.allclose(sums.places[0, 0] / len(images), place)
+        again = model.e_step(model.m_step(sums), (images, None))
+        assert np.allclose(again.places[0, 0] / len(images), place - np.rint(place))
+    oblique = Transforms((15, 15), shifts=6, rotations=(-40.0, 0.0, 40.0))
+    mu = np.full((15, 15), 0.02)
+    mu[6:8, 3:12] = mu[3:12, 4] = 0.95
+    pose = int(np.flatnonzero((oblique.poses == [0, 4, 40]).all(axis=1))[0])
+    images = (oblique.transform(mu.reshape(1, 225), [pose], 0.02) > 0.5).astype(float)
+    model = make("maximum", oblique)
+    new = model.m_step(model.e_step(stacked(mu.reshape(1, 225)), (np.repeat(images, 5, axis=0), None)))
+    again = model.e_step(new, (images, None))
+    assert np.array_equal(again.first[0, 0, 0], [0, 0, 40]) and again.log_likelihood > -20
+
+
+@pytest.mark.parametrize("rule, q", [("max_minus_min", 0.5), ("max_minus_min", 0.3), ("maximum", 0.02), ("maximum", 0.4)])
+def test_online_equals_batch_while_nothing_changes_hands(rule, q):
+    X, model = np.repeat(problem()[0][:1], 6, axis=0), Compositions(rule, q)
     online = learn_online(model, no_experts(20), X, 3)
     assert online.templates.shape[1] == 1
     batch = model.m_step(model.e_step(online, (X, None)))
     assert np.allclose(online.templates, batch.templates) and np.allclose(online.counts, batch.counts)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+@pytest.mark.parametrize("start", ["abstains", "not sure"])
+def test_online_goes_on_from_a_pixel_that_nobody_had_owned(share, start):
+    model = Compositions("maximum", 0.02)
+    rng = np.random.default_rng(0)
+    total, none = np.zeros((2, 1, 1, 5)), np.zeros((1, 1, 1))
+    experts = Experts(np.full((1, 1, 5), 0.02 if start == "abstains" else 0.5), np.full((1, 1, 5), 2.0))
+    for _ in range(7):
+        ink = share * rng.integers(0, 2, (1, 1, 5))
+        one = ExpertStatistics(ink, np.full((1, 1, 5), share), none, none[..., None], none, none[0, 0], none[0, 0])
+        experts, total = model.update(experts, one), total + [ink, one.counts]
+        batch = model.m_step(one._replace(ink=total[0], counts=total[1]))
+        assert np.allclose(experts.templates, batch.templates) and np.allclose(experts.counts, batch.counts)
 
 
 def test_a_new_expert_and_the_misfit_by_definition():
@@ -200,6 +237,50 @@ def test_pruning_silences_opinions_that_do_not_pay():
     mu = make(prune=True).m_step(counted).templates[0, 0]
     assert np.allclose(mu, [11 / 12, 0.5, 0.5, 0.5])
     assert np.allclose(make().m_step(counted).templates[0, 0], [11 / 12, 0.5, 0.6, 0.5])
+
+
+@RULES
+def test_silencing_a_pixel_changes_the_length_by_what_the_m_step_compares(rule):
+    model, X = make(rule), np.ones((12, 40))
+    X[:3, 0], X[:5, 1], X[:9, 2], X[:11, 3] = 0, 0, 0, 0
+    S, N = X.sum(axis=0), 12
+    mixed, silent = module._mixed(S, N - S, 1.0), S * np.log(model.q) + (N - S) * np.log(1 - model.q)
+    templates = (S / N)[None]
+    whole = stacked(templates)
+    kept = model.m_step(model.e_step(whole, (X, None)))
+    pruned = make(rule, prune=True).m_step(model.e_step(whole, (X, None)))
+    assert np.array_equal(pruned.templates[0, 0] != model.q, mixed > silent) and np.all(kept.templates != model.q)
+    for d in range(6):
+        fewer = stacked(np.where(np.arange(40) == d, model.q, templates))
+        lengths = [description_length(model, e, model.e_step(e, (X, None)))[0] for e in (whole, fewer)]
+        assert np.isclose(lengths[1] - lengths[0], mixed[d] - silent[d])
+
+
+def test_pruned_opinions_below_the_background_are_the_background():
+    counted = ExpertStatistics(*(np.array([[[a]]]) for a in (0.0, 5000.0)), *np.zeros((5, 1, 1, 1)))
+    assert make("maximum", prune=True).m_step(counted).templates[0, 0, 0] == 0.02
+
+
+def test_experts_of_the_maximum_are_found_and_their_number():
+    rng = np.random.default_rng(1)
+    X = np.zeros((20, 8, 8))
+    X[:, ::2, 1:7] = (rng.random((20, 4)) < 0.5)[:, :, None]
+    X = np.abs(X.reshape(20, 64) - (rng.random((20, 64)) < 0.02))
+    model = CompositionalModel(rule="maximum", n_jobs=1).fit(X)
+    assert len(model.templates_) == 4 and np.all(np.sum(model.templates_ > 0.5, axis=1) == 6)
+
+
+def test_random_starts_are_alive_or_warned_about():
+    X = bars(16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = CompositionalModel(3, rule="maximum", init="random", random_state=0, n_jobs=1).fit(X)
+    assert model.score(X) > np.mean(bernoulli_log_likelihood(X, np.full(64, 0.01))) + 10 and np.all(model.active_sets_.any(axis=0))
+    with pytest.warns(ConvergenceWarning, match="no expert is active in any of the images"):
+        dead = CompositionalModel(2, init="random", random_state=0, n_jobs=1).fit(X)
+    assert np.isclose(dead.score(X), -64 * np.log(2))
+    with pytest.warns(ConvergenceWarning, match="no expert is active in any of the images"):
+        CompositionalModel(2, rule="maximum", n_jobs=1).fit(np.zeros((3, 4)))
 
 
 def test_float32_integers_and_booleans_are_the_same_images():
@@ -344,7 +425,9 @@ def test_frames_and_binarising():
 @RULES
 @pytest.mark.parametrize("init", ["sequential", "online", "random"])
 def test_poor_data(X, rule, init):
-    model = CompositionalModel(2, rule=rule, init=init, random_state=0, n_jobs=1).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = CompositionalModel(2, rule=rule, init=init, random_state=0, n_jobs=1).fit(X)
     assert np.all(np.isfinite(model.templates_)) and np.all(np.isfinite(model.score_samples(X)))
     assert model.inverse_transform(model.transform(X)).shape == X.shape
     assert model.sample(3)[0].shape == (3, X.shape[1])

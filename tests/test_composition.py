@@ -170,7 +170,7 @@ def test_a_template_moves_as_it_sees_its_places_before_it_is_turned():
     model = make("maximum", oblique)
     new = model.m_step(model.e_step(stacked(mu.reshape(1, 225)), (np.repeat(images, 5, axis=0), None)))
     again = model.e_step(new, (images, None))
-    assert np.array_equal(again.first[0, 0, 0], [0, 0, 40]) and again.log_likelihood > -20
+    assert np.array_equal(again.first[0, 0, 0], [0, 0, 40])
 
 
 @pytest.mark.parametrize("rule, q", [("max_minus_min", 0.5), ("max_minus_min", 0.3), ("maximum", 0.02), ("maximum", 0.4)])

@@ -181,7 +181,7 @@ def read(name, value=None):
         raise ValueError(f"value must be a number between 0 and 1, background or α, not {value!r}")
     return READINGS[name](np.arange(LEVELS) / LEVELS, value)
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-025
+# %% ../../nbs/relatives/scenes.ipynb #cell-024
 class Found(NamedTuple):
     "Experts and their places, in the order in which they were found; −1 where there is none."
     experts: np.ndarray      # (n, J)
@@ -198,7 +198,7 @@ class Found(NamedTuple):
         keep = np.logical_and.accumulate(self.gains > price, axis=1)
         return Found(*(np.where(keep, a, none) for a, none in zip(self, (-1, -1, -1, 0.0))))
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-026
+# %% ../../nbs/relatives/scenes.ipynb #cell-025
 BLOCK, LEAST = 8, 0.01           # scenes at a time; nats that an expert must gain
 
 
@@ -351,7 +351,7 @@ def _one_more(found):
     return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
                    for a, none in zip(found, (-1, -1, -1, 0.0))))
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-030
+# %% ../../nbs/relatives/scenes.ipynb #cell-029
 TOLERANCE = 2                    # pixels, in rows and in columns
 
 
@@ -383,7 +383,7 @@ def judge(found, scenes, tolerance=TOLERANCE):
         scene[rows] = table[rows, columns]
     return seen, np.sum(found.experts >= 0, axis=1)
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-038
+# %% ../../nbs/relatives/scenes.ipynb #cell-037
 FAINT = 1 / 500                  # what stands for 0 where it must not be 0
 METHODS = {                      # reading, its value, with a price?, with a second look?
     "original": ("original", FAINT, False, False),
@@ -430,7 +430,7 @@ def agreement(seen, detected):
     "Twice the digits found by digits and experts: 1 if nothing is missed and nothing invented."
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-039
+# %% ../../nbs/relatives/scenes.ipynb #cell-038
 def scene_parts(data, profile):
     "Conditions: which templates, which digits, how many, how much noise."
     if profile == "quick":
@@ -451,7 +451,7 @@ def part_name(templates, instances, n_digits, noise):
     "The name of a condition."
     return f"{templates}, {instances}, {n_digits} digits, noise {noise}"
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-040
+# %% ../../nbs/relatives/scenes.ipynb #cell-039
 N_TRAIN, N_UNSEEN = 6000, 2000   # images to learn from; images that are then put into scenes
 
 
@@ -485,7 +485,7 @@ def sweep(templates, scenes, reading, values, most):
         scores.append(agreement(*judge(found, scenes)))
     return made, scores
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-041
+# %% ../../nbs/relatives/scenes.ipynb #cell-040
 def run_scenes(part, bench):
     "All methods in one condition."
     settings = part.parameters
@@ -525,6 +525,6 @@ def run_scenes(part, bench):
         arrays |= {f"{name} seen": seen, f"{name} detected": detected}
     return metrics | {"price": search.price, "n": settings["n"]}, arrays
 
-# %% ../../nbs/relatives/scenes.ipynb #cell-042
+# %% ../../nbs/relatives/scenes.ipynb #cell-041
 SCENES = Experiment("Scenes of digits, resolved one after the other", ("mnist",),
                     scene_parts, run_scenes)

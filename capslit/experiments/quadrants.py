@@ -70,11 +70,12 @@ def all_sets(K):
 def extremes_of_sets(templates, sets):
     "U and L (len(sets), D) of sets (m, K) of templates (K, D), for q = ½."
     on = sets[:, :, None]
-    return np.max(np.where(on, templates, 0.5), axis=1, initial=0.5), np.min(np.where(on, templates, 0.5), axis=1, initial=0.5)
+    return (np.max(np.where(on, templates, 0.5), axis=1, initial=0.5),
+            np.min(np.where(on, templates, 0.5), axis=1, initial=0.5))
 
 
 def explain_small(templates, X, greedy=True, seen=None):
-    """Matching pursuit, or exhaustive search, for images (n, D) and so few experts that all their sets fit into a table.
+    """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a table.
 
     Parameters
     ----------
@@ -99,13 +100,15 @@ def explain_small(templates, X, greedy=True, seen=None):
     margin, rows = 1e-9 * (1 + np.abs(score)), np.arange(len(X))
     if not greedy:
         order = np.argsort(np.sum(sets, axis=1), kind="stable")          # small sets win ties
-        chosen = order[np.argmax(score[:, order] >= np.max(score - margin, axis=1, keepdims=True), axis=1)]
+        enough = np.max(score - margin, axis=1, keepdims=True)
+        chosen = order[np.argmax(score[:, order] >= enough, axis=1)]
         return sets[chosen], score[rows, chosen]
     chosen, growing = np.zeros(len(X), int), np.ones(len(X), bool)
     while np.any(growing):
         further = chosen[:, None] | 2 ** np.arange(K)
         scores = np.where(sets[chosen], -np.inf, score[rows[:, None], further])
-        best = np.argmax(scores >= np.max(scores - margin[rows[:, None], further], axis=1, keepdims=True), axis=1)
+        enough = np.max(scores - margin[rows[:, None], further], axis=1, keepdims=True)
+        best = np.argmax(scores >= enough, axis=1)
         growing &= scores[rows, best] > score[rows, chosen] + margin[rows, chosen]
         chosen = np.where(growing, further[rows, best], chosen)
     return sets[chosen], score[rows, chosen]
@@ -117,7 +120,7 @@ def as_pursuit(templates, active, log_likelihood):
     return Pursuit(experts, np.minimum(experts, 0), *extremes_of_sets(templates, active), log_likelihood)
 
 # %% ../../nbs/relatives/quadrants.ipynb #cell-024
-VALUES = np.linspace(0.02, 0.98, 49)                     # of a template, for the search below; ½ is one of them
+VALUES = np.linspace(0.02, 0.98, 49)       # of a template, for the search below; ½ is one of them
 
 
 def best_templates(templates, active, X, pseudocount=1.0):
@@ -137,7 +140,8 @@ def best_templates(templates, active, X, pseudocount=1.0):
         U, L = (a[on] for a in extremes_of_sets(templates, others))
         mu = np.clip(compose_extremes(np.maximum(U, p), np.minimum(L, p)), 1e-9, 1 - 1e-9)
         gain = np.sum(ink[on] * np.log(mu) + blank[on] * np.log1p(-mu), axis=1) + prior
-        templates[k] = VALUES[np.argmax(gain - 1e-9 * np.abs(VALUES - 0.5)[:, None], axis=0)] if np.any(on) else 0.5
+        best = np.argmax(gain - 1e-9 * np.abs(VALUES - 0.5)[:, None], axis=0)
+        templates[k] = VALUES[best] if np.any(on) else 0.5
     return templates
 
 # %% ../../nbs/relatives/quadrants.ipynb #cell-025
@@ -184,7 +188,7 @@ def learn_experts(X, n_steps, rng, learner="equation 1", start="uniform", n_star
             best = np.stack(course), np.array(scores)
     return best
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-035
+# %% ../../nbs/relatives/quadrants.ipynb #cell-037
 def foretold_by_truth(X):
     "Probability of ink (n, 36) of each pixel, given the 35 others, under the true distribution."
     parts = X.reshape(-1, 2, SIDE, 2, SIDE).swapaxes(2, 3).reshape(-1, 4, SIDE**2)
@@ -193,7 +197,7 @@ def foretold_by_truth(X):
     p = np.where(others == SIDE**2 - 1, sure, np.where(others == 0, 1 - sure, 0.5))
     return p.reshape(-1, 2, 2, SIDE, SIDE).swapaxes(2, 3).reshape(X.shape)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-037
+# %% ../../nbs/relatives/quadrants.ipynb #cell-039
 class Learned(NamedTuple):
     "What a model has learned, in a form common to all."
     rebuild: object         # images (n, 36) → probabilities of ink (n, 36), given all pixels
@@ -223,7 +227,7 @@ def max_minus_min_of(templates, active):
     "Composed templates (n, D) of active experts (n, K)."
     return compose_extremes(*extremes_of_sets(templates, active))
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-038
+# %% ../../nbs/relatives/quadrants.ipynb #cell-040
 def learn_machine(X, seed, learning_rate, batch_size, epochs):
     "A restricted Boltzmann machine with eight hidden units, by persistent contrastive divergence."
     model = BernoulliRBM(8, learning_rate=learning_rate, batch_size=min(batch_size, len(X)), n_iter=epochs,
@@ -238,14 +242,15 @@ def learn_machine(X, seed, learning_rate, batch_size, epochs):
         return expit(b[d] + np.sum(np.logaddexp(0, without + W[:, d]) - np.logaddexp(0, without), axis=1))
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, W)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-039
+# %% ../../nbs/relatives/quadrants.ipynb #cell-041
 def learn_autoencoder(X, seed, learning_rate, corruption, epochs):
-    "A denoising autoencoder with eight hidden logistic units: pixels are hidden (0) with probability `corruption`."
+    "A denoising autoencoder, eight logistic units; pixels are hidden (0) with probability `corruption`."
     rng = np.random.RandomState(seed)
     model = MLPClassifier((8,), activation="logistic", learning_rate_init=learning_rate, alpha=0.0,
                           batch_size=max(min(10, len(X)), len(X) // 20), random_state=seed)
     for _ in range(epochs):
-        model.partial_fit(X * (rng.random_sample(X.shape) >= corruption), X.astype(int), classes=np.arange(X.shape[1]))
+        seen = X * (rng.random_sample(X.shape) >= corruption)
+        model.partial_fit(seen, X.astype(int), classes=np.arange(X.shape[1]))
     (W, V), (c, b) = model.coefs_, model.intercepts_
 
     def rebuild(X):
@@ -255,7 +260,7 @@ def learn_autoencoder(X, seed, learning_rate, corruption, epochs):
         return expit(expit((X * (np.arange(X.shape[1]) != d)) @ W + c) @ V[:, d] + b[d])
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, V)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-040
+# %% ../../nbs/relatives/quadrants.ipynb #cell-042
 def sparse_codes(X, atoms, penalty, positive, sweeps=50):
     "Codes s (n, K) that minimise ½‖x − sA‖² + penalty ‖s‖₁, by coordinate descent for all rows at once."
     gram, target = atoms @ atoms.T, X @ atoms.T
@@ -274,12 +279,13 @@ CLIPS = (0.01, 0.02, 0.05, 0.1)
 def learn_dictionary(X, seed, penalty, positive, passes):
     """Dictionary learning of x − ½ with eight atoms.
 
-    As probabilities, its sums are clipped to [c, 1 − c], with the one of `CLIPS` that suits the training images best.
+    As probabilities, its sums are clipped to [c, 1 − c], with the c of `CLIPS` that suits the
+    training images best.
     """
     how = {"alpha": penalty, "positive_code": positive}
-    model = MiniBatchDictionaryLearning(8, **how, max_iter=passes, batch_size=max(min(10, len(X)), len(X) // 20), tol=0.0,
-                                        max_no_improvement=None, fit_algorithm="cd", transform_algorithm="lasso_cd",
-                                        random_state=seed)
+    model = MiniBatchDictionaryLearning(
+        8, **how, max_iter=passes, batch_size=max(min(10, len(X)), len(X) // 20), tol=0.0,
+        max_no_improvement=None, fit_algorithm="cd", transform_algorithm="lasso_cd", random_state=seed)
     atoms = model.fit(X - 0.5).components_
 
     def code(X, seen):
@@ -296,7 +302,7 @@ def learn_dictionary(X, seed, penalty, positive, passes):
     clipped = lambda made: np.clip(made, low, 1 - low)
     return Learned(lambda X: clipped(rebuild_real(X)), pixel_by_pixel(predict), rebuild_real, atoms, positive)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-041
+# %% ../../nbs/relatives/quadrants.ipynb #cell-043
 def cross_entropy(X, probabilities):
     "Mean nats per image; probabilities are kept 10⁻⁶ away from 0 and 1."
     return -float(np.mean(bernoulli_log_likelihood(X, np.clip(probabilities, 1e-6, 1 - 1e-6))))
@@ -304,17 +310,20 @@ def cross_entropy(X, probabilities):
 
 def measure(learned, X):
     "Cross-entropy of what is rebuilt and of what is foretold, squared error, and experts found."
-    return {"rebuilt": cross_entropy(X, learned.rebuild(X)), "foretold": cross_entropy(X, learned.foretell(X)),
+    return {"rebuilt": cross_entropy(X, learned.rebuild(X)),
+            "foretold": cross_entropy(X, learned.foretell(X)),
             "squared": float(np.mean(np.sum((X - learned.rebuild_real(X)) ** 2, axis=1))),
             "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND))}
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-043
+# %% ../../nbs/relatives/quadrants.ipynb #cell-045
 SIZES, N_RUNS, N_STEPS, SHOWN = (50, 100, 200, 400, 800), 40, 20, (0, 1, 2, 5, 10, 20)
 PEERS = {
-    "machine": (learn_machine, {"learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0), "batch_size": (5, 20)}, {"epochs": 100}),
-    "autoencoder": (learn_autoencoder, {"learning_rate": (0.003, 0.01, 0.03), "corruption": (0.0, 0.1, 0.3, 0.5)},
-                    {"epochs": 100}),
-    "dictionary": (learn_dictionary, {"penalty": (0.03, 0.1, 0.3, 1.0), "positive": (False, True)}, {"passes": 30}),
+    "machine": (learn_machine, {"learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0), "batch_size": (5, 20)},
+                {"epochs": 100}),
+    "autoencoder": (learn_autoencoder, {"learning_rate": (0.003, 0.01, 0.03),
+                                        "corruption": (0.0, 0.1, 0.3, 0.5)}, {"epochs": 100}),
+    "dictionary": (learn_dictionary, {"penalty": (0.03, 0.1, 0.3, 1.0), "positive": (False, True)},
+                   {"passes": 30}),
 }
 QUICK_PEERS = {"machine": {"learning_rate": [0.03, 0.1], "batch_size": [5]},
                "autoencoder": {"learning_rate": [0.03], "corruption": [0.0, 0.3]},
@@ -334,18 +343,21 @@ def quadrants_parts(data, profile):
     ten = {"learner": "exact M-step", "start": "images", "n_starts": 2 if quick else 10}
     options = {"eight": {"n_experts": 2, "prune": True, "max_iter": 2}} if quick else ESTIMATORS
     parts += [Part("exact M-step, ten starts", base | ten | {"n_runs": 2 if quick else 10}, 60),
-              Part("estimator", {"kind": "estimator", "n": 30 if quick else 100, "n_runs": 1 if quick else 10, "options": options}, 100)]
+              Part("estimator", {"kind": "estimator", "n": 30 if quick else 100,
+                                 "n_runs": 1 if quick else 10, "options": options}, 100)]
     for size in (40,) if quick else SIZES:
         curve = {"n": size, "n_runs": 1 if quick else 5}
-        parts += [Part(f"{name}, {size}", curve | {"kind": "composed", "learner": learner, "start": start, "n_steps": steps,
-                                                   "n_starts": min(count, 2) if quick else count}, 5 * count)
-                  for name, (learner, start, count) in COMPOSED.items()]
-        parts += [Part(f"{name}, {size}", curve | {"kind": "peer", "method": name, "fixed": {k: 3 for k in fixed} if quick else fixed,
-                                                   "grid": QUICK_PEERS[name] if quick else {k: list(v) for k, v in grid.items()}}, 30)
-                  for name, (_, grid, fixed) in PEERS.items()]
+        for name, (learner, start, count) in COMPOSED.items():
+            how = {"kind": "composed", "learner": learner, "start": start, "n_steps": steps,
+                   "n_starts": min(count, 2) if quick else count}
+            parts.append(Part(f"{name}, {size}", curve | how, 5 * count))
+        for name, (_, grid, fixed) in PEERS.items():
+            how = {"kind": "peer", "method": name, "fixed": {k: 3 for k in fixed} if quick else fixed,
+                   "grid": QUICK_PEERS[name] if quick else {k: list(v) for k, v in grid.items()}}
+            parts.append(Part(f"{name}, {size}", curve | how, 30))
     return tuple(parts)
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-044
+# %% ../../nbs/relatives/quadrants.ipynb #cell-046
 def training_rows(bench, run, n):
     "Training images (n, 36) of a run, drawn afresh, and the RandomState that drew them."
     rng = np.random.RandomState([bench.seed, 100 + run])
@@ -353,23 +365,27 @@ def training_rows(bench, run, n):
 
 
 def run_recovery(settings, bench):
-    "How many experts are found after each of `SHOWN` steps, in all runs; templates of the first and of the best run."
-    test, steps = as_rows(bench.data.test_images), [t for t in SHOWN if t <= settings["n_steps"]]
+    "Experts found after each of `SHOWN` steps, in all runs; templates of the median and of the best run."
+    test = as_rows(bench.data.test_images)
+    steps = [t for t in SHOWN if t <= settings["n_steps"]]
     kept, cosines, scores = [], [], []
     for run in range(settings["n_runs"]):
         X, rng = training_rows(bench, run, settings["n"])
-        course, score = learn_experts(X, settings["n_steps"], rng, settings["learner"], settings["start"], settings["n_starts"])
+        course, score = learn_experts(X, settings["n_steps"], rng, settings["learner"],
+                                      settings["start"], settings["n_starts"])
         kept.append(course[steps])
         cosines.append([recovery(templates - 0.5) for templates in course[steps]])
         scores.append(score)
-    entropies = [[cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course] for course in kept]
+    entropies = [[cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
+                 for course in kept]
     found = np.sum(np.array(cosines) > FOUND, axis=2)
     typical = int(np.argsort(found[:, -1], kind="stable")[len(found) // 2])
     best = int(np.argmax(found[:, -1]))
-    return ({"steps": steps, "found": found.tolist(), "rebuilt": entropies, "shown": [typical, best]},
-            {"cosines": np.array(cosines), "log_likelihood": np.array(scores), "templates": np.stack([kept[typical], kept[best]])})
+    arrays = {"cosines": np.array(cosines), "log_likelihood": np.array(scores),
+              "templates": np.stack([kept[typical], kept[best]])}
+    return {"steps": steps, "found": found.tolist(), "rebuilt": entropies, "shown": [typical, best]}, arrays
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-045
+# %% ../../nbs/relatives/quadrants.ipynb #cell-047
 def run_estimator(settings, bench):
     "The estimator as it comes, which finds the number of experts, and with eight experts."
     test, metrics, shown = as_rows(bench.data.test_images), {}, {}
@@ -385,46 +401,52 @@ def run_estimator(settings, bench):
         metrics[name] = found
     return metrics, {f"templates {name}": templates for name, templates in shown.items()}
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-046
+# %% ../../nbs/relatives/quadrants.ipynb #cell-048
 def run_composed(settings, bench):
     "Experts learned from each training set, measured on the test images."
     test, found = as_rows(bench.data.test_images), []
     for run in range(settings["n_runs"]):
         X, rng = training_rows(bench, run, settings["n"])
-        course, _ = learn_experts(X, settings["n_steps"], rng, settings["learner"], settings["start"], settings["n_starts"])
+        course, _ = learn_experts(X, settings["n_steps"], rng, settings["learner"],
+                                  settings["start"], settings["n_starts"])
         found.append(measure(learned_experts(course[-1]), test))
     metrics = {name: [one[name] for one in found] for name in found[0]}
     return {aim: metrics for aim in AIMS}, {"votes": course[-1] - 0.5}
 
 
 def run_peer(settings, bench):
-    "A peer with the settings that validation images prefer for each aim, learned from each training set."
+    "A peer with the settings that validation images prefer for each aim, for each training set."
     learn, fixed = PEERS[settings["method"]][0], settings["fixed"]
-    validation, test = as_rows(draw_quadrants(1000, np.random.RandomState([bench.seed, 1]))[0]), as_rows(bench.data.test_images)
+    validation = as_rows(draw_quadrants(1000, np.random.RandomState([bench.seed, 1]))[0])
+    test = as_rows(bench.data.test_images)
     X, _ = training_rows(bench, 99, settings["n"])
-    tried = [dict(zip(settings["grid"], values)) for values in itertools.product(*settings["grid"].values())]
+    tried = [dict(zip(settings["grid"], values))
+             for values in itertools.product(*settings["grid"].values())]
     found = [measure(learn(X, bench.seed, **one, **fixed), validation) for one in tried]
     metrics, arrays = {"grid": [one | result for one, result in zip(tried, found)]}, {}
     for aim in AIMS:
         chosen = tried[int(np.argmin([result[aim] for result in found]))]
         results = []
         for run in range(settings["n_runs"]):
-            learned = learn(training_rows(bench, run, settings["n"])[0], bench.seed + run, **chosen, **fixed)
+            X, _ = training_rows(bench, run, settings["n"])
+            learned = learn(X, bench.seed + run, **chosen, **fixed)
             results.append(measure(learned, test))
             arrays[f"votes {aim}"] = learned.votes if run == 0 else arrays[f"votes {aim}"]
         metrics[aim] = {name: [one[name] for one in results] for name in results[0]} | {"chosen": chosen}
     return metrics, arrays
 
-# %% ../../nbs/relatives/quadrants.ipynb #cell-047
-RUNNERS = {"recovery": run_recovery, "estimator": run_estimator, "composed": run_composed, "peer": run_peer}
+# %% ../../nbs/relatives/quadrants.ipynb #cell-049
+RUNNERS = {"recovery": run_recovery, "estimator": run_estimator, "composed": run_composed,
+           "peer": run_peer}
 
 
 def run_quadrants(part, bench):
     "One part."
-    with warnings.catch_warnings(), threadpool_limits(1):                      # sums in one order: the same bits again
+    with warnings.catch_warnings(), threadpool_limits(1):    # sums in one order: the same bits again
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return bench.step("learn", part.name, lambda: RUNNERS[part.parameters["kind"]](part.parameters, bench))
+        learn = RUNNERS[part.parameters["kind"]]
+        return bench.step("learn", part.name, lambda: learn(part.parameters, bench))
 
 
-QUADRANTS = Experiment("Compositional models: quadrants, with Figures 4 to 6", ("quadrants",), quadrants_parts, run_quadrants,
-                       quick=("quadrants",))
+QUADRANTS = Experiment("Compositional models: quadrants, with Figures 4 to 6", ("quadrants",),
+                       quadrants_parts, run_quadrants, quick=("quadrants",))

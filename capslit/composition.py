@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['owners', 'Experts', 'ExpertStatistics', 'Compositions', 'new_expert', 'misfit', 'no_experts', 'append_expert',
            'learn_online', 'description_length', 'pose_moments', 'add_statistics', 'active_experts',
-           'CompositionalModel', 'compose', 'max_minus_min', 'maximum', 'mean', 'noisy_or', 'normalized_sum',
-           'sum_of_log_odds', 'sum_of_odds']
+           'CompositionalModel', 'Transforms', 'compose', 'max_minus_min', 'maximum', 'mean', 'noisy_or',
+           'normalized_sum', 'sum_of_log_odds', 'sum_of_odds']
 
 # %% ../nbs/relatives/composition.ipynb #cell-003
 import math
@@ -32,8 +32,8 @@ from .estimators import LearnedByEM, all_or_nothing, check_count, naming
 from .matching_pursuit import Transforms, matching_pursuit, warp
 
 # %% ../nbs/relatives/composition.ipynb #cell-004
-_all_ = ["compose", "max_minus_min", "maximum", "mean", "noisy_or", "normalized_sum", "sum_of_log_odds",
-         "sum_of_odds"]
+_all_ = ["Transforms", "compose", "max_minus_min", "maximum", "mean", "noisy_or", "normalized_sum",
+         "sum_of_log_odds", "sum_of_odds"]
 
 # %% ../nbs/relatives/composition.ipynb #cell-008
 def _placed(templates, experts, index, transforms, fill):
@@ -412,7 +412,7 @@ class _Settings(LearnedByEM):
         "truncated": ["boolean", StrOptions({"auto"})],
         "prune": ["boolean", StrOptions({"auto"})],
         "max_active": [Interval(Integral, 1, None, closed="left"), None],
-        "binarize": [Real, None],
+        "binarize": [Interval(Real, None, None, closed="neither"), None],
         **{name: rule for name, rule in LearnedByEM._parameter_constraints.items() if name != "acceleration"},
     }
 
@@ -420,12 +420,14 @@ class _Settings(LearnedByEM):
         "X (n, D) of zeros and ones, in double precision."
         with naming("X"):
             X = validate_data(self, X, reset=reset, dtype=np.float64)
+        if isinstance(self.binarize, (bool, np.bool_)):
+            raise ValueError(f"binarize must be a number, above which there is ink, or None, not {self.binarize}")
         if self.binarize is not None:
             return (X > self.binarize).astype(np.float64)
         other = X[(X != 0) & (X != 1)]
         if other.size:
-            raise ValueError(f"X must hold zeros and ones, but holds {other[0]:g}; pass binarize=0.5, or "
-                             "another threshold above which a number counts as ink")
+            raise ValueError(f"X must hold zeros and ones, but holds {other[0]:g}; pass "
+                             f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink")
         return X
 
     def _model(self):
@@ -586,7 +588,11 @@ class _Using(_Describing, TransformerMixin):
         return self._explained(X).log_likelihood
 
     def score(self, X, y=None):
-        "Mean of `score_samples`."
+        """Mean of `score_samples`.
+
+        Nobody pays for telling the configurations, so that more experts score better: choose their number
+        by `n_experts=None`, not by this score.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def get_feature_names_out(self, input_features=None):
@@ -659,7 +665,7 @@ class CompositionalModel(_Sampling, BaseEstimator):
     background : float, default=0.01
         With "maximum", the probability of ink where there is no expert.
     transforms : Transforms, optional
-        Shifts and rotations that experts may have; by default they stay where they are. Shifts should
+        Of `capslit.composition`. Shifts and rotations that experts may have; by default they stay where they are. Shifts should
         reach across the whole range of an expert's places. Rotations must include the angle 0.
     pseudocount : float, default=1.0
         ε: how many examples with ink, and as many without, the prior counts for in each pixel.
@@ -694,7 +700,8 @@ class CompositionalModel(_Sampling, BaseEstimator):
     Attributes
     ----------
     templates_ : (K, n_features) array
-        Probabilities of ink, each at the mean of its places.
+        Probabilities of ink, after `fit` each at the mean of its places, up to half a pixel; `partial_fit` leaves
+        them where the first image has put them. Angles are never centred.
     counts_ : (K, n_features) array
         Examples behind each of them, 2ε for the prior included.
     pose_mean_ : (K, 3) array
@@ -705,7 +712,7 @@ class CompositionalModel(_Sampling, BaseEstimator):
     active_set_counts_ : (M,) array
         How often each occurs.
     statistics_ : ExpertStatistics
-        Sums over the training images.
+        Sums over the training images; from `partial_fit`, of each image with the experts that had just learned it.
     lower_bound_ : float
         What EM has raised, per image: the log-likelihood, or the negative description length of pruned experts.
     n_iter_ : int
@@ -717,7 +724,9 @@ class CompositionalModel(_Sampling, BaseEstimator):
     -----
     `fit` depends on the order of the images, unless `init` is "random" or given, and so does `partial_fit`, which
     learns from them one by one, and makes new experts as long as there are fewer than `n_experts`; without
-    that number the threshold for a new one is higher.
+    that number the threshold for a new one is higher. With "max_minus_min" a pixel that abstains, as after
+    pruning, does so for ever, whatever `partial_fit` is shown. An expert that is active in no image of the
+    last round of `fit` may be left as it started; see `active_sets_`.
     Only `fit` sets `lower_bound_`, `n_iter_`, `converged_` and `history_`.
 
     Source: Goessling and Amit, sections 3 and 4.
@@ -791,7 +800,7 @@ class CompositionalModel(_Sampling, BaseEstimator):
         """
         self._validate_params()
         known = hasattr(self, "templates_")
-        X, before = self._images(X, reset=not known), self._before()
+        X = self._images(X, reset=not known)
         model = self._model()
         if known:
             parameters = Experts(self.templates_[None], self.counts_[None])
@@ -800,5 +809,7 @@ class CompositionalModel(_Sampling, BaseEstimator):
         else:
             parameters = self._start(model, X)
             parameters = Experts(*(leaf[:1] for leaf in parameters))
-        self._keep(model, learn_online(model, parameters, X, self.n_experts), X, before)
+        for x in X[:, None]:
+            parameters = learn_online(model, parameters, x, self.n_experts)
+            self._keep(model, parameters, x, self._before())
         return self

@@ -128,7 +128,6 @@ def test_stacked_problems_equal_problems_alone():
 
 
 def test_whole_shifts_of_the_image_shift_the_poses_alone():
-    images = bars(6)
     T = Transforms((8, 8), shifts=2)
     mu = np.clip(bars(1, 7), 0.1, 0.9)
     moved = T.transform(mu, [int(np.flatnonzero((T.poses == [1, -1, 0]).all(axis=1))[0])], 0.5)
@@ -137,7 +136,6 @@ def test_whole_shifts_of_the_image_shift_the_poses_alone():
     assert np.array_equal(sums.first[0, 0, 0], [1, -1, 0]) and np.array_equal(sums.second[0, :2, :2], [[1, -1], [-1, 1]])
     outside = (sums.counts[0, 0] == 0).reshape(8, 8)
     assert np.all(outside[-1]) and np.all(outside[:, 0]) and not np.any(outside[:-1, 1:])
-    assert len(images) == 6
 
 
 def test_templates_move_to_the_mean_of_their_places():
@@ -325,6 +323,76 @@ def test_active_experts():
     assert active_experts(np.empty((2, 0), int), 2).shape == (2, 2)
 
 
+def test_a_step_with_turns_by_definition():
+    X, templates = problem(8)
+    for rule in ("max_minus_min", "maximum"):
+        model = make(rule, TURNS)
+        found = model.explain(templates, X)
+        highest, lowest = model.owners(found, templates)
+        S, N = np.zeros((2, *templates.shape))
+        places = np.zeros((3, 3))
+        for n, j in np.argwhere(found.experts >= 0):
+            k, pose = found.experts[n, j], found.poses[n, j]
+            R = ((highest[n] == j) | (lowest[n] == j)).astype(float)
+            S[k] += TURNS.pull_back((R * X[n])[None], [pose])[0]
+            N[k] += TURNS.pull_back(R[None], [pose])[0]
+            (down, right), angle = TURNS.poses[pose, :2], np.deg2rad(TURNS.poses[pose, 2])
+            places[k, :2] += np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]) @ (down, right)
+        sums = model.count(templates, X, np.ones(len(X)), found)
+        assert np.any(TURNS.poses[found.poses[found.experts >= 0], 2])
+        assert np.allclose(sums.ink, S) and np.allclose(sums.counts, N) and np.allclose(sums.places, places)
+
+
+def test_a_turned_bar_is_found_with_its_angles():
+    T = Transforms((11, 11), shifts=2, rotations=(-45.0, 0.0, 45.0))
+    bar = np.zeros((11, 11))
+    bar[4:7, 1:10] = 1
+    poses = np.array([[0, 0, 0], [0, 0, 45], [0, 0, -45], [1, 1, 45], [1, 0, 0], [0, 1, -45]] * 2, float)
+    index = [int(np.flatnonzero((T.poses == pose).all(axis=1))[0]) for pose in poses]
+    X = (T.transform(bar.reshape(1, 121), index) > 0.5).astype(float)
+    model = CompositionalModel(1, rule="maximum", transforms=T, n_jobs=1).fit(X)
+    assert np.array_equal(model.transform(X)[:, 3], poses[:, 2])
+    assert np.mean((model.templates_[0] > 0.5) == bar.ravel()) > 0.95
+
+
+def test_what_comes_in_from_outside_is_nobodys():
+    T = Transforms((1, 3), shifts=(0, 1))
+    found = matching_pursuit(np.array([[1.0, 1, 1]]), np.array([[0.9, 0.9, 0.9]]), transforms=T)
+    moved = found._replace(poses=np.array([[2]]))
+    highest, lowest = owners(moved, np.array([[0.9, 0.9, 0.9]]), T)
+    assert highest.tolist() == [[-1, 0, 0]] and lowest.tolist() == [[-1, -1, -1]]
+
+
+def test_the_length_by_hand():
+    counted = ExpertStatistics(np.array([[[2.0]]]), np.array([[[3.0]]]), np.array([[[4.0]]]), *np.zeros((2, 1, 1, 1)), np.array([-7.0]), np.array([5.0]))
+    regret = np.log(12) + np.log((2 / 3) ** 2 / 3)
+    for transforms, n in ((None, 1), (SHIFTS, 9)):
+        model = make(transforms=transforms)
+        length = regret + 4 * np.log(n) + 5 * np.log(2) + 7
+        assert np.isclose(description_length(model, stacked(np.array([[0.6]])), counted)[0], length)
+        assert np.isclose(make(transforms=transforms, prune=True).objective(stacked(np.array([[0.6]])), counted)[0], -length)
+        assert model.objective(stacked(np.array([[0.6]])), counted)[0] == -7
+
+
+def test_a_new_expert_must_be_worth_its_announcement():
+    wide = Transforms((4, 5), shifts=1, rotations=(0.0, 10.0, 20.0, 30.0))
+    start = stacked(np.full((1, 20), 0.9))
+    X = np.ones((1, 20))
+    X[0, 3] = 0
+    for transforms, n in ((None, 2), (wide, 1)):
+        worth = misfit(X, make(transforms=transforms).explain(start.templates[0], X).composed)[0]
+        assert np.log(2) < worth < np.log(2 * 36)
+        assert learn_online(make(transforms=transforms), start, X, 5).templates.shape[1] == n
+
+
+def test_idle_experts_are_nowhere_in_samples():
+    model = fit(2, init="online", transforms=SHIFTS)
+    model.active_sets_, model.active_set_counts_ = np.array([[True, False]]), np.array([1.0])
+    model.pose_mean_ = np.ones((2, 3))
+    drawn = model.sample(5)[1]
+    assert np.all(drawn[:, :2] == [1, 0]) and np.all(drawn[:, 5:] == 0) and np.any(drawn[:, 2:5])
+
+
 # ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -362,7 +430,7 @@ def test_experts_of_the_other_rule_and_what_they_tell():
     assert model.templates_.shape == model.counts_.shape == (4, 16) and model.score(X) > -11
     assert np.isclose(model.score(X), model.history_["log_likelihood"].max() / 100)
     assert np.array_equal(model.pose_covariance_, np.zeros((12, 12))) and np.all(model.counts_ >= 2)
-    assert np.array_equal(model.active_sets_[model.active_set_counts_ > 0].shape, model.active_sets_.shape)
+    assert np.all(model.active_set_counts_ > 0) and len(np.unique(model.active_sets_, axis=0)) == len(model.active_sets_)
     assert model.active_set_counts_.sum() == 100 and np.isclose(model.transform(X).sum(), model.active_set_counts_ @ model.active_sets_.sum(axis=1))
     one = CompositionalModel(4, init="random", n_init=1, random_state=0, n_jobs=1).fit(X)
     assert model.score(X) >= one.score(X) - 1e-9
@@ -379,7 +447,8 @@ def test_partial_fit_goes_on_where_it_was():
     for x in X:
         parts.partial_fit(x[None])
     assert np.array_equal(whole.templates_, parts.templates_) and np.array_equal(whole.counts_, parts.counts_)
-    assert whole.statistics_.weight == parts.statistics_.weight == 12 and parts.active_set_counts_.sum() == 12
+    assert all(np.array_equal(a, b) for a, b in zip(whole.statistics_, parts.statistics_)) and whole.statistics_.weight == 12
+    assert np.array_equal(whole.active_sets_, parts.active_sets_) and np.array_equal(whole.active_set_counts_, parts.active_set_counts_)
     batch = CompositionalModel(2, init="online", **settings).fit(X)
     before = batch.templates_.copy()
     batch.partial_fit(X[:1])
@@ -434,7 +503,8 @@ def test_poor_data(X, rule, init):
 
 
 @pytest.mark.parametrize("X, message", [
-    (np.full((3, 2), np.nan), "X"), (np.array([[0, np.inf]]), "X"), (np.full((3, 2), 0.5), "X must hold zeros and ones, but holds 0.5; pass binarize"),
+    (np.full((3, 2), np.nan), "X"), (np.array([[0, np.inf]]), "X"), (np.full((3, 2), 0.5), "X must hold zeros and ones, but holds 0.5; pass binarize=0.25"),
+    (np.array([[0, 255.0]]), "holds 255; pass binarize=127.5"),
     (np.full((3, 2), -1), "X must hold zeros and ones"), (np.zeros(3), "X"), (np.zeros((0, 3)), "X"), (sp.eye(3), "X"), (np.full((2, 2), "a"), "X"),
     (np.zeros((2, 2), complex), "X")])
 def test_bad_data_is_one_clear_error(X, message):
@@ -454,7 +524,8 @@ def test_bad_data_is_one_clear_error(X, message):
     ({"transforms": 3}, "transforms"), ({"init": "best"}, "init"), ({"init": "random", "n_experts": None}, "n_experts must be a number"),
     ({"init": np.zeros((2, 3))}, r"init has shape \(2, 3\)"), ({"init": np.full((2, 20), 2.0)}, "init must hold probabilities"), ({"tol": -1}, "tol"),
     ({"transforms": Transforms((4, 4))}, r"transforms is for images of shape \(4, 4\), but X has 20"), ({"max_active": 0}, "max_active"),
-    ({"transforms": Transforms((4, 5), rotations=(5.0,))}, "transforms must have the angle 0"), ({"n_init": 0}, "n_init"), ({"binarize": "yes"}, "binarize")])
+    ({"transforms": Transforms((4, 5), rotations=(5.0,))}, "transforms must have the angle 0"), ({"n_init": 0}, "n_init"), ({"binarize": "yes"}, "binarize"),
+    ({"binarize": True}, "binarize must be a number"), ({"binarize": np.nan}, "binarize"), ({"binarize": np.inf}, "binarize")])
 def test_bad_settings_are_one_clear_error(settings, message):
     with pytest.raises((TypeError, ValueError), match=message):
         CompositionalModel(**{"n_experts": 2} | settings).fit(problem()[0])
@@ -518,7 +589,8 @@ def test_no_noise_no_second_expert():
 
 
 def test_names_for_users():
-    for name in ("compose", "noisy_or", "sum_of_odds", "maximum", "mean", "sum_of_log_odds", "normalized_sum", "max_minus_min", "CompositionalModel"):
+    for name in ("compose", "noisy_or", "sum_of_odds", "maximum", "mean", "sum_of_log_odds", "normalized_sum", "max_minus_min", "CompositionalModel",
+                 "Transforms"):
         assert name in module.__all__ and callable(getattr(module, name))
 
 

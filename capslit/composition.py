@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaln, cosdg, sindg, xlog1py, xlogy
+from scipy.special import betaln, xlog1py, xlogy
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -108,13 +108,6 @@ class _Inference:
         "The number of the pose in which a template is as it is."
         return 0 if self.transforms is None else int(np.argmin(np.any(self.transforms.poses, axis=1)))
 
-    @property
-    def places(self):
-        "Shifts of all poses (T, 3) as a template sees them, which is turned first: turned back by its angle."
-        down, right, degrees = self.transforms.poses.T
-        cos, sin = cosdg(degrees), sindg(degrees)
-        return np.stack([cos * down + sin * right, cos * right - sin * down, 0 * degrees], axis=1)
-
     def explain(self, templates, x):
         "The Pursuit of images x (b, D) with templates (K, D)."
         return matching_pursuit(x, self.effective(templates), q=self.q, transforms=self.transforms,
@@ -148,7 +141,7 @@ class _Inference:
             active[on, experts[on]] = 1
             if self.transforms is not None:
                 g[on, experts[on]] = self.transforms.poses[index[on]]
-                places += one_hot @ (weight[on, None] * self.places[index[on]])
+                places -= one_hot @ (weight[on, None] * self.transforms.inverses[index[on]] * [1, 1, 0])
         heavy, rows = weight[:, None] * active, g.reshape(len(x), 3 * K)
         likelihood = np.where(weight > 0, found.log_likelihood, 0.0)
         return ExpertStatistics(ink, counts, heavy.T @ active, np.einsum("nl,njc->jlc", heavy, g),
@@ -247,7 +240,7 @@ class Compositions(_Inference):
         mu = (said + statistics.ink) / np.where(new, N, 1)
         return Experts(np.where(new, mu, parameters.templates), N)
 
-# %% ../nbs/relatives/composition.ipynb #cell-034
+# %% ../nbs/relatives/composition.ipynb #cell-035
 def new_expert(x, composed, rule="max_minus_min", pseudocount=1.0, q=0.5):
     """The expert that corrects what the others say of an image, and how many examples stand behind it.
 
@@ -288,7 +281,7 @@ def misfit(X, composed, rule="max_minus_min"):
     wrong = (right < 0.5) & ((X == 1) | (rule != "maximum"))
     return -np.sum(np.log(np.where(wrong, 2 * np.maximum(right, 1e-300), 1.0)), axis=-1)
 
-# %% ../nbs/relatives/composition.ipynb #cell-035
+# %% ../nbs/relatives/composition.ipynb #cell-036
 def no_experts(n_pixels):
     "Experts, a stack of one, of whom there are none."
     return Experts(*np.zeros((2, 1, 0, n_pixels)))
@@ -338,7 +331,7 @@ def learn_online(model, parameters, X, n_experts=None):
             parameters = _learned(model, parameters, x, found)
     return parameters
 
-# %% ../nbs/relatives/composition.ipynb #cell-040
+# %% ../nbs/relatives/composition.ipynb #cell-041
 def _mixed(on, off, eps):
     "log of the mean of p^on (1 − p)^off under the prior Beta(ε, ε)."
     return betaln(on + eps, off + eps) - betaln(eps, eps)
@@ -365,7 +358,7 @@ def description_length(model, parameters, statistics):
     configurations = active * math.log(max(K, 1) * model.n_poses) + statistics.weight * math.log(K + 1)
     return np.sum(regret, axis=(1, 2)) + configurations - statistics.log_likelihood
 
-# %% ../nbs/relatives/composition.ipynb #cell-044
+# %% ../nbs/relatives/composition.ipynb #cell-046
 def pose_moments(statistics):
     """Means and covariance of the poses of experts.
 
@@ -397,7 +390,7 @@ def add_statistics(old, new):
         return np.pad(a, [(0, more - less) for less, more in zip(a.shape, like.shape)]) if a.ndim else a
     return ExpertStatistics(*(padded(a, b) + b for a, b in zip(*(map(np.asarray, part) for part in (old, new)))))
 
-# %% ../nbs/relatives/composition.ipynb #cell-046
+# %% ../nbs/relatives/composition.ipynb #cell-048
 class _Settings(LearnedByEM):
     "Settings and images, checked."
 
@@ -445,7 +438,7 @@ class _Settings(LearnedByEM):
     def _prunes(self):
         return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
 
-# %% ../nbs/relatives/composition.ipynb #cell-047
+# %% ../nbs/relatives/composition.ipynb #cell-049
 class _Beginning(_Settings):
     "Experts from which EM starts."
 
@@ -514,7 +507,7 @@ class _Beginning(_Settings):
             for i in dict.fromkeys(np.concatenate(worst).tolist()):
                 yield append_expert(model, best, X[i:i + 1], model.explain(best.templates[0], X[i:i + 1]))
 
-# %% ../nbs/relatives/composition.ipynb #cell-048
+# %% ../nbs/relatives/composition.ipynb #cell-050
 def active_experts(experts, n_experts):
     "Whether each expert is active (n, n_experts), from the `experts` (n, J) of a Pursuit."
     active = np.zeros((len(experts), n_experts + 1), bool)
@@ -544,7 +537,7 @@ class _Describing(_Beginning):
     def _before(self):
         return (self.statistics_, self.active_sets_, self.active_set_counts_) if hasattr(self, "statistics_") else None
 
-# %% ../nbs/relatives/composition.ipynb #cell-049
+# %% ../nbs/relatives/composition.ipynb #cell-051
 class _Using(_Describing, TransformerMixin):
     "What is done with experts that have been learned."
 
@@ -604,7 +597,7 @@ class _Using(_Describing, TransformerMixin):
             names += [f"{name}_{what}" for name in names for what in ("row", "column", "angle")]
         return np.array(names, dtype=object)
 
-# %% ../nbs/relatives/composition.ipynb #cell-050
+# %% ../nbs/relatives/composition.ipynb #cell-052
 class _Sampling(_Using):
     "The geometric component."
 
@@ -648,7 +641,7 @@ class _Sampling(_Using):
         templates = self.inverse_transform(drawn)
         return (rng.random_sample(templates.shape) < templates).astype(np.float64), drawn
 
-# %% ../nbs/relatives/composition.ipynb #cell-051
+# %% ../nbs/relatives/composition.ipynb #cell-053
 class CompositionalModel(_Sampling, BaseEstimator):
     """Binary images as compositions of a few experts in a few poses, learned by hard EM.
 

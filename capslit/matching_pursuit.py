@@ -146,22 +146,28 @@ class Transforms:
         poses.setflags(write=False)
         return poses
 
+    @cached_property
+    def inverses(self):
+        "The motions (T, 3) that undo the poses: as these turn first and shift then, their shifts are turned back, too."
+        down, right, degrees = self.poses.T
+        cos, sin = cosdg(degrees), sindg(degrees)
+        inverses = np.stack([-cos * down - sin * right, sin * down - cos * right, -degrees], axis=1)
+        inverses.setflags(write=False)
+        return inverses
+
     def transform(self, templates, index, fill=0.0):
         "Templates (n, D), or one for all, in the poses with the numbers `index` (n,), or one for all; see `warp`."
-        return warp(templates, self._chosen(index), self.image_shape, fill)
+        return warp(templates, self.poses[self._checked(index)], self.image_shape, fill)
 
     def pull_back(self, images, index):
         "The inverse motion: images (n, D) shifted back, then turned back. What had left the frame is 0."
-        down, right, degrees = self._chosen(index).T
-        cos, sin = cosdg(degrees), sindg(degrees)
-        back = np.stack([-cos * down - sin * right, sin * down - cos * right, -degrees], axis=1)
-        return warp(images, back, self.image_shape)
+        return warp(images, self.inverses[self._checked(index)], self.image_shape)
 
-    def _chosen(self, index):
+    def _checked(self, index):
         index = np.atleast_1d(np.asarray(index))
         if index.ndim > 1 or index.dtype.kind not in "iu" or np.any(index < 0) or np.any(index >= len(self)):
             raise ValueError(f"index must hold whole numbers from 0 to {len(self) - 1}, places in poses")
-        return self.poses[index]
+        return index
 
 # %% ../nbs/relatives/matching_pursuit.ipynb #cell-017
 class _Candidates:

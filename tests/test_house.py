@@ -113,6 +113,7 @@ def test_notebook_form(path):
         if cell["cell_type"] == "code":
             assert not cell["outputs"] and cell["execution_count"] is None, "committed notebooks hold no outputs: make export"
             assert "nbdev_export(" not in source and "show_doc(" not in source
+            assert source.count("\nclaim(\n") < 2, "a cell shows only its last claim, and the ledger links to each"
 
 
 def test_cited_works_are_in_the_bibliography_once():

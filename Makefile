@@ -26,6 +26,7 @@ $(STAMP):
 	fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dask.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-torch.lock >/dev/null 2>&1 \
 		|| echo "No build of PyTorch from requirements-torch.lock is offered here: the chapter on the capsule network will be shown without being run."
 	@rm -f $(VENV)/.installed-*
@@ -52,9 +53,12 @@ export: $(STAMP)  ## write capslit/ from nbs/
 picture: $(STAMP)  ## draw the README's picture anew
 	$(BIN)/python book/picture.py
 
-lock: $(STAMP)  ## resolve the lock file anew from settings.ini
-	$(BIN)/uv pip compile setup.py --extra all --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --refresh --quiet -o requirements.lock
+COMPILE := $(BIN)/uv pip compile setup.py --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --refresh --quiet
+
+lock: $(STAMP)  ## resolve the lock files anew from settings.ini (but for PyTorch's, which is kept by hand)
+	$(COMPILE) --extra all -o requirements.lock
+	$(COMPILE) --extra dask --extra zarr -c requirements.lock -c requirements-torch.lock -o requirements-dask.lock
 
 clean:  ## remove what was built (not the environment)
 	rm -rf _build build dist *.egg-info .pytest_cache .hypothesis

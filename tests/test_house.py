@@ -63,7 +63,7 @@ def test_readme_links_and_pictures_exist():
 
 def test_import_is_light():
     modules = set(run_python("import sys, capslit; print('\\n'.join(sys.modules))").split())
-    for heavy in ("matplotlib", "sympy", "mpmath", "torch", "pandas", "IPython", "networkx", "pooch", "requests", "dask"):
+    for heavy in ("matplotlib", "sympy", "mpmath", "torch", "pandas", "IPython", "networkx", "pooch", "requests", "dask", "distributed", "zarr"):
         assert heavy not in modules, f"import capslit loads {heavy}"
 
 
@@ -126,7 +126,7 @@ def test_cited_works_are_in_the_bibliography_once():
                 assert key.strip() in keys, f"{path.name} cites {key}"
 
 
-LOCKS = ("requirements.lock", "requirements-torch.lock")
+LOCKS = ("requirements.lock", "requirements-torch.lock", "requirements-dask.lock")
 
 
 def pins(*locks):
@@ -135,7 +135,8 @@ def pins(*locks):
 
 
 def wanted():
-    return [Requirement(r) for key, value in settings().items() if key.endswith("requirements") and key != "torch_requirements" for r in value.split()]
+    apart = {f"{name}_requirements" for name in settings()["apart"].split()}
+    return [Requirement(r) for key, value in settings().items() if key.endswith("requirements") and key not in apart for r in value.split()]
 
 
 def test_lock_file_satisfies_the_settings():
@@ -162,6 +163,31 @@ def test_torch_and_all_that_it_needs_are_locked():
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             name = canonicalize_name(requirement.name)
             assert requirement.specifier.contains(locked[name]), requirement
+
+
+def test_dask_and_zarr_and_all_that_they_need_are_locked():
+    locked = pins("requirements-dask.lock")
+    todo = [Requirement(r) for name in ("dask", "zarr") for r in settings()[f"{name}_requirements"].split()]
+    seen = set()
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        assert name in locked, f"{requirement} is not in requirements-dask.lock: make lock"
+        assert requirement.specifier.contains(version(name), prereleases=True), requirement
+        if (name, *requirement.extras) not in seen:
+            seen.add((name, *requirement.extras))
+            extras = [{"extra": extra} for extra in ("", *requirement.extras)]
+            todo += [r for r in map(Requirement, requires(name) or [])
+                     if r.marker is None or any(r.marker.evaluate(extra) for extra in extras)]
+
+
+def test_locks_agree_with_one_another():
+    found = {}
+    for lock in LOCKS:
+        for name, pin in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", read(lock), re.MULTILINE):
+            found.setdefault(canonicalize_name(name), {}).setdefault(lock, set()).add(pin)
+    differ = {name: pins for name, pins in found.items() if len({frozenset(p) for p in pins.values()}) > 1}
+    assert not differ, f"{differ}: make lock"
 
 
 @pytest.mark.parametrize("lock", LOCKS)

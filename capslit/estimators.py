@@ -4,25 +4,30 @@
 
 # %% auto #0
 __all__ = ['naming', 'check_labelled', 'check_weights', 'all_or_nothing', 'check_size', 'check_count', 'check_spread',
-           'LearnedByEM']
+           'LearnedByEM', 'Saved']
 
 # %% ../nbs/foundations/estimators.ipynb #cell-002
 import math
 import re
 import warnings
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral, Real
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+import capslit
 from . import em
 from .acceleration import Anderson, Squarem
+from .arrays import to_numpy
+from .storage import StorageError, load_arrays, save_arrays
 
 # %% ../nbs/foundations/estimators.ipynb #cell-005
 @contextmanager
@@ -134,3 +139,205 @@ class LearnedByEM:
         if not self.converged_:
             warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; "
                           "raise max_iter or tol", ConvergenceWarning)
+
+# %% ../nbs/foundations/estimators.ipynb #cell-031
+def _in_memory_order(a):
+    "The array with its axes in their order in memory, and the order that undoes it."
+    axes = sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis]))
+    return a.transpose(axes).copy(), np.argsort(axes).tolist()
+
+
+def _public_name(name, estimator):
+    "The name by which the package knows the class of an estimator inside another."
+    kind = type(estimator)
+    if getattr(capslit, kind.__name__, None) is not kind:
+        raise TypeError(f"{name} is a {kind.__name__}, which cannot be stored inside another one; "
+                        "replace it by an estimator of capslit, or pickle the whole")
+    return kind.__name__
+
+# %% ../nbs/foundations/estimators.ipynb #cell-032
+class _Packing:
+    "From values to JSON and `arrays`; `kinds` are classes that may occur besides estimators."
+
+    def __init__(self, kinds, arrays):
+        self.kinds, self.arrays = kinds, arrays
+
+    def __call__(self, name, value):
+        "JSON for a value whose place is called `name`."
+        if value is None or isinstance(value, (np.random.RandomState, np.random.Generator)):
+            return None
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, Integral):
+            return int(value)
+        if isinstance(value, Real):
+            return float(value) if math.isfinite(value) else {"float": str(float(value))}
+        if is_array_api_obj(value) or hasattr(value, "__array__"):
+            return self._array(name, to_numpy(value))
+        return self._compound(name, value)
+
+    def _array(self, name, a):
+        if a.dtype.hasobject:
+            return {"objects": [list(a.shape), self(name, a.ravel().tolist())]}
+        while name in self.arrays:
+            name += "+"
+        self.arrays[name], axes = _in_memory_order(a)
+        return {"array": [name, axes]}
+
+    def _compound(self, name, value):
+        if isinstance(value, Saved):
+            public, description = _public_name(name, value), value._packed(self.arrays, f"{name}.")
+            return {"estimator": [public, value._layout, description]}
+        if type(value) in self.kinds:
+            fields = getattr(value, "_fields", None) or value.__dataclass_fields__
+            parts = {part: self(f"{name}.{part}", getattr(value, part)) for part in fields}
+            return {type(value).__name__: parts}
+        if isinstance(value, Mapping):
+            parts = [k if str(k).isidentifier() else i for i, k in enumerate(value)]
+            return {"dict": [[self("key", k), self(f"{name}.{part}", v)]
+                             for part, (k, v) in zip(parts, value.items())]}
+        if isinstance(value, (list, tuple)):
+            parts = [self(f"{name}.{i}", part) for i, part in enumerate(value)]
+            return parts if isinstance(value, list) else {"tuple": parts}
+        raise TypeError(f"{name} is a {type(value).__name__}, which cannot be stored as numbers "
+                        "and text; replace it, or pickle the estimator")
+
+# %% ../nbs/foundations/estimators.ipynb #cell-033
+class _Unpacking:
+    "The way back, from JSON and arrays to values."
+
+    def __init__(self, kinds, arrays):
+        self.kinds, self.arrays = {kind.__name__: kind for kind in kinds}, arrays
+
+    def __call__(self, packed):
+        "The value that was packed; an error for what `_Packing` does not write."
+        if isinstance(packed, list):
+            return [self(part) for part in packed]
+        return self._compound(*packed.items()) if isinstance(packed, dict) else packed
+
+    def _compound(self, item):
+        match item:
+            case "float", text:
+                return float(text)
+            case "array", [name, axes]:
+                return self.arrays[name].transpose(axes)
+            case "objects", [shape, elements]:
+                array = np.empty(len(elements), object)
+                array[:] = self(elements)
+                return array.reshape(shape)
+            case "tuple", parts:
+                return tuple(self(parts))
+            case "dict", pairs:
+                return {self(key): self(part) for key, part in pairs}
+            case "estimator", [name, layout, description] if name in capslit.__all__:
+                return getattr(capslit, name)._unpacked(layout, self.arrays, description)
+            case kind, fields:
+                parts = {name: self(part) for name, part in fields.items()}
+                return self.kinds[kind](**parts)
+
+# %% ../nbs/foundations/estimators.ipynb #cell-035
+class _Newer(ValueError):
+    "A file has a layout of the future."
+
+
+def _release(version):
+    "A version such as 0.1.0 as numbers that can be compared."
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+class Saved:
+    "An estimator that can be written to a file, as arrays and JSON, and read back."
+
+    _layout, _stored, _kinds = 1, (), ()
+
+    def save(self, path):
+        """Write the fitted estimator to `path`, whole or not at all; `load` reads it back.
+
+        The file is an `.npz` file of plain arrays, with parameters and other numbers as JSON.
+        Arrays of other libraries become NumPy's, and a generator of random numbers None.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        StorageError
+            If the file cannot be written; one that was there before is left as it was.
+        TypeError
+            If a parameter or attribute cannot be stored, such as an estimator of another library.
+        """
+        check_is_fitted(self)
+        arrays, schema = {}, f"capslit.{type(self).__name__}/{self._layout}"
+        description = self._packed(arrays)
+        meta = {"schema": schema, "version": capslit.__version__} | description
+        save_arrays(path, arrays, meta)
+
+    @classmethod
+    def load(cls, path):
+        """The estimator that `save` has written to `path`. No code in the file is ever run.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Raises
+        ------
+        StorageError
+            If the file is missing, damaged, of another kind, or of a newer version.
+        """
+        arrays, meta = load_arrays(path)
+        found = re.fullmatch(rf"capslit\.{cls.__name__}/(\d+)", meta["schema"])
+        if not found:
+            raise StorageError(f"cannot read {path}: it holds no {cls.__name__}, but "
+                               f"{meta['schema']!r}; give a file that {cls.__name__}.save has written")
+        try:
+            return cls._unpacked(int(found[1]), arrays, meta)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            version, ours = str(meta.get("version", "")), capslit.__version__
+            if isinstance(error, _Newer) or _release(version) > _release(ours):
+                said = (f"it was written by a newer version of capslit, {version}, than this one, "
+                        f"{ours}; upgrade capslit")
+            else:
+                said = f"it is not what capslit {ours} writes ({error!r}); save the estimator again"
+            raise StorageError(f"cannot read {path}: {said}") from error
+
+    @classmethod
+    def _keeps(cls, name):
+        "Whether an attribute of this name is stored."
+        return name in cls._stored or name.endswith("_") and name[0] != "_"
+
+    def _packed(self, arrays, place=""):
+        "Parameters and attributes as JSON; their arrays go to `arrays`."
+        pack, parameters = _Packing(self._kinds, arrays), self.get_params(deep=False)
+        attributes = {name: value for name, value in vars(self).items()
+                      if name not in parameters and self._keeps(name)}
+        return {"parameters": {name: pack(f"{place}parameters.{name}", value)
+                               for name, value in parameters.items()},
+                "attributes": {name: pack(place + name, value)
+                               for name, value in attributes.items()}}
+
+    @classmethod
+    def _unpacked(cls, layout, arrays, description):
+        "The estimator that was packed."
+        if layout > cls._layout:
+            raise _Newer(f"layout {layout} of {cls.__name__}")
+        if layout < cls._layout:
+            return cls._from_older(layout, arrays, description)
+        unpack, parts = _Unpacking(cls._kinds, arrays), description["attributes"]
+        if not all(map(cls._keeps, parts)):
+            raise ValueError(f"{cls.__name__} has no such attributes: {sorted(parts)}")
+        parameters = description["parameters"].items()
+        estimator = cls(**{name: unpack(part) for name, part in parameters})
+        for name, part in parts.items():
+            setattr(estimator, name, unpack(part))
+        return estimator
+
+    @classmethod
+    def _from_older(cls, layout, arrays, description):
+        "The estimator in a file of an older layout."
+        raise ValueError(f"layout {layout} is unknown")

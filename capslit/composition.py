@@ -28,7 +28,7 @@ from .arrays import as_floating, check_shape, check_values
 from .composition_rules import (as_probabilities, compose, compose_extremes, max_minus_min,
                                        maximum, mean, noisy_or, normalized_sum, sum_of_log_odds,
                                        sum_of_odds)
-from .estimators import LearnedByEM, all_or_nothing, check_count, naming
+from .estimators import LearnedByEM, Saved, all_or_nothing, check_count, naming
 from .matching_pursuit import Transforms, matching_pursuit, warp
 
 # %% ../nbs/relatives/composition.ipynb #cell-004
@@ -642,7 +642,7 @@ class _Sampling(_Using):
         return (rng.random_sample(templates.shape) < templates).astype(np.float64), drawn
 
 # %% ../nbs/relatives/composition.ipynb #cell-053
-class CompositionalModel(_Sampling, BaseEstimator):
+class CompositionalModel(_Sampling, Saved, BaseEstimator):
     """Binary images as compositions of a few experts in a few poses, learned by hard EM.
 
     Parameters
@@ -726,6 +726,7 @@ class CompositionalModel(_Sampling, BaseEstimator):
     """
 
     _parameter_constraints = _Settings._parameter_constraints
+    _kinds = (ExpertStatistics, Transforms)
 
     def __init__(self, n_experts=None, *, rule="max_minus_min", q=0.5, background=0.01, transforms=None,
                  pseudocount=1.0, init="sequential", truncated="auto", max_active=None, prune="auto",

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from .cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Exact, Gibbs,
                                  MeanField, Truncated, state_names, state_rows)
-from .estimators import (LearnedByEM, all_or_nothing, check_count, check_size, check_spread,
+from .estimators import (LearnedByEM, Saved, all_or_nothing, check_count, check_size, check_spread,
                                 check_weights, naming)
 
 # %% ../nbs/relatives/factorial.ipynb #cell-005
@@ -288,7 +288,7 @@ class _Densities(_Using):
         return state_names("vector", self.priors_.shape)
 
 # %% ../nbs/relatives/factorial.ipynb #cell-020
-class FactorialVectorQuantizer(_Densities, BaseEstimator):
+class FactorialVectorQuantizer(_Densities, Saved, BaseEstimator):
     """Cooperating vectors of mutually exclusive causes, learned by EM.
 
     Each example is a sum, x = Σ_i W_i s_i + ε: every one of n_vectors vectors is in one of its n_states

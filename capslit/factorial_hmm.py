@@ -24,7 +24,7 @@ from . import em
 from .arrays import as_floating, check_shape
 from .cooperative import (configurations, factorised_moments, solve_weights, state_names,
                                  state_rows)
-from .estimators import LearnedByEM, all_or_nothing, check_count, check_size, naming
+from .estimators import LearnedByEM, Saved, all_or_nothing, check_count, check_size, naming
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-029
 class ChainParameters(NamedTuple):
@@ -517,7 +517,7 @@ def _padded(X, lengths):
     return Y, there
 
 # %% ../nbs/relatives/factorial_hmm.ipynb #cell-066
-class FactorialHMM(LearnedByEM, TransformerMixin, BaseEstimator):
+class FactorialHMM(LearnedByEM, TransformerMixin, Saved, BaseEstimator):
     """Factorial hidden Markov model: several Markov chains whose outputs add up.
 
     At each time every chain is in one of its states, moves on by itself, and contributes its state's vector;

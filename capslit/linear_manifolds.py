@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from . import em
 from .arrays import as_floating, check_shape, check_values, to_numpy
-from .estimators import LearnedByEM, all_or_nothing, check_labelled, naming
+from .estimators import LearnedByEM, Saved, all_or_nothing, check_labelled, naming
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .mixtures import (InformationCriteria, MixtureDensities, MixtureExamples, centred,
                               log_shares, start_labels)
@@ -191,7 +191,7 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self.recognition_.shape[0] * self.recognition_.shape[1]
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-020
-class _Mixture(_Fit, _Codes, BaseEstimator):
+class _Mixture(_Fit, _Codes, Saved, BaseEstimator):
     "A mixture of linear manifolds, but for the kind of its noise."
 
     _parameter_constraints = {
@@ -611,7 +611,7 @@ def _fitted_density(density, label, X, tangents, cv):
     return model, np.sort(np.concatenate(left_out))
 
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-060
-class ClassConditionalClassifier(_Rejects, ClassifierMixin, BaseEstimator):
+class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator):
     """Bayes' rule on one density model per class.
 
     Parameters

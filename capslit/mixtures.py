@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import em
 from .arrays import as_floating, check_shape, check_values, namespace, to_numpy
-from .estimators import (LearnedByEM, all_or_nothing, check_count, check_size, check_spread,
+from .estimators import (LearnedByEM, Saved, all_or_nothing, check_count, check_size, check_spread,
                                 check_weights, naming)
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-038
@@ -555,7 +555,7 @@ class _GaussianStart(MixtureExamples):
         return mixture_parameters(*(part[None] for part in parts))
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-082
-class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, InformationCriteria,
+class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, InformationCriteria, Saved,
                       BaseEstimator):
     """Mixture of Gaussians with full or diagonal covariances, learned by EM.
 

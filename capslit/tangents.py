@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import em
 from .arrays import as_floating, check_shape, check_values
-from .estimators import all_or_nothing, check_labelled, naming
+from .estimators import Saved, all_or_nothing, check_labelled, naming
 
 # %% ../nbs/relatives/tangents.ipynb #cell-005
 def _kernels(sigma):
@@ -313,7 +313,7 @@ def _check_candidates(candidates, n, m):
     return candidates
 
 # %% ../nbs/relatives/tangents.ipynb #cell-060
-class _Planes(BaseEstimator):
+class _Planes(Saved, BaseEstimator):
     "From rows of features to smoothed images and the planes through them."
 
     def _shape(self, n_features):

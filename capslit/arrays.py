@@ -21,7 +21,11 @@ def to_numpy(a):
     try:
         return np.asarray(a)
     except (TypeError, RuntimeError):                         # on a device that NumPy cannot read
+        pass
+    try:
         return np.asarray(to_device(a, "cpu"))
+    except ValueError:                                        # the library has another name for it
+        return np.asarray(to_device(a, namespace(a).__array_namespace_info__().default_device()))
 
 # %% ../nbs/foundations/arrays.ipynb #cell-010
 def as_floating(name, value):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import device as array_device
+from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from .arrays import as_floating, check_labels, check_shape, check_values, namespace, to_numpy
@@ -96,7 +97,8 @@ class ErrorCount(NamedTuple):
 class CapsuleRegression:
     """k stacked capsule regressions on the same inputs.
 
-    Batches are (x (b, p), y (b,) integers from 0 to n_classes − 1, weight (b,) or None).
+    Batches are (x (b, p), y (b,) integers from 0 to n_classes − 1, weight). The weight is None, (b,), or (b, k) with one column
+    for each problem, so that the folds of a cross-validation may share their matrix products.
 
     Attributes
     ----------
@@ -110,12 +112,15 @@ class CapsuleRegression:
         Precision of the Gaussian prior on the weights: the objective is the log-likelihood − α‖W‖²/2.
     affine : bool
         Whether the last column of the weights multiplies a constant input 1, which the batches do not hold and the prior spares.
+    columns : (k,) integer array, optional
+        The column of the weight (b, k) of the examples that belongs to each problem; see `select`.
     """
     targets: np.ndarray
     dims: np.ndarray
     solver: LeastSquares | None = None
     alpha: float = 0.0
     affine: bool = False
+    columns: np.ndarray | None = None
 
     def __post_init__(self):
         for name in ("targets", "dims"):
@@ -130,17 +135,55 @@ class CapsuleRegression:
         "Problems that share a matrix product, with the class whose examples they see."
         return _groups(self.targets, self.dims)
 
+    @cached_property
+    def paired(self):
+        "Whether some problem sees the examples of some classes only."
+        return bool(np.any(self.targets < 0))
+
+    @cached_property
+    def lean(self):
+        "The model without what only the M-step needs: all that E-steps take along when they travel."
+        return replace(self, solver=None)
+
     def block_rows(self, parameters):
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
-        _, m, d, _ = parameters.weights.shape
-        per_example = max(1, int(np.max(np.sum(self.targets >= 0, axis=0)))) * m * d
-        shares = 1 if np.all(self.targets >= 0) else self.targets.shape[1]        # pairs: every class has products of its own
-        return int(np.clip(2**19 // per_example * shares, 256, 8192))
+        return _block_rows(self, parameters.weights)
+
+    def prepare(self, batch):
+        """The batch as the E-step takes it with least effort: checked, once for all, and sorted by class where problems see only some classes.
+
+        Sorting goes block by block, as `e_step` would do it at each pass, so the statistics keep their bits.
+
+        Parameters
+        ----------
+        batch : tuple
+            (x, y, weight) of any length, in memory or on a device.
+
+        Returns
+        -------
+        tuple
+            (x, y, weight), to be handed to `capslit.em.fit`, `e_step` or `count_errors`, whole or cut into blocks. Sorted inputs are a
+            copy, and their labels lie on the host.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an entry has the wrong shape, type or range. The message names it.
+        """
+        x, y, w = _checked(self, batch)
+        if not self.paired:
+            return x, y, w
+        rows, labels = _block_rows(self, x), to_numpy(y)
+        order = [start + np.argsort(labels[start:start + rows], kind="stable") for start in range(0, len(labels), rows)]
+        return _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
 
     def select(self, problems):
         "The model of some of the stacked problems."
-        which = tuple(np.asarray(self.solver.which)[problems]) if len(self.solver.rank) > 1 else (0,)
-        return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=replace(self.solver, which=which))
+        solver, columns = self.solver, self.columns
+        if solver is not None:
+            solver = replace(solver, which=tuple(np.asarray(solver.which)[problems]) if len(solver.rank) > 1 else (0,))
+        return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver,
+                       columns=problems if columns is None else columns[problems])
 
     def m_step(self, statistics):
         "Weights from the moments, by least squares (Saul 2.22)."
@@ -157,8 +200,11 @@ class CapsuleRegression:
         return statistics.log_likelihood - 0.5 * self.alpha * xp.sum(weights**2, axis=(1, 2, 3))
 
     def e_step(self, parameters, batch, threshold=None):
-        "CapsuleStatistics of a batch; `threshold` (k,) is ν of Saul 2.26, 0 for plain EM."
-        batch = _checked_batch(self, parameters.weights, batch)
+        """CapsuleStatistics of a batch; `threshold` (k,) is ν of Saul 2.26, 0 for plain EM.
+
+        Nothing is moved from a device to the host, except the labels of a batch that should have been prepared; see `prepare`.
+        """
+        batch = _fitting(self, parameters.weights, batch)
         threshold = None if threshold is None or not np.any(threshold) else threshold
         def kernel(problems, x, y, w):
             nu = None if threshold is None else namespace(x).asarray(threshold[problems], dtype=x.dtype, device=array_device(x))
@@ -167,7 +213,7 @@ class CapsuleRegression:
 
     def count_errors(self, parameters, batch):
         "ErrorCount of a batch: the forward half of the E-step."
-        batch = _checked_batch(self, parameters.weights, batch)
+        batch = _fitting(self, parameters.weights, batch)
         def kernel(problems, x, y, w):
             return _count(_rows(parameters.weights, problems, x.dtype), self.dims[problems[0]], x, y, w)
         return _over_groups(self, kernel, batch)
@@ -193,7 +239,7 @@ def pose_vectors(weights, x):
 
 
 def _own(norms, y, sizes, dim, like):
-    "Indicator (k, m, b) of each example's own class, its squared norm and its capsule's dimension, each (k, b)."
+    "Indicator (k, m, b or 1) of each example's own class, its squared norm and its capsule's dimension, each (k, b)."
     xp = namespace(norms)
     own = xp.astype(y[:, None, :] == xp.arange(norms.shape[1], dtype=y.dtype, device=array_device(y))[:, None], like.dtype)
     return own, xp.sum(own * norms, axis=1), dim if sizes is None else xp.sum(own * sizes, axis=1)
@@ -205,10 +251,10 @@ def _rivals(norms, y, own, own_norm, own_dim, extra, sizes):
     # P(y=j|x) is proportional to ‖W_j x‖² + c d_j, and 2 / extra = ‖W_y x‖² + c d_y
     scores = norms if sizes is None else norms + sizes * ((2 / extra - own_norm) / own_dim)[:, None, :]
     mine = own * scores
-    own_score, rival = xp.sum(mine, axis=1), xp.max(scores - mine, axis=1)
+    own_score, rival = own_norm if sizes is None else xp.sum(mine, axis=1), xp.max(scores - mine, axis=1)
     wrong = rival > own_score
-    if bool(xp.any(rival == own_score)):                      # ties go to the first class, as in argmax
-        wrong = xp.argmax(scores, axis=1) != y
+    if not is_numpy_array(norms) or np.any(rival == own_score):                 # ties go to the first class, as in argmax;
+        wrong = xp.argmax(scores, axis=1) != y                                  # a device is not asked whether there are any
     return 1 + 0.5 * extra * (rival - own_score), wrong
 
 
@@ -219,7 +265,7 @@ def _sizes(dims, like):
 
 # %% ../nbs/capsules/learning.ipynb #cell-031
 def _kernel(weights, dims, x, y, w, thresholds):
-    "CapsuleStatistics of a block: weights (k, m, d, p), dims (m,), x (b, p), y (k, b), w (b,) or None, thresholds (k,) or None."
+    "CapsuleStatistics of a block: weights (k, m, d, p), dims (m,), x (b, p), y (k, b or 1), w (k or 1, b) or None, thresholds (k,) or None."
     xp = namespace(weights, x)
     k, m, d, p = weights.shape
     poses, norms = pose_vectors(weights, x)
@@ -232,16 +278,23 @@ def _kernel(weights, dims, x, y, w, thresholds):
         shared, extra = xp.where(sure, 1, shared), xp.where(sure, 0, extra)
     if w is not None:
         shared, extra, log_probability = shared * w, extra * w, log_probability * w
-    own *= extra[:, None, :]
-    own += shared[:, None, :]                                                  # now Q_i / P, one per capsule and example
-    poses *= own[:, :, None, :]
+    ratio = own * extra[:, None, :]
+    ratio += shared[:, None, :]                                                # Q_i / P, one per capsule and example
+    poses *= ratio[:, :, None, :]
     poses = xp.reshape(poses, (k * m * d, -1))
     moments = poses @ x if p == x.shape[1] else xp.concat([poses @ x, xp.sum(poses, axis=1)[:, None]], axis=1)
     errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
     f64 = xp.float64
-    mass = xp.asarray(float(x.shape[0]), dtype=f64, device=array_device(x)) if w is None else xp.sum(w, dtype=f64)
-    return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64), xp.sum(errors, axis=1, dtype=f64),
-                             xp.broadcast_to(mass, (k,)))
+    return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64),
+                             xp.sum(errors, axis=1, dtype=f64), _mass(x, w, k))
+
+
+def _mass(x, w, k):
+    "Total weight (k,) of the examples of a block."
+    xp = namespace(x)
+    if w is None:
+        return xp.full((k,), float(x.shape[0]), dtype=xp.float64, device=array_device(x))
+    return xp.broadcast_to(xp.sum(w, axis=1, dtype=xp.float64), (k,))
 
 # %% ../nbs/capsules/learning.ipynb #cell-033
 def _count(weights, dims, x, y, w):
@@ -254,8 +307,7 @@ def _count(weights, dims, x, y, w):
     wrong = _rivals(norms, y, own, own_norm, own_dim, extra, sizes)[1]
     errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
     errors = xp.where(xp.isfinite(xp.sum(norms, axis=1)), errors, xp.nan)      # comparisons with NaN would count as correct
-    mass = xp.asarray(float(x.shape[0]), dtype=xp.float64, device=array_device(x)) if w is None else xp.sum(w, dtype=xp.float64)
-    return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), xp.broadcast_to(mass, (weights.shape[0],)))
+    return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), _mass(x, w, weights.shape[0]))
 
 # %% ../nbs/capsules/learning.ipynb #cell-035
 def _rows(weights, problems, dtype):
@@ -275,46 +327,92 @@ def _groups(targets, dims):
         return [(None, problems) for problems in alike(np.arange(len(targets)))]
     return [(c, problems) for c in range(targets.shape[1]) for problems in alike(np.flatnonzero(targets[:, c] >= 0))]
 
+
+def _block_rows(model, like):
+    m, d = model.dims.shape[1], int(np.max(model.dims))
+    # pairs: every class has products of its own, and each example is seen by as many problems as there are other classes
+    per_example = m * d * (1 if model.paired else len(model.dims))
+    if "cpu" in str(array_device(like)).lower():
+        return int(np.clip(2**19 // per_example, 256, 8192))
+    return int(np.clip(2**28 // per_example, 256, 2**20))      # a device has little cache, and wants much to do at a time
+
 # %% ../nbs/capsules/learning.ipynb #cell-036
-def _scatter(totals, problems, part):
-    for total, values in zip(totals, part):
-        for i, q in enumerate(problems):
-            total[int(q), ...] += values[i, ...]
-
-
-def _checked_batch(model, weights, batch):
-    "The batch (x, y, weight) as floating arrays and class indices that fit the model; TypeError or ValueError, naming the part, otherwise."
-    x, y, w = batch
+def _fitting(model, weights, batch):
+    "The batch, checked; ValueError, naming the part, if the weights do not fit the model or the inputs do not fit the weights."
     check_shape("weights", weights, (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None))
-    x = check_shape("x", as_floating("x", x), (None, weights.shape[-1] - model.affine))
-    y = check_labels("y", y, model.targets.shape[1], (x.shape[0],))
-    return x, y, w if w is None else check_shape("weight", as_floating("weight", w), (x.shape[0],))
+    x, y, w = _checked(model, batch, peek=False)
+    return check_shape("x", x, (None, weights.shape[-1] - model.affine)), y, w
+
+
+def _checked(model, batch, peek=True):
+    "The batch (x, y, weight) as floating arrays and class indices; `peek`: look at the labels of a device, which takes a transfer."
+    x, y, w = batch
+    x = check_shape("x", as_floating("x", x), (None, None))
+    if peek or not is_array_api_obj(y) or is_numpy_array(y):
+        y = check_labels("y", y, model.targets.shape[1], (x.shape[0],))
+    check_shape("y", y, (x.shape[0],))
+    if w is not None:
+        w = as_floating("weight", w)
+        k = len(model.targets) if model.columns is None else None
+        check_shape("weight", w, (x.shape[0], k) if len(w.shape) == 2 else (x.shape[0],))
+    return x, y, w
+
+
+def _reordered(batch, order):
+    "A batch with its examples, and their labels on the host, in another order."
+    x, labels, w = batch
+    take = lambda a: a if a is None else namespace(a).take(a, namespace(a).asarray(order, device=array_device(a)), axis=0)
+    return take(x), labels[order], take(w)
+
+# %% ../nbs/capsules/learning.ipynb #cell-037
+def _runs(model, batch):
+    "Runs of a block: its examples of one class after another, as (class, x, weight)."
+    x, y, w = batch
+    labels = to_numpy(y)
+    if np.any(labels[1:] < labels[:-1]):                       # not prepared
+        x, labels, w = _reordered((x, labels, w), np.argsort(labels, kind="stable"))
+    edges = np.searchsorted(labels, np.arange(model.targets.shape[1] + 1))
+    return [(x[start:stop, ...], w if w is None else w[start:stop, ...]) for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist())]
+
+
+def _weight_rows(model, w, problems):
+    "The weights of examples for some problems: (1, b) if all have the same ones, else (len(problems), b)."
+    if w is None or len(w.shape) == 1:
+        return w if w is None else w[None, :]
+    columns = problems if model.columns is None else model.columns[problems]
+    return namespace(w).matrix_transpose(namespace(w).take(w, namespace(w).asarray(columns, device=array_device(w)), axis=1))
 
 
 def _over_groups(model, kernel, batch):
     "Apply `kernel` to every group of a batch and put the results together, problem by problem."
     x, y, w = batch
     xp, device, k = namespace(x), array_device(x), len(model.targets)
-    labels = to_numpy(y) if np.any(model.targets < 0) else None
+    runs = _runs(model, batch) if model.paired else None
+    labels = None if model.paired else xp.asarray(y, device=device)
     totals = None
     for c, problems in model.groups:
+        capsules = xp.asarray(model.targets[problems] if c is None else model.targets[problems, c, None], device=device)
         if c is None:
-            table = xp.asarray(model.targets[problems], device=device)
-            part = kernel(problems, x, xp.take(table, y, axis=1), w)
+            part = kernel(problems, x, xp.take(capsules, labels, axis=1), _weight_rows(model, w, problems))
         else:
-            rows = xp.asarray(np.flatnonzero(labels == c), device=device)
-            if not rows.shape[0]:
-                continue
-            capsule = xp.asarray(model.targets[problems, c], device=device)[:, None]
-            part = kernel(problems, xp.take(x, rows, axis=0), xp.broadcast_to(capsule, (len(problems), rows.shape[0])),
-                          None if w is None else xp.take(w, rows, axis=0))
+            part = kernel(problems, runs[c][0], capsules, _weight_rows(model, runs[c][1], problems))
         if len(problems) == k and c is None:
             return part
         totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=a.dtype, device=device) for a in part))
         _scatter(totals, problems, part)
     return totals
 
-# %% ../nbs/capsules/learning.ipynb #cell-038
+
+def _scatter(totals, problems, part):
+    "Add the statistics of some problems to those of all, in place."
+    for total, values in zip(totals, part):
+        if is_numpy_array(total):
+            total[problems] += values
+            continue
+        for i, q in enumerate(problems.tolist()):
+            total[q, ...] += values[i, ...]
+
+# %% ../nbs/capsules/learning.ipynb #cell-039
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
     gram: object

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['naming', 'check_labelled', 'check_weights', 'all_or_nothing', 'check_size', 'check_count', 'check_spread',
-           'LearnedByEM', 'Saved']
+           'LearnedByEM', 'TrainingData', 'check_width', 'training_data', 'by_batches', 'Saved']
 
 # %% ../nbs/foundations/estimators.ipynb #cell-002
 import math
@@ -12,21 +12,26 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
-from functools import wraps
+from dataclasses import dataclass
+from functools import partial, wraps
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import is_array_api_obj
 from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 import capslit
 from . import em
 from .acceleration import Anderson, Squarem
 from .arrays import to_numpy
+from .sources import as_source
 from .storage import StorageError, load_arrays, save_arrays
 
 # %% ../nbs/foundations/estimators.ipynb #cell-005
@@ -141,6 +146,138 @@ class LearnedByEM:
                           "raise max_iter or tol", ConvergenceWarning)
 
 # %% ../nbs/foundations/estimators.ipynb #cell-031
+class _Sum(NamedTuple):
+    amount: object
+    weight: object
+
+
+def _scaled_sum(block, scale):
+    "Σ w x (p,) of examples x / scale, and Σ w."
+    x, w = block[0] / np.float64(scale), np.ones(len(block[0])) if block[1] is None else block[1]
+    return _Sum(w.astype(np.float64) @ x, np.sum(w, dtype=np.float64))
+
+
+def _scaled_squares(block, scale, origin):
+    "Σ w ‖x − origin‖² of examples x / scale, and Σ w."
+    x, w = block[0] / np.float64(scale), np.ones(len(block[0])) if block[1] is None else block[1]
+    return _Sum(w @ np.sum((x - origin) ** 2, axis=1), np.sum(w, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What an estimator learns from, wherever it lies.
+
+    Attributes
+    ----------
+    batches : tuple (X, weight), or Source of such batches
+        Weights are at most one; None if all are one.
+    n_samples, n_features : int
+    dtype : float32 or float64
+    largest : float
+        The largest magnitude of X.
+    """
+    batches: object
+    n_samples: int
+    n_features: int
+    dtype: object
+    largest: float
+
+    def sample(self, random_state, least=0):
+        "X (s, p) and weights (s,) or None of all examples; of `least` or more, if there are too many."
+        n, in_memory = self.n_samples, isinstance(self.batches, tuple)
+        size = max(2**23 // self.n_features, 2**13, least)
+        if n <= size:
+            return self.batches if in_memory else self.batches.take(np.arange(n))
+        rows = sample_without_replacement(n, size, random_state=check_random_state(random_state))
+        take = self._rows if in_memory else self.batches.take
+        X, weight = take(np.sort(rows))
+        if weight is not None and not np.any(weight > 0):
+            raise ValueError("sample_weight is zero for nearly all examples; leave those out")
+        return X, weight
+
+    def _rows(self, rows):
+        return tuple(None if a is None else a[rows] for a in self.batches)
+
+    def spread(self):
+        "The weighted mean (p,) of the examples, and the mean variance of their features."
+        scale, rows = self.largest or 1.0, max(1, 2**18 // self.n_features)
+        total = em.accumulate(partial(_scaled_sum, scale=scale), self.batches, rows)
+        origin = total.amount / total.weight
+        squares = em.accumulate(partial(_scaled_squares, scale=scale, origin=origin), self.batches, rows)
+        return origin * scale, float(squares.amount / squares.weight) / self.n_features * scale * scale
+
+# %% ../nbs/foundations/estimators.ipynb #cell-032
+def _weighed(batch, start, heaviest):
+    "(x, weight) of a batch of a source, with weights up to one."
+    x, _, w = batch
+    return x, None if w is None else (w.astype(np.float64) / heaviest).astype(x.dtype)
+
+
+def check_width(estimator, source, *, reset):
+    "Let scikit-learn set the number of features of an estimator, or check it, by a source, whose inputs it cannot see."
+    with naming("X"):
+        validate_data(estimator, np.zeros((1, source.n_features), source.dtype), reset=reset)
+
+
+def training_data(estimator, X, sample_weight=None, *, precisions=(np.float64, np.float32), least=1):
+    """`TrainingData` for an estimator, from whatever X is: arrays, frames, or what `capslit.sources.as_source` knows.
+
+    Parameters
+    ----------
+    X : (n, p) array, or what `as_source` knows; batches are X or (X, weight)
+    sample_weight : (n,) array, optional
+    precisions : tuple of types
+        Which X may have; the first is what other numbers in memory become.
+    least : int
+        How many examples there must be.
+    """
+    with naming("X", "sample_weight"):
+        source = as_source(X, None, sample_weight, labelled=False)
+    if source is None:
+        with naming("X"):
+            X = validate_data(estimator, X, dtype=list(precisions), ensure_min_samples=least)
+        weight, largest = check_weights(X, sample_weight), max(float(X.max()), -float(X.min()))
+        return TrainingData((X, weight), *X.shape, X.dtype, largest)
+    check_width(estimator, source, reset=True)
+    seen = source.inspect()
+    if seen.n_samples < least:
+        raise ValueError(f"X has {seen.n_samples} examples, but at least {least} are needed")
+    if not seen.heaviest > 0:
+        raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
+    batches = source.apply(partial(_weighed, heaviest=seen.heaviest))
+    return TrainingData(batches, seen.n_samples, source.n_features, np.dtype(source.dtype), seen.largest)
+
+# %% ../nbs/foundations/estimators.ipynb #cell-036
+@dataclass(frozen=True)
+class _OnBatch:
+    "What an estimator says of a batch."
+    estimator: object
+    method: str
+    args: tuple
+    options: dict
+
+    def __call__(self, batch):
+        return getattr(self.estimator, self.method)(batch[0], *self.args, **self.options)
+
+
+def by_batches(method):
+    "A method of X (n, p) that also takes what `as_source` knows: it is applied to each batch; a Dask array gives a lazy one."
+    @wraps(method)
+    def anywhere(self, X, *args, **options):
+        with naming("X"):
+            source = as_source(X, labelled=None)
+        if source is None:
+            return method(self, X, *args, **options)
+        check_is_fitted(self)
+        check_width(self, source, reset=False)
+        said = _OnBatch(self, method.__name__, args, options)
+        if not hasattr(source, "map"):
+            return source.collect(said)
+        like = said((np.zeros((1, source.n_features), source.dtype),))
+        return source.map(said, like.dtype, like.shape[1:])
+    return anywhere
+
+# %% ../nbs/foundations/estimators.ipynb #cell-039
 def _in_memory_order(a):
     "The array with its axes in their order in memory, and the order that undoes it."
     axes = sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis]))
@@ -155,7 +292,7 @@ def _public_name(name, estimator):
                         "replace it by an estimator of capslit, or pickle the whole")
     return kind.__name__
 
-# %% ../nbs/foundations/estimators.ipynb #cell-032
+# %% ../nbs/foundations/estimators.ipynb #cell-040
 class _Packing:
     "From values to JSON and `arrays`; `kinds` are classes that may occur besides estimators."
 
@@ -204,7 +341,7 @@ class _Packing:
         raise TypeError(f"{name} is a {type(value).__name__}, which cannot be stored as numbers "
                         "and text; replace it, or pickle the estimator")
 
-# %% ../nbs/foundations/estimators.ipynb #cell-033
+# %% ../nbs/foundations/estimators.ipynb #cell-041
 class _Unpacking:
     "The way back, from JSON and arrays to values."
 
@@ -237,7 +374,7 @@ class _Unpacking:
                 parts = {name: self(part) for name, part in fields.items()}
                 return self.kinds[kind](**parts)
 
-# %% ../nbs/foundations/estimators.ipynb #cell-035
+# %% ../nbs/foundations/estimators.ipynb #cell-043
 class _Newer(ValueError):
     "A file has a layout of the future."
 

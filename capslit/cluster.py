@@ -8,6 +8,7 @@ __all__ = ['DaskSource']
 # %% ../nbs/practice/cluster.ipynb #cell-002
 import itertools
 import math
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -20,37 +21,30 @@ from dask.delayed import Delayed
 from . import em
 from .arrays import as_floating
 from .em import BatchError
-from .sources import Inspection, Piece, Source, _Checked, _entries, _failure, _inputs, _inspect
+from .sources import NAMES, Form, Inspection, Piece, Source, _inspect, entries, failure
 
 # %% ../nbs/practice/cluster.ipynb #cell-003
-class _Form(_Checked):
-    "What every partition must look like, and the check of it."
-
-    def __init__(self, stream, form, weighted, labelled, flat, suffix):
-        super().__init__(labelled, flat, suffix)
-        self.stream, self._form, self._weighted = stream, form, weighted
-
-    def read(self, raw):
-        "(x, y, weight) from a chunk of each array, or from one delayed batch; None for a chunk without examples, as a filter leaves it."
-        if self.stream:
-            return self.checked(*_entries(raw[0], self.labelled))
-        return self.checked(*raw) if len(raw[0]) else None
-
-
 class _Job(NamedTuple):
     "What is to be done with every partition: one node of the graph, so that it travels to each worker once."
-    form: _Form
+    form: Form
     task: object
+
+
+def _read(form, raw):
+    "(x, y, weight) from a chunk of each array, or from one delayed batch; None for a chunk without examples, as a filter leaves it."
+    if len(raw) == 1:
+        return form.checked(*entries(raw[0], form.labelled))
+    return form.checked(*raw) if len(raw[0]) else None
 
 # %% ../nbs/practice/cluster.ipynb #cell-004
 def _visit(job, index, raw, steps):
     "job.task(batch), where the partition lies. A fault of the batch is a result like others, which the sum hands on."
     try:
-        batch = job.form.read(raw)
+        batch = _read(job.form, raw)
         for function, argument in steps:
             batch = None if batch is None else function(batch, argument)
     except Exception as error:
-        return _failure(index, error)
+        return failure(index, error)
     if batch is None or not len(batch[0]):
         return None
     with em.threads(1):
@@ -111,36 +105,35 @@ def _look(batch):
 
 def _together(found):
     "The `Inspection` of all batches, from those of each."
-    classes = None if found[0].classes is None else np.unique(np.concatenate([f.classes for f in found]))
-    counts, weight = np.zeros((2, 1 if classes is None else len(classes)))
-    for f in found:
-        where = [0] if classes is None else np.searchsorted(classes, f.classes)
-        counts[where] += f.counts
-        weight[where] += f.weight
-    return Inspection(sum(f.n_samples for f in found), max(f.largest for f in found), max(f.heaviest for f in found), classes,
-                      counts.astype(int), weight)
+    n, largest = sum(f.n_samples for f in found), max(f.largest for f in found)
+    weights = None if found[0].weights is None else np.concatenate([f.weights for f in found])
+    if found[0].labels is None:
+        return Inspection(n, largest, None, np.array([n]), np.array([n if weights is None else np.sum(weights)]), None, weights)
+    classes = np.unique(np.concatenate([f.classes for f in found]))
+    table = [np.searchsorted(classes, f.classes).astype(np.min_scalar_type(len(classes))) for f in found]
+    labels = np.concatenate([t[f.labels] for t, f in zip(table, found)])
+    return Inspection(n, largest, classes, np.bincount(labels), np.bincount(labels, weights), labels, weights)
 
 # %% ../nbs/practice/cluster.ipynb #cell-007
-def _delayed_batches(X, y, w):
+def _delayed_batches(X, y, w, names):
     "Each batch as a list of one `Delayed`."
     if y is not None or w is not None:
-        raise ValueError("y and sample_weight belong into the batches of X; let each batch be (X, y) or (X, y, weight)")
+        raise ValueError(f"{names[1]} and {names[2]} belong into the batches of {names[0]}; let each batch be (X, y) or (X, y, weight)")
     batches = [X] if isinstance(X, Delayed) else [dask.delayed(batch) if isinstance(batch, tuple) else batch for batch in X]
     wrong = [type(batch).__name__ for batch in batches if not isinstance(batch, Delayed)]
     if wrong or not batches:
-        raise TypeError(f"X holds {f'a {wrong[0]} among' if wrong else 'no'} delayed batches; pass a list of dask.delayed batches "
-                        "(of several Dask arrays: da.concatenate(X))")
+        raise TypeError(f"{names[0]} holds {f'a {wrong[0]} among' if wrong else 'no'} delayed batches; pass a list of dask.delayed batches "
+                        f"(of several Dask arrays: da.concatenate({names[0]}))")
     return [[batch] for batch in batches]
 
 
-def _first_form(batch, labelled, flat):
-    "The width and the precision of a batch, and whether it has weights."
+def _with_first(form, batch):
+    "The form, filled in from the first batch."
     try:
-        x, _, w = _entries(batch, labelled)
-        x = _inputs("X", x, flat)
-        return (x.shape[1], x.dtype), w is not None
+        form.checked(*entries(batch, form.labelled))
+        return form
     except Exception as error:
-        return _failure(0, error)
+        return failure(0, error)
 
 # %% ../nbs/practice/cluster.ipynb #cell-008
 def _column_like(name, values, X):
@@ -176,7 +169,7 @@ class _Partitions(Source):
 
     def _visits(self, task, which=None):
         "One `Delayed` per partition (`which`: of those): task(batch), None if it has no examples, or the BatchError that it gave."
-        job = dask.delayed(_Job(self._form, task), pure=False, traverse=False)
+        job = dask.delayed(_Job(self.form, task), pure=False, traverse=False)
         visit = dask.delayed(_visit, pure=False)
         return [visit(job, i, list(self._raw[i]), [(function, arguments[i]) for function, arguments in self._steps])
                 for i in (range(len(self._raw)) if which is None else which)]
@@ -196,7 +189,7 @@ class _Partitions(Source):
             if _of_the_cluster(error):
                 raise
             if len(which) == 1:
-                fault = _failure(which[0], error)
+                fault = failure(which[0], error)
                 fault.__cause__ = error
                 return fault
             half = len(which) // 2
@@ -235,7 +228,7 @@ class DaskSource(_Partitions):
         A batch is (X, y) or (X, y, weight) if `labelled`, else X, (X,) or (X, weight).
     y, sample_weight : Dask arrays or arrays in memory (n_samples,), optional
         For a Dask array X, whose chunks they follow.
-    labelled, flat : as for `capslit.sources.as_source`
+    labelled, flat, names : as for `capslit.sources.as_source`
 
     Raises
     ------
@@ -245,49 +238,52 @@ class DaskSource(_Partitions):
         If X, y or sample_weight are something else, or their lengths differ.
     """
 
-    def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False, suffix=""):
-        self.labelled, self.flat, self.suffix, self._steps = labelled, flat, suffix, ()
+    def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False, names=NAMES):
+        form, self._steps = Form(labelled, flat, names), ()
         if isinstance(X, (list, tuple, Delayed)):
-            self._raw = _delayed_batches(X, y, sample_weight)
+            self._raw, self._open = _delayed_batches(X, y, sample_weight, names), form
             return
         if not is_dask_array(X):
-            raise TypeError(f"X{suffix} is a {type(X).__name__}; pass a Dask array (of a data frame: X.to_dask_array(lengths=True)), "
+            raise TypeError(f"{names[0]} is a {type(X).__name__}; pass a Dask array (of a data frame: {names[0]}.to_dask_array(lengths=True)), "
                             "or a list of delayed batches")
         if X.ndim != 2 and not (flat and X.ndim > 2):
-            raise ValueError(f"X{suffix} has shape {X.shape}, but (n_samples, n_features) is needed")
+            raise ValueError(f"{names[0]} has shape {X.shape}, but (n_samples, n_features) is needed")
         if labelled and y is None:
-            raise ValueError(f"y{suffix} is None, but labels are needed; pass one for each example of X{suffix}")
+            raise ValueError(f"{names[1]} is None, but labels are needed; pass one for each example of {names[0]}")
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-        form = math.prod(X.shape[1:]), as_floating(f"X{suffix}", np.empty(0, X.dtype)).dtype
-        self._form = _Form(False, form, sample_weight is not None, labelled, flat, suffix)
-        columns = dask.optimize(X, _column_like(f"y{suffix}", y, X), _column_like(f"sample_weight{suffix}", sample_weight, X))
+        dtype = as_floating(names[0], np.empty(0, X.dtype)).dtype
+        self.form = replace(form, n_features=math.prod(X.shape[1:]), dtype=dtype, weighted=sample_weight is not None)
+        columns = dask.optimize(X, *(_column_like(name, a, X) for name, a in zip(names[1:], (y, sample_weight))))
         self._raw = list(zip(*([None] * X.numblocks[0] if a is None else a.to_delayed(optimize_graph=False).ravel() for a in columns)))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
 
     @cached_property
-    def _form(self):
-        "Delayed batches must look like the first."
+    def form(self):
+        "The `Form` of the partitions; all delayed batches must look like the first."
         try:
-            first, = dask.compute(dask.delayed(_first_form, pure=False)(self._raw[0][0], self.labelled, self.flat))
+            form, = dask.compute(dask.delayed(_with_first, pure=False)(dask.delayed(self._open, traverse=False), self._raw[0][0]))
         except Exception as error:
             if _of_the_cluster(error):
                 raise
-            raise _failure(0, error) from error
-        if isinstance(first, BatchError):
-            raise first
-        return _Form(True, *first, self.labelled, self.flat, self.suffix)
+            raise failure(0, error) from error
+        if isinstance(form, BatchError):
+            raise form
+        return form
 
     @cached_property
     def _head(self):
         "No example, but the width and the precision after all steps."
         if not self._steps:
-            return np.empty((0, self._form._form[0]), self._form._form[1])
+            return np.empty((0, self.form.n_features), self.form.dtype)
         heads = (self._each(_head, [index])[0] for index in range(len(self._raw)))
         head = next((head for head in heads if head is not None), None)
-        if head is None:
-            raise ValueError(f"X{self.suffix} holds no examples; pass at least one")
-        return head
+        return self._found(head)
+
+    def _found(self, something):
+        if something is None:
+            raise ValueError(f"{self.form.names[0]} holds no examples; pass at least one")
+        return something
 
     @property
     def n_features(self):
@@ -312,9 +308,7 @@ class DaskSource(_Partitions):
         if not hasattr(self, "_inspection"):
             found = self._each(_look)
             self._lengths = tuple(0 if f is None else f.n_samples for f in found)
-            if not sum(self._lengths):
-                raise ValueError(f"X{self.suffix} holds no examples; pass at least one")
-            self._inspection = _together([f for f in found if f is not None])
+            self._inspection = _together(self._found([f for f in found if f is not None] or None))
         return super().inspect(classes)
 
     def pieces(self):
@@ -329,10 +323,7 @@ class DaskSource(_Partitions):
 
         If every partition but the last holds 2^j blocks, the sum has the bits that the same data have in memory.
         """
-        total = self._result(self._sum, partial(_sum_blocks, function, rows))
-        if total is None:
-            raise ValueError(f"X{self.suffix} holds no examples; pass at least one")
-        return total
+        return self._found(self._result(self._sum, partial(_sum_blocks, function, rows)))
 
     def collect(self, function, rows=None, out=None):
         "function(block) of all blocks, joined along the examples, in memory; into the array `out`, if given."
@@ -352,8 +343,8 @@ class DaskSource(_Partitions):
     def _then(self, function, arguments, lengths):
         "This source with one more step: function(batch, argument of its partition)."
         after = DaskSource.__new__(DaskSource)
-        after.labelled, after.flat, after.suffix, after._raw, after._form = self.labelled, self.flat, self.suffix, self._raw, self._form
-        after._steps, after.lengths = (*self._steps, (*_kept([function]), arguments)), lengths
+        after._raw, after.form, after.lengths = self._raw, self.form, lengths
+        after._steps = (*self._steps, (*_kept([function]), arguments))
         return after
 
     def apply(self, function):

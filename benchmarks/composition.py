@@ -1,15 +1,15 @@
-"""Matching pursuit over 1,000 letters of 56 × 56: four experts, 9 × 9 shifts, nine rotations.
+"""Matching pursuit over letters of 56 × 56, four experts, 9 × 9 shifts, nine rotations, beside the plain loop over all candidates.
 
-Prints the time of `matching_pursuit`, its ratio to the plain loop over all candidates, which is run on some of the letters and said to
-take as long for the others, and its ratio to the floor, the correlations alone. The results for these letters are checked to be equal.
-For the three kinds of searches: a write-black model, the same with truncated templates, and a write-white-and-black model.
+The loop is run on some of the letters and said to take as long for the others. The results for these letters are checked to be equal. The floor is the correlations
+alone. For the three kinds of searches: a write-black model, the same with truncated templates, and a write-white-and-black model. Another number of letters
+may be given (`python benchmarks/composition.py 1000`).
 """
 import sys
 
 import numpy as np
+from _table import Row, alone, timed
 from scipy.ndimage import gaussian_filter
 
-from _timing import timed
 from capslit import em
 from capslit.matching_pursuit import (Transforms, _Bounds, _candidates, _level_gains, _levels, _seen, matching_pursuit,
                                       plain_pursuit)
@@ -35,15 +35,15 @@ def letters(templates, n, rng, share=0.5):
     return rng.random(ink.shape) < ink
 
 
-def correlations(X, templates, found, q, truncated, rows=16):
+def correlations(X, templates, found, q, truncated, size=16):
     "A function that takes the correlations of all images and steps, and does nothing else with them."
     seen, q = _seen(_candidates(templates, TRANSFORMS, q), q, truncated)
     bounds = _Bounds(seen, q, _levels(seen.canvas, q))
-    x, U = X[:rows], np.full((rows, X.shape[1]), q)
+    x, U = X[:size], np.full((size, X.shape[1]), q)
     first = np.stack([x.T, ~x.T]).astype(np.float32)
-    later = _level_gains(x, U, U, q, bounds.levels).reshape(-1, X.shape[1], rows)
+    later = _level_gains(x, U, U, q, bounds.levels).reshape(-1, X.shape[1], size)
     at_work = np.sum(found.experts[:, :-1] >= 0, axis=0)                # images, in the second step and the following
-    blocks = [(bounds.first, first)] * -(-len(X) // rows) + [(bounds.later, later)] * sum(-(-at_work // rows))
+    blocks = [(bounds.first, first)] * -(-len(X) // size) + [(bounds.later, later)] * sum(-(-at_work // size))
 
     def once():
         with em.threads() as pool:
@@ -52,21 +52,19 @@ def correlations(X, templates, found, q, truncated, rows=16):
     return once
 
 
-def main(n=1000, some=2):
+def rows(n=200, some=1):
     templates, rng = strokes(), np.random.default_rng(0)
     X = letters(templates, n, rng)
-    print(f"{n} letters, {4 * len(TRANSFORMS)} candidates", flush=True)
-    print(f"{'':26}{'matching_pursuit':>18}{'plain / ours':>15}{'ours / correlations':>22}{'experts':>10}")
     for name, q, truncated in (("write-black", 0.01, False), ("write-black, truncated", 0.01, True), ("write-white-and-black", 0.5, False)):
         options = {"q": q, "transforms": TRANSFORMS, "truncated": truncated}
         found, ours = timed(lambda: matching_pursuit(X, templates, **options))
         plain, theirs = timed(lambda: plain_pursuit(X[:some], templates, **options))
         assert all(np.array_equal(a[:some], b) for a, b in zip(found[:5], plain[:5]))
         floor = timed(correlations(X, templates, found, q, truncated))[1]
-        print(f"{name:26}{ours:16.1f} s{theirs * n / some / ours:15.0f}{ours / floor:22.1f}"
-              f"{np.mean(np.sum(found.experts >= 0, axis=1)):10.1f}", flush=True)
-    print(f"plain: the loop over all candidates, on {some} of the letters")
+        what = f"matching pursuit, {name}, {n:,} letters"
+        yield Row(what, ours * some / (theirs * n), "the plain loop", 1.0)
+        yield Row(what, ours / floor, "its correlations")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    alone(lambda: rows(*map(int, sys.argv[1:])))

@@ -1,13 +1,18 @@
-"""The exact E-step of cooperative vector quantizers beside its floor: the exponentials of one table, and its matrix products.
+"""Cooperative vector quantizers beside their floor and beside methods that have a prototype for every configuration.
 
-Prints, for several numbers of vectors and states, the time of an E-step as a ratio to that of np.exp over a table of examples and
-configurations, in blocks that stay in the cache, and of the two products with the templates; and to that of a mixture's E-step with a
-component for every configuration, which is what a user of scikit-learn would need for the same distribution.
+The floor of the exact E-step: the exponentials of one table, in blocks that stay in the cache, and its two matrix products. A mixture has a
+component for each of the kᵈ configurations: that is what a user of scikit-learn would need for the same distribution. k-means has as many centres,
+and dictionary learning as many atoms as we have vectors for all states; of these the time of an iteration, on embedded digits.
 """
 import numpy as np
+from _table import Row, alone, in_turns, per_iteration
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from sklearn.decomposition import DictionaryLearning
 from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
 
-from _timing import best
+from capslit import FactorialVectorQuantizer
 from capslit.cooperative import CauseParameters, CooperativeQuantizers, configurations
 from capslit.em import accumulate
 
@@ -22,14 +27,14 @@ def problem(d, k, p, n, seed=0):
     return CooperativeQuantizers(d, k), parameters, y
 
 
-def floor(y, weights, rows):
+def floor(y, weights, n_rows):
     "The products y Wᵀ and ⟨s⟩ᵀ y, and the exponentials of a table with a column for each configuration."
     d, k, p = weights.shape
-    W, block = weights.reshape(d * k, p), np.zeros((rows, k**d))
+    W, block = weights.reshape(d * k, p), np.zeros((n_rows, k**d))
 
     def once():
-        for start in range(0, len(y), rows):
-            part = y[start:start + rows]
+        for start in range(0, len(y), n_rows):
+            part = y[start:start + n_rows]
             s = part @ W.T
             table = block[:len(part)]
             np.exp(table, out=table)
@@ -48,19 +53,24 @@ def mixture(parameters, y):
     return lambda: model._e_step(y)
 
 
-def main(n=20_000, p=64):
-    print(f"exact E-step, n = {n}, p = {p}, one thread: time as a ratio")
-    print(f"{'d':>3} {'k':>3} {'k^d':>6} {'to its floor':>13} {'to a mixture of k^d':>20}")
-    for d, k in ((2, 4), (4, 4), (2, 16), (3, 8), (5, 4)):
-        model, parameters, y = problem(d, k, p, n)
-        rows = model.block_rows(parameters)
-        ours = best(lambda: accumulate(lambda block: model.e_step(parameters, block), (y, None, None), rows), 3)
-        least, theirs = best(floor(y, parameters.weights[0], rows), 3), best(mixture(parameters, y), 3)
-        print(f"{d:3d} {k:3d} {k**d:6d} {ours / least:13.1f} {ours / theirs:20.2f}", flush=True)
+def rows(n=20_000, p=64, d=3, k=8):
+    with threadpool_limits(1):
+        for vectors, states in ((2, 4), (4, 4), (3, 8)):
+            model, parameters, y = problem(vectors, states, p, n)
+            size = model.block_rows(parameters)
+            ours, least, theirs = in_turns(lambda: accumulate(lambda block: model.e_step(parameters, block), (y, None, None), size),
+                                           floor(y, parameters.weights[0], size), mixture(parameters, y), rounds=3)
+            what = f"quantizers, exact E-step, {vectors} vectors of {states} states"
+            yield Row(what, ours / least, "its products and exponentials")
+            yield Row(what, ours / theirs, f"E-step of a mixture of {states**vectors}", 1.0 if states**vectors > 100 else None)
+        X = load_digits().data / 16
+        fits = {"ours": lambda steps: FactorialVectorQuantizer(d, k, init="random", n_init=1, tol=0, patience=steps, max_iter=steps, n_jobs=1, random_state=0).fit(X),
+                f"k-means with {k**d} centres": lambda steps: KMeans(k**d, init="random", n_init=1, tol=0, max_iter=steps, random_state=0).fit(X),
+                f"DictionaryLearning, {d * k} atoms": lambda steps: DictionaryLearning(d * k, tol=0, max_iter=steps, random_state=0).fit(X)}
+        seconds = {name: per_iteration(fit, 2, 5, 2) for name, fit in fits.items()}
+        for name in list(fits)[1:]:
+            yield Row(f"quantizers, digits, {d} vectors of {k} states: iteration", seconds["ours"] / seconds[name], name)
 
 
 if __name__ == "__main__":
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        main()
+    alone(rows)

@@ -1,15 +1,15 @@
 """EM routing beside the same iterations written with broadcasting, and beside reading the votes.
 
-Prints the time of `em_routing` and the ratios to it of the straightforward version, forward and with gradients, and its own ratio to
-the floor: the sum of the votes, read once, and the products that no version can do without (three means, three variances, two exponents).
-PyTorch if there is, and NumPy. All versions are checked to agree. 32 × 32 children, 10 parents, poses of 16 numbers, a batch of 64.
+The time of `em_routing` as a ratio to that of the straightforward version, forward and with gradients, and to the floors: the sum of the votes, read once, and
+the products that no version can do without (three means, three variances, two exponents). On PyTorch if it is installed, and on NumPy. All versions are
+checked to agree. 32 × 32 children, 10 parents, poses of 16 numbers, a batch of 64.
 """
 import importlib.util
 import math
 
 import numpy as np
+from _table import Row, alone, in_turns
 
-from _timing import timed
 from capslit.routing import corrected_procedure, em_routing, inverse_temperatures
 
 
@@ -53,16 +53,12 @@ def products(by_parent, iterations=3):
     return once
 
 
-def alternately(*functions, repeats=7):
-    "Best time of each of several functions, called in turn, in seconds."
-    return np.min([[timed(f)[1] for f in functions] for _ in range(repeats)], axis=0)
-
-
-def report(name, ours, theirs, *floors):
-    mine, other, *least = alternately(ours, theirs, *floors)
-    ratios = "".join(f"{mine / x:{width}.1f}" for x, width in zip(least, (13, 18)))
-    print(f"{name:28}{1e3 * mine:9.0f} ms{other / mine:18.1f}{ratios}", flush=True)
-    return other / mine
+def compare(name, ours, theirs, *floors):
+    "Rows of ours beside theirs and the floors."
+    mine, other, *least = in_turns(ours, theirs, *floors)
+    yield Row(f"EM routing, {name}", mine / other, "the same with broadcasting", 1.0)
+    for to, seconds in zip(("reading the votes once", "its matrix products"), least):
+        yield Row(f"EM routing, {name}", mine / seconds, to)
 
 
 def on_torch(V, a, prices):
@@ -81,23 +77,20 @@ def on_torch(V, a, prices):
     assert torch.allclose(backward(ours), backward(theirs), rtol=1e-3, atol=1e-4)
     by_parent = V.transpose(1, 2).contiguous()
     with torch.no_grad():
-        report("PyTorch, forward", lambda: ours(V, a, *prices), lambda: theirs(V, a, *prices), V.sum, products(by_parent))
-    report("PyTorch, with gradients", lambda: backward(ours), lambda: backward(theirs))
+        yield from compare("PyTorch, forward", lambda: ours(V, a, *prices), lambda: theirs(V, a, *prices), V.sum, products(by_parent))
+    yield from compare("PyTorch, with gradients", lambda: backward(ours), lambda: backward(theirs))
 
 
-def main():
+def rows():
     rng = np.random.default_rng(0)
     V = rng.standard_normal((64, 32 * 32, 10, 16), dtype=np.float32)
     a, prices = rng.random((64, 32 * 32), dtype=np.float32), (np.float32(0.5), np.float32(1.0))
-    print(f"{'three iterations':28}{'em_routing':>12}{'broadcast / ours':>18}{'ours / sum':>13}{'ours / products':>18}")
     if importlib.util.find_spec("torch"):
-        on_torch(V, a, prices)
-    else:
-        print("PyTorch is not installed; pip install capslit[torch] to compare with it")
+        yield from on_torch(V, a, prices)
     assert all(np.allclose(x, y, atol=1e-4) for x, y in zip(em_routing(V, a, *prices), plain(V, a, *prices)))
     by_parent = np.ascontiguousarray(V.swapaxes(1, 2))
-    report("NumPy", lambda: em_routing(V, a, *prices), lambda: plain(V, a, *prices), V.sum, products(by_parent))
+    yield from compare("NumPy", lambda: em_routing(V, a, *prices), lambda: plain(V, a, *prices), V.sum, products(by_parent))
 
 
 if __name__ == "__main__":
-    main()
+    alone(rows)

@@ -23,10 +23,13 @@ import zlib
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from .arrays import as_floating
+from .em import accumulate, blocks
+from .sources import as_source
 from .storage import StorageError, atomic_write, explain
 
 # %% ../nbs/foundations/datasets.ipynb #cell-004
@@ -569,12 +572,22 @@ def _rows(name, images):
 BLOCK = 4096  # images at a time
 
 
+class _Gram(NamedTuple):
+    total: np.ndarray                                         # Σ x xᵀ
+
+
+def _gram(block):
+    x = block[0].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _Gram(x.T @ x)
+
+
 def svd_projection(train_images, n_components):
     """The directions in which the images are largest: the first right singular vectors, without centring (Saul 3.1).
 
     Parameters
     ----------
-    train_images : array of shape (n, height, width) or (n, n_features)
+    train_images : array of shape (n, height, width) or (n, n_features), or whatever `capslit.sources.as_source` knows
     n_components : int
         At most `n_features`.
 
@@ -588,16 +601,14 @@ def svd_projection(train_images, n_components):
     ValueError, TypeError
         If an argument does not fit.
     """
-    x = _rows("train_images", train_images)
+    source = _images("train_images", train_images)
+    x = (_rows("train_images", train_images),) if source is None else source
+    p = x[0].shape[1] if source is None else source.n_features
     if not isinstance(n_components, (int, np.integer)):
         raise TypeError(f"n_components must be a whole number, not {n_components!r}")
-    if not 1 <= n_components <= x.shape[1]:
-        raise ValueError(f"n_components must lie between 1 and the {x.shape[1]} pixels of an image, but is {n_components}")
-    gram = np.zeros((x.shape[1], x.shape[1]))
-    for start in range(0, len(x), BLOCK):
-        block = x[start : start + BLOCK].astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            gram += block.T @ block
+    if not 1 <= n_components <= p:
+        raise ValueError(f"n_components must lie between 1 and the {p} pixels of an image, but is {n_components}")
+    gram = accumulate(_gram, x, BLOCK).total
     if not np.isfinite(gram).all():
         raise ValueError("train_images are too large: their squares overflow; divide them by their largest magnitude first")
     vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :n_components]
@@ -605,12 +616,31 @@ def svd_projection(train_images, n_components):
     return vectors * np.sign(largest)
 
 # %% ../nbs/foundations/datasets.ipynb #cell-068
+def _images(name, images):
+    "The source of images that do not lie in memory; None for those that do."
+    return as_source(images, labelled=None, flat=True, names=(name, "y", "sample_weight"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Projected:
+    "A batch of images in the coordinates of a projection, in double precision until they are stored."
+    projection: np.ndarray
+
+    def __call__(self, batch, start):
+        with np.errstate(over="ignore", invalid="ignore"):
+            out = (batch[0].astype(np.float64) @ self.projection).astype(np.float32)
+        if not np.isfinite(out).all():
+            raise ValueError("images are too large for float32 once projected; pass a larger scale")
+        return out, *batch[1:]
+
+
 def project(images, projection, scale=1.0):
     """The coordinates of images along the columns of a projection.
 
     Parameters
     ----------
-    images : array of shape (n, height, width) or (n, n_features)
+    images : array of shape (n, height, width) or (n, n_features), or whatever `capslit.sources.as_source` knows
+        The batches of a `capslit.sources.Source` keep their labels and weights.
     projection : array of shape (n_features, n_components)
     scale : float
         What to divide grey values by.
@@ -618,16 +648,16 @@ def project(images, projection, scale=1.0):
     Returns
     -------
     float32 array of shape (n, n_components)
+        Of images that do not lie in memory, the `capslit.sources.Source` of the projected ones.
     """
-    x, projection = _rows("images", images), _rows("projection", projection)
-    if x.shape[1] != len(projection):
-        raise ValueError(f"images have {x.shape[1]} pixels, but projection has {len(projection)} rows")
+    source, projection = _images("images", images), _rows("projection", projection)
+    x = _rows("images", images) if source is None else None
+    p = x.shape[1] if source is None else source.n_features
+    if p != len(projection):
+        raise ValueError(f"images have {p} pixels, but projection has {len(projection)} rows")
     if not (isinstance(scale, (int, float, np.number)) and 0 < scale < np.inf):
         raise ValueError(f"scale must be a positive number, not {scale!r}")
-    out = np.empty((len(x), projection.shape[1]), dtype=np.float32)
-    for start in range(0, len(x), BLOCK):
-        with np.errstate(over="ignore", invalid="ignore"):
-            out[start : start + BLOCK] = x[start : start + BLOCK].astype(np.float64) @ (projection / scale)
-    if not np.isfinite(out).all():
-        raise ValueError("images are too large for float32 once projected; pass a larger scale")
-    return out
+    projected = _Projected(projection / scale)
+    if source is not None:
+        return source.recut(BLOCK).apply(projected)
+    return np.concatenate([projected(block, None)[0] for block in blocks((x,), BLOCK)])

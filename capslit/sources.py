@@ -190,7 +190,7 @@ class Source:
                 inputs[found:found + len(rows)] = batch[0][rows]
                 parts.append(tuple(None if a is None else a[rows] for a in batch[1:]))
                 found += len(rows)
-        if found != len(index) or not found:
+        if found != len(index) or not found or np.any(np.diff(index) < 0):
             raise ValueError(f"index must hold sorted numbers from 0 to {self.n_samples - 1}, the last of the examples")
         return inputs, *em.join(parts)
 
@@ -610,6 +610,8 @@ def _is_stream(X, labelled, name):
         return False
     if hasattr(X, "__next__"):
         raise TypeError(ONE_SHOT.format(name))
+    if isinstance(X, type):
+        return True
     if hasattr(X, "__len__") and hasattr(X, "__getitem__"):   # a list or the like, of batches or of examples
         return len(X) > 0 and _is_batch(X[0], labelled)
     return callable(X) or hasattr(X, "__iter__")

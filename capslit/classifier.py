@@ -6,29 +6,38 @@
 __all__ = ['capsule_targets', 'capsule_dims', 'initial_weights', 'CapsuleClassifier']
 
 # %% ../nbs/capsules/classifier.ipynb #cell-002
+import math
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import train_test_split
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import em
 from .acceleration import Anderson, SafeMomentum, Squarem
-from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, pose_vectors, second_moments
-from .estimators import all_or_nothing, check_labelled, check_size, naming
+from .arrays import check_shape, namespace, placed, to_numpy
+from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
+from .estimators import Saved, all_or_nothing, naming
+from .examples import check_tensor, encode, is_tensor, read_examples, stand_in
 from .expansion import ExpandedCapsuleRegression
-from .inference import class_probabilities, log_class_probabilities, posterior_mean, squash
+from .inference import posterior_mean
 from .initialisation import random_weights, subspace
-from .storage import load_arrays, save_arrays
+from .predictions import Predictor
+from .predictions import coupled as _coupled  # noqa: F401 (experiments import it from here)
+from .predictions import votes as _votes  # noqa: F401
+from .sources import ArraySource, Source, as_source
 
 # %% ../nbs/capsules/classifier.ipynb #cell-004
 def capsule_targets(n_classes, architecture):
@@ -75,35 +84,27 @@ def initial_weights(targets, dims, moments, *, init, init_scale, affine, rng):
         overall, unit = _comparable(moments, range(len(moments.gram)), affine)
         weights = random_weights(shape, overall, init_scale, rng) * (np.arange(shape[2])[:, None] < dims[..., None, None])
         return weights * unit, short
-    weights = np.zeros(shape)
+    weights, complete = np.zeros(shape), {}
     for q, j in np.ndindex(dims.shape):
         present = (targets[q] >= 0) & (moments.weight > 0)
         overall, unit = _comparable(moments, np.flatnonzero(present | ~present.any()), affine)
         classes = np.flatnonzero(targets[q] == j)
-        moment = _mean_moment(moments, classes) * unit * unit[:, None]
-        rows, found = subspace(moment, dims[q, j], overall, rng)
+        key = (classes.tobytes(), dims[q, j], unit[-1])
+        rows, found = complete.get(key, (None, 0))
+        if rows is None:
+            rows, found = subspace(_mean_moment(moments, classes) * unit * unit[:, None], dims[q, j], overall, rng)
+            complete |= {key: (rows, found)} if found == dims[q, j] else {}      # without random rows: the same in every pair
         weights[q, j, : dims[q, j]] = rows * unit
         if found < dims[q, j]:
             short.update(classes.tolist())
     return weights, short
 
-# %% ../nbs/capsules/classifier.ipynb #cell-011
+# %% ../nbs/capsules/classifier.ipynb #cell-010
 def _check_classes(name, classes):
     if len(classes) < 2:
         raise ValueError(f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two")
 
-
-def _encode(name, y, classes):
-    "Labels as indices into `classes`."
-    with naming(name):
-        y = column_or_1d(y)
-        index = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
-    unknown = np.unique(y[classes[index] != y])
-    if unknown.size:
-        raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the classes {classes.tolist()[:10]}")
-    return index
-
-# %% ../nbs/capsules/classifier.ipynb #cell-014
+# %% ../nbs/capsules/classifier.ipynb #cell-012
 class _Parameters:
     "The parameters, checked, in the form in which they are used."
 
@@ -146,96 +147,89 @@ class _Parameters:
             raise ValueError(f"capsule_dim must map classes to positive integers, got {dict(self.capsule_dim)!r}")
         return dims
 
+# %% ../nbs/capsules/classifier.ipynb #cell-014
+class _Reading(_Parameters):
+    "Training and validation examples."
+
+    def _read(self, X, y, sample_weight, X_val, y_val, sample_weight_val):
+        "`Examples` to learn from, and held-out ones or None."
+        examples = read_examples(self, X, y, sample_weight)
+        _check_classes("y", examples.classes)
+        if X_val is None and not (y_val is None and sample_weight_val is None):
+            raise ValueError("y_val and sample_weight_val need X_val; pass it as well")
+        if X_val is not None:
+            held_out = read_examples(self, X_val, y_val, sample_weight_val, classes=examples.classes, reset=False,
+                                     names=("X_val", "y_val", "sample_weight_val"))
+            if not _alike(examples.like, held_out.like):
+                raise ValueError("X_val is an array of another library or on another device than X; pass both alike")
+            return examples, held_out
+        if self.early_stopping is True or (self.early_stopping == "auto" and examples.n_samples > 10_000):
+            return examples.split(self.validation_fraction, check_random_state(self.random_state))
+        return examples, None
+
+
+def _alike(a, b):
+    "Whether two arrays belong to one library and one device; None stands for NumPy."
+    return a is b if a is None or b is None else placed(a, b) is a
+
 # %% ../nbs/capsules/classifier.ipynb #cell-016
-class _Examples(_Parameters):
-    "Training and validation examples as batches."
-
-    def _examples(self, X, y, sample_weight, reset=True):
-        "Validated inputs, labels and weights (None if all are one)."
-        X, y = check_labelled(self, X, y, reset=reset)
-        check_size(X)
-        if sample_weight is None:
-            return X, y, None
-        with naming("sample_weight"):
-            w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
-        if not np.any(w > 0):
-            raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
-        return X, y, w
-
-    def _validation(self, classes, X_val, y_val, sample_weight_val):
-        "The validation batch that was passed, or None."
-        if (X_val is None) != (y_val is None):
-            raise ValueError("X_val and y_val belong together; pass both or neither")
-        if X_val is None:
-            if sample_weight_val is not None:
-                raise ValueError("sample_weight_val needs X_val and y_val")
-            return None
-        with naming("X_val", "y_val", "sample_weight_val"):
-            X_val, y_val, w_val = self._examples(X_val, y_val, sample_weight_val, reset=False)
-        return X_val, _encode("y_val", y_val, classes), w_val
-
-    def _split(self, X, y, w):
-        "Training examples and a held-out batch, stratified where the classes allow it; examples of weight zero are in neither."
-        rng = check_random_state(self.random_state)
-        rows = np.arange(len(X)) if w is None else np.flatnonzero(w > 0)
-        counts, n_held = np.unique(y[rows], return_counts=True)[1], int(np.ceil(self.validation_fraction * len(rows)))
-        possible = counts.min() > 1 and len(counts) <= min(n_held, len(rows) - n_held)
-        with naming("validation_fraction"):
-            train, held = train_test_split(rows, test_size=self.validation_fraction, random_state=rng, stratify=y[rows] if possible else None)
-        part = lambda rows: (X[rows], y[rows], None if w is None else w[rows])
-        return *part(np.sort(train)), part(np.sort(held))
-
-# %% ../nbs/capsules/classifier.ipynb #cell-018
 def _holds(targets, dims, classes):
     "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
     return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
 
 
-class _Model(_Examples):
+class _Model(_Reading):
     "The model of a problem with its least-squares solver."
 
-    def _moments(self, X, y, w, n_classes, pool):
+    def _moments(self, examples, each):
         "SecondMoments of each class, or of all examples together where the classes are not needed."
-        def moments(batch):
-            with np.errstate(over="ignore", invalid="ignore"):
-                return second_moments(batch, range(n_classes), self.fit_intercept)
-        total = em.accumulate(moments, (X, y, w), 4096, pool)
+        function = partial(_moments_of, n_classes=len(examples.classes) if each else 1, affine=self.fit_intercept)
+        with em.threads(self._n_threads) if examples.like is None else nullcontext() as pool:
+            total = SecondMoments(*map(to_numpy, em.accumulate(function, examples.data, 4096, pool)))
         if not np.all(np.isfinite(total.gram)) or not 1e-300 < np.sum(total.weight) < np.inf:
             raise ValueError("X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them")
         return total
 
-    def _solver(self, targets, gram, inertia=0.0):
+    def _solver(self, targets, gram, inertia=0.0, starts=1, like=None):
         "Least squares with the Gram matrices (n_classes, p, p) or (1, p, p), the prior, and `inertia` on their diagonals."
         paired = bool(np.any(targets < 0))
         gram = np.tensordot((targets >= 0).astype(float), gram, 1) if paired else gram.sum(0)[None]
         penalty = np.full(gram.shape[-1], float(self.alpha))
         penalty[gram.shape[-1] - self.fit_intercept:] = 0
-        return LeastSquares.from_gram(gram, range(len(targets)) if paired else (0,), alpha=penalty + inertia)
+        which = tuple(range(len(targets))) * starts if paired else (0,)
+        return LeastSquares.from_gram(gram, which, alpha=penalty + inertia, like=like)
 
-    def _model(self, targets, dims, gram):
-        "The model with its solver, from the Gram matrices."
+    def _model(self, targets, dims, solver):
+        "The model with its solver."
         kind = ExpandedCapsuleRegression if self.parameter_expansion else CapsuleRegression
-        return kind(targets, dims, self._solver(targets, gram), self.alpha, self.fit_intercept)
+        return kind(targets, dims, solver, self.alpha, self.fit_intercept)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-021
+
+def _moments_of(batch, n_classes, affine):
+    "SecondMoments of each class of a batch; of all examples together if `n_classes` is 1."
+    x, y, w = batch
+    with np.errstate(over="ignore", invalid="ignore"):
+        return second_moments((x, y if n_classes > 1 else y * 0, w), range(n_classes), affine)
+
+# %% ../nbs/capsules/classifier.ipynb #cell-019
 class _Weights(_Model):
     "Weights: where they begin, and how they are kept."
 
-    def _begun(self, targets, dims, moments, classes, new):
-        "Weights (k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
+    def _begun(self, targets, dims, moments, classes, new, starts):
+        "Weights (starts, k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        weights, short = initial_weights(targets, dims, moments, init=self.init, init_scale=self.init_scale,
-                                         affine=self.fit_intercept, rng=rng)
-        short = sorted(short.intersection(np.flatnonzero(new)))
+        begin = partial(initial_weights, targets, dims, moments, init=self.init, init_scale=self.init_scale, affine=self.fit_intercept, rng=rng)
+        weights, short = zip(*(begin() for _ in range(starts)))
+        short = sorted(set().union(*short).intersection(np.flatnonzero(new)))
         if short:
             warnings.warn(f"the examples of the classes {classes[short].tolist()} span fewer directions than capsule_dim; the "
                           "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this")
-        return weights
+        return np.stack(weights)
 
     def _known(self, shape, dims, fresh):
         "Weights (k, m, d, p) of the last fit, or those given as `init`."
         with naming("init"):
-            weights = self._weights() if not fresh else np.asarray(self.init, dtype=np.float64)
+            weights = to_numpy(self._weights()) if not fresh else np.asarray(self.init, dtype=np.float64)
         if weights.ndim == len(shape) - 1:
             weights = weights[None]
         if weights.shape == (*shape[:-1], shape[-1] - 1) and self.fit_intercept:
@@ -243,92 +237,128 @@ class _Weights(_Model):
         if weights.shape != shape or not np.all(np.isfinite(weights)):
             coef = tuple(n - (i == 3 and self.fit_intercept) for i, n in enumerate(shape))[int(shape[0] == 1):]
             name = "init must be finite and have" if fresh else "warm_start and partial_fit go on from coef_, which now needs"
-            given = np.shape(self.init if fresh else self.coef_)
+            given = np.shape(self.init) if fresh else tuple(self.coef_.shape)
             raise ValueError(f"{name} the shape {coef} of these classes, features and parameters, but has shape {given}")
         return weights * (np.arange(shape[2])[:, None] < dims[..., None, None])
 
-    def _keep(self, weights, dims, classes, dtype):
-        "Set the public attributes from weights (k, m, d, p)."
-        single = len(weights) == 1
+    def _keep(self, weights, dims, examples):
+        "Set the public attributes from weights (k, m, d, p); they lie where the examples do."
         p = weights.shape[-1] - self.fit_intercept
-        weights, dims = (weights[0], dims[0]) if single else (weights, dims)
-        self.classes_, self.capsule_dims_ = classes, dims
-        self.coef_ = np.ascontiguousarray(weights[..., :p], dtype=dtype)
-        self.intercept_ = weights[..., p].astype(dtype) if self.fit_intercept else np.zeros(weights.shape[:-1], dtype)
+        weights, dims = (weights[0], dims[0]) if len(weights) == 1 else (weights, dims)
+        coef = np.ascontiguousarray(weights[..., :p], dtype=examples.dtype)
+        intercept = weights[..., p].astype(examples.dtype) if self.fit_intercept else np.zeros(weights.shape[:-1], examples.dtype)
+        numbers = examples.classes.dtype.kind in "biu"        # other labels, such as names, are NumPy's
+        put = (lambda a: a) if examples.like is None else partial(placed, like=examples.like)
+        self.coef_, self.intercept_, self.capsule_dims_ = put(coef), put(intercept), dims
+        self.classes_ = put(examples.classes) if numbers else examples.classes
 
     def _weights(self):
         "Weights (k, m, d, p) in double precision from the public attributes."
+        xp = namespace(self.coef_)
         columns = [self.coef_, self.intercept_[..., None]] if self.fit_intercept else [self.coef_]
-        weights = np.concatenate(columns, axis=-1).astype(np.float64)
-        return weights if weights.ndim == 4 else weights[None]
+        weights = xp.astype(xp.concat(columns, axis=-1), xp.float64)
+        return weights if weights.ndim == 4 else weights[None, ...]
 
-# %% ../nbs/capsules/classifier.ipynb #cell-022
+# %% ../nbs/capsules/classifier.ipynb #cell-020
 class _Start(_Weights):
     "The model, where it starts."
 
-    def _start(self, X, y, w, classes, class_dims, seen):
-        "The model, its initial parameters, and the Gram matrices; `seen` (n_classes,): of which classes `coef_` knows examples."
-        targets = capsule_targets(len(classes), self.architecture)
+    def _start(self, examples, class_dims, seen, starts=1):
+        """The model with its initial parameters, for all starts side by side, and the Gram matrices.
+
+        `seen` (n_classes,) tells of which classes `coef_` knows examples.
+        """
+        targets, like = capsule_targets(len(examples.classes), self.architecture), examples.like
         dims = capsule_dims(targets, class_dims)
         each = bool(np.any(targets < 0)) or (not seen.all() and isinstance(self.init, str) and self.init == "subspace")
-        with em.threads(self._n_threads) as pool:
-            moments = self._moments(X, y if each else np.zeros_like(y), w, len(classes) if each else 1, pool)
+        moments = self._moments(examples, each)
         shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
-        weights = np.zeros(shape)
+        weights, present = np.zeros((starts, *shape)), examples.mass > 0
         if seen.any() or not isinstance(self.init, str):
-            weights = self._known(shape, dims, fresh=not seen.any())
-        present = np.bincount(y, w, len(classes)) > 0
+            weights[:] = self._known(shape, dims, fresh=not seen.any())
         if isinstance(self.init, str) and np.any(present & ~seen):
             begins = _holds(targets, dims, present) & ~_holds(targets, dims, seen)
-            weights = np.where(begins[..., None, None], self._begun(targets, dims, moments, classes, present & ~seen), weights)
-        return self._model(targets, dims, moments.gram), CapsuleParameters(weights), moments.gram
+            begun = self._begun(targets, dims, moments, examples.classes, present & ~seen, starts)
+            weights = np.where(begins[..., None, None], begun, weights)
+        solver = self._solver(targets, moments.gram, starts=starts, like=like)
+        model = self._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver)
+        weights = weights.reshape(-1, *shape[1:])
+        return model, CapsuleParameters(weights if like is None else placed(weights, like)), moments.gram
 
-# %% ../nbs/capsules/classifier.ipynb #cell-024
+# %% ../nbs/capsules/classifier.ipynb #cell-022
+def _prepared(model, examples):
+    "The batch of some examples as the E-step likes it best; a source, which is read again and again, as it is."
+    return examples.data if isinstance(examples.data, Source) else model.prepare(examples.data)
+
+
+def _best_starts(run, starts):
+    "For each problem of a run, the number of its best start in the stack; of equals the first."
+    scores = run.score.reshape(starts, -1)
+    return np.argmin(scores, axis=0) * scores.shape[1] + np.arange(scores.shape[1])
+
+
 class _Fit(_Start):
     "Learning from all examples."
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None, checkpoint=None):
+    def fit(self, X, y=None, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None, checkpoint=None, checkpoint_every=10.0):
         """Learn the weights by EM.
 
         Parameters
         ----------
-        X : (n, n_features) array
+        X : (n, n_features) array, or source of batches
+            In memory: an array of NumPy, a frame, a list; or an array of another library (PyTorch, CuPy), on whose device everything is
+            then computed. Elsewhere: a memory map, an array of zarr or HDF5, an array of Dask, a list of delayed batches, or a stream of
+            batches (X, y) or (X, y, weight): a list of them, or a function that returns an iterator. See `capslit.sources.as_source`.
         y : (n,) array of labels
+            None for a stream, which brings its own.
         sample_weight : (n,) array, optional
         X_val, y_val, sample_weight_val : optional
-            Validation examples that decide when a round ends and which weights are kept.
+            Validation examples that decide when a round ends and which weights are kept; of any kind that X may be, too.
         checkpoint : path, optional
-            A file that is written every few seconds; a fit that finds it goes on from there, to the same bits.
+            A file that is written every `checkpoint_every` seconds; a fit that finds it goes on from there, to the same bits.
 
         Returns
         -------
         self
+
+        Raises
+        ------
+        BatchError
+            If a batch raises, is empty, changes its width or holds NaN. Its attribute `estimator` is a classifier with the best weights
+            found before (None if there are none yet); this one is left as it was.
         """
         rounds = self._rounds()
-        X, y, w = self._examples(X, y, sample_weight)
-        classes, y = np.unique(y, return_inverse=True)
-        _check_classes("y", classes)
-        class_dims = self._class_dims(classes)
-        held_out = self._validation(classes, X_val, y_val, sample_weight_val)
-        if held_out is None and (self.early_stopping is True or (self.early_stopping == "auto" and len(X) > 10_000)):
-            X, y, w, held_out = self._split(X, y, w)
-        seen = np.full(len(classes), self.warm_start and hasattr(self, "coef_"))
-        model, parameters, _ = self._start(X, y, w, classes, class_dims, seen)
-        run = em.fit(model, parameters, (X, y, w), rounds=rounds, **self._hurry(),
-                     monitor=("validation" if held_out is not None else "error") if self.monitor == "error" else "objective",
-                     validation=held_out, tol=self.tol, max_iter=self.max_iter, n_threads=self._n_threads,
-                     progress=bool(self.verbose), checkpoint=checkpoint)
-        self._keep(run.parameters.weights, model.dims, classes, X.dtype)
-        self.history_ = {name: np.squeeze(values, axis=1) if len(model.targets) == 1 else values for name, values in run.history.items()}
-        self.n_iter_ = run.n_iter
-        self._online = None
-        if not run.converged.all():
+        examples, held_out = self._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
+        class_dims = self._class_dims(examples.classes)
+        seen = np.full(len(examples.classes), self.warm_start and hasattr(self, "coef_"))
+        starts = self.n_init if isinstance(self.init, str) and self.init == "random" and not seen.any() else 1
+        model, parameters, _ = self._start(examples, class_dims, seen, starts)
+        monitor = "objective" if self.monitor == "likelihood" else "error" if held_out is None else "validation"
+        try:
+            run = em.fit(model, parameters, _prepared(model, examples), rounds=rounds, **self._hurry(), monitor=monitor,
+                         validation=None if held_out is None else _prepared(model, held_out), tol=self.tol, max_iter=self.max_iter,
+                         n_threads=self._n_threads, progress=bool(self.verbose), checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        except em.BatchError as error:
+            error.estimator = self._learned(error.fit, _best_starts(error.fit, starts), model, examples) if error.fit else None
+            raise
+        best = _best_starts(run, starts)
+        self._learned(run, best, model, examples)
+        if not run.converged[best].all():
             warnings.warn(f"EM stopped at max_iter={self.max_iter} before its rounds were over; raise max_iter, or lower patience",
                           ConvergenceWarning)
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-027
+    def _learned(self, run, best, model, examples):
+        "Set what the problems `best` of a run have found."
+        self._keep(to_numpy(run.parameters.weights)[best], model.dims[best], examples)
+        n_iter = int(np.max(np.sum(~np.isnan(run.history["objective"][:, best]), axis=0)))
+        history = {name: values[:n_iter, best] for name, values in run.history.items()}
+        self.history_ = {name: values[:, 0] if len(best) == 1 else values for name, values in history.items()}
+        self.n_iter_, self._online = n_iter, None
+        return self
+
+# %% ../nbs/capsules/classifier.ipynb #cell-024
 @dataclass(frozen=True)
 class _Online:
     "What `partial_fit` remembers between calls."
@@ -342,7 +372,7 @@ class _Online:
     def names(self):
         return [name for name, _, _ in self.batches]
 
-# %% ../nbs/capsules/classifier.ipynb #cell-029
+# %% ../nbs/capsules/classifier.ipynb #cell-026
 class _Updates(_Start):
     "From the statistics of a batch to weights and to what is remembered."
 
@@ -376,12 +406,12 @@ class _Updates(_Start):
         if not isinstance(batch, (str, Integral, type(None))):
             raise TypeError(f"batch must be a string or a whole number, not {batch!r}")
 
-# %% ../nbs/capsules/classifier.ipynb #cell-031
+# %% ../nbs/capsules/classifier.ipynb #cell-028
 class _PartialFit(_Updates):
     "Learning batch by batch."
 
     @all_or_nothing
-    def partial_fit(self, X, y, classes=None, sample_weight=None, *, batch=None):
+    def partial_fit(self, X, y=None, classes=None, sample_weight=None, *, batch=None):
         """One E-step on a batch and one update of the weights, as the parameter `online` says.
 
         A class begins with its first examples; until then its capsule is zero. After `fit`, learning goes on from the weights but
@@ -389,7 +419,7 @@ class _PartialFit(_Updates):
 
         Parameters
         ----------
-        X : (n, n_features) array
+        X : (n, n_features) array, or anything else that `fit` takes
         y : (n,) array of labels
         classes : (n_classes,) array
             All classes that will ever come; needed in the first call only.
@@ -406,104 +436,103 @@ class _PartialFit(_Updates):
         first = not hasattr(self, "classes_")
         if first and classes is None:
             raise ValueError("classes must be passed to the first call of partial_fit: the array of all labels that will ever come")
-        X, y, w = self._examples(X, y, sample_weight, reset=first)
-        known = np.unique(classes) if first else self.classes_
-        if classes is not None and not np.array_equal(np.unique(classes), known):
+        known = np.unique(to_numpy(classes)) if first else to_numpy(self.classes_)
+        examples = read_examples(self, X, y, sample_weight, classes=known, reset=first)
+        if classes is not None and not np.array_equal(np.unique(to_numpy(classes)), known):
             raise ValueError(f"classes differ from those of the first call, which were {known.tolist()}")
         _check_classes("classes", known)
-        y = _encode("y", y, known)
         online = getattr(self, "_online", None) or _Online(self.online, np.full(len(known), not first))
         if online.kind != self.online:
             online = _Online(self.online, online.seen)
-        model, parameters, gram = self._start(X, y, w, known, self._class_dims(known), online.seen)
-        with em.threads(self._n_threads) as pool:
-            statistics = em.accumulate(lambda part: model.e_step(parameters, part), (X, y, w), model.block_rows(parameters), pool)
-        gram = gram if np.any(model.targets < 0) else gram.sum(0)[None]
+        model, parameters, gram = self._start(examples, self._class_dims(known), online.seen)
+        work = em.Work(model, "e_step", parameters)
+        with em.threads(self._n_threads) if examples.like is None else nullcontext() as pool:
+            moments = to_numpy(em.accumulate(work, examples.data, model.block_rows(parameters), pool).moments)
+        gram, weights = gram if np.any(model.targets < 0) else gram.sum(0)[None], to_numpy(parameters.weights)
         update = getattr(self, "_" + self.online.replace("-", "_"))
-        moments, solver, memory = update(online, batch, statistics.moments, gram, len(X), parameters.weights, model.targets)
-        self._keep(solver.solve(moments), model.dims, known, X.dtype)
-        self._online = _Online(self.online, online.seen | (np.bincount(y, w, len(known)) > 0), online.steps + 1, **memory)
+        moments, solver, memory = update(online, batch, moments, gram, examples.n_samples, weights, model.targets)
+        self._keep(solver.solve(moments), model.dims, examples)
+        self._online = _Online(self.online, online.seen | (examples.mass > 0), online.steps + 1, **memory)
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
-# %% ../nbs/capsules/classifier.ipynb #cell-032
-def _is_multiclass(estimator):
-    return estimator.architecture == "multiclass" or len(getattr(estimator, "classes_", (0, 1))) == 2
+# %% ../nbs/capsules/classifier.ipynb #cell-030
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    "A method of a predictor as a function of a batch, which can be sent to where the batch lies; with `classes`, labels in place of indices."
+    predictor: Predictor
+    method: str
+    classes: object = None
 
-# %% ../nbs/capsules/classifier.ipynb #cell-034
-def _votes(first):
-    "Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½); `first`: P of the first of each pair."
-    n, k = first.shape
-    m = int(round((1 + np.sqrt(1 + 8 * k)) / 2))
-    i, j = np.triu_indices(m, 1)
-    plus, minus = np.eye(m)[i], np.eye(m)[j]
-    wins = first >= 0.5
-    return wins @ plus + ~wins @ minus + (first - 0.5) @ (plus - minus) / m
+    def __call__(self, batch):
+        found = getattr(self.predictor, self.method)(batch[0] if isinstance(batch, tuple) else batch)
+        return found if self.classes is None else namespace(self.classes).take(self.classes, found)
 
 
-def _coupled(first):
-    "Class probabilities (n, m) from those of the first of each pair (n, k): Wu, Lin & Weng (2004), method 2."
-    n, k = first.shape
-    m = int(round((1 + np.sqrt(1 + 8 * k)) / 2))
-    i, j = np.triu_indices(m, 1)
-    r = np.zeros((n, m, m))
-    r[:, i, j], r[:, j, i] = first, 1 - first
-    system = np.ones((n, m + 1, m + 1))
-    system[:, :m, :m] = -r * r.transpose(0, 2, 1)
-    system[:, range(m), range(m)] = np.sum(r**2, axis=1)
-    system[:, m, m] = 0
-    p = np.linalg.solve(system, np.eye(m + 1)[None, :, m:].repeat(n, axis=0))[:, :m, 0]
-    p = np.maximum(p, 0)
-    rows, elected, likeliest = np.arange(n), np.argmax(_votes(first), axis=1), np.argmax(p, axis=1)
-    p[rows, elected], p[rows, likeliest] = p[rows, likeliest], p[rows, elected]
-    return p / p.sum(axis=1, keepdims=True)
+class _Tally(NamedTuple):
+    "Weight of the examples that were classified as their labels say, and of all."
+    right: float
+    weight: float
 
-# %% ../nbs/capsules/classifier.ipynb #cell-036
-def _within_range(poses, norms):
-    "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow: there only their ratios matter."
-    limit = 2.0 ** (np.finfo(norms.dtype).maxexp - 32)
-    if np.max(norms, initial=0) <= limit:
-        return norms
-    largest = np.max(np.abs(poses), axis=(1, 2), keepdims=True)
-    return np.sum((poses * (limit**0.5 / np.maximum(largest, limit**0.5))) ** 2, axis=2)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-037
-class _Products:
-    "From inputs to pose vectors and their lengths, block by block."
+@dataclass(frozen=True, eq=False)
+class _Judgement:
+    "The `_Tally` of a batch."
+    answer: _Answer
 
-    def _poses(self, X):
-        "Pose vectors (k, m, d, n) of validated inputs and their squared lengths (k, m, n)."
-        with np.errstate(over="ignore", invalid="ignore"):
-            poses, norms = pose_vectors(self._weights().astype(X.dtype), X)
-        if not np.all(np.isfinite(norms)) and not np.all(np.isfinite(poses)):
-            raise ValueError("X is too large for this model: its pose vectors overflow; scale X as the training inputs were")
-        return poses, norms
+    def __call__(self, batch):
+        _, y, w = batch
+        right = np.asarray(self.answer(batch) == y, dtype=np.float64)
+        return _Tally(right.sum(), float(len(right))) if w is None else _Tally(right @ w.astype(np.float64), w.sum(dtype=np.float64))
 
-    def _checked(self, X):
+# %% ../nbs/capsules/classifier.ipynb #cell-031
+class _Inputs(_Start):
+    "From inputs, wherever they are, to results for each of them."
+
+    def _predictor(self, like=None):
+        weights, dims = self._weights(), self.capsule_dims_.reshape(-1, self.capsule_dims_.shape[-1])
+        return Predictor(to_numpy(weights) if like is None else placed(weights, like), dims, self.architecture == "ovo")
+
+    def _in_memory(self, X):
+        "Checked inputs as an array."
         check_is_fitted(self, "coef_")
+        if is_tensor(X):
+            return check_tensor(self, X, reset=False)
         with naming("X"):
             return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
-    def _labels(self, X, y):
-        "Labels of validated inputs as indices into `classes_`."
-        index = _encode("y", y, self.classes_)
-        if len(index) != len(X):
-            raise ValueError(f"y has {len(index)} labels, but X has {len(X)} examples; pass one label for each")
-        return index
+    def _source(self, X, y=None, sample_weight=None, labelled=None):
+        "The source that X is, if it is one, with the right features."
+        check_is_fitted(self, "coef_")
+        source = as_source(X, y, sample_weight, labelled=labelled)
+        if source is not None:
+            stand_in(self, source.n_features, source.dtype, reset=False)
+        return source
 
-    def _by_blocks(self, function, X):
-        "function(block) along the examples, joined on axis 0: bounded memory whatever the number of examples."
-        rows = int(np.clip(2**19 // self.intercept_.size, 256, 8192))
-        return np.concatenate([function(X[i:i + rows]) for i in range(0, len(X), rows)])
+    def _answers(self, method, X, shape, classes=None):
+        "What a method of the predictor says of each input; `shape` is that of one answer."
+        source = self._source(X)
+        if source is not None:
+            answer = _Answer(self._predictor(), method, classes)
+            if hasattr(source, "map"):
+                return source.map(answer, source.dtype if classes is None else classes.dtype, shape)
+            return source.collect(answer, rows=answer.predictor.rows)
+        X = self._in_memory(X)
+        there = is_tensor(X)
+        if there and classes is not None and classes.dtype.kind in "biu":
+            classes = placed(classes, X)
+        answer = _Answer(self._predictor(X if there else None), method, None if there and isinstance(classes, np.ndarray) else classes)
+        rows = answer.predictor.rows
+        found = namespace(X).concat([answer(X[i:i + rows, :]) for i in range(0, X.shape[0], rows)])
+        return classes[to_numpy(found)] if answer.classes is not classes else found
 
-    def _per_problem(self, function, X):
-        "function(squared lengths (n, m), dimensions (m,)) of every problem, (n, k, m)."
-        dims = self.capsule_dims_.reshape(-1, self.capsule_dims_.shape[-1])
-        return np.stack([function(w.T, d) for w, d in zip(_within_range(*self._poses(X)), dims)], axis=1)
+# %% ../nbs/capsules/classifier.ipynb #cell-032
+class _Predictions(_Inputs):
+    """From inputs to labels and probabilities.
 
-# %% ../nbs/capsules/classifier.ipynb #cell-038
-class _Predictions(_Products):
-    "From inputs to labels and probabilities."
+    X may be of any kind that `fit` takes. Results are arrays of the library and device of X: lazy arrays for Dask, NumPy arrays for files and
+    streams. Of a stream's batches only the inputs count.
+    """
 
     def decision_function(self, X):
         """Scores (n, n_classes), or (n,) for two classes; the largest decides.
@@ -511,131 +540,110 @@ class _Predictions(_Products):
         Two classes: the log-odds of the second. Multiclass: log P(y|x). "ovr": the log-odds of each class's own problem.
         "ovo": votes plus a fraction below one half for the summed confidence.
         """
-        def scores(block):
-            logs = self._per_problem(log_class_probabilities, block)
-            if len(self.classes_) == 2:
-                return logs[:, 0, 1] - logs[:, 0, 0]
-            if logs.shape[1] == 1:
-                return logs[:, 0]
-            return logs[:, :, 1] - logs[:, :, 0] if self._is_ovr() else _votes(np.exp(logs[:, :, 0])).astype(logs.dtype)
-        return self._by_blocks(scores, self._checked(X))
+        return self._answers("scores", X, self._per_class() if self._n_classes() > 2 else ())
 
     def predict(self, X):
         "Labels (n,) of the most probable classes; of equally probable ones the first."
-        scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
+        check_is_fitted(self, "coef_")
+        return self._answers("labels", X, (), to_numpy(self.classes_))
 
     def predict_log_proba(self, X):
         "Logarithms of `predict_proba` (n, n_classes), accurate for the smallest probabilities in the multiclass architecture."
-        X = self._checked(X)
-        if _is_multiclass(self):
-            return self._by_blocks(lambda block: self._per_problem(log_class_probabilities, block)[:, 0], X)
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+        return self._answers("log_probabilities", X, self._per_class())
 
     def predict_proba(self, X):
         "Class probabilities (n, n_classes): Saul 2.16; normalised over the problems for \"ovr\", coupled over the pairs for \"ovo\"."
-        def probabilities(block):
-            p = self._per_problem(class_probabilities, block)
-            if p.shape[1] == 1:
-                return p[:, 0]
-            return p[:, :, 1] / p[:, :, 1].sum(axis=1, keepdims=True) if self._is_ovr() else _coupled(p[:, :, 0]).astype(p.dtype)
-        return self._by_blocks(probabilities, self._checked(X))
+        return self._answers("probabilities", X, self._per_class())
 
-    def _is_ovr(self):
-        return self.architecture == "ovr"
+    def score(self, X, y=None, sample_weight=None):
+        "Share of the labels y (n,) that `predict` gives, of streams those of the batches; a number, whatever X is."
+        source = self._source(X, y, sample_weight, labelled=True)
+        if source is not None:
+            answer = _Answer(self._predictor(), "labels", to_numpy(self.classes_))
+            tally = source.accumulate(_Judgement(answer), answer.predictor.rows)
+            return float(tally.right / tally.weight)
+        predicted = self.predict(X)
+        if not (is_tensor(predicted) and is_tensor(y)):
+            y, predicted, w = (to_numpy(a) if is_tensor(a) else a for a in (y, predicted, sample_weight))
+            return float(accuracy_score(y, predicted, sample_weight=w))
+        xp, y = namespace(predicted), check_shape("y", y, predicted.shape)
+        w = xp.ones_like(predicted) if sample_weight is None else check_shape("sample_weight", placed(sample_weight, X), predicted.shape)
+        right, w = xp.astype(predicted == placed(y, X), xp.float64), xp.astype(w, xp.float64)
+        return float(xp.sum(w * right) / xp.sum(w))
 
-# %% ../nbs/capsules/classifier.ipynb #cell-040
+    def _n_classes(self):
+        check_is_fitted(self, "coef_")
+        return self.classes_.shape[0]
+
+    def _per_class(self):
+        return (self._n_classes(),)
+
+# %% ../nbs/capsules/classifier.ipynb #cell-034
+def _is_multiclass(estimator):
+    return estimator.architecture == "multiclass" or (hasattr(estimator, "classes_") and estimator.classes_.shape[0] == 2)
+
+
 class _Poses(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "The internal representation: pose vectors, squashed, expected, and at their most typical."
 
     @property
     def _n_features_out(self):
-        return self.intercept_.size
+        return math.prod(self.intercept_.shape)
 
     def transform(self, X):
         "Pose vectors E[h|x] = W x, side by side: (n, n_classes · capsule_dim), for \"ovr\" and \"ovo\" (n, n_problems · 2 · capsule_dim)."
-        X = self._checked(X)
-        return self._by_blocks(lambda block: self._poses(block)[0].reshape(-1, len(block)).T, X)
+        check_is_fitted(self, "coef_")
+        return self._answers("transform", X, (self._n_features_out,))
 
     def squash(self, X):
         "Squashed pose vectors Ψ (Saul 3.1): (n, n_classes, capsule_dim), with n_problems as a further axis before for \"ovr\" and \"ovo\"."
-        def squashed(block):
-            poses = self._poses(block)[0].transpose(0, 3, 1, 2)
-            return np.stack([squash(h) for h in poses], axis=1) if len(poses) > 1 else squash(poses[0])
-        return self._by_blocks(squashed, self._checked(X))
+        check_is_fitted(self, "coef_")
+        return self._answers("squash", X, tuple(self.intercept_.shape))
+
+    def _with_labels(self, X, y):
+        "Checked inputs in memory and their labels as indices, NumPy's."
+        if not isinstance(self._source(X), ArraySource | None):
+            raise TypeError("X is a stream or a Dask array, but this needs inputs and labels in memory; pass arrays, or a part of them")
+        X, y = self._in_memory(X), to_numpy(y) if is_tensor(y) else y
+        index = encode("y", y, to_numpy(self.classes_))
+        if len(index) != X.shape[0]:
+            raise ValueError(f"y has {len(index)} labels, but X has {X.shape[0]} examples; pass one label for each")
+        return X, index
 
     @available_if(_is_multiclass)
     def posterior_mean(self, X, y):
         "E[h|x,y] (n, n_classes, capsule_dim): the pose vectors once the label is known (Saul 2.19). Multiclass only."
-        X = self._checked(X)
-        return posterior_mean(self._poses(X)[0][0].transpose(2, 0, 1), self._labels(X, y), self.capsule_dims_)
+        X, index = self._with_labels(X, y)
+        xp = namespace(X)
+        poses = self._predictor(X if is_tensor(X) else None).poses(X)[0][0, ...]
+        return posterior_mean(xp.permute_dims(poses, (2, 0, 1)), index if not is_tensor(X) else placed(index, X), self.capsule_dims_)
 
     @available_if(_is_multiclass)
     def prototypes(self, X, y):
         """Indices (n_classes, capsule_dim) of the examples that each element of each capsule explains best (Saul 3.2).
 
         Entry (i, α) is the example of class i whose squared α-th pose element is the largest share of ‖E[h|x]‖². It is −1 where `y`
-        has no example of the class, and beyond the capsule's own dimension. Multiclass only.
+        has no example of the class, and beyond the capsule's own dimension. Multiclass only; an array of NumPy.
         """
-        y, shares = self._labels(self._checked(X), y), self.squash(X) ** 2
-        best = np.full(self.intercept_.shape, -1)
+        X, index = self._with_labels(X, y)
+        shares = self.squash(X) ** 2
+        xp, best = namespace(shares), np.full(tuple(self.intercept_.shape), -1)
         for i, d in enumerate(self.capsule_dims_):
-            rows = np.flatnonzero(y == i)
+            rows = np.flatnonzero(index == i)
             if rows.size:
-                best[i, :d] = rows[np.argmax(shares[rows, i, :d], axis=0)]
+                own = xp.take(shares[:, i, :], rows if not is_tensor(X) else placed(rows, X), axis=0)
+                best[i, :d] = rows[to_numpy(xp.argmax(own, axis=0))[:d]]
         return best
 
-# %% ../nbs/capsules/classifier.ipynb #cell-042
-_SCHEMA = "capslit.CapsuleClassifier/1"
-
-
-class _Files:
+# %% ../nbs/capsules/classifier.ipynb #cell-036
+class _Files(Saved):
     "A model as plain arrays with a schema."
 
-    def save(self, path):
-        "Write the fitted model to `path` (.npz), whole or not at all."
-        check_is_fitted(self, "coef_")
-        arrays = {name: getattr(self, name) for name in ("coef_", "intercept_", "capsule_dims_")}
-        arrays["classes_"] = np.array(self.classes_.tolist())
-        arrays |= {f"history.{name}": values for name, values in getattr(self, "history_", {}).items()}
-        if hasattr(self, "feature_names_in_"):
-            arrays["feature_names_in_"] = np.array(self.feature_names_in_.tolist())
-        online = getattr(self, "_online", None)
-        meta = {"online_steps": 0}
-        if online is not None:
-            arrays |= {f"online.{i}": values for i, values in enumerate((*online.kept, online.seen))}
-            arrays |= {f"online.batch.{i}": moments for i, (_, _, moments) in enumerate(online.batches)}
-            meta = {"online_steps": online.steps, "online_kind": online.kind,
-                    "online_batches": [[name if isinstance(name, str) else int(name), trace] for name, trace, _ in online.batches]}
-        if not isinstance(self.init, str):
-            arrays["init"] = self._numbers("init")
-        save_arrays(path, arrays, {"schema": _SCHEMA, "parameters": self._plain_parameters(), "n_iter": self.n_iter_,
-                                   "n_features": self.n_features_in_} | meta)
-
-    def _plain_parameters(self):
-        "The parameters as JSON can hold them: a mapping as pairs, and None for a generator of random numbers and for initial weights."
-        plain = self.get_params(deep=False)
-        if isinstance(self.capsule_dim, Mapping):
-            plain["capsule_dim"] = [list(pair) for pair in self.capsule_dim.items()]
-        if not isinstance(self.random_state, Integral):
-            plain["random_state"] = None
-        return plain | {"init": self.init if isinstance(self.init, str) else None}
+    _layout, _stored, _kinds = 2, ("_online",), (_Online,)
 
     @classmethod
-    def load(cls, path):
-        "Read a model that `save` wrote; ValueError if the file holds something else."
-        arrays, meta = load_arrays(path)
-        if meta.get("schema") != _SCHEMA:
-            raise ValueError(f"{path} holds no CapsuleClassifier; pass a file written by its save method")
-        try:
-            return cls._restored(arrays, meta)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"cannot read {path}: it is not what this version of capslit writes ({error!r}); save the model again") from error
-
-    @classmethod
-    def _restored(cls, arrays, meta):
-        "A fitted model from what `save` stored."
+    def _from_older(cls, layout, arrays, meta):
+        "A fitted model of the first layout."
         parameters = meta["parameters"] | {name: tuple(meta["parameters"][name]) for name in ("thresholds", "patience")}
         if isinstance(parameters["capsule_dim"], list):
             parameters["capsule_dim"] = dict(parameters["capsule_dim"])
@@ -653,12 +661,12 @@ class _Files:
 
     @staticmethod
     def _remembered(arrays, meta):
-        "What `partial_fit` needs to go on; files of old know the stepwise kind only."
+        "What `partial_fit` needs to go on; the first files know the stepwise kind only."
         *kept, seen = (arrays[f"online.{i}"] for i in range(3) if f"online.{i}" in arrays)
         batches = tuple((name, trace, arrays[f"online.batch.{i}"]) for i, (name, trace) in enumerate(meta.get("online_batches", [])))
         return _Online(meta.get("online_kind", "stepwise"), seen, meta["online_steps"], tuple(kept), batches)
 
-# %% ../nbs/capsules/classifier.ipynb #cell-044
+# %% ../nbs/capsules/classifier.ipynb #cell-038
 class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, ClassifierMixin, BaseEstimator):
     """Capsule regression: classification by vectors of competing length, learned by EM.
 
@@ -670,6 +678,9 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
         One capsule per class; or one binary problem per class; or one per pair of classes, decided by vote.
     init : {"subspace", "random"} or array, default="subspace"
         Initial weights: Saul 2.28, normally distributed ones, or an array of the shape of `coef_`.
+    n_init : int, default=1
+        Random starts, learned side by side; the best is kept, for "ovr" and "ovo" of each problem. Other starts than random ones have no
+        alternatives, and are made once.
     init_scale : float, default=0.01
         Root mean square of the elements of the pose vectors under random initialisation.
     thresholds : sequence of float in [0, 1], default=(0.8, 0.6, 0.4, 0.2, 0.0)
@@ -715,6 +726,7 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
     Attributes
     ----------
     classes_ : (n_classes,) array
+        Like `coef_` and `intercept_`, an array of the library and on the device of the training inputs (names of classes: NumPy's).
     coef_ : (n_classes, capsule_dim, n_features) array; (n_problems, 2, capsule_dim, n_features) for "ovr" and "ovo"
         Weights. Rows beyond a capsule's own dimension are zero.
     intercept_ : array of the shape of `coef_` without its last axis
@@ -734,6 +746,7 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
         "capsule_dim": [Interval(Integral, 1, None, closed="left"), Mapping],
         "architecture": [StrOptions({"multiclass", "ovr", "ovo"})],
         "init": [StrOptions({"subspace", "random"}), "array-like"],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
         "init_scale": [Interval(Real, 0, None, closed="neither")],
         "thresholds": ["array-like"],
         "patience": ["array-like"],
@@ -756,13 +769,15 @@ class CapsuleClassifier(_Fit, _PartialFit, _Predictions, _Poses, _Files, Classif
         "verbose": ["verbose"],
     }
 
-    def __init__(self, capsule_dim=4, *, architecture="multiclass", init="subspace", init_scale=0.01,
+    def __init__(self, capsule_dim=4, *, architecture="multiclass", init="subspace", n_init=1, init_scale=0.01,
                  thresholds=(0.8, 0.6, 0.4, 0.2, 0.0), patience=(128, 64, 32, 16, 8), monitor="error", tol=0.0, momentum=0.9,
                  acceleration=None, parameter_expansion=False, max_iter=2000, alpha=0.0, fit_intercept=True,
-                 early_stopping="auto", validation_fraction=0.1, online="stepwise", learning_decay=0.6, aggressiveness=1.0, warm_start=False, n_jobs=None, random_state=None, verbose=0):
+                 early_stopping="auto", validation_fraction=0.1, online="stepwise", learning_decay=0.6,
+                 aggressiveness=1.0, warm_start=False, n_jobs=None, random_state=None, verbose=0):
         self.capsule_dim = capsule_dim
         self.architecture = architecture
         self.init = init
+        self.n_init = n_init
         self.init_scale = init_scale
         self.thresholds = thresholds
         self.patience = patience

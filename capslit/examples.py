@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 
 from .arrays import as_floating, check_shape, check_values, namespace, placed, to_numpy
 from .estimators import check_labelled, check_size, naming
-from .sources import Source, as_source
+from .sources import NAMES, Source, as_source
 
 # %% ../nbs/foundations/examples.ipynb #cell-004
 def is_tensor(X):
@@ -212,7 +212,7 @@ def _from_source(estimator, source, classes, reset, names):
     return Examples(data, classes, mass, found.n_samples, source.n_features, np.dtype(source.dtype))
 
 
-def read_examples(estimator, X, y=None, sample_weight=None, *, classes=None, reset=True, suffix=""):
+def read_examples(estimator, X, y=None, sample_weight=None, *, classes=None, reset=True, names=NAMES):
     """`Examples` from arrays of any library, or from whatever `as_source` knows.
 
     Parameters
@@ -222,8 +222,8 @@ def read_examples(estimator, X, y=None, sample_weight=None, *, classes=None, res
     X, y, sample_weight : see `CapsuleClassifier.fit`
     classes : (n_classes,) array, optional
         The labels that may occur, sorted; by default those that do.
-    suffix : str
-        What messages add to the names X, y and sample_weight.
+    names : tuple of str
+        What messages call X, y and sample_weight.
 
     Raises
     ------
@@ -232,12 +232,11 @@ def read_examples(estimator, X, y=None, sample_weight=None, *, classes=None, res
     BatchError
         If a batch of a source cannot be used.
     """
-    names = tuple(f"{name}{suffix}" for name in ("X", "y", "sample_weight"))
-    source = as_source(X, y, sample_weight, labelled=True, suffix=suffix)
+    source = as_source(X, y, sample_weight, labelled=True, names=names)
     if source is not None:
         return _from_source(estimator, source, classes, reset, names)
     read = _from_tensors if is_tensor(X) else _from_arrays
-    if not suffix:
+    if names == NAMES:
         return read(estimator, X, y, sample_weight, classes, reset, names)
     with naming(*names):
         return read(estimator, X, y, sample_weight, classes, reset, names)

@@ -431,8 +431,8 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [
-    lambda arrays, meta: arrays.pop("coef_"), lambda arrays, meta: meta.pop("n_iter"), lambda arrays, meta: meta["parameters"].update(depth=3),
-    lambda arrays, meta: meta["parameters"].update(thresholds=None), lambda arrays, meta: meta.update(online_steps=2)])
+    lambda arrays, meta: arrays.pop("coef_"), lambda arrays, meta: meta.pop("attributes"), lambda arrays, meta: meta["parameters"].update(depth=3),
+    lambda arrays, meta: meta["attributes"].update(predict=1), lambda arrays, meta: meta["attributes"].update(coef_={"array": ["missing", [0]]})])
 def test_a_file_of_another_version_is_refused(damage, tmp_path):
     path = tmp_path / "model.npz"
     files().fit(*blobs()).save(path)

@@ -14,9 +14,8 @@ from importlib.util import find_spec
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from .. import em
 from ..arrays import to_numpy
-from ..capsules import CapsuleParameters, CapsuleRegression
+from ..capsules import CapsuleRegression
 from ..classifier import CapsuleClassifier
 from ..datasets import project, svd_projection
 from ..deformations import DeformedImages, Deformations
@@ -81,17 +80,10 @@ class OnDevice(LargeData):
         "As `CapsuleClassifier.fit`, with validation images."
         import torch
 
-        move = lambda a: None if a is None else torch.asarray(a, device=self.device)
-        rounds, (X, y, _) = self._rounds(), self._examples(X, y, None)
-        classes, y = np.unique(y, return_inverse=True)
-        held_out = self._validation(classes, X_val, y_val, None)
-        model, start, _ = self._start(X, y, None, classes, self._class_dims(classes), np.zeros(len(classes), bool))
-        there = replace(model, solver=replace(model.solver, root=move(model.solver.root)))
-        run = em.fit(there, CapsuleParameters(move(start.weights)), (move(X), move(y), None), rounds=rounds, momentum=self.momentum,
-                     monitor="validation", validation=tuple(map(move, held_out)), tol=self.tol, max_iter=self.max_iter,
-                     progress=bool(self.verbose), checkpoint=checkpoint)
-        self._keep(to_numpy(run.parameters.weights), model.dims, classes, X.dtype)
-        self.history_, self.n_iter_, self._online = run.history, run.n_iter, None
+        X, y, X_val, y_val = (torch.asarray(a, device=self.device) for a in (X, y, X_val, y_val))
+        super().fit(X, y, X_val=X_val, y_val=y_val, checkpoint=checkpoint)
+        for name in ("coef_", "intercept_", "classes_"):
+            setattr(self, name, to_numpy(getattr(self, name)))
         return self
 
 # %% ../../nbs/experiments/million.ipynb #cell-008

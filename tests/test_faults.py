@@ -1,0 +1,368 @@
+"""Nothing is lost on the way: processes that are killed, disks that are full, folders that cannot be written to, batches that are bad."""
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capslit import em, storage
+from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.em import BatchError, CheckpointWarning
+from capslit.sources import as_source
+from capslit.storage import StorageError, load_arrays
+
+KILLS = int(os.environ.get("CAPSLIT_KILLS", "8"))  # 100 and more on occasion: CAPSLIT_KILLS=100 pytest tests/test_faults.py -k killed
+
+PROBLEM = """
+import numpy as np
+from capslit import em
+from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.sources import as_source
+
+def problem(n=2000, p=20):
+    "A model, its start, its data and a schedule."
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((n, p)).astype(np.float32), rng.integers(0, 4, n)
+    model = CapsuleRegression(np.arange(4)[None], np.full((1, 4), 3), LeastSquares.from_gram((X.T @ X)[None].astype(float)))
+    start = CapsuleParameters(0.1 * rng.standard_normal((1, 4, 3, p)))
+    rounds = [em.Round(9, {"threshold": 0.5}), em.Round(9, {"threshold": 0.0})]
+    return model, start, (X, y), dict(rounds=rounds, momentum=0.9, monitor="error", max_iter=60, n_threads=1)
+"""
+exec(PROBLEM)
+
+HARNESS = PROBLEM + """
+import os, random, signal, sys, time
+from capslit.storage import load_arrays
+
+folder, kills = sys.argv[1], int(sys.argv[2])
+checkpoint, result = f"{folder}/run.npz", f"{folder}/result.npy"
+model, start, (X, y), schedule = problem()
+np.save(f"{folder}/X.npy", X)
+source = as_source(np.load(f"{folder}/X.npy", mmap_mode="r"), y, labelled=True)
+
+def learn():
+    "In a process of its own: the whole fit, from wherever the checkpoint stands. Its bits are the result."
+    child = os.fork()
+    if child == 0:
+        try:
+            run = em.fit(model, start, source, checkpoint=checkpoint, checkpoint_every=0, **schedule)
+            bits = np.concatenate([run.parameters.weights.ravel(), *(run.history[name].ravel() for name in sorted(run.history))])
+            np.save(result + ".part.npy", bits)
+            os.replace(result + ".part.npy", result)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
+
+begin = time.perf_counter()
+assert os.waitpid(learn(), 0)[1] == 0
+whole, seconds = np.load(result).tobytes(), time.perf_counter() - begin
+os.remove(result), os.remove(checkpoint)
+
+random.seed(0)
+killed = finished = resumed = 0
+while killed < kills or not os.path.exists(result):
+    if os.path.exists(result):                                # the next fit, from the beginning
+        os.remove(result), os.remove(checkpoint)
+    child = learn()
+    deadline = time.perf_counter() + random.uniform(0, 0.6 * seconds) * (killed < kills)
+    while killed < kills and time.perf_counter() < deadline:
+        time.sleep(0.0005)
+    if killed < kills:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    killed += os.WIFSIGNALED(status)
+    assert os.WIFSIGNALED(status) or status == 0, status
+    if os.path.exists(checkpoint):
+        arrays, _ = load_arrays(checkpoint)                   # whole, whenever the process died
+        resumed += os.WIFSIGNALED(status) and 0 < len(arrays["history.objective"]) < 60
+    if os.path.exists(result):
+        assert np.load(result).tobytes() == whole, "other bits"
+        finished += 1
+left = sorted(os.listdir(folder))
+print(killed, finished, resumed, *left)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, which Windows has not")
+def test_a_fit_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
+    done = subprocess.run([sys.executable, "-W", "error", "-c", HARNESS, str(tmp_path), str(KILLS)], capture_output=True, text=True,
+                          timeout=60 + 10 * KILLS, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    killed, finished, resumed, *left = done.stdout.split()
+    print(f"killed {killed} times, {resumed} of them in the middle; {finished} fits ended, all with the same bits")
+    assert int(killed) == KILLS and int(finished) >= 1 and int(resumed) >= KILLS // 3
+    assert left == ["X.npy", "result.npy", "run.npz"]          # no half-written file is left behind
+
+
+# ------------------------------------------------------------------------------------------------------------------------------------
+# Checkpoints that cannot be written
+
+
+class Interfering:
+    "Batches of the data in memory; `at[t]()` is called before pass number t begins."
+
+    def __init__(self, data, at):
+        self.data, self.at, self.passes = data, at, 0
+
+    def __call__(self):
+        self.passes += 1
+        self.at.get(self.passes, lambda: None)()
+        return iter([self.data])
+
+
+def learn(at, checkpoint, **options):
+    "A fit whose passes over the data are disturbed, the warnings, and the undisturbed fit."
+    model, start, (X, y), schedule = problem()
+    whole = em.fit(model, start, (X, y, None), **schedule)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = em.fit(model, start, Interfering((X, y, None), at), checkpoint=checkpoint, checkpoint_every=0, **schedule | options)
+    return run, caught, whole
+
+
+def full_file_system(path):
+    "Nothing larger than a few bytes can be written by this process: as a disk that is full, but for the number of the error."
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1])), lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def full_disk(path):
+    "A small disk in memory at the folder of the path, which something else fills up."
+    filler = path.parent / "filler"
+    def fill():
+        with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+            while True:
+                file.write(bytes(4096))
+    return fill, filler.unlink
+
+
+def read_only_folder(path):
+    "A folder that must not be written to, by a user who is not root."
+    root = os.geteuid() == 0
+    def lock():
+        path.parent.chmod(0o555)
+        if root:
+            os.seteuid(65534)
+    def unlock():
+        if root:
+            os.seteuid(0)
+        path.parent.chmod(0o755)
+    return lock, unlock
+
+
+def lost_folder(path):
+    "Something else has taken the place of the folder."
+    aside = path.parent.with_name("aside")
+    def lose():
+        path.parent.rename(aside)
+        path.parent.write_text("a file")
+    def find():
+        path.parent.unlink()
+        aside.rename(path.parent)
+    return lose, find
+
+
+OBSTACLES = {"file size": (full_file_system, "limit set for this process"), "full disk": (full_disk, "the disk is full"),
+             "read-only": (read_only_folder, "permission denied"), "lost folder": (lost_folder, "a part of this path is a file")}
+
+
+@pytest.fixture(params=OBSTACLES)
+def obstacle(request):
+    "The path of a checkpoint, how to make it impossible to write there and possible again, and what is then said."
+    make, said = OBSTACLES[request.param]
+    folder = Path(tempfile.mkdtemp(prefix="capslit-"))         # pytest's own folders are closed to other users
+    folder.chmod(0o755)
+    (folder / "disk").mkdir()
+    mounted = request.param == "full disk" and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder / "disk")], capture_output=True).returncode == 0
+    if request.param == "full disk" and not mounted:
+        shutil.rmtree(folder)
+        pytest.skip("a small disk cannot be mounted here; only root may do so")
+    hinder, help = make(folder / "disk" / "run.npz")
+    yield folder / "disk" / "run.npz", hinder, help, said
+    if mounted:
+        subprocess.run(["umount", str(folder / "disk")], check=True)
+    shutil.rmtree(folder)
+
+
+def test_learning_goes_on_when_checkpoints_cannot_be_written(obstacle):
+    path, hinder, help, said = obstacle
+    run, caught, whole = learn({5: hinder, 9: help}, path)
+    assert run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert [w.category for w in caught] == [CheckpointWarning] * 4                     # after the iterations 5, 6, 7 and 8
+    assert all(said in str(w.message) and str(path) in str(w.message) and "Learning goes on" in str(w.message) for w in caught)
+    assert load_arrays(path)[0]["history.objective"].shape == (run.n_iter, 1)          # the disk was free again, and it was written
+
+
+def test_the_last_good_checkpoint_stays(obstacle):
+    path, hinder, help, said = obstacle
+    try:
+        run, caught, whole = learn({5: hinder}, path)
+    finally:
+        help()
+    assert {w.category for w in caught} == {CheckpointWarning} and run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert load_arrays(path)[0]["history.objective"].shape == (4, 1)
+    assert sorted(p.name for p in path.parent.iterdir()) == ["run.npz"]                # nothing half-written
+    resumed, caught, _ = learn({}, path)
+    assert not caught and resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+
+
+def test_at_the_beginning_it_is_an_error(obstacle):
+    path, hinder, help, said = obstacle
+    model, start, (X, y), schedule = problem()
+    data = Interfering((X, y, None), {})
+    hinder()
+    try:
+        with pytest.raises(StorageError, match=said):
+            em.fit(model, start, data, checkpoint=path, **schedule)
+    finally:
+        help()
+    assert data.passes == 0 and not path.exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EBADF])
+def test_every_error_of_the_disk_is_survived(tmp_path, monkeypatch, number):
+    def refuse(*args):
+        raise OSError(number, os.strerror(number))
+    run, caught, whole = learn({5: lambda: monkeypatch.setattr(storage.os, "fsync", refuse), 8: monkeypatch.undo}, tmp_path / "run.npz")
+    assert run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert [w.category for w in caught] == [CheckpointWarning] * 3 and "run.npz" in str(caught[0].message)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+# ------------------------------------------------------------------------------------------------------------------------------------
+# Errors in the middle of learning
+
+
+def batches(X, y, fault, at_pass):
+    "Ten batches, of which number 7 is at fault in one of the passes."
+    passes = 0
+    def stream():
+        nonlocal passes
+        passes += 1
+        for index, (x, labels) in enumerate(zip(np.split(X, 10), np.split(y, 10))):
+            if passes == at_pass and index == 7:
+                x = fault(x)
+            yield x, labels
+    return stream
+
+
+def with_nan(x):
+    return np.where(np.arange(x.size).reshape(x.shape) == 33, np.nan, x)
+
+
+def raises(x):
+    raise OSError(errno.EIO, "the disk reports a fault")
+
+
+BATCHES = {"NaN": (with_nan, "X contains NaN"), "infinity": (lambda x: x / 0, "X contains (NaN|infinity)"), "empty": (lambda x: x[:0], "X is empty"),
+           "width": (lambda x: x[:, :-2], "X has 18 features, but the batches before it have 20"), "raises": (raises, "OSError: .*reports a fault")}
+
+
+@pytest.mark.parametrize("fault, message", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("where", ["training", "validation"])
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_a_bad_batch_leaves_the_last_good_parameters(tmp_path, fault, message, where, n_threads):
+    model, start, (X, y), schedule = problem()
+    schedule |= {"n_threads": n_threads, "monitor": "validation" if where == "validation" else "error"}
+    good = as_source([(X, y)], labelled=True)
+    def fit(stream, **options):
+        source = as_source(stream, labelled=True, names=("X", "y", "w") if where == "training" else ("X_val", "y_val", "w_val"))
+        data, held_out = (source, None) if where == "training" else (good, source)
+        return em.fit(model, start, data, validation=held_out, **schedule | options)
+    path, healthy = tmp_path / "run.npz", batches(X, y, fault, 0)
+    named = message.replace("X ", "X_val ") if where == "validation" else message
+    with pytest.raises(BatchError, match=f"^batch 7: {named}") as caught:
+        fit(batches(X, y, fault, 6), checkpoint=path, checkpoint_every=1e9)
+    before = fit(healthy, max_iter=5)
+    assert caught.value.index == 7 and caught.value.fit.n_iter == 5
+    assert caught.value.fit.parameters.weights.tobytes() == before.parameters.weights.tobytes()
+    assert load_arrays(path)[0]["best.weights"].tobytes() == before.parameters.weights.tobytes()      # written because of the error
+    whole, resumed = fit(healthy), fit(healthy, checkpoint=path)
+    assert resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert all(np.array_equal(resumed.history[name], whole.history[name], equal_nan=True) for name in whole.history)
+
+
+def test_a_bad_batch_at_the_start_leaves_nothing_and_while_resuming_what_there_was(tmp_path):
+    model, start, (X, y), schedule = problem()
+    bad = as_source(batches(X, y, with_nan, 1), labelled=True)
+    with pytest.raises(BatchError) as caught:
+        em.fit(model, start, bad, **schedule)
+    assert caught.value.fit is None
+    before = em.fit(model, start, (X, y, None), **schedule | {"max_iter": 5, "checkpoint": tmp_path / "run.npz"})
+    written = (tmp_path / "run.npz").read_bytes()
+    with pytest.raises(BatchError) as caught:
+        em.fit(model, start, as_source(batches(X, y, with_nan, 1), labelled=True), checkpoint=tmp_path / "run.npz", **schedule)
+    assert caught.value.fit.parameters.weights.tobytes() == before.parameters.weights.tobytes()
+    assert (tmp_path / "run.npz").read_bytes() == written
+
+
+def test_batches_that_go_straight_to_the_engine_have_numbers_as_well():
+    model, start, (X, y), schedule = problem()
+    stream = batches(X, y, raises, 3)
+    with pytest.raises(BatchError, match="^batch 7: OSError") as caught:
+        em.fit(model, start, lambda: ((x, labels, None) for x, labels in stream()), **schedule)
+    assert caught.value.fit.n_iter == 2 and isinstance(caught.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
+def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
+    model, start, (X, y), schedule = problem()
+    whole = em.fit(model, start, (X, y, None), **schedule)
+    class Interrupted(CapsuleRegression):
+        steps = []
+        def m_step(self, statistics):
+            self.steps.append(1)
+            if len(self.steps) == 7:
+                raise error
+            return super().m_step(statistics)
+    path = tmp_path / "run.npz"
+    with pytest.raises(error):
+        em.fit(Interrupted(model.targets, model.dims, model.solver), start, (X, y, None), checkpoint=path, checkpoint_every=1e9, **schedule)
+    assert load_arrays(path)[0]["history.objective"].shape == (6, 1)
+    assert em.fit(model, start, (X, y, None), checkpoint=path, **schedule).parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+
+
+INTERRUPTED = PROBLEM + textwrap.dedent("""
+    import os, signal, sys, threading, time
+    model, start, (X, y), schedule = problem(100_000)
+    schedule |= {"n_threads": 2, "max_iter": 10**6, "rounds": [em.Round(10**6, {"threshold": 0.0})]}
+    def interrupt():
+        while not os.path.exists(sys.argv[1]):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        em.fit(model, start, (X, y, None), checkpoint=sys.argv[1], checkpoint_every=1e9, **schedule)
+    except KeyboardInterrupt:
+        print("interrupted")
+    steps = len(em.load_arrays(sys.argv[1])[0]["history.objective"])
+    whole = em.fit(model, start, (X, y, None), **schedule | {"max_iter": steps + 2})
+    again = em.fit(model, start, (X, y, None), checkpoint=sys.argv[1], **schedule | {"max_iter": steps + 2})
+    print(again.parameters.weights.tobytes() == whole.parameters.weights.tobytes() and again.n_iter == whole.n_iter)
+""")
+
+
+def test_control_c_loses_at_most_an_iteration(tmp_path):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "run.npz")], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["interrupted", "True"], done.stderr
+
+
+def test_what_a_killed_writer_left_is_swept_away(tmp_path):
+    model, start, (X, y), schedule = problem()
+    for name in (".run.npz.0123abcd.part", ".other.npz.0123abcd.part"):
+        (tmp_path / name).write_bytes(b"half")
+    em.fit(model, start, (X, y, None), checkpoint=tmp_path / "run.npz", **schedule | {"max_iter": 1})
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.npz.0123abcd.part", "run.npz"]

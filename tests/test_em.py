@@ -1,5 +1,6 @@
 """The engine and the capsule model on it: sums, schedules, monotonicity, interruption, other array libraries."""
 import importlib.util
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -32,6 +33,77 @@ def test_blocks_do_not_depend_on_how_the_data_were_cut(lengths, rows):
     assert [b[0].tolist() for b in whole] == [b[0].tolist() for b in cut] == [b[0].tolist() for b in made]
     assert all(len(b[0]) == rows for b in whole[:-1]) and all((b[1] == -b[0]).all() and b[2] is None for b in cut)
     assert np.concatenate([b[0] for b in cut]).tolist() == x.tolist()
+
+
+class Term:
+    "What can be added, and remembers how."
+
+    def __init__(self, text):
+        self.text = text
+
+    def __add__(self, other):
+        return Term(f"({self.text}{other.text})")
+
+
+@pytest.mark.parametrize("letters, tree", [
+    ("a", "a"), ("ab", "(ab)"), ("abc", "((ab)c)"), ("abcd", "((ab)(cd))"), ("abcde", "(((ab)(cd))e)"), ("abcdef", "(((ab)(cd))(ef))"),
+    ("abcdefg", "(((ab)(cd))((ef)g))")])
+def test_sums_are_balanced_trees(letters, tree):
+    assert em.tree_sum(Sum(Term(c)) for c in letters).total.text == tree
+    with em.threads(2) as pool:
+        found = em.accumulate(lambda block: Sum(Term(letters[block[0][0]])), (np.arange(len(letters)),), 1, pool)
+    assert found.total.text == tree
+
+
+def test_nothing_cannot_be_added():
+    with pytest.raises(ValueError, match="items is empty"):
+        em.tree_sum([])
+
+
+@given(st.integers(1, 70), st.integers(0, 4))
+def test_sums_over_chunks_of_a_power_of_two_blocks_have_the_bits_of_the_sum_over_all(n, power):
+    items = [Sum(np.float32(v)) for v in np.random.default_rng(n).standard_normal(n)]
+    size = 2**power
+    chunks = [em.tree_sum(items[i:i + size]) for i in range(0, n, size)]
+    assert em.tree_sum(chunks).total == em.tree_sum(items).total
+
+
+def test_few_partial_sums_are_kept_and_rounding_stays_small():
+    alive, most = set(), [0]
+
+    class Counted(float):
+        def __init__(self, value):
+            alive.add(id(self))
+            most[0] = max(most[0], len(alive))
+
+        def __del__(self):
+            alive.discard(id(self))
+
+        def __add__(self, other):
+            return Counted(np.float32(float(self)) + np.float32(float(other)))
+
+    total = em.tree_sum(Sum(Counted(np.float32(0.1))) for _ in range(2**14)).total
+    assert most[0] <= 14 + 4 and total == np.float32(0.1) * 2**14
+    assert abs(np.cumsum(np.full(2**14, np.float32(0.1)))[-1] / total - 1) > 1e-6          # one after the other: not so
+
+
+def test_work_can_be_sent_and_leaves_at_home_what_only_the_m_step_needs():
+    model, start, data = problem(2)
+    work = em.Work(model, "e_step", start, {"threshold": np.array([0.5])})
+    there = pickle.loads(pickle.dumps(work))
+    assert (there(data).moments == model.e_step(start, data, threshold=np.array([0.5])).moments).all()
+
+    class Heavy:
+        lean = model
+    assert em.Work(Heavy(), "count_errors", start).model is model
+    assert em.Work(Heavy(), "count_errors", start)(data).errors == model.count_errors(start, data).errors
+
+
+def test_data_that_can_add_up_themselves_do():
+    class Elsewhere:
+        def accumulate(self, function, rows, pool):
+            return function, rows, pool
+    assert em.accumulate(len, Elsewhere(), 7, "pool") == (len, 7, "pool")
 
 
 def problem(seed, *, n=60, p=None, m=None, d=None, architecture="multiclass", weighted=False, affine=False, alpha=0.0, mixed=False,

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from capslit import em, storage
+from capslit.acceleration import SafeMomentum
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.em import BatchError, CheckpointWarning
 from capslit.sources import as_source
@@ -314,6 +315,25 @@ def test_batches_that_go_straight_to_the_engine_have_numbers_as_well():
     with pytest.raises(BatchError, match="^batch 7: OSError") as caught:
         em.fit(model, start, lambda: ((x, labels, None) for x, labels in stream()), **schedule)
     assert caught.value.fit.n_iter == 2 and isinstance(caught.value.__cause__, OSError)
+
+
+def test_an_iteration_that_is_interrupted_half_way_does_not_count(tmp_path):
+    model, start, (X, y), schedule = problem()
+    class Interrupted(SafeMomentum):
+        calls = 0
+        def start(self, parameters):                           # called when the history has been written already
+            Interrupted.calls += 1
+            if Interrupted.calls == 8:                         # once before the first iteration, then once in each
+                raise KeyboardInterrupt
+            return super().start(parameters)
+    del schedule["momentum"]
+    path = tmp_path / "run.npz"
+    with pytest.raises(KeyboardInterrupt):
+        em.fit(model, start, (X, y, None), acceleration=Interrupted(0.9), checkpoint=path, checkpoint_every=1e9, **schedule)
+    assert load_arrays(path)[0]["history.objective"].shape == (6, 1)
+    whole, again = (em.fit(model, start, (X, y, None), acceleration=SafeMomentum(0.9), checkpoint=c, **schedule) for c in (None, path))
+    assert again.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert all(np.array_equal(again.history[name], whole.history[name], equal_nan=True) for name in whole.history)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])

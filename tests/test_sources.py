@@ -374,6 +374,7 @@ def test_projected_images_keep_their_labels(tmp_path):
     assert (projection == svd_projection(images, 7)).all()
     train = project(source, projection, 16)
     assert (train.inspect().labels == y).all() and train.n_features == 7
+    assert [len(x) for x, _, _ in project([X[:2500], X[2500:]] * 2, np.eye(37))] == [4096, 1904]      # cuts would change last bits
     with pytest.raises(ValueError, match="images have 64 pixels"):
         project(source, projection[:60])
     with pytest.raises(BatchError, match="batch 0: train_images contains NaN"):

@@ -171,6 +171,7 @@ class CapsuleRegression:
             If an entry has the wrong shape, type or range. The message names it.
         """
         x, y, w = _checked(self, batch)
+        _keep_freed_memory()
         if not self.paired:
             return x, y, w
         rows, labels = _block_rows(self, x), to_numpy(y)
@@ -206,21 +207,16 @@ class CapsuleRegression:
         """
         batch = _fitting(self, parameters.weights, batch)
         threshold = None if threshold is None or not np.any(threshold) else threshold
-        def kernel(problems, x, y, w):
-            nu = None if threshold is None else namespace(x).asarray(threshold[problems], dtype=x.dtype, device=array_device(x))
-            return _kernel(_rows(parameters.weights, problems, x.dtype), self.dims[problems[0]], x, y, w, nu)
-        return _over_groups(self, kernel, batch)
+        return _together(self, batch, lambda dims, runs: _kernel(parameters.weights, dims, runs, threshold))
 
     def count_errors(self, parameters, batch):
         "ErrorCount of a batch: the forward half of the E-step."
         batch = _fitting(self, parameters.weights, batch)
-        def kernel(problems, x, y, w):
-            return _count(_rows(parameters.weights, problems, x.dtype), self.dims[problems[0]], x, y, w)
-        return _over_groups(self, kernel, batch)
+        return _together(self, batch, lambda dims, runs: _count(parameters.weights, dims, runs))
 
 # %% ../nbs/capsules/learning.ipynb #cell-030
-def pose_vectors(weights, x):
-    "Pose vectors W_i x (k, m, d, b) of a block x (b, p) and their squared norms (k, m, b), for weights (k, m, d, p or p + 1)."
+def _poses(weights, x):
+    "Pose vectors W_i x (k, m, d, b) of a block x (b, p), for weights (k, m, d, p or p + 1)."
     xp = namespace(weights, x)
     k, m, d, p = weights.shape
     rows = xp.reshape(weights, (k * m * d, p))
@@ -231,30 +227,41 @@ def pose_vectors(weights, x):
         poses = xp.reshape(poses, (k * m * d, x.shape[0]))
     if p > x.shape[1]:                                        # the last column multiplies a constant input 1
         poses += rows[:, -1:]
-    poses = xp.reshape(poses, (k, m, d, x.shape[0]))
-    norms = poses[:, :, 0, :] ** 2
-    for row in range(1, d):                                   # row by row, so that no second array of this size is needed
-        norms += poses[:, :, row, :] ** 2
-    return poses, norms
+    return xp.reshape(poses, (k, m, d, x.shape[0]))
 
 
-def _own(norms, y, sizes, dim, like):
-    "Indicator (k, m, b or 1) of each example's own class, its squared norm and its capsule's dimension, each (k, b)."
+def _squared_norms(poses):
+    "‖W_i x‖² (m, k, b) of poses (k, m, d, b)."
+    if is_numpy_array(poses):
+        return np.einsum("kmdb,kmdb->mkb", poses, poses)      # in one pass
+    xp = namespace(poses)
+    return xp.permute_dims(xp.sum(poses * poses, axis=2), (1, 0, 2))
+
+
+def pose_vectors(weights, x):
+    "Pose vectors W_i x (k, m, d, b) of a block x (b, p) and their squared norms (k, m, b), for weights (k, m, d, p or p + 1)."
+    poses = _poses(weights, x)
+    return poses, namespace(poses).permute_dims(_squared_norms(poses), (1, 0, 2))
+
+
+def _own(norms, label, sizes, dim):
+    "Indicator (m, N) of each case's own capsule, its squared norm and its dimension, each (N,)."
     xp = namespace(norms)
-    own = xp.astype(y[:, None, :] == xp.arange(norms.shape[1], dtype=y.dtype, device=array_device(y))[:, None], like.dtype)
-    return own, xp.sum(own * norms, axis=1), dim if sizes is None else xp.sum(own * sizes, axis=1)
+    capsules = xp.arange(norms.shape[0], dtype=label.dtype, device=array_device(label))
+    own = xp.astype(label == capsules[:, None], norms.dtype)
+    return own, xp.sum(own * norms, axis=0), dim if sizes is None else xp.sum(own * sizes, axis=0)
 
 
-def _rivals(norms, y, own, own_norm, own_dim, extra, sizes):
-    "max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is another one; each (k, b)."
+def _rivals(norms, label, own, own_norm, own_dim, extra, sizes):
+    "max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is another one; each (N,)."
     xp = namespace(norms)
     # P(y=j|x) is proportional to ‖W_j x‖² + c d_j, and 2 / extra = ‖W_y x‖² + c d_y
-    scores = norms if sizes is None else norms + sizes * ((2 / extra - own_norm) / own_dim)[:, None, :]
+    scores = norms if sizes is None else norms + sizes * ((2 / extra - own_norm) / own_dim)
     mine = own * scores
-    own_score, rival = own_norm if sizes is None else xp.sum(mine, axis=1), xp.max(scores - mine, axis=1)
+    own_score, rival = own_norm if sizes is None else xp.sum(mine, axis=0), xp.max(scores - mine, axis=0)
     wrong = rival > own_score
     if not is_numpy_array(norms) or np.any(rival == own_score):                 # ties go to the first class, as in argmax;
-        wrong = xp.argmax(scores, axis=1) != y                                  # a device is not asked whether there are any
+        wrong = xp.argmax(scores, axis=0) != label                              # a device is not asked whether there are any
     return 1 + 0.5 * extra * (rival - own_score), wrong
 
 
@@ -264,68 +271,118 @@ def _sizes(dims, like):
     return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
 
 # %% ../nbs/capsules/learning.ipynb #cell-031
-def _kernel(weights, dims, x, y, w, thresholds):
-    "CapsuleStatistics of a block: weights (k, m, d, p), dims (m,), x (b, p), y (k, b or 1), w (k or 1, b) or None, thresholds (k,) or None."
-    xp = namespace(weights, x)
-    k, m, d, p = weights.shape
-    poses, norms = pose_vectors(weights, x)
-    sizes = _sizes(dims, x)
-    own, own_norm, own_dim = _own(norms, y, sizes, int(dims[0]), x)
-    shared, extra, log_probability = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))
-    surplus, wrong = _rivals(norms, y, own, own_norm, own_dim, extra, sizes)
+def _kernel(weights, dims, runs, thresholds):
+    "CapsuleStatistics of each run; weights (all problems, m, d, p), dims (m,), thresholds (all problems,) or None."
+    xp, poses, norms, label, w = _cases(weights, runs)
+    sizes = _sizes(dims, norms)
+    own, own_norm, own_dim = _own(norms, label, sizes, int(dims[0]))
+    shared, extra, log_probability = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
+    surplus, wrong = _rivals(norms, label, own, own_norm, own_dim, extra, sizes)
     if thresholds is not None:                                                 # Saul 2.26: prior means where r ≤ ν
-        sure = surplus <= thresholds[:, None]
+        sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], norms.dtype)
         shared, extra = xp.where(sure, 1, shared), xp.where(sure, 0, extra)
     if w is not None:
         shared, extra, log_probability = shared * w, extra * w, log_probability * w
-    ratio = own * extra[:, None, :]
-    ratio += shared[:, None, :]                                                # Q_i / P, one per capsule and example
-    poses *= ratio[:, :, None, :]
-    poses = xp.reshape(poses, (k * m * d, -1))
-    moments = poses @ x if p == x.shape[1] else xp.concat([poses @ x, xp.sum(poses, axis=1)[:, None]], axis=1)
-    errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
-    f64 = xp.float64
-    return CapsuleStatistics(xp.astype(xp.reshape(moments, weights.shape), f64), xp.sum(log_probability, axis=1, dtype=f64),
-                             xp.sum(errors, axis=1, dtype=f64), _mass(x, w, k))
+    ratio = own * extra
+    ratio += shared                                                            # Q_i / P, one per capsule and case
+    ratios, logs, errors = _parted(runs, ratio), _parted(runs, log_probability), _parted(runs, _counted(wrong, w, norms))
+    return [CapsuleStatistics(_moments(h, q, run.x, weights.shape[3]), xp.sum(log, axis=1, dtype=xp.float64),
+                              xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
+            for run, h, q, log, error in zip(runs, poses, ratios, logs, errors)]
 
 
-def _mass(x, w, k):
-    "Total weight (k,) of the examples of a block."
-    xp = namespace(x)
-    if w is None:
-        return xp.full((k,), float(x.shape[0]), dtype=xp.float64, device=array_device(x))
-    return xp.broadcast_to(xp.sum(w, axis=1, dtype=xp.float64), (k,))
+def _moments(poses, ratio, x, p):
+    "Σ E[h|x,y] xᵀ (k, m, d, p) of a run from prior means (k, m, d, b), which are overwritten, and ratios (m, k, b)."
+    xp, (k, m, d, b) = namespace(poses), poses.shape
+    poses *= xp.permute_dims(ratio, (1, 0, 2))[:, :, None, :]
+    rows = xp.reshape(poses, (k * m * d, b))
+    moments = rows @ x if p == x.shape[1] else xp.concat([rows @ x, xp.sum(rows, axis=1)[:, None]], axis=1)
+    return xp.reshape(moments, (k, m, d, p))
 
 # %% ../nbs/capsules/learning.ipynb #cell-033
-def _count(weights, dims, x, y, w):
-    "ErrorCount of a block; arguments as for `_kernel`."
-    xp = namespace(weights, x)
-    norms, sizes, extra = pose_vectors(weights, x)[1], _sizes(dims, x), 1
-    own, own_norm, own_dim = _own(norms, y, sizes, int(dims[0]), x)
+def _count(weights, dims, runs):
+    "ErrorCount of each run; arguments as for `_kernel`."
+    xp, _, norms, label, w = _cases(weights, runs)
+    sizes, extra, total = _sizes(dims, norms), 1, xp.sum(norms, axis=0)
+    own, own_norm, own_dim = _own(norms, label, sizes, int(dims[0]))
     if sizes is not None:
-        extra = posterior_factors(own_norm, xp.sum(norms, axis=1), own_dim, int(dims.sum()))[1]
-    wrong = _rivals(norms, y, own, own_norm, own_dim, extra, sizes)[1]
-    errors = xp.astype(wrong, x.dtype) if w is None else xp.astype(wrong, x.dtype) * w
-    errors = xp.where(xp.isfinite(xp.sum(norms, axis=1)), errors, xp.nan)      # comparisons with NaN would count as correct
-    return ErrorCount(xp.sum(errors, axis=1, dtype=xp.float64), _mass(x, w, weights.shape[0]))
+        extra = posterior_factors(own_norm, total, own_dim, int(dims.sum()))[1]
+    wrong = _rivals(norms, label, own, own_norm, own_dim, extra, sizes)[1]
+    errors = xp.where(xp.isfinite(total), _counted(wrong, w, norms), xp.nan)   # comparisons with NaN would count as correct
+    return [ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), _mass(run)) for run, error in zip(runs, _parted(runs, errors))]
+
+
+def _counted(wrong, w, like):
+    wrong = namespace(like).astype(wrong, like.dtype)
+    return wrong if w is None else wrong * w
 
 # %% ../nbs/capsules/learning.ipynb #cell-035
-def _rows(weights, problems, dtype):
-    "The weights of some problems, in the precision of the inputs."
-    xp = namespace(weights)
-    chosen = weights if len(problems) == weights.shape[0] else xp.take(
-        weights, xp.asarray(problems, device=array_device(weights)), axis=0)
-    return xp.astype(chosen, dtype)
+class _Run(NamedTuple):
+    "Examples of a block that some problems see: b of them, seen by k problems, which makes k · b cases."
+    problems: np.ndarray       # (k,)
+    x: object                  # (b, p)
+    capsules: object           # (k, b), or (k, 1) where all have one class: the capsule of the right class
+    weight: object             # (k or 1, b), or None
 
 
+def _joined(runs, values, dtype):
+    "One entry for each case of all runs, (N,), from what broadcasts to (k, b) in each of them."
+    xp, device = namespace(runs[0].x), array_device(runs[0].x)
+    flat = [xp.reshape(xp.broadcast_to(xp.asarray(v, dtype=dtype, device=device), (len(run.problems), run.x.shape[0])), (-1,))
+            for run, v in zip(runs, values)]
+    return flat[0] if len(flat) == 1 else xp.concat(flat)
+
+
+def _parted(runs, values):
+    "The other way: (…, N) into (…, k, b) for each run."
+    xp, start, parts = namespace(values), 0, []
+    for run in runs:
+        k, b = len(run.problems), run.x.shape[0]
+        parts.append(xp.reshape(values[..., start:start + k * b], (*values.shape[:-1], k, b)))
+        start += k * b
+    return parts
+
+
+def _cases(weights, runs):
+    "The namespace, poses (k, m, d, b) of each run, and of all cases side by side squared norms (m, N), labels (N,) and weights (N,) or None."
+    xp, m = namespace(weights, runs[0].x), weights.shape[1]
+    weights = xp.astype(weights, runs[0].x.dtype)             # in the precision of the inputs
+    poses = [_poses(_some(weights, run.problems), run.x) for run in runs]
+    norms = [xp.reshape(_squared_norms(h), (m, -1)) for h in poses]
+    label, w = _joined(runs, [run.capsules for run in runs], xp.int32), None
+    if runs[0].weight is not None:
+        w = _joined(runs, [run.weight for run in runs], runs[0].weight.dtype)
+    return xp, poses, norms[0] if len(norms) == 1 else xp.concat(norms, axis=1), label, w
+
+
+def _some(weights, problems):
+    "The weights of some problems."
+    if len(problems) == weights.shape[0]:
+        return weights
+    return namespace(weights).take(weights, namespace(weights).asarray(problems, device=array_device(weights)), axis=0)
+
+
+def _mass(run):
+    "Total weight (k,) of the examples of a run."
+    xp, k = namespace(run.x), len(run.problems)
+    if run.weight is None:
+        return xp.full((k,), float(run.x.shape[0]), dtype=xp.float64, device=array_device(run.x))
+    return xp.broadcast_to(xp.sum(run.weight, axis=1, dtype=xp.float64), (k,))
+
+# %% ../nbs/capsules/learning.ipynb #cell-036
 def _groups(targets, dims):
-    "Problems that see the same examples and have equal dims: pairs of a class (None for all) and an index array."
-    def alike(problems):
-        _, group = np.unique(dims[problems], axis=0, return_inverse=True)
-        return [problems[group.reshape(-1) == g] for g in range(group.max(initial=-1) + 1)]
-    if np.all(targets >= 0):
-        return [(None, problems) for problems in alike(np.arange(len(targets)))]
-    return [(c, problems) for c in range(targets.shape[1]) for problems in alike(np.flatnonzero(targets[:, c] >= 0))]
+    "Problems that share a kernel: for each kind of `dims`, (dims (m,), [(class, problems that see it)]), the class None for all."
+    groups = []
+    for row in np.unique(dims, axis=0):
+        alike = np.flatnonzero(np.all(dims == row, axis=1))
+        seen = [(c, alike[targets[alike, c] >= 0]) for c in range(targets.shape[1])]
+        groups.append((row, [(None, alike)] if np.all(targets >= 0) else [(c, problems) for c, problems in seen if problems.size]))
+    return groups
+
+
+def _keep_freed_memory():
+    "Ask the C library to keep what blocks allocate and free, rather than to hand it back to the system at each of them."
+    np.empty(31 * 2**20, np.uint8)                             # glibc keeps blocks up to the size of the largest that was freed
 
 
 def _block_rows(model, like):
@@ -336,7 +393,7 @@ def _block_rows(model, like):
         return int(np.clip(2**19 // per_example, 256, 8192))
     return int(np.clip(2**28 // per_example, 256, 2**20))      # a device has little cache, and wants much to do at a time
 
-# %% ../nbs/capsules/learning.ipynb #cell-036
+# %% ../nbs/capsules/learning.ipynb #cell-037
 def _fitting(model, weights, batch):
     "The batch, checked; ValueError, naming the part, if the weights do not fit the model or the inputs do not fit the weights."
     check_shape("weights", weights, (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None))
@@ -364,15 +421,25 @@ def _reordered(batch, order):
     take = lambda a: a if a is None else namespace(a).take(a, namespace(a).asarray(order, device=array_device(a)), axis=0)
     return take(x), labels[order], take(w)
 
-# %% ../nbs/capsules/learning.ipynb #cell-037
+# %% ../nbs/capsules/learning.ipynb #cell-038
 def _runs(model, batch):
-    "Runs of a block: its examples of one class after another, as (class, x, weight)."
+    "For each group of problems its dims and its runs through the block."
     x, y, w = batch
+    xp, device = namespace(x), array_device(x)
+    if not model.paired:
+        labels = xp.asarray(y, device=device)
+        for dims, [(_, problems)] in model.groups:
+            table = xp.asarray(model.targets[problems], dtype=xp.int32, device=device)
+            yield dims, [_Run(problems, x, xp.take(table, labels, axis=1), _weight_rows(model, w, problems))]
+        return
     labels = to_numpy(y)
     if np.any(labels[1:] < labels[:-1]):                       # not prepared
         x, labels, w = _reordered((x, labels, w), np.argsort(labels, kind="stable"))
-    edges = np.searchsorted(labels, np.arange(model.targets.shape[1] + 1))
-    return [(x[start:stop, ...], w if w is None else w[start:stop, ...]) for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist())]
+    edges = np.searchsorted(labels, np.arange(model.targets.shape[1] + 1)).tolist()
+    for dims, members in model.groups:
+        here = [(c, problems, slice(edges[c], edges[c + 1])) for c, problems in members]
+        yield dims, [_Run(problems, x[part, ...], model.targets[problems, c, None], _weight_rows(model, w if w is None else w[part, ...], problems))
+                     for c, problems, part in here]
 
 
 def _weight_rows(model, w, problems):
@@ -383,23 +450,16 @@ def _weight_rows(model, w, problems):
     return namespace(w).matrix_transpose(namespace(w).take(w, namespace(w).asarray(columns, device=array_device(w)), axis=1))
 
 
-def _over_groups(model, kernel, batch):
-    "Apply `kernel` to every group of a batch and put the results together, problem by problem."
-    x, y, w = batch
-    xp, device, k = namespace(x), array_device(x), len(model.targets)
-    runs = _runs(model, batch) if model.paired else None
-    labels = None if model.paired else xp.asarray(y, device=device)
-    totals = None
-    for c, problems in model.groups:
-        capsules = xp.asarray(model.targets[problems] if c is None else model.targets[problems, c, None], device=device)
-        if c is None:
-            part = kernel(problems, x, xp.take(capsules, labels, axis=1), _weight_rows(model, w, problems))
-        else:
-            part = kernel(problems, runs[c][0], capsules, _weight_rows(model, runs[c][1], problems))
-        if len(problems) == k and c is None:
-            return part
-        totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=a.dtype, device=device) for a in part))
-        _scatter(totals, problems, part)
+def _together(model, batch, kernel):
+    "kernel(dims, runs) of every group of a batch, put together problem by problem, in double precision."
+    totals, k = None, len(model.targets)
+    for dims, runs in _runs(model, batch):
+        for run, part in zip(runs, kernel(dims, runs)):
+            xp, device = namespace(run.x), array_device(run.x)
+            if not model.paired and len(run.problems) == k:
+                return type(part)(*(xp.astype(values, xp.float64) for values in part))
+            totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part))
+            _scatter(totals, run.problems, part)
     return totals
 
 
@@ -408,11 +468,11 @@ def _scatter(totals, problems, part):
     for total, values in zip(totals, part):
         if is_numpy_array(total):
             total[problems] += values
-            continue
-        for i, q in enumerate(problems.tolist()):
-            total[q, ...] += values[i, ...]
+        else:
+            for i, q in enumerate(problems.tolist()):
+                total[q, ...] += namespace(total).astype(values[i, ...], total.dtype)
 
-# %% ../nbs/capsules/learning.ipynb #cell-039
+# %% ../nbs/capsules/learning.ipynb #cell-040
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
     gram: object

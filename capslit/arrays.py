@@ -90,7 +90,7 @@ def check_values(name, array, *, lower=None, strict=False, finite=True, nan=Fals
         below = (array <= lower) if strict else (array < lower)
         if bool(xp.any(below)):
             raise ValueError(f"{name} must be {'greater than' if strict else 'at least'} {lower}, but its smallest value is "
-                             f"{float(xp.min(xp.where(missing, xp.asarray(lower, dtype=array.dtype), array))):g}")
+                             f"{float(xp.min(xp.where(missing, xp.full_like(array, lower), array))):g}")
     return array
 
 # %% ../nbs/foundations/arrays.ipynb #cell-021

@@ -523,7 +523,7 @@ class _Inputs(_Start):
             classes = placed(classes, X)
         answer = _Answer(self._predictor(X if there else None), method, None if there and isinstance(classes, np.ndarray) else classes)
         rows = answer.predictor.rows
-        found = namespace(X).concat([answer(X[i:i + rows, :]) for i in range(0, X.shape[0], rows)])
+        found = namespace(X).concat([answer(X[i:min(i + rows, X.shape[0]), :]) for i in range(0, X.shape[0], rows)])
         return classes[to_numpy(found)] if answer.classes is not classes else found
 
 # %% ../nbs/capsules/classifier.ipynb #cell-032

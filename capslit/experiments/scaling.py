@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['AMOUNTS', 'MACHINE', 'SIZES', 'HANDS', 'CHECKS', 'FITTED', 'RUNNERS', 'SCALING', 'PANELS', 'timed', 'in_turns',
-           'Case', 'amounts', 'write_examples', 'stepper', 'made_up', 'time_local', 'local_cluster', 'time_dask',
-           'forget', 'read_file', 'machine_figures', 'machine_rates', 'resident', 'fit_here', 'fit_apart', 'curves',
-           'scaling_parts', 'run_curve', 'run_machine', 'run_memory', 'time_passes', 'run_large', 'run_scaling',
-           'cost_model', 'foretell', 'measured', 'fit_costs', 'Cluster', 'forecast', 'draw_growth', 'draw_memory']
+           'Case', 'amounts', 'write_examples', 'stepper', 'made_up', 'time_local', 'local_cluster', 'made_there',
+           'time_dask', 'forget', 'read_file', 'machine_figures', 'machine_rates', 'resident', 'fit_here', 'fit_apart',
+           'curves', 'scaling_parts', 'run_curve', 'run_machine', 'run_memory', 'time_passes', 'run_large',
+           'run_scaling', 'cost_model', 'foretell', 'measured', 'fit_costs', 'Cluster', 'forecast', 'draw_growth',
+           'draw_memory']
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-002
 import hashlib
@@ -47,20 +48,15 @@ def in_turns(*functions, rounds=7):
 # %% ../../nbs/experiments/scaling.ipynb #cell-007
 @dataclass(frozen=True)
 class Case:
-    "The setting of one measurement: n examples (float32), p inputs, m capsules of dimension d; threads, or worker processes and partitions."
+    "The setting of one measurement: n examples (float32), p inputs, m capsules of dimension d; `where` is \"memory\", \"file\" or \"cluster\"."
 
     n: int = 50_000
     p: int = 196
     d: int = 4
     m: int = 10
-    threads: int = 1
-    workers: int = 0
-    partitions: int = 0
-
-    @property
-    def hands(self):
-        "How many work at the same time, if there are as many cores."
-        return self.workers or self.threads
+    hands: int = 1             # threads, or single-threaded worker processes
+    where: str = "memory"
+    partitions: int = 0        # of a cluster
 
     def model(self, solver=None):
         "Capsule regression of this size, and small random weights."
@@ -70,19 +66,27 @@ class Case:
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-009
 AMOUNTS = {"products": "operation of the two products", "elements": "element of a pose vector", "capsules": "capsule of an example",
-           "read": "byte of the inputs", "blocks": "block of examples", "solution": "operation of the M-step", "iterations": "iteration",
-           "sent": "byte sent", "tasks": "partition", "calls": "iteration of a cluster"}
+           "read": "byte of the inputs", "checked": "byte that is checked", "copied": "byte copied from a file", "blocks": "block of examples",
+           "solution": "operation of the M-step", "iterations": "iteration", "sent": "byte sent", "tasks": "partition",
+           "calls": "iteration of a cluster"}
 
 
 def amounts(case, cores=None):
     "How often each of `AMOUNTS` is done in one iteration by the hand that has most to do, as a dict; at most `cores` hands work at the same time."
-    n, p, d, m = case.n, case.p, case.d, case.m
+    n, p, d, m, cluster = case.n, case.p, case.d, case.m, case.where == "cluster"
+    rows, hands = _block_rows(case), min(case.hands, cores or case.hands)
+    piece = -(-n // case.partitions) if cluster else rows     # what is handed out as a whole
+    pieces = -(-(-(-n // piece)) // hands)
+    share, blocks = min(n, piece * pieces), pieces * -(-piece // rows)
+    return {"products": 4 * share * p * d * m, "elements": share * d * m, "capsules": share * m, "read": 4 * share * p,
+            "checked": 4 * share * p * (case.where != "memory"), "copied": 4 * share * p * (case.where == "file"), "blocks": blocks,
+            "solution": 4 * d * m * p**2, "iterations": 1, "sent": cluster * 16 * d * m * p, "tasks": cluster * case.partitions,
+            "calls": int(cluster)}
+
+
+def _block_rows(case):
     model, parameters = case.model()
-    rows, hands = model.block_rows(parameters), min(case.hands, cores or case.hands)
-    blocks = -(-(-(-n // rows)) // hands)
-    share, dask = min(n, rows * blocks), case.workers > 0
-    return {"products": 4 * share * p * d * m, "elements": share * d * m, "capsules": share * m, "read": 4 * share * p, "blocks": blocks,
-            "solution": 4 * d * m * p**2, "iterations": 1, "sent": dask * 16 * d * m * p, "tasks": dask * case.partitions, "calls": int(dask)}
+    return model.block_rows(parameters)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-015
 def write_examples(folder, n, p, seed=0, rows=2**16):
@@ -103,14 +107,14 @@ def write_examples(folder, n, p, seed=0, rows=2**16):
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-018
 def stepper(case, data):
-    "A function that makes one iteration of the engine on `data`, with as many threads as the case says."
+    "A function that makes one iteration of the engine on `data`, with as many threads as the case has hands."
     gram = np.eye(case.p)[None] * case.n
     model, parameters = case.model(LeastSquares.from_gram(gram))
     state = em.State.start(parameters, ["objective", "log_likelihood", "threshold"])
     engine = em.Engine(model, data, (em.Round(10**9, {"threshold": 0.5}),), momentum=0.5)
 
     def step():
-        with em.threads(case.threads) as engine.pool:
+        with em.threads(1 if case.where == "cluster" else case.hands) as engine.pool:
             engine.step(state)
     return step
 
@@ -121,13 +125,21 @@ def made_up(case, seed=0):
     return rng.standard_normal((case.n, case.p), dtype=np.float32), rng.integers(0, case.m, case.n)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-019
-def time_local(cases, rounds=7):
-    "Seconds of an iteration of each case (k,) with the data in memory, measured in turns."
-    held = {}
-    for case in sorted(cases, key=lambda case: -case.n):       # cases that differ in n only share their inputs
+def time_local(cases, folder, rounds=7):
+    "Seconds of an iteration of each case (k,), with the data in memory or in files of `folder`, measured in turns."
+    held, steps = {}, []
+    for case in sorted(cases, key=lambda case: -case.n):      # cases that differ in n only share their inputs
         held.setdefault((case.p, case.m), made_up(case))
-    parts = [tuple(a[: case.n] for a in held[case.p, case.m]) for case in cases]
-    return in_turns(*(stepper(case, (X, y, None)) for case, (X, y) in zip(cases, parts)), rounds=rounds)
+    for case in cases:
+        X, y = (a[: case.n] for a in held[case.p, case.m])
+        steps.append(stepper(case, _filed(X, y, Path(folder)) if case.where == "file" else (X, y, None)))
+    return in_turns(*steps, rounds=rounds)
+
+
+def _filed(X, y, folder):
+    "The examples as a memory-mapped file."
+    np.save(folder / f"{len(X)}.npy", X)
+    return as_source(np.load(folder / f"{len(X)}.npy", mmap_mode="r"), y, labelled=True)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020
 @contextmanager
@@ -142,16 +154,22 @@ def local_cluster(workers, processes=True):
         yield client
 
 
-def time_dask(cases, rounds=7, processes=True):
-    "Seconds of an iteration of each case (k,) on a Dask cluster of its number of workers, which hold the data."
+def made_there(case, seed=0):
+    "The same as Dask arrays, in the case's number of partitions, made by the workers and held by them."
     import dask.array as da
 
+    rng, rows = da.random.default_rng(seed), -(-case.n // case.partitions)
+    X = rng.standard_normal((case.n, case.p), chunks=(rows, case.p)).astype(np.float32)
+    return X.persist(), rng.integers(0, case.m, case.n, chunks=rows).persist()
+
+
+def time_dask(cases, rounds=7, processes=True):
+    "Seconds of an iteration of each case (k,) on a Dask cluster of its number of workers, which hold the data."
     seconds = np.empty(len(cases))
-    for workers in sorted({case.workers for case in cases}):
+    for workers in sorted({case.hands for case in cases}):
         with local_cluster(workers, processes):
-            here = [i for i, case in enumerate(cases) if case.workers == workers]
-            chunks = lambda i: -(-cases[i].n // cases[i].partitions)
-            held = [[da.from_array(a, chunks=(chunks(i), *a.shape[1:])).persist() for a in made_up(cases[i])] for i in here]
+            here = [i for i, case in enumerate(cases) if case.hands == workers]
+            held = [made_there(cases[i]) for i in here]
             steps = [stepper(cases[i], as_source(X, y, labelled=True)) for i, (X, y) in zip(here, held)]
             seconds[here] = in_turns(*steps, rounds=rounds)
     return seconds
@@ -269,22 +287,23 @@ def fit_apart(folder, n, in_memory, parameters, apart=True):
 SIZES = {"n": (3_125, 6_250, 12_500, 25_000, 50_000, 100_000, 200_000, 400_000), "p": (16, 32, 64, 128, 256, 512, 784),
          "d": (1, 2, 4, 8, 16, 32), "m": (2, 5, 10, 20, 50, 100)}
 HANDS = (1, 2, 4)
-CHECKS = (Case(120_000, 300, 6, 26), Case(30_000, 96, 12, 5, threads=2), Case(700_000, 64, 2, 10, threads=2),
-          Case(150_000, 128, 3, 20, workers=2, partitions=6))
+CHECKS = (Case(120_000, 300, 6, 26), Case(30_000, 96, 12, 5, hands=2), Case(700_000, 64, 2, 10, hands=2),
+          Case(300_000, 128, 3, 20, hands=2, where="file"), Case(150_000, 128, 3, 20, hands=2, where="cluster", partitions=6))
 
 
 def curves(quick):
     "The cases of each curve, by name."
-    few, n = slice(0, 2) if quick else slice(None), 2_000 if quick else 50_000
-    local = {name: [replace(Case(n), **{name: value}) for value in values[few]] for name, values in SIZES.items()}
-    many, small = Case(2_000, 16, 2) if quick else Case(400_000), Case(4_096, 16, 2)
-    local["threads"] = [replace(many, threads=w) for w in HANDS[few]]
-    dask = {"workers": [replace(many, n=many.n // 2, workers=w, partitions=8) for w in HANDS[:1 if quick else None]],
-            "partitions": [replace(small, workers=1 if quick else 2, partitions=k) for k in (2, 4, 16, 64)[few]],
-            "sent": [replace(Case(1_024), workers=1 if quick else 2, partitions=2, d=d, m=m, p=p)
-                     for d, m, p in ((1, 2, 16), (4, 10, 196), (8, 50, 196), (16, 50, 256), (16, 50, 512))[few]]}
-    checks = [Case(3_000, 20, 3, 4), Case(2_500, 30, 2, 5, workers=1, partitions=2)] if quick else CHECKS
-    return local | dask | {"checks": checks}
+    few, n, hands = slice(0, 2 if quick else None), 2_000 if quick else 50_000, 1 if quick else 2
+    found = {name: [replace(Case(n), **{name: value}) for value in values[few]] for name, values in SIZES.items()}
+    many, small = Case(2_000, 16, 2) if quick else Case(400_000), Case(4_096, 16, 2, hands=hands, where="cluster")
+    found["file"] = [replace(case, where="file", hands=w) for case in found["n"][0 if quick else 3 :] for w in HANDS[:hands]]
+    found["threads"] = [replace(many, hands=w) for w in HANDS[few]]
+    found["workers"] = [replace(many, n=many.n // 2, where="cluster", hands=w, partitions=8) for w in HANDS[: 1 if quick else None]]
+    found["partitions"] = [replace(small, partitions=k) for k in (2, 4, 16, 64)[few]]
+    found["sent"] = [Case(1_024, p, d, m, hands, "cluster", 2)
+                     for d, m, p in ((1, 2, 16), (4, 10, 196), (8, 50, 196), (16, 50, 256), (16, 50, 512))[few]]
+    found["checks"] = [Case(3_000, 20, 3, 4), Case(2_500, 30, 2, 5, 1, "cluster", 2)] if quick else CHECKS
+    return found
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-031
 FITTED = {"capsule_dim": 4, "max_iter": 5, "early_stopping": False, "fit_intercept": False}
@@ -304,13 +323,15 @@ def scaling_parts(data, profile):
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-032
 def run_curve(part, bench):
-    "Seconds of an iteration for each case, of threads here and of workers on a cluster."
-    cases, settings = [Case(**given) for given in part.parameters["cases"]], part.parameters
-    seconds = np.full(len(cases), np.nan)
-    for dask, measure in ((False, time_local), (True, lambda *given: time_dask(*given, settings["processes"]))):
-        here = [i for i, case in enumerate(cases) if (case.workers > 0) == dask]
-        if here:
-            seconds[here] = measure([cases[i] for i in here], settings["rounds"])
+    "Seconds of an iteration for each case, in this process and on a cluster."
+    cases, rounds = [Case(**given) for given in part.parameters["cases"]], part.parameters["rounds"]
+    there = np.array([case.where == "cluster" for case in cases])
+    seconds, chosen = np.empty(len(cases)), lambda mask: [case for case, yes in zip(cases, mask) if yes]
+    if not there.all():
+        with TemporaryDirectory(dir=bench.checkpoint.parent) as folder:
+            seconds[~there] = time_local(chosen(~there), folder, rounds)
+    if there.any():
+        seconds[there] = time_dask(chosen(there), rounds, part.parameters["processes"])
     return {}, {"seconds": seconds}
 
 
@@ -348,7 +369,7 @@ def time_passes(folder, case, passes):
 def run_large(part, bench):
     "A file that is larger than many memories: its passes, a fit of it, and the same fit in memory."
     n, p, fit = (part.parameters[key] for key in ("n", "p", "fit"))
-    case = Case(n, p, fit["capsule_dim"], 10, threads=2)
+    case = Case(n, p, fit["capsule_dim"], 10, hands=2, where="file")
     with TemporaryDirectory(dir=bench.checkpoint.parent) as folder:
         bench.step("write", f"writing {4 * n * p / 1e9:.1f} GB", lambda: write_examples(Path(folder), n, p, bench.seed))
         passes = bench.step("passes", "passing over the file", lambda: time_passes(folder, case, part.parameters["passes"]))
@@ -413,12 +434,15 @@ def forecast(costs, case, cluster):
 
     `compute`; `read`, 0 if the examples fit into memory; `send`; `schedule` one partition for each core; and the `total`.
     """
-    share = replace(case, n=-(-case.n // cluster.machines), threads=cluster.cores, workers=0)
-    size, steps = 4 * share.n * share.p, 2 * int(np.ceil(np.log2(cluster.machines)))
-    compute = foretell(costs, share)
-    read = size / cluster.disk if size > cluster.memory else 0.0
+    hands, n = cluster.machines * cluster.cores, case.n
+    todo = amounts(replace(case, where="cluster", hands=hands, partitions=hands))
+    size, steps = 4 * n * case.p / cluster.machines, 2 * int(np.ceil(np.log2(cluster.machines)))
+    on_disk = size > cluster.memory
+    todo["copied"] = todo["read"] * on_disk
+    spent = {name: costs[name] * amount for name, amount in todo.items() if name != "sent"}
+    schedule = spent.pop("tasks") + spent.pop("calls")
     send = steps * (cluster.latency + 8 * case.d * case.m * case.p / cluster.bandwidth)
-    schedule = costs["calls"] + costs["tasks"] * cluster.machines * cluster.cores
+    compute, read = sum(spent.values()), on_disk * size / cluster.disk
     return {"compute": compute, "read": read, "send": send, "schedule": schedule,
             "total": max(compute, read) + send + schedule}
 
@@ -433,7 +457,7 @@ def draw_growth(record, costs):
     figure, axes = plt.subplots(2, 3, figsize=(7.0, 4.6))
     for axis, (name, words) in zip(axes.flat, PANELS.items()):
         cases, seconds = measured(record, name)
-        x = [getattr(case, name) for case in cases]
+        x = [getattr(case, name if name in SIZES else "hands") for case in cases]
         axis.plot(x, [1e3 * foretell(costs, case, record.machine["cores"]) for case in cases], color="C1", label="cost model")
         axis.plot(x, 1e3 * seconds, "o", color="C0", label="measured")
         axis.set(xlabel=words, xscale="log", yscale="log", ylabel="ms" if axis in axes[:, 0] else "")

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -151,16 +151,22 @@ class _Sum(NamedTuple):
     weight: object
 
 
+def _scaled(block, scale):
+    "Examples / scale and their weights, in double precision."
+    w = np.ones(len(block[0])) if block[1] is None else block[1]
+    return block[0].astype(np.float64) / scale, w.astype(np.float64)
+
+
 def _scaled_sum(block, scale):
     "Σ w x (p,) of examples x / scale, and Σ w."
-    x, w = block[0] / np.float64(scale), np.ones(len(block[0])) if block[1] is None else block[1]
-    return _Sum(w.astype(np.float64) @ x, np.sum(w, dtype=np.float64))
+    x, w = _scaled(block, scale)
+    return _Sum(w @ x, np.sum(w))
 
 
 def _scaled_squares(block, scale, origin):
     "Σ w ‖x − origin‖² of examples x / scale, and Σ w."
-    x, w = block[0] / np.float64(scale), np.ones(len(block[0])) if block[1] is None else block[1]
-    return _Sum(w @ np.sum((x - origin) ** 2, axis=1), np.sum(w, dtype=np.float64))
+    x, w = _scaled(block, scale)
+    return _Sum(w @ np.sum((x - origin) ** 2, axis=1), np.sum(w))
 
 
 @dataclass(frozen=True)
@@ -170,30 +176,38 @@ class TrainingData:
     Attributes
     ----------
     batches : tuple (X, weight), or Source of such batches
-        Weights are at most one; None if all are one.
+        Weights are at most one; None if all are one. A model may want further entries.
     n_samples, n_features : int
     dtype : float32 or float64
     largest : float
         The largest magnitude of X.
+    total : float
+        The sum of the weights.
     """
     batches: object
     n_samples: int
     n_features: int
     dtype: object
     largest: float
+    total: float
 
     def sample(self, random_state, least=0):
-        "X (s, p) and weights (s,) or None of all examples; of `least` or more, if there are too many."
+        "All examples, or a sample of `least` or more if there are too many, in memory and as one batch."
         n, in_memory = self.n_samples, isinstance(self.batches, tuple)
         size = max(2**23 // self.n_features, 2**13, least)
         if n <= size:
             return self.batches if in_memory else self.batches.take(np.arange(n))
         rows = sample_without_replacement(n, size, random_state=check_random_state(random_state))
         take = self._rows if in_memory else self.batches.take
-        X, weight = take(np.sort(rows))
-        if weight is not None and not np.any(weight > 0):
+        sample = take(np.sort(rows))
+        if sample[1] is not None and not np.any(sample[1] > 0):
             raise ValueError("sample_weight is zero for nearly all examples; leave those out")
-        return X, weight
+        return sample
+
+    def apply(self, function):
+        "The same with batches function(batch, start), where start is the number of the first example."
+        whole = isinstance(self.batches, tuple)
+        return replace(self, batches=function(self.batches, 0) if whole else self.batches.apply(function))
 
     def _rows(self, rows):
         return tuple(None if a is None else a[rows] for a in self.batches)
@@ -237,15 +251,18 @@ def training_data(estimator, X, sample_weight=None, *, precisions=(np.float64, n
         with naming("X"):
             X = validate_data(estimator, X, dtype=list(precisions), ensure_min_samples=least)
         weight, largest = check_weights(X, sample_weight), max(float(X.max()), -float(X.min()))
-        return TrainingData((X, weight), *X.shape, X.dtype, largest)
+        total = float(len(X) if weight is None else np.sum(weight, dtype=np.float64))
+        return TrainingData((X, weight), *X.shape, X.dtype, largest, total)
     check_width(estimator, source, reset=True)
     seen = source.inspect()
     if seen.n_samples < least:
         raise ValueError(f"X has {seen.n_samples} examples, but at least {least} are needed")
-    if not seen.heaviest > 0:
+    heaviest = 1.0 if seen.weights is None else float(np.max(seen.weights))
+    if not heaviest > 0:
         raise ValueError("sample_weight is zero for every example; give at least one a positive weight")
-    batches = source.apply(partial(_weighed, heaviest=seen.heaviest))
-    return TrainingData(batches, seen.n_samples, source.n_features, np.dtype(source.dtype), seen.largest)
+    batches = source.apply(partial(_weighed, heaviest=heaviest))
+    return TrainingData(batches, seen.n_samples, source.n_features, np.dtype(source.dtype), seen.largest,
+                        float(np.sum(seen.weight)) / heaviest)
 
 # %% ../nbs/foundations/estimators.ipynb #cell-036
 @dataclass(frozen=True)

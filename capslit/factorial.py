@@ -8,6 +8,7 @@ __all__ = ['FactorialVectorQuantizer']
 # %% ../nbs/relatives/factorial.ipynb #cell-002
 import math
 import warnings
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -21,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from .cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Exact, Gibbs,
                                  MeanField, Truncated, state_names, state_rows)
-from .estimators import (LearnedByEM, Saved, all_or_nothing, check_count, check_size, check_spread,
-                                check_weights, naming)
+from .estimators import (LearnedByEM, Saved, all_or_nothing, by_batches, check_count, check_size,
+                                check_spread, naming, training_data)
 
 # %% ../nbs/relatives/factorial.ipynb #cell-005
 def _distinct_rows(X, weight):
@@ -66,35 +67,51 @@ def _starting_weights(init, rows, weight, shape, rng):
     return _residual_kmeans(rows, weight, shape, rng) + 0.01 * noise
 
 # %% ../nbs/relatives/factorial.ipynb #cell-012
+def _check_range(X, observable):
+    "ValueError for numbers that the observable cannot have."
+    if observable != "gaussian" and X.min() < 0:
+        raise ValueError(f"X must hold no negative numbers for observable='{observable}', "
+                         f"but its smallest is {X.min():g}; pass observable='gaussian'")
+    if observable == "bernoulli" and X.max() > 1:
+        raise ValueError(f"X must lie between 0 and 1 for observable='bernoulli', "
+                         f"but its largest value is {X.max():g}; divide X by its largest value")
+
+
+def _measured(batch, start, observable, origin=0.0, unit=1.0):
+    "Examples in double precision, from `origin` in units of `unit`, with weights, and numbers from `start` on."
+    x, weight = batch
+    _check_range(x, observable)
+    weight = np.ones(len(x)) if weight is None else weight.astype(np.float64)
+    return x.astype(np.float64) / unit - origin / unit, weight, start + np.arange(len(x))
+
+# %% ../nbs/relatives/factorial.ipynb #cell-013
 class _Reading:
     "Examples, checked and measured from their mean in units of their spread."
 
-    def _checked(self, X, reset=False):
+    def _checked(self, X):
         "X (n, p) in double precision, in the range of the observable."
-        if not reset:
-            check_is_fitted(self)
+        check_is_fitted(self)
         with naming("X"):
-            X = validate_data(self, X, reset=reset, dtype=np.float64)
-        if self.observable != "gaussian" and X.min() < 0:
-            raise ValueError(f"X must hold no negative numbers for observable='{self.observable}', "
-                             f"but its smallest is {X.min():g}; pass observable='gaussian'")
-        if self.observable == "bernoulli" and X.max() > 1:
-            raise ValueError(f"X must lie between 0 and 1 for observable='bernoulli', "
-                             f"but its largest value is {X.max():g}; divide X by its largest value")
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        _check_range(X, self.observable)
         return X
 
-    def _measures(self, X, weight):
-        "Mean (p,) and unit of the examples: the root of the mean variance of their features."
+    def _measures(self, data, X, weight):
+        "Mean (p,) and unit of the `TrainingData`: the root of the mean variance of their features."
         if self.observable != "gaussian":
-            return np.zeros(X.shape[1]), 1.0
-        check_size(X)
-        largest, share = float(np.max(np.abs(X))) or 1.0, weight / np.sum(weight)
-        scaled = X / largest
-        origin = share @ scaled
-        variance = float(np.mean(share @ (scaled - origin) ** 2))
+            return np.zeros(data.n_features), 1.0
+        largest = data.largest or 1.0
+        check_size(np.array([data.largest]))
+        if len(X) < data.n_samples:
+            origin, variance = data.spread()
+            origin, variance = origin / largest, variance / largest / largest
+        else:
+            scaled, share = X / largest, weight / np.sum(weight)
+            origin = share @ scaled
+            variance = float(np.mean(share @ (scaled - origin) ** 2))
         if variance < 1e-28:                                          # of rounding alone
             variance = 0.0
-        unit = math.sqrt(check_spread(variance * largest**2, X.dtype)) or largest
+        unit = math.sqrt(check_spread(variance * largest**2, np.float64)) or largest
         return origin * largest, unit
 
     def _scaled(self, X):
@@ -108,7 +125,7 @@ class _Reading:
             Y[far] = X[far] / np.max(np.abs(X[far]), axis=1, keepdims=True) * 1e100
         return Y, far
 
-# %% ../nbs/relatives/factorial.ipynb #cell-014
+# %% ../nbs/relatives/factorial.ipynb #cell-015
 class _Learning(LearnedByEM, _Reading):
     "Learning by EM."
 
@@ -118,7 +135,8 @@ class _Learning(LearnedByEM, _Reading):
 
         Parameters
         ----------
-        X : (n, p) array
+        X : (n, p) array, or what `capslit.sources.as_source` knows
+            Batches of a stream are X or (X, weight).
         y : ignored
         sample_weight : (n,) array, optional
             Only their ratios count.
@@ -131,15 +149,15 @@ class _Learning(LearnedByEM, _Reading):
         """
         self._validate_params()
         self._check_sizes()
-        X = self._checked(X, reset=True)
-        weight = check_weights(X, sample_weight)
-        weight = np.ones(len(X)) if weight is None else weight
-        rng, (origin, unit) = check_random_state(self.random_state), self._measures(X, weight)
-        model = self._model(unit, np.sum(weight), rng.randint(2**31 - 1))
-        batch = X / unit - origin / unit, weight, np.arange(len(X))
-        parameters = self._starts(model, batch, rng)
-        found = model.admissible(self._learn(model, parameters, batch, checkpoint))
-        self._keep(found, origin, unit, np.sum(weight))
+        data = training_data(self, X, sample_weight, precisions=(np.float64,))
+        X, weight = _measured(data.sample(self.random_state, 4 * self.n_states), 0, self.observable)[:2]
+        rng, (origin, unit) = check_random_state(self.random_state), self._measures(data, X, weight)
+        total = np.sum(weight) if len(X) == data.n_samples else data.total
+        model = self._model(unit, total, rng.randint(2**31 - 1))
+        measured = partial(_measured, observable=self.observable, origin=origin, unit=unit)
+        parameters = self._starts(model, *measured((X, weight), 0)[:2], rng)
+        found = self._learn(model, parameters, data.apply(measured).batches, checkpoint)
+        self._keep(model.admissible(found), origin, unit, total)
         return self
 
     def _check_sizes(self):
@@ -169,9 +187,9 @@ class _Learning(LearnedByEM, _Reading):
                 "gibbs": Gibbs(self.n_samples, self.burn_in, int(seed)),
                 "truncated": Truncated(self.n_configurations)}[self.e_step]
 
-    def _starts(self, model, batch, rng):
+    def _starts(self, model, X, weight, rng):
         "CauseParameters of `n_init` stacked starts."
-        rows, weight = _distinct_rows(*batch[:2])
+        rows, weight = _distinct_rows(X, weight)
         shape, share = (self.n_vectors, self.n_states), weight / np.sum(weight)
         mean, slope = share @ rows, 1.0
         noise = 1.0 if model.noise == "learned" else model.noise
@@ -199,7 +217,7 @@ class _Learning(LearnedByEM, _Reading):
         self.lower_bound_ -= price
         self.history_ = {name: values - total * price for name, values in self.history_.items()}
 
-# %% ../nbs/relatives/factorial.ipynb #cell-016
+# %% ../nbs/relatives/factorial.ipynb #cell-017
 class _Using(_Learning, TransformerMixin):
     "What is done with the causes that have been learned."
 
@@ -231,10 +249,12 @@ class _Using(_Learning, TransformerMixin):
         same = np.zeros(len(Y), int)                     # the same random numbers for every example
         return model.expected_states(parameters, Y, same)[0]
 
+    @by_batches
     def transform(self, X):
         "Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to one."
         return self._expected(X)
 
+    @by_batches
     def predict(self, X):
         "The most probable state (n, n_vectors) of every vector."
         states = self._expected(X)
@@ -247,7 +267,7 @@ class _Using(_Learning, TransformerMixin):
         made = state_rows("X", X, (d, k)) @ self.components_.reshape(d * k, p)
         return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-018
+# %% ../nbs/relatives/factorial.ipynb #cell-019
 class _Densities(_Using):
     "Densities and samples."
 
@@ -257,6 +277,7 @@ class _Densities(_Using):
         d, k = self.priors_.shape
         return d * math.log(k) <= math.log(Exact().limit) + 1e-9
 
+    @by_batches
     def score_samples(self, X):
         "Log-density (n,) of each example, or the lower bound of the E-step: see `exact_scores_`."
         X = self._checked(X)
@@ -287,7 +308,7 @@ class _Densities(_Using):
         _check_feature_names_in(self, input_features)
         return state_names("vector", self.priors_.shape)
 
-# %% ../nbs/relatives/factorial.ipynb #cell-020
+# %% ../nbs/relatives/factorial.ipynb #cell-021
 class FactorialVectorQuantizer(_Densities, Saved, BaseEstimator):
     """Cooperating vectors of mutually exclusive causes, learned by EM.
 
@@ -312,7 +333,7 @@ class FactorialVectorQuantizer(_Densities, Saved, BaseEstimator):
         Probabilities of the states.
     init : {"kmeans", "points", "random"}, default="kmeans"
         Where EM starts: k-means, vector by vector, on what is left over; examples, divided by √d;
-        random numbers.
+        random numbers. Of more examples than 64 megabytes hold, a sample is looked at.
     n_init : int, default=10
         Starts; they share their matrix products, and the best outcome is kept.
     n_samples, burn_in : int, default=10, 5

@@ -8,6 +8,7 @@ __all__ = ['MixtureOfFactorAnalyzers', 'MixtureOfPCA', 'ClassConditionalClassifi
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-002
 import math
 import warnings
+from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
 
@@ -25,7 +26,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from . import em
 from .arrays import as_floating, check_shape, check_values, to_numpy
-from .estimators import LearnedByEM, Saved, all_or_nothing, check_labelled, naming
+from .estimators import (LearnedByEM, Saved, all_or_nothing, by_batches, check_labelled,
+                                naming)
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .mixtures import (InformationCriteria, MixtureDensities, MixtureExamples, centred,
                               log_shares, start_labels)
@@ -75,6 +77,22 @@ def _checked_tangents(X, tangents):
     check_shape("tangents", tangents, (len(X), None, X.shape[1]))
     return check_values("tangents", tangents).astype(X.dtype, copy=False)
 
+
+def _three(batch, start):
+    "A batch (x, weight) with a place for tangents."
+    return *batch, None
+
+
+def _with_tangents(data, tangents):
+    "`TrainingData` whose batches are (x, weight, tangents)."
+    if not isinstance(data.batches, tuple):
+        if tangents is not None:
+            raise ValueError("tangents can be given only with X in memory; pass X as an array")
+        return replace(data, batches=data.batches.apply(_three))
+    X, weight = data.batches
+    tangents = None if tangents is None else _checked_tangents(X, tangents)
+    return replace(data, batches=(X, weight, tangents))
+
 # %% ../nbs/relatives/linear_manifolds.ipynb #cell-012
 def _checked_directions(name, r, X):
     "The number of directions, or ValueError if X (n, p) has fewer features."
@@ -87,11 +105,11 @@ def _checked_directions(name, r, X):
 class _Starts(MixtureExamples):
     "The model and the parameters from which EM starts."
 
-    def _begin(self, X, weight, tangents):
+    def _begin(self, data, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
         rng, r = check_random_state(self.random_state), self._n_directions(X)
         ones = np.ones(len(X), X.dtype) if weight is None else weight
-        X, origin, variance = centred(X, ones)
+        X, origin, variance = centred(data, X, ones)
         unit, starts = variance or 1.0, []
         for _ in range(self.n_init):
             labels = np.zeros(len(X), int)
@@ -115,13 +133,14 @@ class _Fit(LearnedByEM, _Starts):
 
         Parameters
         ----------
-        X : (n, p) array
+        X : (n, p) array, or what `capslit.sources.as_source` knows
+            Batches of a stream are X or (X, weight).
         y : ignored
         sample_weight : (n,) array, optional
             Only their ratios count.
         tangents : (n, t, p) array, optional
             Tangent vectors of the examples, multiplied by their weights λ; see
-            `capslit.tangents`.
+            `capslit.tangents`. X must then lie in memory.
         checkpoint : path, optional
             Written as EM goes on; a fit that finds it resumes from it, if `random_state` is a
             number.
@@ -131,11 +150,10 @@ class _Fit(LearnedByEM, _Starts):
         self
         """
         self._validate_params()
-        X, weight = self._examples(X, sample_weight)
-        batch = X, weight, None if tangents is None else _checked_tangents(X, tangents)
-        model, parameters = self._begin(*batch)
-        chosen = self._learn(model, parameters, batch, checkpoint)
-        self._keep(model, model.admissible(chosen), batch)
+        data = _with_tangents(self._examples(X, sample_weight), tangents)
+        model, parameters = self._begin(data, *self._sample(data))
+        chosen = self._learn(model, parameters, data.batches, checkpoint)
+        self._keep(model, model.admissible(chosen), data.batches)
         return self
 
     def fit_predict(self, X, y=None, sample_weight=None, *, tangents=None):
@@ -153,6 +171,7 @@ class _Densities(MixtureDensities):
             return self._log_joint_of(X)
         return self._log_joint_of(X, _checked_tangents(X, tangents), rows=256)
 
+    @by_batches
     def score_samples(self, X, *, tangents=None):
         "Log-density (n,) of each example, freed along its tangents (n, t, p) if given."
         return logsumexp(self._log_joint(X, tangents), axis=1)
@@ -161,16 +180,19 @@ class _Densities(MixtureDensities):
 class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "Codes, reconstructions and samples."
 
+    @by_batches
     def codes(self, X):
         "E[h|x] (n, n_components, n_directions) under each component."
         X = self._checked(X)
         return np.stack([(X - mean) @ R.T for mean, R in zip(self.means_, self.recognition_)], axis=1)
 
+    @by_batches
     def transform(self, X):
         "Codes weighed by responsibilities (n, n_components · n_directions), component by component."
         shares = self.predict_proba(X)
         return (shares[:, :, None] * self.codes(X)).reshape(len(shares), -1)
 
+    @by_batches
     def reconstruct(self, X):
         "What each component makes of each example (n, n_components, n_features), μ + G E[h|x]."
         codes = np.moveaxis(self.codes(X), 1, 0)
@@ -463,8 +485,8 @@ class MixtureOfPCA(_Mixture):
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
-        statistics = em.accumulate(lambda block: model.e_step(parameters, block), batch,
-                                   model.block_rows(parameters))
+        work = em.Work(model, "e_step", parameters)
+        statistics = em.accumulate(work, batch, model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
         variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2, axis=1)
         directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
@@ -487,6 +509,7 @@ class MixtureOfPCA(_Mixture):
         model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
         return model, ManifoldParameters(*(a[None] for a in kept))
 
+    @by_batches
     def score_samples(self, X, *, tangents=None):
         "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²), or the largest if hard."
         joint = self._log_joint(X, tangents)

@@ -27,8 +27,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import em
 from .arrays import as_floating, check_shape, check_values, namespace, to_numpy
-from .estimators import (LearnedByEM, Saved, all_or_nothing, check_count, check_size, check_spread,
-                                check_weights, naming)
+from .estimators import (LearnedByEM, Saved, all_or_nothing, by_batches, check_count, check_size,
+                                check_spread, naming, training_data)
 
 # %% ../nbs/relatives/mixtures.ipynb #cell-038
 class MixtureParameters(NamedTuple):
@@ -351,18 +351,27 @@ class MixtureExamples:
     }
 
     def _examples(self, X, sample_weight):
-        "X (n, p) and weights (n,) up to one, or None."
-        with naming("X"):
-            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_size(X)
-        if self.n_components > len(X):
-            raise ValueError(f"n_components is {self.n_components}, but X has only {len(X)} "
-                             f"examples (n_samples = {len(X)}); lower n_components")
-        return X, check_weights(X, sample_weight)
+        "The `TrainingData`, checked."
+        data = training_data(self, X, sample_weight, least=2)
+        check_size(np.array([data.largest], data.dtype))
+        if self.n_components > data.n_samples:
+            raise ValueError(f"n_components is {self.n_components}, but X has only {data.n_samples} "
+                             f"examples (n_samples = {data.n_samples}); lower n_components")
+        return data
+
+    def _sample(self, data):
+        "Examples from which EM starts."
+        return data.sample(self.random_state, 4 * self.n_components)
 
 
-def centred(X, weight):
-    "X (n, p) about its weighted mean, that mean (p,), and the mean variance of the features."
+def centred(data, X, weight):
+    """A sample X (s, p) of the `TrainingData` about their mean, that mean (p,), and their variance.
+
+    The mean is weighted; the variance is the mean of those of the features.
+    """
+    if len(X) < data.n_samples:
+        origin, variance = data.spread()
+        return X - origin.astype(X.dtype), origin, check_spread(variance, X.dtype)
     share = weight / np.sum(weight, dtype=np.float64)
     origin = np.einsum("n,np->p", share, X)
     X = X - origin.astype(X.dtype)
@@ -422,6 +431,7 @@ class MixtureDensities(DensityMixin):
             joint = np.concatenate([model.log_joint(parameters, *part)[0].T for part in parts])
         return np.where(joint < np.inf, joint, -np.inf)           # ∞ − ∞ is too far away as well
 
+    @by_batches
     def score_samples(self, X):
         "Log-density (n,) of each example."
         return logsumexp(self._log_joint(X), axis=1)
@@ -430,10 +440,12 @@ class MixtureDensities(DensityMixin):
         "Mean log-density of the examples."
         return float(np.mean(self.score_samples(X)))
 
+    @by_batches
     def predict_proba(self, X):
         "Responsibilities (n, n_components): the probability that each component made the example."
         return np.exp(log_shares(self._log_joint(X)))
 
+    @by_batches
     def predict(self, X):
         "Index (n,) of the most responsible component."
         return np.argmax(self._log_joint(X), axis=1)
@@ -512,11 +524,11 @@ def _labelled(model, X, weight, labels, m):
 class _GaussianStart(MixtureExamples):
     "The model and the parameters from which EM starts."
 
-    def _begin(self, X, weight):
+    def _begin(self, data, X, weight):
         "The model and its initial parameters, stacked over the `n_init` starts."
         m, p = self.n_components, X.shape[1]
-        full, given = self.covariance_type == "full", self._given(m, p)
-        Y, origin, _ = centred(X, np.ones(len(X), X.dtype) if weight is None else weight)
+        given, ones = self._given(m, p), np.ones(len(X), X.dtype)
+        Y, origin, _ = centred(data, X, ones if weight is None else weight)
         if "means" in given:
             given["means"] = given["means"] - origin
         model = Mixtures(self.covariance_type, self.reg_covar)
@@ -577,7 +589,7 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
         `means_init` is given.
     init : {"kmeans", "k-means++", "random"}, default="kmeans"
         Assignments from which EM starts: those of k-means, to the nearest seed of k-means++, or
-        random ones.
+        random ones. Of more examples than 64 megabytes hold, a sample is assigned.
     weights_init : (n_components,) array, optional
     means_init : (n_components, n_features) array, optional
     precisions_init : array like `covariances_`, optional
@@ -653,7 +665,8 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
 
         Parameters
         ----------
-        X : (n, p) array
+        X : (n, p) array, or what `capslit.sources.as_source` knows
+            Batches of a stream are X or (X, weight).
         y : ignored
         sample_weight : (n,) array, optional
             Only their ratios count.
@@ -666,9 +679,9 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
         self
         """
         self._validate_params()
-        batch = self._examples(X, sample_weight)
-        model, parameters = self._begin(*batch)
-        self._keep(model, self._learn(model, parameters, batch, checkpoint))
+        data = self._examples(X, sample_weight)
+        model, parameters = self._begin(data, *self._sample(data))
+        self._keep(model, self._learn(model, parameters, data.batches, checkpoint))
         return self
 
     def fit_predict(self, X, y=None, sample_weight=None):

@@ -11,7 +11,9 @@ __all__ = ['owners', 'Experts', 'ExpertStatistics', 'Compositions', 'new_expert'
 # %% ../nbs/relatives/composition.ipynb #cell-003
 import math
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -28,7 +30,8 @@ from .arrays import as_floating, check_shape, check_values
 from .composition_rules import (as_probabilities, compose, compose_extremes, max_minus_min,
                                        maximum, mean, noisy_or, normalized_sum, sum_of_log_odds,
                                        sum_of_odds)
-from .estimators import LearnedByEM, Saved, all_or_nothing, check_count, naming
+from .estimators import (LearnedByEM, Saved, all_or_nothing, by_batches, check_count,
+                                naming, training_data)
 from .matching_pursuit import Transforms, matching_pursuit, warp
 
 # %% ../nbs/relatives/composition.ipynb #cell-004
@@ -391,6 +394,20 @@ def add_statistics(old, new):
     return ExpertStatistics(*(padded(a, b) + b for a, b in zip(*(map(np.asarray, part) for part in (old, new)))))
 
 # %% ../nbs/relatives/composition.ipynb #cell-048
+def _ink(batch, start, threshold):
+    "A batch of images of zeros and ones, in double precision."
+    X, weight = batch
+    if weight is not None:
+        raise ValueError("X comes with weights, but images count alike; leave the weights out")
+    if threshold is not None:
+        return (X > threshold).astype(np.float64), None
+    other = X[(X != 0) & (X != 1)]
+    if other.size:
+        raise ValueError(f"X must hold zeros and ones, but holds {other[0]:g}; pass "
+                         f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink")
+    return X.astype(np.float64, copy=False), None
+
+# %% ../nbs/relatives/composition.ipynb #cell-049
 class _Settings(LearnedByEM):
     "Settings and images, checked."
 
@@ -413,15 +430,14 @@ class _Settings(LearnedByEM):
         "X (n, D) of zeros and ones, in double precision."
         with naming("X"):
             X = validate_data(self, X, reset=reset, dtype=np.float64)
+        return self._ink((X, None), 0)[0]
+
+    @property
+    def _ink(self):
+        "From batches of numbers to batches of zeros and ones."
         if isinstance(self.binarize, (bool, np.bool_)):
             raise ValueError(f"binarize must be a number, above which there is ink, or None, not {self.binarize}")
-        if self.binarize is not None:
-            return (X > self.binarize).astype(np.float64)
-        other = X[(X != 0) & (X != 1)]
-        if other.size:
-            raise ValueError(f"X must hold zeros and ones, but holds {other[0]:g}; pass "
-                             f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink")
-        return X
+        return partial(_ink, threshold=self.binarize)
 
     def _model(self):
         "The model on the engine."
@@ -438,7 +454,7 @@ class _Settings(LearnedByEM):
     def _prunes(self):
         return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
 
-# %% ../nbs/relatives/composition.ipynb #cell-049
+# %% ../nbs/relatives/composition.ipynb #cell-050
 class _Beginning(_Settings):
     "Experts from which EM starts."
 
@@ -465,29 +481,30 @@ class _Beginning(_Settings):
             raise ValueError(f"n_experts must be a number for init={self.init!r}; pass one, or init='sequential'")
         return self.n_experts
 
-    def _settled(self, model, parameters, X, **settings):
+    def _settled(self, model, parameters, data, **settings):
         "Experts that EM finds, first with all votes, then with those that pay if others are to be pruned."
         settings = self._settings() | {"progress": False} | settings
-        parameters = em.fit(model, parameters, (X, None), **settings).parameters
+        parameters = em.fit(model, parameters, data, **settings).parameters
         if not self._prunes():
             return parameters
         model = replace(model, prune=True)
-        return em.fit(model, model.m_step(self._count(model, parameters, X)), (X, None), **settings).parameters
+        return em.fit(model, model.m_step(self._count(model, parameters, data)), data, **settings).parameters
 
     def _length(self, model, parameters, X):
-        return description_length(model, parameters, self._count(model, parameters, X))[0]
+        return description_length(model, parameters, self._count(model, parameters, (X, None)))[0]
 
-    def _count(self, model, parameters, X):
-        "ExpertStatistics of images X."
-        return em.accumulate(lambda block: model.e_step(parameters, block), (X, None), model.block_rows(parameters))
+    def _count(self, model, parameters, data):
+        "ExpertStatistics of images."
+        return em.accumulate(em.Work(model, "e_step", parameters), data, model.block_rows(parameters))
 
     def _one_after_the_other(self, model, X, tries=3):
         "Experts, one more at a time: `n_experts`, or as many as make the description of X shorter."
         best, length = no_experts(X.shape[1]), np.inf
         while self.n_experts is None or best.templates.shape[1] < self.n_experts:
-            found = [self._settled(model, start, X, max_iter=5) for start in self._proposals(model, best, X, tries)]
+            proposals = self._proposals(model, best, X, tries)
+            found = [self._settled(model, start, (X, None), max_iter=5) for start in proposals]
             lengths = [self._length(model, one, X) for one in found]
-            more = self._settled(model, found[int(np.argmin(lengths))], X)
+            more = self._settled(model, found[int(np.argmin(lengths))], (X, None))
             needed = self._length(model, more, X)
             if self.n_experts is None and not needed < length - 1e-9 * abs(needed):
                 break
@@ -507,7 +524,7 @@ class _Beginning(_Settings):
             for i in dict.fromkeys(np.concatenate(worst).tolist()):
                 yield append_expert(model, best, X[i:i + 1], model.explain(best.templates[0], X[i:i + 1]))
 
-# %% ../nbs/relatives/composition.ipynb #cell-050
+# %% ../nbs/relatives/composition.ipynb #cell-051
 def active_experts(experts, n_experts):
     "Whether each expert is active (n, n_experts), from the `experts` (n, J) of a Pursuit."
     active = np.zeros((len(experts), n_experts + 1), bool)
@@ -515,16 +532,36 @@ def active_experts(experts, n_experts):
     return active[:, :n_experts]
 
 
+class _Description(NamedTuple):
+    "What is told of images: their ExpertStatistics, field by field, and how often each set of experts is active."
+    ink: object
+    counts: object
+    together: object
+    first: object
+    second: object
+    log_likelihood: object
+    weight: object
+    places: object
+    sets: Counter
+
+
+def _described(block, model, templates):
+    "The _Description of a batch of images; sets of experts are rows of bytes."
+    X, found = block[0], model.explain(templates, block[0])
+    sets = Counter(map(bytes, active_experts(found.experts, len(templates))))
+    return _Description(*model.count(templates, X, np.ones(len(X)), found), sets)
+
+
 class _Describing(_Beginning):
     "What is known of the experts besides their templates."
 
-    def _keep(self, model, parameters, X, before=None):
+    def _keep(self, model, parameters, data, before=None):
         "Set the public attributes; `before` holds statistics and active sets of earlier images."
         self.templates_, self.counts_ = parameters.templates[0], parameters.counts[0]
-        K = len(self.templates_)
-        found = model.explain(self.templates_, X)
-        statistics = model.count(self.templates_, X, np.ones(len(X)), found)
-        sets, times = active_experts(found.experts, K), np.ones(len(X))
+        K, describe = len(self.templates_), partial(_described, model=model, templates=self.templates_)
+        *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
+        statistics, times = ExpertStatistics(*statistics), np.array(list(sets.values()), float)
+        sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
         if before is not None:
             statistics = add_statistics(before[0], statistics)
             sets = np.concatenate([np.pad(before[1], [(0, 0), (0, K - before[1].shape[1])]), sets])
@@ -537,7 +574,7 @@ class _Describing(_Beginning):
     def _before(self):
         return (self.statistics_, self.active_sets_, self.active_set_counts_) if hasattr(self, "statistics_") else None
 
-# %% ../nbs/relatives/composition.ipynb #cell-051
+# %% ../nbs/relatives/composition.ipynb #cell-052
 class _Using(_Describing, TransformerMixin):
     "What is done with experts that have been learned."
 
@@ -546,6 +583,7 @@ class _Using(_Describing, TransformerMixin):
         X = self._images(X)
         return self._model().explain(self.templates_, X)
 
+    @by_batches
     def transform(self, X):
         "Which experts are active (n, K), as zeros and ones; with `transforms` followed by their poses (n, 3K)."
         found = self._explained(X)
@@ -576,6 +614,7 @@ class _Using(_Describing, TransformerMixin):
             U[on], L[on] = np.maximum(U[on], p), np.minimum(L[on], p)
         return compose_extremes(U, L, model.q)
 
+    @by_batches
     def score_samples(self, X):
         "log P(x | μ) (n,), in nats, of each image with the template that the experts found in it compose."
         return self._explained(X).log_likelihood
@@ -597,7 +636,7 @@ class _Using(_Describing, TransformerMixin):
             names += [f"{name}_{what}" for name in names for what in ("row", "column", "angle")]
         return np.array(names, dtype=object)
 
-# %% ../nbs/relatives/composition.ipynb #cell-052
+# %% ../nbs/relatives/composition.ipynb #cell-053
 class _Sampling(_Using):
     "The geometric component."
 
@@ -641,7 +680,7 @@ class _Sampling(_Using):
         templates = self.inverse_transform(drawn)
         return (rng.random_sample(templates.shape) < templates).astype(np.float64), drawn
 
-# %% ../nbs/relatives/composition.ipynb #cell-053
+# %% ../nbs/relatives/composition.ipynb #cell-054
 class CompositionalModel(_Sampling, Saved, BaseEstimator):
     """Binary images as compositions of a few experts in a few poses, learned by hard EM.
 
@@ -666,7 +705,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         Experts from which EM starts. "online" passes over the images in their order, and makes an expert
         of what the others cannot explain. "sequential" adds one expert at a time, runs EM after each, and
         has several images propose the next one, the online pass among them; the shortest description
-        wins. "random" draws all templates from (0, 1), and with "maximum" takes the mean with a random image.
+        wins. Of more images than 64 megabytes hold, both look at a sample. "random" draws all templates from (0, 1), and with "maximum" takes the mean with a random image.
     truncated : bool or "auto", default="auto"
         Whether experts are chosen by the templates max(½, μ); "auto" does so with "maximum".
     max_active : int, optional
@@ -757,7 +796,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
 
         Parameters
         ----------
-        X : (n, D) array of zeros and ones
+        X : (n, D) array of zeros and ones, or what `capslit.sources.as_source` knows
             Images, row by row; any numbers if `binarize` is given.
         y : ignored
         checkpoint : path, optional
@@ -769,11 +808,12 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self
         """
         self._validate_params()
-        X, model = self._images(X, reset=True), self._model()
-        parameters = self._start(model, X)
+        data = training_data(self, X, precisions=(np.float64,)).apply(self._ink)
+        model = self._model()
+        parameters = self._start(model, data.sample(self.random_state)[0])
         if self._prunes():
-            parameters, model = self._settled(model, parameters, X), replace(model, prune=True)
-        self._keep(model, self._learn(model, parameters, (X, None), checkpoint), X)
+            parameters, model = self._settled(model, parameters, data.batches), replace(model, prune=True)
+        self._keep(model, self._learn(model, parameters, data.batches, checkpoint), data.batches)
         if not np.any(self.active_sets_):
             warnings.warn("no expert is active in any of the images, so that nothing has been learned; "
                           "pass init='sequential', or check that there is ink in X", ConvergenceWarning, stacklevel=3)
@@ -805,5 +845,5 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
             parameters = Experts(*(leaf[:1] for leaf in parameters))
         for x in X[:, None]:
             parameters = learn_online(model, parameters, x, self.n_experts)
-            self._keep(model, parameters, x, self._before())
+            self._keep(model, parameters, (x, None), self._before())
         return self

@@ -345,7 +345,7 @@ class Engine:
 
     def evaluate(self, model, parameters, options):
         "Statistics on the training data, and the numbers that the history keeps."
-        rows = model.block_rows(parameters)
+        rows = 2 ** (int(model.block_rows(parameters)).bit_length() - 1)      # what chunks of 2^j rows are made of
         statistics = accumulate(Work(model, "e_step", parameters, options), self.data, rows, self.pool)
         record = {"log_likelihood": _host(statistics.log_likelihood), "objective": _host(_quiet(model.objective)(parameters, statistics))}
         loss = _share(-record["objective"], statistics.weight)

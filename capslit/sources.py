@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['NAMES', 'CHUNK', 'FRAMES', 'ONE_SHOT', 'Form', 'failure', 'Piece', 'Source', 'is_lazy', 'ArraySource', 'BatchSource',
-           'entries', 'Inspection', 'Applied', 'Selected', 'Recut', 'as_source']
+           'entries', 'Inspection', 'look', 'together', 'Applied', 'Selected', 'Recut', 'as_source']
 
 # %% ../nbs/foundations/sources.ipynb #cell-002
 import math
 import mmap
 from collections import deque
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -159,7 +159,7 @@ class Source:
     def inspect(self, classes=None):
         "The `Inspection` of the source, made in one pass and kept; ValueError for labels that are not among `classes`, if given."
         if not hasattr(self, "_inspection"):
-            self._inspection = _inspect(self)
+            self._inspection = together(map(look, self))
         return self._inspection if classes is None else _among(self._inspection, classes)
 
     def accumulate(self, function, rows, pool=None):
@@ -402,22 +402,36 @@ def _few_bytes(labels, index):
     return index.astype(np.min_scalar_type(len(labels)))
 
 
-def _inspect(batches):
-    "The `Inspection` of batches that have been checked."
-    n, largest, found, weights = 0, 0.0, [], []
-    for x, y, w in batches:
-        n, largest = n + len(x), max(largest, float(x.max()), -float(x.min()))
-        weights.append(w)
-        labels, index = (None, None) if y is None else np.unique(y, return_inverse=True)
-        found.append((labels, None if y is None else _few_bytes(labels, index)))
-    if not n:
+def look(batch):
+    "The `Inspection` of one batch that has been checked."
+    x, y, w = batch
+    classes, labels = (None, None) if y is None else np.unique(y, return_inverse=True)
+    return _counted(len(x), max(float(x.max()), -float(x.min())), classes, labels, w)
+
+
+def together(inspections):
+    "The `Inspection` of all batches from those of each, in order."
+    found = list(inspections)
+    if not found:
         raise ValueError("X holds no batches; pass at least one")
-    weights = None if weights[0] is None else np.concatenate(weights)
-    if found[0][0] is None:
+    first, classes, labels = found[0], None, None
+    weights = None if first.weights is None else np.concatenate([f.weights for f in found])
+    if first.classes is not None:
+        classes = np.unique(np.concatenate([f.classes for f in found]))
+        labels = np.concatenate([_few_bytes(classes, np.searchsorted(classes, f.classes))[f.labels] for f in found])
+    return _counted(sum(f.n_samples for f in found), max(f.largest for f in found), classes, labels, weights)
+
+
+def _counted(n, largest, classes, labels, weights):
+    "An `Inspection` with its counts."
+    if classes is None:
         return Inspection(n, largest, None, np.array([n]), np.array([n if weights is None else np.sum(weights)]), None, weights)
-    classes = np.unique(np.concatenate([labels for labels, _ in found]))
-    index = np.concatenate([_few_bytes(classes, np.searchsorted(classes, labels))[index] for labels, index in found])
-    return Inspection(n, largest, classes, np.bincount(index), np.bincount(index, weights), index, weights)
+    counts, weight = np.bincount(labels, minlength=len(classes)), np.bincount(labels, weights, len(classes))
+    return Inspection(n, largest, classes, counts, weight, _few_bytes(classes, labels), weights)
+
+
+def _inspect(batches):
+    return together(map(look, batches))
 
 
 def _among(found, classes):
@@ -429,9 +443,8 @@ def _among(found, classes):
     unknown = [c for c in found.classes.tolist() if c not in where]
     if unknown:
         raise ValueError(f"y holds the labels {unknown[:10]}, which are not among the classes {classes.tolist()[:10]}")
-    labels = _few_bytes(classes, np.array([where[c] for c in found.classes.tolist()]))[found.labels]
-    return replace(found, classes=classes, labels=labels, counts=np.bincount(labels, minlength=len(classes)),
-                   weight=np.bincount(labels, found.weights, len(classes)))
+    labels = np.array([where[c] for c in found.classes.tolist()])[found.labels]
+    return _counted(found.n_samples, found.largest, classes, labels, found.weights)
 
 # %% ../nbs/foundations/sources.ipynb #cell-022
 class _Derived(Source):

@@ -1,0 +1,111 @@
+"""Folds that are learned side by side give what each gives alone."""
+
+import array_api_strict as strict
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.model_selection as selection
+from conftest import classes as groups
+from sklearn.linear_model import LogisticRegression
+
+from capslit import CapsuleClassifier, em
+from capslit.arrays import to_numpy
+from capslit.cross_validation import cross_validate
+
+pytestmark = pytest.mark.filterwarnings("error")
+QUICK = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1}
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+
+
+def examples(n=240, m=4):
+    X, y = groups(n, 5, m)
+    return X * 0.7, NAMES[y], np.random.default_rng(1).integers(1, 9, n) / 4  # whose sums are exact: no decision hangs on rounding
+
+
+def alike(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name in ours.keys() & {"test_score", "train_score"}:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-9)
+    for one, other in zip(ours["estimator"], theirs["estimator"], strict=True):
+        assert one.n_iter_ == other.n_iter_ and one.classes_.tolist() == other.classes_.tolist()
+        np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(one.intercept_, other.intercept_, rtol=1e-6, atol=1e-8)
+        assert one.get_params() == other.get_params() and vars(one).keys() == vars(other).keys()
+        for name in one.history_:
+            np.testing.assert_allclose(one.history_[name], other.history_[name], rtol=1e-7)
+
+
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+@pytest.mark.parametrize("options", [{}, {"early_stopping": True, "random_state": 0}, {"init": "random", "n_init": 3, "random_state": 1},
+                                     {"parameter_expansion": True, "acceleration": "squarem", "alpha": 0.1}, {"fit_intercept": False}],
+                         ids=lambda options: "-".join(options) or "plain")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_folds_side_by_side_are_folds_one_by_one(architecture, options, weighted):
+    X, y, w = examples()
+    w[::5] = 0
+    params = {"params": {"sample_weight": w}} if weighted else {}
+    model = CapsuleClassifier(2, architecture=architecture, **QUICK | options)
+    wanted = {"cv": 3, "return_estimator": True, "return_train_score": True}
+    alike(cross_validate(model, X, y, **wanted, **params), selection.cross_validate(model, X, y, **wanted, **params))
+
+
+@pytest.mark.parametrize("cv", [selection.KFold(4, shuffle=True, random_state=0), selection.ShuffleSplit(3, test_size=0.4, random_state=0),
+                                selection.RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0), [(np.arange(100), np.arange(100, 240))]], ids=str)
+def test_any_splitter(cv):
+    X, y, _ = examples()
+    model = CapsuleClassifier({"ant": 1, "bee": 3, "cat": 2, "dog": 1}, **QUICK | {"early_stopping": True, "random_state": 0})
+    wanted = {"cv": cv, "return_estimator": True, "return_indices": True, "scoring": "neg_log_loss"}
+    ours, theirs = cross_validate(model, X, y, **wanted), selection.cross_validate(model, X, y, **wanted)
+    assert all(np.array_equal(a, b) for side in ("train", "test") for a, b in zip(ours["indices"][side], theirs["indices"][side], strict=True))
+    alike(ours, theirs)
+
+
+def test_groups_frames_and_names():
+    X, y, _ = examples()
+    frame, labels, group = pd.DataFrame(X, columns=list("abcde"), index=np.arange(240) * 2), pd.Series(y), np.arange(240) // 60
+    model, wanted = CapsuleClassifier(2, **QUICK), {"cv": selection.GroupKFold(4), "groups": group, "return_estimator": True}
+    ours = cross_validate(model, frame, labels, **wanted)
+    alike(ours, selection.cross_validate(model, frame, labels, **wanted))
+    assert ours["estimator"][0].feature_names_in_.tolist() == list("abcde") and (ours["fit_time"] > 0).all()
+    assert not any(name.endswith("_") for name in vars(model))
+
+
+def test_a_fold_without_a_class_is_fitted_alone():
+    X, y, _ = examples()
+    order = np.argsort(y, kind="stable")
+    model, wanted = CapsuleClassifier(2, **QUICK), {"cv": selection.KFold(5), "return_estimator": True}
+    ours, theirs = (cross(model, X[order], y[order], **wanted) for cross in (cross_validate, selection.cross_validate))
+    assert {len(one.classes_) for one in ours["estimator"]} == {4}
+    alike(ours, theirs)
+    few = order[40:]                                          # with the first fifth, all of a class
+    alike(*(cross(model, X[few], y[few], cv=[(np.arange(40, 200), np.arange(40)), (np.arange(190), np.arange(190, 200))], return_estimator=True)
+            for cross in (cross_validate, selection.cross_validate)))
+
+
+def test_all_folds_are_one_run(monkeypatch):
+    runs, original = [], em.fit
+    monkeypatch.setattr(em, "fit", lambda model, *args, **settings: (runs.append(len(model.targets)), original(model, *args, **settings))[1])
+    X, y, _ = examples()
+    cross_validate(CapsuleClassifier(2, architecture="ovo", **QUICK), X, y, cv=4)
+    assert runs == [4 * 6]
+
+
+def test_tensors():
+    X, y = groups(240, 5, 3)
+    there = [strict.asarray(a, device=strict.Device("device1")) for a in (X, y)]
+    model = CapsuleClassifier(2, **QUICK)
+    ours, here = cross_validate(model, *there, return_estimator=True), cross_validate(model, X, y, return_estimator=True)
+    assert np.array_equal(ours["test_score"], here["test_score"])
+    for one, other in zip(ours["estimator"], here["estimator"]):
+        assert one.coef_.device == strict.Device("device1")
+        np.testing.assert_allclose(to_numpy(one.coef_), other.coef_, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("change, name", [
+    ({"estimator": LogisticRegression()}, "estimator"), ({"params": {"groups": 1}}, "params"), ({"X": [(np.ones((3, 2)), np.ones(3))]}, "X"),
+    ({"y": np.zeros(240)}, "y|class"), ({"cv": 1}, "cv|k-fold|splits"), ({"estimator": CapsuleClassifier(0)}, "capsule_dim"), ({"y": np.zeros(3)}, "y|samples")], ids=str)
+def test_wrong_arguments_are_named(change, name):
+    X, y, _ = examples()
+    arguments = {"estimator": CapsuleClassifier(2, **QUICK), "X": X, "y": y} | change
+    with pytest.raises((TypeError, ValueError), match=rf"(?s)({name})"):
+        cross_validate(arguments.pop("estimator"), arguments.pop("X"), arguments.pop("y"), **arguments)

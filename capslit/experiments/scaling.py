@@ -19,13 +19,14 @@ import sys
 import time
 import warnings
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from scipy.optimize import nnls
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from .. import em
 from ..capsules import CapsuleParameters, CapsuleRegression, LeastSquares
@@ -280,7 +281,7 @@ def fit_apart(folder, n, in_memory, parameters, apart=True):
     words = json.dumps([str(folder), n, in_memory, parameters])
     done = subprocess.run([sys.executable, "-c", _APART, words], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"the fit of {n} examples of {folder} failed: {done.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"the fit of {n} examples of {folder} failed: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-030
@@ -359,7 +360,8 @@ def time_passes(folder, case, passes):
     step = stepper(case, as_source(np.load(path, mmap_mode="r"), y, labelled=True))
     X, W = np.load(path, mmap_mode="r")[: 50_000] + np.float32(0), case.model()[1].weights.reshape(-1, case.p).astype(np.float32)
     E = X @ W.T
-    products = np.sum(in_turns(lambda: X @ W.T, lambda: E.T @ X)) * case.n / len(X)
+    with threadpool_limits(case.hands):
+        products = np.sum(in_turns(lambda: X @ W.T, lambda: E.T @ X)) * case.n / len(X)
 
     def best(function, cold):
         return min(timed(function)[1] for _ in range(passes) if not cold or forget(path) or True)

@@ -13,8 +13,12 @@ from array_api_compat import device as array_device
 # %% ../nbs/foundations/arrays.ipynb #cell-004
 def namespace(*arrays):
     "The array-API namespace that `arrays` share; NumPy's for lists, scalars and frames."
-    found = [a for a in arrays if is_array_api_obj(a)]
-    return array_namespace(*(found or [np.empty(0)]))
+    if all(type(a) is np.ndarray for a in arrays):             # nearly always; and asked for again and again
+        return _NUMPY
+    return array_namespace(*([a for a in arrays if is_array_api_obj(a)] or [np.empty(0)]))
+
+
+_NUMPY = array_namespace(np.empty(0))
 
 # %% ../nbs/foundations/arrays.ipynb #cell-007
 def to_numpy(a):

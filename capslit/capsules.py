@@ -174,7 +174,7 @@ class CapsuleRegression:
         _keep_freed_memory()
         if not self.paired:
             return x, y, w
-        rows, labels = _block_rows(self, x), to_numpy(y)
+        rows, labels = self.block_rows(CapsuleParameters(x)), to_numpy(y)     # as for parameters that are where x is
         order = [start + np.argsort(labels[start:start + rows], kind="stable") for start in range(0, len(labels), rows)]
         return _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
 
@@ -389,9 +389,8 @@ def _block_rows(model, like):
     m, d = model.dims.shape[1], int(np.max(model.dims))
     # pairs: every class has products of its own, and each example is seen by as many problems as there are other classes
     per_example = m * d * (1 if model.paired else len(model.dims))
-    if "cpu" in str(array_device(like)).lower():
-        return int(np.clip(2**19 // per_example, 256, 8192))
-    return int(np.clip(2**28 // per_example, 256, 2**20))      # a device has little cache, and wants much to do at a time
+    most = 13 if "cpu" in str(array_device(like)).lower() else 20   # a device wants much to do at a time
+    return 2 ** int(np.clip(np.log2(2 ** (most + 7) / per_example), 8, most))
 
 # %% ../nbs/capsules/learning.ipynb #cell-037
 def _fitting(model, weights, batch):
@@ -483,15 +482,15 @@ def second_moments(batch, classes, affine=False):
     "SecondMoments of the given classes in a batch (x, y, weight); with a constant input 1 appended if `affine`."
     x, y, w = batch
     x = check_shape("x", as_floating("x", x), (None, None))
+    y, w = (a if a is None or is_array_api_obj(a) else np.asarray(a) for a in (y, w))
     for name, values in {"y": y, "weight": w}.items():
         if values is not None or name == "y":
-            check_shape(name, np.asarray(values) if not hasattr(values, "shape") else values, (x.shape[0],))
-    xp, device = namespace(x), array_device(x)
-    labels, grams, masses = to_numpy(y), [], []
+            check_shape(name, np.asarray(values) if values is None else values, (x.shape[0],))
+    xp, device, grams, masses = namespace(x), array_device(x), [], []
     for c in classes:
-        rows = xp.asarray(np.flatnonzero(labels == c), device=device)
-        z = xp.astype(xp.take(x, rows, axis=0), xp.float64)
-        v = xp.ones(z.shape[0], dtype=xp.float64, device=device) if w is None else xp.astype(xp.take(w, rows, axis=0), xp.float64)
+        mine = xp.nonzero(xp.asarray(y == c, device=device))[0]
+        z = xp.astype(xp.take(x, mine, axis=0), xp.float64)
+        v = xp.ones(z.shape[0], dtype=xp.float64, device=device) if w is None else xp.astype(xp.take(w, mine, axis=0), xp.float64)
         if affine:
             z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=device)], axis=1)
         grams.append(xp.matrix_transpose(z) @ (z if w is None else z * v[:, None]))

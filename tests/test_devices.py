@@ -1,0 +1,138 @@
+"""Learning where the arrays are: on a device that refuses to hand its arrays to NumPy, and with PyTorch."""
+import importlib.util
+from contextlib import contextmanager
+from dataclasses import replace
+
+import array_api_strict
+import numpy as np
+import pytest
+from test_em import problem
+
+from capslit import em
+from capslit.arrays import to_numpy
+from capslit.capsules import CapsuleParameters, LeastSquares, second_moments
+from capslit.expansion import ExpandedCapsuleRegression
+
+ARCHITECTURES = ["multiclass", "ovr", "ovo"]
+SCHEDULE = dict(rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})], momentum=0.5, monitor="validation", max_iter=8)
+
+
+def places():
+    "Libraries with a device: (namespace, device)."
+    yield pytest.param(array_api_strict, array_api_strict.Device("device1"), id="strict")
+    if importlib.util.find_spec("torch"):
+        import array_api_compat.torch as torch
+        yield pytest.param(torch, "cpu", id="torch")
+    else:
+        yield pytest.param(None, None, id="torch", marks=pytest.mark.skip(reason="PyTorch is not installed; pip install capslit[torch]"))
+
+
+def moved(xp, device, model, start, batch):
+    "The model, its parameters and a batch on a device."
+    there = lambda a: None if a is None else xp.asarray(a, device=device)
+    solver = LeastSquares(there(model.solver.root), model.solver.which, model.solver.rank)
+    return replace(model, solver=solver), CapsuleParameters(there(start.weights)), tuple(map(there, batch))
+
+
+def same(found, expected):
+    for name, ours in expected._asdict().items():
+        assert np.allclose(to_numpy(getattr(found, name)), ours, rtol=1e-9, atol=1e-9), name
+
+
+def test_the_device_refuses():
+    x = array_api_strict.asarray([1.0], device=array_api_strict.Device("device1"))
+    with pytest.raises((RuntimeError, TypeError)):
+        np.asarray(x)
+
+
+@contextmanager
+def no_transfer():
+    "Inside, the way to the host is an error, array by array and number by number."
+    def refuse(*_, **__):
+        raise AssertionError("something went from the device to the host")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("__bool__", "__int__", "__float__", "__index__", "__complex__", "to_device"):
+            patch.setattr(type(array_api_strict.asarray(0)), name, refuse)
+        yield
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("options", [{}, {"mixed": True, "affine": True, "weighted": True}], ids=["plain", "everything"])
+def test_an_e_step_asks_the_device_nothing(architecture, options):
+    model, start, data = problem(11, n=60, m=3, d=2, p=4, architecture=architecture, **options)
+    nu = np.linspace(0.3, 0.9, len(model.targets))
+    expected = model.e_step(start, data, threshold=nu), model.count_errors(start, data), second_moments(data, range(3), model.affine)
+    there, parameters, batch = moved(array_api_strict, array_api_strict.Device("device1"), model, start, data)
+    prepared = there.prepare(batch)
+    with no_transfer():
+        found = there.e_step(parameters, prepared, threshold=nu), there.count_errors(parameters, prepared)
+        part = em.accumulate(lambda block: there.e_step(parameters, block, threshold=nu), prepared, 7)
+        there.m_step(found[0])
+    found += (second_moments(batch, range(3), model.affine),)
+    for ours, theirs in zip((*expected, expected[0]), (*found, part)):
+        assert theirs[0].device == parameters.weights.device
+        same(theirs, ours)
+
+
+@pytest.mark.parametrize("xp, device", list(places()))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("expanded", [False, True])
+def test_a_fit_on_a_device_is_the_fit_on_the_host(xp, device, architecture, expanded):
+    model, start, data = problem(7, n=300, m=3, d=2, p=4, architecture=architecture, weighted=True)
+    if expanded:
+        model = ExpandedCapsuleRegression(model.targets, model.dims, model.solver)
+    held_out = tuple(a[:80] for a in data)
+    ours = em.fit(model, start, model.prepare(data), validation=model.prepare(held_out), **SCHEDULE)
+    there, parameters, batch = moved(xp, device, model, start, data)
+    run = em.fit(there, parameters, there.prepare(batch), validation=there.prepare(tuple(a[:80, ...] for a in batch)), **SCHEDULE)
+    assert type(run.parameters.weights) is type(parameters.weights) and run.parameters.weights.device == parameters.weights.device
+    assert np.allclose(to_numpy(run.parameters.weights), ours.parameters.weights, rtol=1e-8, atol=1e-10)
+    assert np.allclose(run.history["validation_error"], ours.history["validation_error"], rtol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_prepared_examples_have_the_same_bits(architecture, weighted):
+    model, start, data = problem(3, n=2000, m=4, d=3, p=5, architecture=architecture, weighted=weighted, dtype=np.float32)
+    runs = [em.fit(model, start, batch, validation=data, **SCHEDULE) for batch in (data, model.prepare(data))]
+    assert runs[0].parameters.weights.tobytes() == runs[1].parameters.weights.tobytes()
+    assert all(np.array_equal(runs[0].history[name], runs[1].history[name], equal_nan=True) for name in runs[0].history)
+
+
+def test_pairs_are_sorted_within_blocks_once():
+    model, start, (X, y, _) = problem(3, n=9000, m=4, d=3, p=2, architecture="ovo")
+    rows = model.block_rows(start)
+    assert rows == 8192 and model.lean.solver is None
+    x, labels, _ = model.prepare((X, y, None))
+    for part in (slice(0, rows), slice(rows, None)):
+        assert np.array_equal(labels[part], np.sort(y[part])) and np.array_equal(x[part], X[part][np.argsort(y[part], kind="stable")])
+    assert model.prepare((x, labels, None))[0].tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_folds_share_their_products(architecture):
+    "Problems stacked with weights of their own are the same problems alone."
+    model, start, (X, y, _) = problem(5, n=200, m=3, d=2, p=4, architecture=architecture)
+    k, folds = len(model.targets), 3
+    w = np.stack([np.arange(200) % folds != f for f in range(folds)], axis=1).astype(float)
+    stack = replace(model, targets=np.tile(model.targets, (folds, 1)), dims=np.tile(model.dims, (folds, 1)), solver=None,
+                    columns=np.repeat(np.arange(folds), k))
+    together = CapsuleParameters(np.tile(start.weights, (folds, 1, 1, 1)))
+    nu = np.full(folds * k, 0.4)
+    stacked, counted = stack.e_step(together, (X, y, w), threshold=nu), stack.count_errors(together, (X, y, 1 - w))
+    chosen = np.arange(k, 2 * k)                               # the problems of the second fold
+    some = stack.select(chosen)
+    same(some.e_step(CapsuleParameters(start.weights), stack.prepare((X, y, w)), threshold=nu[:k]), type(stacked)(*(a[chosen] for a in stacked)))
+    for f in range(folds):
+        alone = model.e_step(start, (X, y, w[:, f]), threshold=nu[:k])
+        same(type(stacked)(*(a[f * k:(f + 1) * k] for a in stacked)), alone)
+        held = model.count_errors(start, tuple(a[w[:, f] == 0] for a in (X, y)) + (None,))
+        same(type(counted)(*(a[f * k:(f + 1) * k] for a in counted)), held)
+
+
+def test_one_column_of_weights_for_each_problem():
+    model, start, (X, y, _) = problem(5, n=50, m=3, d=2, p=4, architecture="ovr")
+    with pytest.raises(ValueError, match=r"weight has shape \(50, 2\)"):
+        model.e_step(start, (X, y, np.ones((50, 2))))
+    with pytest.raises(ValueError, match="y must lie between 0 and 2"):
+        model.prepare((X, y + 1, None))

@@ -1,7 +1,9 @@
 """Learning where the arrays are: on a device that refuses to hand its arrays to NumPy, and with PyTorch."""
+import importlib
 import importlib.util
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import array_api_strict
 import numpy as np
@@ -136,3 +138,25 @@ def test_one_column_of_weights_for_each_problem():
         model.e_step(start, (X, y, np.ones((50, 2))))
     with pytest.raises(ValueError, match="y must lie between 0 and 2"):
         model.prepare((X, y + 1, None))
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    "The benchmark of graphics cards as a module."
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    return importlib.import_module("gpu")
+
+
+def test_the_benchmark_of_cards_says_when_there_is_none(gpu, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "find_card", lambda: None)
+    assert gpu.main() == 0 and list(gpu.rows()) == []
+    assert capsys.readouterr().out.startswith("no graphics card")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed; pip install capslit[torch]")
+def test_the_benchmark_of_cards_measures_a_processor_as_it_would_a_card(gpu, monkeypatch):
+    card = gpu.torch_card("cpu")._replace(name="NVIDIA T4")
+    monkeypatch.setattr(gpu, "peak", lambda card, measure=gpu.peak: measure(card, size=64))
+    found = list(gpu.rows(card, dims=(2,), n=500, p=8, m=3))
+    assert [row.to.split()[0] for row in found] == ["what", "its", "a", "what"] and all(row.ratio > 0 for row in found)
+    assert found[0].ratio * found[2].ratio == pytest.approx(found[3].ratio)    # parts of a part

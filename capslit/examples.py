@@ -96,7 +96,7 @@ class Examples:
         "Indices of the classes (n_samples,), and weights (n_samples,) or None, as NumPy arrays. A stream is read for them."
         if isinstance(self.data, Source):
             both = self.data.collect(_columns)
-            return both[:, 0].astype(np.int64), both[:, 1] if both.shape[1] == 2 else None
+            return (both, None) if both.ndim == 1 else (both[:, 0].astype(np.int32), both[:, 1])
         _, y, w = self.data
         return to_numpy(y), w if w is None else to_numpy(w)
 
@@ -131,9 +131,9 @@ class Examples:
 
 # %% ../nbs/foundations/examples.ipynb #cell-011
 def _columns(batch):
-    "Labels and weights of a batch, side by side."
+    "Labels of a batch, in few bytes; with weights beside them, if there are any."
     _, y, w = batch
-    return np.stack([column for column in (y, w) if column is not None], axis=1).astype(np.float64)
+    return y.astype(np.int32) if w is None else np.stack([y, w], axis=1).astype(np.float64)
 
 
 def take_rows(a, rows):

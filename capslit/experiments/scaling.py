@@ -456,19 +456,31 @@ def draw_growth(record, costs):
     "Measured times of an iteration, and those of the cost model, along six sizes; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 3, figsize=(7.0, 4.6))
+    figure, axes = plt.subplots(2, 3, figsize=(7.0, 4.8))
     for axis, (name, words) in zip(axes.flat, PANELS.items()):
-        cases, seconds = measured(record, name)
-        x = [getattr(case, name if name in SIZES else "hands") for case in cases]
-        axis.plot(x, [1e3 * foretell(costs, case, record.machine["cores"]) for case in cases], color="C1", label="cost model")
-        axis.plot(x, 1e3 * seconds, "o", color="C0", label="measured")
-        axis.set(xlabel=words, xscale="log", yscale="log", ylabel="ms" if axis in axes[:, 0] else "")
-        if len(x) < 4:
-            axis.set_xticks(x, map(str, x), minor=False)
-            axis.minorticks_off()
-            axis.set_ylim(0.5e3 * min(seconds), 2e3 * max(seconds))
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        _draw_curve(axis, record, costs, name, lambda case: True, "C0", "o")
+        if name == "n":
+            _draw_curve(axis, record, costs, "file", lambda case: case.hands == 1, "C2", "s")
+        axis.set(xlabel=words, ylabel="ms" if axis in axes[:, 0] else "")
+    line, points, *_, file = axes[0, 0].get_lines()
+    figure.legend([line, points, file], ["cost model", "measured", "measured, from a file"], loc="outside upper center", ncols=3)
     return figure
+
+
+def _draw_curve(axis, record, costs, name, shown, colour, marker):
+    "One curve of `draw_growth`: the cost model as a line, and measured points."
+    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
+    cases, seconds = zip(*[pair for pair in zip(*measured(record, name)) if shown(pair[0])])
+    x = [getattr(case, {"file": "n", "threads": "hands", "workers": "hands"}.get(name, name)) for case in cases]
+    axis.plot(x, [1e3 * foretell(costs, case, record.machine["cores"]) for case in cases], color="C1")
+    axis.plot(x, 1e3 * np.array(seconds), marker, color=colour)
+    axis.set(xscale="log", yscale="log")
+    axis.xaxis.set_major_locator(LogLocator() if name in ("n", "file") else FixedLocator(x[::2] if len(x) > 3 else x))
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_minor_locator(NullLocator())
+        side.set_major_formatter(lambda value, _: f"{value:,g}")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-049
 def draw_memory(record):

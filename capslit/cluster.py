@@ -8,6 +8,8 @@ __all__ = ['DaskSource']
 # %% ../nbs/practice/cluster.ipynb #cell-002
 import itertools
 import math
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -21,7 +23,7 @@ from dask.delayed import Delayed
 from . import em
 from .arrays import as_floating
 from .em import BatchError
-from .sources import NAMES, Form, Inspection, Piece, Source, _inspect, entries, failure
+from .sources import NAMES, Form, Piece, Source, entries, failure, look, together
 
 # %% ../nbs/practice/cluster.ipynb #cell-003
 class _Job(NamedTuple):
@@ -98,23 +100,6 @@ def _nothing(batch):
     return None
 
 # %% ../nbs/practice/cluster.ipynb #cell-006
-def _look(batch):
-    "The `Inspection` of one batch."
-    return _inspect([batch])
-
-
-def _together(found):
-    "The `Inspection` of all batches, from those of each."
-    n, largest = sum(f.n_samples for f in found), max(f.largest for f in found)
-    weights = None if found[0].weights is None else np.concatenate([f.weights for f in found])
-    if found[0].labels is None:
-        return Inspection(n, largest, None, np.array([n]), np.array([n if weights is None else np.sum(weights)]), None, weights)
-    classes = np.unique(np.concatenate([f.classes for f in found]))
-    table = [np.searchsorted(classes, f.classes).astype(np.min_scalar_type(len(classes))) for f in found]
-    labels = np.concatenate([t[f.labels] for t, f in zip(table, found)])
-    return Inspection(n, largest, classes, np.bincount(labels), np.bincount(labels, weights), labels, weights)
-
-# %% ../nbs/practice/cluster.ipynb #cell-007
 def _delayed_batches(X, y, w, names):
     "Each batch as a list of one `Delayed`."
     if y is not None or w is not None:
@@ -135,7 +120,7 @@ def _with_first(form, batch):
     except Exception as error:
         return failure(0, error)
 
-# %% ../nbs/practice/cluster.ipynb #cell-008
+# %% ../nbs/practice/cluster.ipynb #cell-007
 def _column_like(name, values, X):
     "Labels or weights as a Dask array with the row chunks of X; None for None."
     if values is None:
@@ -153,7 +138,7 @@ def _column_like(name, values, X):
                          "call compute_chunk_sizes() on both")
     return values if unknown or values.chunks == (lengths,) else values.rechunk((lengths,))
 
-# %% ../nbs/practice/cluster.ipynb #cell-009
+# %% ../nbs/practice/cluster.ipynb #cell-008
 def _of_the_cluster(error):
     "Whether an error says something of Dask, and not of what it computed."
     return type(error).__module__.partition(".")[0] in ("dask", "distributed", "asyncio", "concurrent")
@@ -164,15 +149,31 @@ def _kept(values):
     return dask.persist(*(dask.delayed(value, pure=False, traverse=False) for value in values))
 
 
+def _places(held):
+    "The addresses of the workers that hold chunks or batches, by their keys, if there is a cluster."
+    distributed = sys.modules.get("distributed")
+    try:
+        return distributed.default_client().who_has(held) if distributed and distributed.futures_of(held) else {}
+    except ValueError:                                        # no client
+        return {}
+
+
+def _at(workers):
+    "Tasks made inside should run on these workers, as long as they live; anywhere, if there are none."
+    return dask.annotate(workers=list(workers), allow_other_workers=True) if workers else nullcontext()
+
+
 class _Partitions(Source):
     "What is done with all partitions: `_raw` holds the chunks of each, `_steps` functions with one argument for each partition."
 
     def _visits(self, task, which=None):
         "One `Delayed` per partition (`which`: of those): task(batch), None if it has no examples, or the BatchError that it gave."
         job = dask.delayed(_Job(self.form, task), pure=False, traverse=False)
-        visit = dask.delayed(_visit, pure=False)
-        return [visit(job, i, list(self._raw[i]), [(function, arguments[i]) for function, arguments in self._steps])
-                for i in (range(len(self._raw)) if which is None else which)]
+        visit, places, visits = dask.delayed(_visit, pure=False), _places(self._held[0]), []
+        for i in range(len(self._raw)) if which is None else which:
+            with _at(places.get(self._raw[i][0].key)):
+                visits.append(visit(job, i, list(self._raw[i]), [(function, arguments[i]) for function, arguments in self._steps]))
+        return visits
 
     def _sum(self, task, which=None):
         "The sum of task(batch) over partitions, in groups of eight, which add up in the order of `em.tree_sum`."
@@ -212,7 +213,7 @@ class _Partitions(Source):
         "task(batch) of each of some partitions, as a tuple."
         return self._result(lambda *job: tuple(dask.compute(*self._visits(*job))), task, which)
 
-# %% ../nbs/practice/cluster.ipynb #cell-010
+# %% ../nbs/practice/cluster.ipynb #cell-009
 class DaskSource(_Partitions):
     """Examples in the chunks of Dask arrays, or in a list of delayed batches: a `capslit.sources.Source` that computes where they lie.
 
@@ -242,6 +243,7 @@ class DaskSource(_Partitions):
         form, self._steps = Form(labelled, flat, names), ()
         if isinstance(X, (list, tuple, Delayed)):
             self._raw, self._open = _delayed_batches(X, y, sample_weight, names), form
+            self._held = [batch for batch, in self._raw],
             return
         if not is_dask_array(X):
             raise TypeError(f"{names[0]} is a {type(X).__name__}; pass a Dask array (of a data frame: {names[0]}.to_dask_array(lengths=True)), "
@@ -253,7 +255,8 @@ class DaskSource(_Partitions):
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
         dtype = as_floating(names[0], np.empty(0, X.dtype)).dtype
         self.form = replace(form, n_features=math.prod(X.shape[1:]), dtype=dtype, weighted=sample_weight is not None)
-        columns = dask.optimize(X, *(_column_like(name, a, X) for name, a in zip(names[1:], (y, sample_weight))))
+        self._held = X, *(_column_like(name, a, X) for name, a in zip(names[1:], (y, sample_weight)))   # a cluster forgets what nobody holds
+        columns = dask.optimize(*self._held)
         self._raw = list(zip(*([None] * X.numblocks[0] if a is None else a.to_delayed(optimize_graph=False).ravel() for a in columns)))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
@@ -306,9 +309,9 @@ class DaskSource(_Partitions):
     def inspect(self, classes=None):
         "The `Inspection` of the source, made in a first pass and kept; with `classes`, labels that are not among them are an error."
         if not hasattr(self, "_inspection"):
-            found = self._each(_look)
+            found = self._each(look)
             self._lengths = tuple(0 if f is None else f.n_samples for f in found)
-            self._inspection = _together(self._found([f for f in found if f is not None] or None))
+            self._inspection = together(self._found([f for f in found if f is not None] or None))
         return super().inspect(classes)
 
     def pieces(self):
@@ -343,7 +346,7 @@ class DaskSource(_Partitions):
     def _then(self, function, arguments, lengths):
         "This source with one more step: function(batch, argument of its partition)."
         after = DaskSource.__new__(DaskSource)
-        after._raw, after.form, after.lengths = self._raw, self.form, lengths
+        after._raw, after._held, after.form, after.lengths = self._raw, self._held, self.form, lengths
         after._steps = (*self._steps, (*_kept([function]), arguments))
         return after
 

@@ -1,0 +1,460 @@
+"""Dask: the same bits on every scheduler and whoever was faster; a worker that dies changes nothing; parameters travel once a pass."""
+import logging
+import os
+import pickle
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capslit import em
+from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.em import BatchError
+from capslit.mixtures import Mixtures, mixture_parameters
+from capslit.sources import as_source
+
+dask = pytest.importorskip("dask", reason="Dask is not installed; pip install capslit[dask]")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+from capslit.cluster import DaskSource, _add  # noqa: E402
+
+N, P, CLASSES = 3000, 8, 3
+rng = np.random.default_rng(0)
+Y = rng.integers(0, CLASSES, N)
+X = rng.standard_normal((N, P)) + 2 * rng.standard_normal((CLASSES, P))[Y]
+W = rng.random(N)
+
+
+class Moments(NamedTuple):
+    gram: np.ndarray
+    label: np.ndarray
+
+
+def moments(block):
+    x, y, w = block
+    w = np.ones(len(x)) if w is None else w
+    return Moments((x * w[:, None]).T @ x, np.sum(np.zeros(len(x)) if y is None else y * w))
+
+
+def equal(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def chunked(rows=256, x=X, y=Y, w=None, **options):
+    return DaskSource(da.from_array(x, chunks=(rows, -1)), y, w, labelled=y is not None, **options)
+
+
+@pytest.fixture(scope="module")
+def client():
+    "Two processes with a thread each, which do not take one another's data, on a machine that may be busy."
+    with dask.config.set({"distributed.scheduler.work-stealing": False, "distributed.comm.timeouts.connect": "10s"}), \
+            distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster, \
+            distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(params=["synchronous", "threads", "processes", "cluster"])
+def scheduler(request):
+    if request.param == "cluster":
+        yield request.getfixturevalue("client")
+    elif request.param == "processes":
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool, dask.config.set(scheduler="processes", pool=pool):
+            yield pool
+    else:
+        with dask.config.set(scheduler=request.param):
+            yield request.param
+
+
+@pytest.fixture
+def here():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+# sums
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows", [64, 128, 256, 512, 1024, 4096])
+def test_chunks_of_a_power_of_two_of_blocks_add_up_to_the_bits_of_memory(rows, weighted, here):
+    w = W if weighted else None
+    assert equal(chunked(rows, w=w).accumulate(moments, 64), em.accumulate(moments, (X, Y, w), 64))
+
+
+class Number(NamedTuple):
+    value: np.ndarray
+
+
+@given(st.lists(st.floats(-1e10, 1e10), min_size=1, max_size=150))
+def test_groups_of_eight_add_up_in_the_order_of_the_balanced_tree(values):
+    numbers = [Number(np.float64(v)) for v in values]
+    parts = numbers
+    while len(parts) > 1:
+        parts = [_add(parts[i:i + 8]) for i in range(0, len(parts), 8)]
+    assert parts[0] == em.tree_sum(numbers)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=20).filter(sum), st.integers(1, 100))
+def test_chunks_of_any_lengths_hold_the_same_examples(lengths, rows):
+    n = sum(lengths)
+    source = DaskSource(da.from_array(X[:n], chunks=(tuple(lengths), P)), Y[:n], W[:n], labelled=True)
+    with dask.config.set(scheduler="synchronous"):
+        for one, other in zip(source.accumulate(moments, rows), moments((X[:n], Y[:n], W[:n]))):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+        assert equal(em.join(list(source)), (X[:n], Y[:n], W[:n]))
+
+
+def capsules(x=X, y=Y, dim=2):
+    gram = em.accumulate(lambda block: second_moments(block, range(CLASSES)), (x, y, None), 256).gram.sum(0)[None]
+    model = CapsuleRegression(np.arange(CLASSES)[None], np.full((1, CLASSES), dim), LeastSquares.from_gram(gram))
+    return model, CapsuleParameters(0.1 * np.random.default_rng(1).standard_normal((1, CLASSES, dim, x.shape[1])))
+
+
+def without_labels(batch, start):
+    return batch[0], batch[2]
+
+
+def gaussians():
+    means = np.random.default_rng(1).standard_normal((1, CLASSES, P))
+    return Mixtures(), mixture_parameters(np.full((1, CLASSES), 1 / CLASSES), means, np.tile(np.eye(P), (1, CLASSES, 1, 1)))
+
+
+class Fine:
+    "A model with small blocks."
+
+    def __init__(self, model):
+        self.model = model
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["model"], name)
+
+    @property
+    def lean(self):
+        return getattr(self.model, "lean", self.model)
+
+    def block_rows(self, parameters):
+        return 64
+
+
+def same_fit(one, other):
+    return equal(one.parameters, other.parameters) and one.n_iter == other.n_iter and \
+        np.array_equal(one.history["log_likelihood"], other.history["log_likelihood"])
+
+
+SETTINGS = {"rounds": (em.Round(3, {"threshold": 0.0}), em.Round(2, {"threshold": 0.5})), "max_iter": 8, "momentum": 0.5}
+
+
+def test_models_learn_the_same_bits_on_every_scheduler(scheduler):
+    model, start = capsules()
+    source = chunked(512)
+    fit = em.fit(Fine(model), start, source, validation=source, monitor="validation", **SETTINGS)
+    assert same_fit(fit, em.fit(Fine(model), start, (X, Y, None), validation=(X, Y, None), monitor="validation", **SETTINGS))
+    model, start = gaussians()
+    fit = em.fit(Fine(model), start, chunked(512, w=W).apply(without_labels), max_iter=4)
+    assert same_fit(fit, em.fit(Fine(model), start, (X, W), max_iter=4))
+
+
+# a worker dies
+
+class Deadly(Fine):
+    "A model for which a worker dies: while it waits, or in the middle of an E-step."
+
+    def __init__(self, model, when, flag, pid=None):
+        self.model, self.when, self.flag, self.pid, self.passes = model, when, flag, pid, 0
+
+    @property
+    def lean(self):
+        return self
+
+    def m_step(self, statistics):
+        self.passes += 1
+        if self.passes == 3:
+            if self.when == "waiting":
+                os.kill(self.pid, signal.SIGKILL)
+            else:
+                Path(self.flag).touch()
+        return self.model.m_step(statistics)
+
+    def e_step(self, parameters, block, **options):
+        try:
+            Path(self.flag).unlink()
+        except FileNotFoundError:
+            return self.model.e_step(parameters, block, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("when", "persisted"), [("waiting", True), ("working", True), ("working", False)])
+def test_a_worker_that_is_killed_changes_no_bit(client, tmp_path, when, persisted):
+    client.wait_for_workers(2)
+    model, start = capsules()
+    arrays = da.from_array(X, chunks=(256, -1)), da.from_array(Y, chunks=256)
+    x, y = client.persist(arrays) if persisted else arrays
+    distributed.wait([x, y])
+    before = client.run(os.getpid)
+    deadly = Deadly(model, when, tmp_path / "flag", list(before.values())[1])
+    fit = em.fit(deadly, start, DaskSource(x, y, labelled=True), **SETTINGS)
+    after = client.run(os.getpid)
+    assert len(set(before.values()) - set(after.values())) == 1 and not (tmp_path / "flag").exists()
+    assert fit.n_iter > 4 and same_fit(fit, em.fit(Fine(model), start, (X, Y, None), **SETTINGS))
+
+
+# what travels
+
+ARRIVED = []
+
+
+def arrive():
+    ARRIVED.append(os.getpid())
+    return Parcel()
+
+
+class Parcel:
+    "Something that notes each time that it arrives somewhere."
+
+    def __reduce__(self):
+        return arrive, ()
+
+    def __call__(self, block):
+        return moments(block)
+
+
+def arrived():
+    number = len(ARRIVED)
+    ARRIVED.clear()
+    return number
+
+
+def received(dask_worker):
+    "The keys of what a worker got from others."
+    keys = [key for transfer in dask_worker.transfer_incoming_log for key in transfer["keys"]]
+    dask_worker.transfer_incoming_log.clear()
+    return [key[0] if isinstance(key, tuple) else key for key in keys]
+
+
+def test_parameters_travel_once_a_pass_and_data_stay(client):
+    x, y = client.persist([da.from_array(X, chunks=(64, -1)), da.from_array(Y, chunks=64)])
+    distributed.wait([x, y])
+    source = DaskSource(x, y, labelled=True).select(np.arange(N) % 7 > 0)
+    source.accumulate(moments, 64)
+    client.run(arrived), client.run(received)
+    for _ in range(3):
+        source.accumulate(Parcel(), 64)
+        assert set(client.run(arrived).values()) == {1}
+    keys = {key for keys in client.run(received).values() for key in keys}
+    assert x.name not in keys and any(key.startswith("_Job") for key in keys)
+
+
+# faults
+
+def with_nan(*numbers):
+    bad = X.copy()
+    for number in numbers:
+        bad[number, 3] = np.nan
+    return bad
+
+
+def test_the_first_bad_chunk_is_named(here):
+    with pytest.raises(BatchError, match="^batch 3: X contains NaN") as caught:
+        chunked(100, with_nan(2950, 317)).accumulate(moments, 64)
+    assert caught.value.index == 3
+
+
+def test_a_fault_on_a_cluster_comes_with_the_last_good_parameters(client):
+    client.wait_for_workers(2)
+    model, start = capsules()
+    with pytest.raises(BatchError, match="^batch 1: X contains NaN") as caught:
+        em.fit(Fine(model), start, chunked(1024, with_nan(1500)), **SETTINGS)
+    assert caught.value.index == 1 and caught.value.fit is None
+    with pytest.raises(BatchError, match="^batch 2: OSError: it is gone") as caught:
+        em.fit(Fine(model), start, as_source(batches(fails=2), labelled=True), **SETTINGS)
+    assert caught.value.index == 2 and isinstance(caught.value.__cause__, OSError)
+
+
+CUTS = np.array([0, 500, 501, 1800, 2500, N])
+
+
+@dask.delayed(pure=False)
+def load(number, fails, changes, weighted):
+    part = slice(CUTS[number], CUTS[number + 1])
+    if number == fails:
+        raise OSError("it is gone")
+    batch = (X[part], Y[part], W[part])[:2 + weighted]
+    return changes(batch) if changes and number == 3 else batch
+
+
+def batches(fails=None, changes=None, weighted=False):
+    return [load(number, fails, changes, weighted) for number in range(len(CUTS) - 1)]
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    (lambda b: (b[0][:0], b[1][:0]), "X is empty"),
+    (lambda b: (b[0][:, :5], b[1]), "X has 5 features"),
+    (lambda b: (b[0] * np.inf, b[1]), "infinity"),
+    (lambda b: (b[0], b[1][1:]), "y has shape"),
+    (lambda b: (b[0], b[1], np.ones(len(b[0]))), "sample_weight must come with every batch or with none"),
+    (lambda b: b[:1], "batch of 1 entries"),
+    (lambda b: (b[0].astype(np.complex128), b[1]), "complex"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_bad_delayed_batch_is_named(changes, said, here):
+    with np.errstate(invalid="ignore"), pytest.raises(BatchError, match="^batch 3: ") as caught:
+        as_source(batches(changes=changes), labelled=True).accumulate(moments, 64)
+    assert caught.value.index == 3 and said in str(caught.value)
+
+
+@pytest.mark.parametrize("fails", [0, 1, 4])
+def test_the_first_delayed_batch_that_raises_is_named(fails, here):
+    source = as_source(batches(fails=fails, changes=lambda b: (b[0] * np.nan, b[1])), labelled=True)
+    with pytest.raises(BatchError, match=f"^batch {min(fails, 3)}: ") as caught:
+        source.accumulate(moments, 64)
+    assert caught.value.index == min(fails, 3)
+
+
+def test_errors_of_the_model_stay_what_they_are(here):
+    def broken(block):
+        raise KeyError("the E-step")
+    with pytest.raises(KeyError, match="the E-step"):
+        chunked().accumulate(broken, 64)
+
+
+def test_a_batch_error_can_be_sent():
+    error = pickle.loads(pickle.dumps(BatchError(7, "is empty")))
+    assert error.index == 7 and str(error) == "batch 7: is empty" and error.fit is None
+
+
+# what is taken, and what comes back
+
+def test_delayed_batches_are_the_examples(here):
+    source = as_source(batches(weighted=True), labelled=True)
+    assert (source.n_features, source.dtype, source.n_samples, source.lengths) == (P, np.float64, N, tuple(np.diff(CUTS)))
+    assert equal(em.join(list(source)), (X, Y, W))
+    pairs = [(dask.delayed(X[:100]), dask.delayed(Y[:100])), (dask.delayed(X[100:300]), dask.delayed(Y[100:300]))]
+    assert equal(em.join([b[:2] for b in DaskSource(pairs, labelled=True)]), (X[:300], Y[:300]))
+    alone = DaskSource(dask.delayed(X), labelled=False)
+    assert alone.n_samples == N and list(alone)[0][1] is None
+
+
+def test_columns_in_several_chunks_and_labels_cut_otherwise(here):
+    source = DaskSource(da.from_array(X, chunks=(256, 3)), da.from_array(Y, chunks=700), da.from_array(W, chunks=11), labelled=True)
+    assert source.lengths == (256,) * 11 + (184,)
+    assert equal(source.accumulate(moments, 64), chunked(256, w=W).accumulate(moments, 64))
+
+
+def test_unknown_chunk_sizes(here):
+    limit = np.sort(X[:, 0])[-60]
+    keep = X[:, 0] > limit
+    x, y, w = (da.from_array(a, chunks=(100, *a.shape[1:])) for a in (X, Y, W))
+    mask = x[:, 0] > limit
+    for labels, weights in ((y[mask], w[mask]), (Y[keep], W[keep]), (y[mask], W[keep])):
+        source = DaskSource(x[mask], labels, weights, labelled=True)
+        assert source.n_features == P and source.n_samples == keep.sum()
+        assert equal(em.join(list(source)), (X[keep], Y[keep], W[keep]))
+    lengths = np.add.reduceat(keep.astype(int), range(0, N, 100))
+    assert source.lengths == tuple(lengths) and 0 in source.lengths
+    lazy = DaskSource(x[mask]).map(first_two, np.float64, (2,))
+    assert np.isnan(lazy.shape[0]) and lazy.shape[1:] == (2,) and np.array_equal(lazy.compute(), X[keep, :2])
+    with pytest.raises(ValueError, match=r"y has 1 chunks and X has 30.*compute_chunk_sizes"):
+        DaskSource(x[mask], da.from_array(Y, chunks=N)[Y >= 0], labelled=True)
+
+
+def first_two(batch):
+    return batch[0][:, :2]
+
+
+def test_labels_in_a_zarr_array(tmp_path, here):
+    zarr = pytest.importorskip("zarr")
+    stored = zarr.open(str(tmp_path / "x"), mode="w", shape=X.shape, chunks=(300, P), dtype=X.dtype)
+    labels = zarr.open(str(tmp_path / "y"), mode="w", shape=Y.shape, chunks=(170,), dtype=Y.dtype)
+    stored[:], labels[:] = X, Y
+    assert equal(DaskSource(da.from_zarr(stored), labels, labelled=True).accumulate(moments, 64), chunked(300).accumulate(moments, 64))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, bool])
+def test_precision_is_that_of_the_other_sources(dtype, here):
+    x = X.astype(dtype)
+    source = DaskSource(da.from_array(x, chunks=(500, -1)))
+    assert source.dtype == as_source([x], labelled=False).dtype and list(source)[0][0].dtype == source.dtype
+
+
+def test_images_are_laid_out_as_rows(here):
+    images = da.from_array(X.reshape(N, 4, 2), chunks=(500, 3, 1))
+    assert equal(DaskSource(images, Y, labelled=True, flat=True).accumulate(moments, 64), chunked(500).accumulate(moments, 64))
+
+
+def test_inspection(here):
+    names = np.array(["cat", "dog", "zebra"])[Y]
+    source = DaskSource(da.from_array(X, chunks=(256, -1)), names, W, labelled=True)
+    found, local = source.inspect(), as_source([(X, names, W)], labelled=True).inspect()
+    assert source.inspect() is found
+    assert (found.n_samples, found.largest) == (N, local.largest)
+    for name in ("classes", "counts", "weight", "labels", "weights"):
+        assert np.array_equal(getattr(found, name), getattr(local, name)), name
+    assert found.labels.dtype == np.uint8
+    assert source.inspect(["cat", "cow", "dog", "zebra"]).counts.tolist() == [found.counts[0], 0, *found.counts[1:]]
+    with pytest.raises(ValueError, match="not among the classes"):
+        source.inspect(["cat", "dog"])
+    assert np.allclose(DaskSource(da.from_array(X, chunks=(256, -1))).inspect().weight, N)
+
+
+def numbered(batch, start):
+    return np.arange(start, start + len(batch[0]))[:, None] + batch[0] * 0.0, *batch[1:]
+
+
+def test_steps(here):
+    source, mask = chunked(256, w=W), np.arange(N) % 3 == 1
+    mask[256:512] = False
+    some = source.select(mask)
+    assert (some.n_samples, some.n_features) == (mask.sum(), P) and some.lengths[1] == 0
+    assert equal(em.join(list(some)), (X[mask], Y[mask], W[mask]))
+    assert some.apply(numbered).collect(first_two)[:, 0].tolist() == list(range(mask.sum()))
+    assert source.apply(numbered).select(mask).collect(first_two)[:, 0].tolist() == np.flatnonzero(mask).tolist()
+    rows = np.flatnonzero(mask)[[0, 5, 6, 700]]
+    assert equal(source.take(rows), (X[rows], Y[rows], W[rows]))
+    assert equal(some.take([0, 5, 6, 700]), (X[rows], Y[rows], W[rows]))
+    with pytest.raises(ValueError, match="mask must hold a truth value"):
+        source.select(mask[1:])
+    with pytest.raises(ValueError, match="index must hold sorted numbers"):
+        source.take([1, N])
+    with pytest.raises(BatchError, match="batch 0: the function that is applied makes 2 examples of 256"):
+        source.apply(lambda batch, start: tuple(a[:2] for a in batch)).accumulate(moments, 64)
+    nothing = source.select(np.zeros(N, bool))
+    with pytest.raises(ValueError, match="X holds no examples"):
+        nothing.accumulate(moments, 64)
+
+
+def test_predictions_are_lazy(here):
+    lazy = chunked(256, y=None).map(first_two, np.float64, (2,))
+    assert isinstance(lazy, da.Array) and lazy.chunks == ((256,) * 11 + (184,), (2,)) and np.array_equal(lazy.compute(), X[:, :2])
+    bad = chunked(256, with_nan(300), None).map(first_two, np.float64, (2,))
+    assert np.array_equal(bad[:256].compute(), X[:256, :2])
+    with pytest.raises(BatchError, match="batch 1: X contains NaN"):
+        bad.compute()
+
+
+def test_collect_into_an_array(here):
+    out = np.empty((N, 2))
+    assert chunked().collect(first_two, 100, out) is out and np.array_equal(out, X[:, :2])
+
+
+@pytest.mark.parametrize(("make", "error", "said"), [
+    (lambda: DaskSource(da.from_array(X[:, 0])), ValueError, r"X has shape \(3000,\)"),
+    (lambda: DaskSource(X), TypeError, "X is a ndarray; pass a Dask array"),
+    (lambda: DaskSource([]), TypeError, "X holds no delayed batches"),
+    (lambda: DaskSource([da.from_array(X)]), TypeError, r"da.concatenate\(X\)"),
+    (lambda: DaskSource(batches(), Y, labelled=True), ValueError, "y and sample_weight belong into the batches of X"),
+    (lambda: DaskSource(da.from_array(X), labelled=True), ValueError, "y is None, but labels are needed"),
+    (lambda: chunked(y=Y[1:]), ValueError, r"y has shape \(2999,\), but X has 3000 examples"),
+    (lambda: chunked(w=da.from_array(W[1:])), ValueError, r"sample_weight has shape \(2999,\)"),
+    (lambda: chunked(y=Y[:, None]), ValueError, r"y has shape \(3000, 1\)"),
+    (lambda: chunked(x=X.astype(complex)), TypeError, "X must hold real numbers"),
+])
+def test_wrong_arguments_are_one_clear_sentence(make, error, said, here):
+    with pytest.raises(error, match=said):
+        make()

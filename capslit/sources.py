@@ -24,12 +24,13 @@ from .em import BatchError
 
 # %% ../nbs/foundations/sources.ipynb #cell-004
 def _inputs(name, x, flat):
-    "Inputs (b, p) as a NumPy array in single or double precision; `flat`: examples of several axes are laid out as rows."
+    "Inputs (b, p) as a NumPy array in single or double precision; `flat`: axes become one."
     x = as_floating(name, to_numpy(x) if is_array_api_obj(x) else x)
     if flat and x.ndim > 2:
         x = x.reshape(len(x), -1)
     if x.ndim != 2:
-        raise ValueError(f"{name} has shape {x.shape}, but (n_samples, n_features) is needed")
+        raise ValueError(f"{name} has shape {x.shape}, but (n_samples, n_features) is "
+                         "needed")
     if not x.size:
         raise ValueError(f"{name} is empty, with shape {x.shape}; leave empty batches out")
     return x
@@ -47,23 +48,26 @@ def _column(name, values, n):
     "Labels or weights (n,) as a NumPy array."
     values = to_numpy(values) if is_array_api_obj(values) else np.asarray(values)
     if values.shape != (n,):
-        raise ValueError(f"{name} has shape {values.shape}, but there are {n} examples; pass one entry for each")
+        raise ValueError(f"{name} has shape {values.shape}, but there are {n} examples; "
+                         "pass one entry for each")
     if values.dtype.kind == "f":
         _finite(name, values)
     return values
 
-# %% ../nbs/foundations/sources.ipynb #cell-005
+# %% ../nbs/foundations/sources.ipynb #cell-006
 NAMES = ("X", "y", "sample_weight")
 
 
 @dataclass
 class Form:
-    """What the batches of a source look like, and the check that they do. What is None is taken from the first batch.
+    """What the batches of a source look like, and the check that they do.
+
+    What is None is taken from the first batch that is checked.
 
     Attributes
     ----------
     labelled : bool or None
-        Whether every batch has labels; None: whether they have does not matter.
+        Whether every batch has labels; None: whether it has does not matter.
     flat : bool
         Whether examples of several axes are laid out as rows.
     names : tuple of str
@@ -79,10 +83,11 @@ class Form:
     weighted: bool | None = None
 
     def checked(self, x, y, w):
-        "The batch (x, y, weight) as arrays of this form; ValueError or TypeError says what is wrong."
+        "The batch as arrays of this form; ValueError or TypeError says what is wrong."
         x = self._inputs(_inputs(self.names[0], x, self.flat))
         if self.labelled and y is None:
-            raise ValueError(f"{self.names[1]} is None, but labels are needed; pass one for each example")
+            raise ValueError(f"{self.names[1]} is None, but labels are needed; "
+                             "pass one for each example")
         y = None if y is None else _column(self.names[1], y, len(x))
         return x, y, self._weights(w, x)
 
@@ -91,9 +96,11 @@ class Form:
         if self.n_features is None:
             self.n_features, self.dtype = x.shape[1], x.dtype
         if x.shape[1] != self.n_features:
-            raise ValueError(f"{name} has {x.shape[1]} features, but the batches before it have {self.n_features}")
+            raise ValueError(f"{name} has {x.shape[1]} features, but the batches before it "
+                             f"have {self.n_features}")
         if not np.can_cast(x.dtype, self.dtype):
-            raise ValueError(f"{name} holds {x.dtype}, but the batches before it hold {self.dtype}; convert all to the same type")
+            raise ValueError(f"{name} holds {x.dtype}, but the batches before it hold "
+                             f"{self.dtype}; convert all to the same type")
         x = x.astype(self.dtype, copy=False)
         _finite(name, x)
         return x
@@ -103,29 +110,32 @@ class Form:
         if self.weighted is None:
             self.weighted = w is not None
         if self.weighted != (w is not None):
-            raise ValueError(f"{name} must come with every batch or with none; the first came {'with' if self.weighted else 'without'}")
+            raise ValueError(f"{name} must come with every batch or with none; the first "
+                             f"came {'with' if self.weighted else 'without'}")
         if w is None:
             return None
         w = as_floating(name, _column(name, w, len(x))).astype(x.dtype, copy=False)
         if np.any(w < 0):
-            raise ValueError(f"{name} is negative for {np.count_nonzero(w < 0)} examples; weights must be at least 0")
+            raise ValueError(f"{name} is negative for {np.count_nonzero(w < 0)} examples; "
+                             "weights must be at least 0")
         return w
 
-
+# %% ../nbs/foundations/sources.ipynb #cell-007
 def failure(index, error):
     "The `BatchError` that says of which batch an error is."
-    return BatchError(index, str(error) if isinstance(error, (TypeError, ValueError)) else f"{type(error).__name__}: {error}")
+    known = isinstance(error, (TypeError, ValueError))
+    return BatchError(index, str(error) if known else f"{type(error).__name__}: {error}")
 
-# %% ../nbs/foundations/sources.ipynb #cell-007
+# %% ../nbs/foundations/sources.ipynb #cell-010
 class Piece(NamedTuple):
-    "The examples `start` to `stop` of a source; `load()` reads them and gives the batch (x, y, weight)."
+    "The examples `start` to `stop` of a source; `load()` reads the batch (x, y, weight)."
     start: int
     stop: int
     load: object
 
 
 def _ahead(pieces, pool):
-    "The batches of the pieces in order; the threads of `pool`, if there are any, read a few of them ahead."
+    "The batches of the pieces in order; threads of `pool`, if any, read a few ahead."
     if pool is None:
         yield from (piece.load() for piece in pieces)
         return
@@ -137,17 +147,22 @@ def _ahead(pieces, pool):
     while pending:
         yield pending.popleft().result()
 
-# %% ../nbs/foundations/sources.ipynb #cell-008
+# %% ../nbs/foundations/sources.ipynb #cell-011
 class Source:
-    """Examples that do not simply lie in memory. A kind of source brings `pieces()`, and the attributes below.
+    """Examples that do not simply lie in memory.
 
-    Iteration gives batches (x (b, n_features), y (b,), weight (b,)) of NumPy arrays that have been checked; y and weight may be None.
+    A kind of source brings `pieces()` and the attributes below. Iteration gives batches
+    (x (b, n_features), y (b,), weight (b,)) of NumPy arrays that have been checked; y and
+    weight may be None.
 
     Attributes
     ----------
     n_samples, n_features : int
     dtype : float32 or float64
+    cuttable : bool
+        Whether `pieces(rows)` gives pieces of any length that is asked for.
     """
+    cuttable = False
 
     def pieces(self):
         "The pieces in order, as an iterator."
@@ -157,19 +172,29 @@ class Source:
         return _ahead(self.pieces(), None)
 
     def inspect(self, classes=None):
-        "The `Inspection` of the source, made in one pass and kept; ValueError for labels that are not among `classes`, if given."
+        """The `Inspection` of the source, made in one pass and kept.
+
+        With `classes`, in their order; ValueError for labels that are not among them.
+        """
         if not hasattr(self, "_inspection"):
             self._inspection = together(map(look, self))
         return self._inspection if classes is None else _among(self._inspection, classes)
 
     def accumulate(self, function, rows, pool=None):
-        "Σ function(block) over blocks of `rows` examples, with the bits that it has for the same data in memory."
-        return em.accumulate(function, lambda: _ahead(self.pieces(), pool), rows, pool)
+        "Σ function(block) over blocks of `rows` examples, to the bits of data in memory."
+        if not self.cuttable:
+            return em.accumulate(function, lambda: _ahead(self.pieces(), pool), rows, pool)
+        done = (piece._replace(load=partial(_of_what_is_read, function, piece.load))
+                for piece in self.pieces(rows))
+        return em.tree_sum(_ahead(done, pool))
 
     def collect(self, function, rows=None, out=None):
-        "function(batch) of all batches, or of blocks of `rows` examples, joined along the examples; into the array `out` if given."
+        """function(batch) of all batches, joined along the examples.
+
+        With `rows`, of blocks of so many examples; with `out`, put into that array.
+        """
         parts, start = [], 0
-        for block in self if rows is None else em.blocks(self.__iter__, rows):
+        for block in self if rows is None else self.recut(rows):
             part = function(block)
             if out is None:
                 parts.append(part)
@@ -180,22 +205,10 @@ class Source:
 
     def take(self, index):
         "The examples with the sorted numbers `index`, in memory, as one batch."
-        index, parts, found = np.asarray(index), [], 0
-        for start, stop, load in self.pieces():
-            rows = index[slice(*np.searchsorted(index, (start, stop)))] - start
-            if rows.size:
-                batch = load()
-                if not parts:                                 # inputs are filled into one array: they must not be held twice
-                    inputs = np.empty((len(index), *batch[0].shape[1:]), batch[0].dtype)
-                inputs[found:found + len(rows)] = batch[0][rows]
-                parts.append(tuple(None if a is None else a[rows] for a in batch[1:]))
-                found += len(rows)
-        if found != len(index) or not found or np.any(np.diff(index) < 0):
-            raise ValueError(f"index must hold sorted numbers from 0 to {self.n_samples - 1}, the last of the examples")
-        return inputs, *em.join(parts)
+        return _taken(self, np.asarray(index))
 
     def apply(self, function):
-        "The source of the batches function(batch, start), where `start` is the number of a batch's first example."
+        "The source of function(batch, start); `start`: the number of its first example."
         return Applied(self, function)
 
     def select(self, mask):
@@ -203,10 +216,46 @@ class Source:
         return Selected(self, mask)
 
     def recut(self, rows):
-        "The source in batches of `rows` examples, the last one possibly shorter: what is done to each does not depend on the cut."
+        "The source in batches of `rows` examples, the last one possibly shorter."
         return Recut(self, rows)
 
-# %% ../nbs/foundations/sources.ipynb #cell-009
+# %% ../nbs/foundations/sources.ipynb #cell-012
+def _of_what_is_read(function, load):
+    return function(load())
+
+
+def _blaming(source, piece):
+    "A piece of any length; an error in it is that of a batch of the iteration."
+    def load():
+        try:
+            return piece.load()
+        except Exception:
+            for each in source.pieces():
+                if each.start < piece.stop and piece.start < each.stop:
+                    each.load()
+            raise
+    return piece._replace(load=load)
+
+
+def _taken(source, index):
+    "The examples with the sorted numbers `index`. Inputs must not be held twice."
+    inputs, columns, found = None, [], 0
+    for start, stop, load in source.pieces():
+        rows = index[slice(*np.searchsorted(index, (start, stop)))] - start
+        if not rows.size:
+            continue
+        x, *others = load()
+        if inputs is None:
+            inputs = np.empty((len(index), *x.shape[1:]), x.dtype)
+        inputs[found:found + len(rows)] = x[rows]
+        columns.append(tuple(None if a is None else a[rows] for a in others))
+        found += len(rows)
+    if found != len(index) or not found or np.any(np.diff(index) < 0):
+        raise ValueError("index must hold sorted numbers from 0 to "
+                         f"{source.n_samples - 1}, the last of the examples")
+    return inputs, *em.join(columns)
+
+# %% ../nbs/foundations/sources.ipynb #cell-014
 class _Formed(Source):
     "A source whose batches come from outside, and must be of one `form`."
 
@@ -216,7 +265,7 @@ class _Formed(Source):
     def _load(self, index, arrays, start, stop):
         "Batch number `index`: some rows of arrays, read and checked."
         try:
-            return self.form.checked(*(None if a is None else _rows(a, start, stop) for a in arrays))
+            return self.form.checked(*(_rows(a, start, stop) for a in arrays))
         except Exception as error:
             raise failure(index, error) from error
 
@@ -237,7 +286,7 @@ class _Formed(Source):
             raise ValueError(f"{self.form.names[0]} holds no batches; pass at least one")
         return self.form
 
-# %% ../nbs/foundations/sources.ipynb #cell-011
+# %% ../nbs/foundations/sources.ipynb #cell-016
 def _map_of(array):
     "The memory map that `array` is a part of, or None."
     while isinstance(array, np.ndarray):
@@ -255,11 +304,21 @@ def _advise(mapped, part, advice):
     mapped._mmap.madvise(advice, low, high - low)
 
 
+def _check_length(mapped):
+    "OSError if the file of a memory map has been cut off."
+    begin = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+    if mapped._mmap.size() < begin + len(mapped._mmap):
+        raise OSError(f"the file {mapped.filename} has become shorter; open it again")
+
+# %% ../nbs/foundations/sources.ipynb #cell-017
 def _rows(array, start, stop):
-    "Rows of an array that lies anywhere; of a memory map, a copy."
+    "Rows of an array that lies anywhere; of a memory map, a copy. None of None."
+    if array is None:
+        return None
     part, mapped = array[start:stop], _map_of(array)
     if mapped is None:
         return part if is_array_api_obj(part) else np.asarray(part)
+    _check_length(mapped)
     advisable = part.size > 0 and hasattr(mmap, "MADV_DONTNEED")
     if advisable and part.flags.c_contiguous:
         _advise(mapped, part, mmap.MADV_WILLNEED)
@@ -268,54 +327,73 @@ def _rows(array, start, stop):
         _advise(mapped, part, mmap.MADV_DONTNEED)
     return copy
 
-# %% ../nbs/foundations/sources.ipynb #cell-013
+# %% ../nbs/foundations/sources.ipynb #cell-019
 CHUNK = 2**22  # bytes to read at a time
 FRAMES = ("iloc", "toarray", "__dataframe__")  # what data frames and sparse matrices have
 
 
 def is_lazy(array):
     "Whether an array is read from somewhere when it is sliced."
-    return _map_of(array) is not None or (
-        not is_array_api_obj(array) and not any(hasattr(array, name) for name in FRAMES)
-        and all(hasattr(array, name) for name in ("shape", "dtype", "__getitem__")))
+    if is_array_api_obj(array) or any(hasattr(array, name) for name in FRAMES):
+        return _map_of(array) is not None
+    return all(hasattr(array, name) for name in ("shape", "dtype", "__getitem__"))
 
 
-def _ranges(array):
-    "The ranges of rows in which an array is read: all at once if it lies in memory."
-    n = len(array) if hasattr(array, "__len__") else array.shape[0]
-    rows = max(n, 1)
-    if is_lazy(array):
-        rows = max(1, CHUNK // max(1, math.prod(array.shape[1:]) * array.dtype.itemsize))
-        stored = (getattr(array, "chunks", None) or (1,))[0]
-        rows = max(1, rows // stored) * stored
+def _ranges(array, rows=None):
+    "The ranges of rows in which an array is read: `rows` each, or about `CHUNK` bytes."
+    n, bytes_per_row = array.shape[0], math.prod(array.shape[1:]) * array.dtype.itemsize
+    stored = (getattr(array, "chunks", None) or (1,))[0]
+    rows = rows or max(1, CHUNK // max(1, bytes_per_row) // stored) * stored
     return ((start, min(start + rows, n)) for start in range(0, n, rows))
 
-# %% ../nbs/foundations/sources.ipynb #cell-014
+# %% ../nbs/foundations/sources.ipynb #cell-020
 class ArraySource(_Formed):
-    "The rows of an array that is read when it is sliced. Labels and weights may be such arrays, too, or lie in memory."
+    "The rows of an array that is read when it is sliced; y and weights may be such arrays."
 
-    def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False, names=NAMES):
+    def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False,
+                 names=NAMES):
         super().__init__(labelled, flat, names)
-        if len(X.shape) != 2 and not (flat and len(X.shape) > 2):
-            raise ValueError(f"{names[0]} has shape {tuple(X.shape)}, but (n_samples, n_features) is needed")
-        if not math.prod(X.shape):
-            raise ValueError(f"{names[0]} is empty, with shape {tuple(X.shape)}; pass at least one example and one feature")
-        self.form.n_features, self.n_samples = math.prod(X.shape[1:]), X.shape[0]
-        self.form.dtype = as_floating(names[0], np.empty(0, X.dtype)).dtype
-        columns = [a if a is None or is_lazy(a) or is_array_api_obj(a) else np.asarray(a) for a in (y, sample_weight)]
-        for name, column in zip(names[1:], columns):
-            if column is not None and tuple(column.shape) != (self.n_samples,):
-                raise ValueError(f"{name} has shape {tuple(column.shape)}, but {names[0]} has {self.n_samples} examples; "
-                                 "pass one entry for each")
+        shape, form = tuple(X.shape), self.form
+        if len(shape) != 2 and not (flat and len(shape) > 2):
+            raise ValueError(f"{names[0]} has shape {shape}, but (n_samples, n_features) "
+                             "is needed")
+        if not math.prod(shape):
+            raise ValueError(f"{names[0]} is empty, with shape {shape}; pass at least one "
+                             "example and one feature")
+        form.dtype = as_floating(names[0], np.empty(0, X.dtype)).dtype
+        self.n_samples, form.n_features = shape[0], math.prod(shape[1:])
+        columns = (_one_each(name, column, self.n_samples, names[0])
+                   for name, column in zip(names[1:], (y, sample_weight)))
         self.arrays = (X, *columns)
 
-    def pieces(self):
-        for index, (start, stop) in enumerate(_ranges(self.arrays[0])):
-            yield Piece(start, stop, partial(self._load, index, self.arrays, start, stop))
+    @property
+    def cuttable(self):
+        return not getattr(self.arrays[0], "chunks", None)
 
-# %% ../nbs/foundations/sources.ipynb #cell-016
+    def pieces(self, rows=None):
+        for index, (start, stop) in enumerate(_ranges(self.arrays[0], rows)):
+            piece = Piece(start, stop, partial(self._load, index, self.arrays, start, stop))
+            yield _blaming(self, piece) if rows else piece
+
+
+def _one_each(name, column, n, inputs):
+    "Labels or weights of all examples as they are, or else as a NumPy array."
+    if column is None:
+        return None
+    if not is_lazy(column) and not is_array_api_obj(column):
+        column = np.asarray(column)
+    if tuple(column.shape) != (n,):
+        raise ValueError(f"{name} has shape {tuple(column.shape)}, but {inputs} has {n} "
+                         "examples; pass one entry for each")
+    return column
+
+# %% ../nbs/foundations/sources.ipynb #cell-022
+ONE_SHOT = ("{} is a one-shot iterator, but EM passes over the examples many times; pass a "
+            "list of batches, or a function that returns a new iterator for every pass")
+
+
 class BatchSource(_Formed):
-    "A stream of batches: `stream` is a re-iterable, or a function that returns a new iterator for each pass."
+    "Batches from a re-iterable, or from a function that returns an iterator for each pass."
 
     def __init__(self, stream, *, labelled=None, flat=False, names=NAMES):
         super().__init__(labelled, flat, names)
@@ -329,48 +407,51 @@ class BatchSource(_Formed):
         stream = self.stream() if callable(self.stream) else iter(self.stream)
         if stream is self.stream:
             raise TypeError(ONE_SHOT.format(self.form.names[0]))
-        total = upper = 0
+        total = 0
         for index, batch in em.numbered(stream):
-            for lower, upper, load in self._parts(index, batch):
-                yield Piece(total + lower, total + upper, load)
-            total += upper
+            for start, stop, load in self._parts(index, batch):
+                yield Piece(total + start, total + stop, load)
+            total += stop
         known = getattr(self, "_inspection", None)
         if known and known.n_samples != total:
-            raise ValueError(f"{self.form.names[0]} had {known.n_samples} examples in the first pass, but {total} in this one; "
-                             "each pass must bring the same examples")
+            raise ValueError(f"{self.form.names[0]} had {known.n_samples} examples in the "
+                             f"first pass, but {total} in this one; each pass must bring "
+                             "the same examples")
 
     def _parts(self, index, batch):
-        "The pieces of a batch: one, copied and checked at once, or several if the batch is read when it is sliced."
+        "The pieces of a batch: several if it is read when it is sliced."
         try:
-            arrays = entries(batch, self.form.labelled)
+            arrays = entries(batch, self.form.labelled, self.form.names[0])
             if is_lazy(arrays[0]) and arrays[0].shape[0]:
-                return [Piece(*ends, partial(self._load, index, arrays, *ends)) for ends in _ranges(arrays[0])]
+                return [Piece(*ends, partial(self._load, index, arrays, *ends))
+                        for ends in _ranges(arrays[0])]
             checked = self.form.checked(*arrays)
         except Exception as error:
             raise failure(index, error) from error
         if not isinstance(self.stream, (list, tuple)):
             checked = tuple(None if a is None else a.copy() for a in checked)
-        return [Piece(0, len(checked[0]), partial(_whole, checked))]
+        return [Piece(0, len(checked[0]), partial(_same, checked))]
 
 
-ONE_SHOT = ("{} is a one-shot iterator, but EM passes over the examples many times; "
-            "pass a list of batches, or a function that returns a new iterator for every pass")
+def _same(batch):
+    return batch
 
-# %% ../nbs/foundations/sources.ipynb #cell-017
-def entries(batch, labelled):
-    "A batch of a stream as (x, y, weight); ValueError unless it has the entries that are needed."
+# %% ../nbs/foundations/sources.ipynb #cell-023
+def entries(batch, labelled, name="X"):
+    "A batch of a stream as (x, y, weight); ValueError if it has not what is needed."
     if isinstance(batch, list) and batch and len(np.shape(batch[0])) > 1:
-        batch = tuple(batch)                                  # as PyTorch's loaders give them
+        batch = tuple(batch)                                  # as loaders of PyTorch do
     batch = batch if isinstance(batch, tuple) else (batch,)
     if labelled is None:
         return batch[0], None, None
-    entries = batch if labelled else (batch[0], None, *batch[1:])
-    if not 2 <= len(entries) <= 3:
+    found = batch if labelled else (batch[0], None, *batch[1:])
+    if not 2 <= len(found) <= 3:
         wanted = "(X, y) or (X, y, weight)" if labelled else "X, (X,) or (X, weight)"
-        raise ValueError(f"X comes in a batch of {len(batch)} entries, but {wanted} is needed")
-    return entries if len(entries) == 3 else (*entries, None)
+        raise ValueError(f"{name} comes in a batch of {len(batch)} entries, but {wanted} "
+                         "is needed")
+    return found if len(found) == 3 else (*found, None)
 
-# %% ../nbs/foundations/sources.ipynb #cell-019
+# %% ../nbs/foundations/sources.ipynb #cell-025
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """What one pass over a source finds out.
@@ -383,9 +464,10 @@ class Inspection:
     classes : (n_classes,) array
         The labels, sorted; None if there are none.
     counts, weight : (n_classes,) arrays
-        The number of examples of each class and their weight; without labels, those of all together, of shape (1,).
+        The number of examples of each class and their weight; of all together, (1,), if
+        there are no labels.
     labels : (n_samples,) array of unsigned integers
-        The index of each example's label among the classes, in as few bytes as it needs; None if there are none.
+        Indices into `classes` in as few bytes as they need; None if there are no labels.
     weights : (n_samples,) array
         None if there are none.
     """
@@ -397,9 +479,20 @@ class Inspection:
     labels: np.ndarray | None = None
     weights: np.ndarray | None = None
 
-# %% ../nbs/foundations/sources.ipynb #cell-020
-def _few_bytes(labels, index):
-    return index.astype(np.min_scalar_type(len(labels)))
+# %% ../nbs/foundations/sources.ipynb #cell-026
+def _few_bytes(classes, index):
+    return index.astype(np.min_scalar_type(len(classes)))
+
+
+def _counted(n, largest, classes, labels, weights):
+    "An `Inspection` with its counts."
+    if classes is None:
+        weight = np.array([n if weights is None else np.sum(weights)])
+        return Inspection(n, largest, None, np.array([n]), weight, None, weights)
+    m = len(classes)
+    counts, weight = np.bincount(labels, minlength=m), np.bincount(labels, weights, m)
+    labels = _few_bytes(classes, labels)
+    return Inspection(n, largest, classes, counts, weight, labels, weights)
 
 
 def look(batch):
@@ -408,30 +501,21 @@ def look(batch):
     classes, labels = (None, None) if y is None else np.unique(y, return_inverse=True)
     return _counted(len(x), max(float(x.max()), -float(x.min())), classes, labels, w)
 
-
+# %% ../nbs/foundations/sources.ipynb #cell-027
 def together(inspections):
     "The `Inspection` of all batches from those of each, in order."
     found = list(inspections)
     if not found:
         raise ValueError("X holds no batches; pass at least one")
-    first, classes, labels = found[0], None, None
-    weights = None if first.weights is None else np.concatenate([f.weights for f in found])
+    first, classes, labels, weights = found[0], None, None, None
+    if first.weights is not None:
+        weights = np.concatenate([f.weights for f in found])
     if first.classes is not None:
         classes = np.unique(np.concatenate([f.classes for f in found]))
-        labels = np.concatenate([_few_bytes(classes, np.searchsorted(classes, f.classes))[f.labels] for f in found])
-    return _counted(sum(f.n_samples for f in found), max(f.largest for f in found), classes, labels, weights)
-
-
-def _counted(n, largest, classes, labels, weights):
-    "An `Inspection` with its counts."
-    if classes is None:
-        return Inspection(n, largest, None, np.array([n]), np.array([n if weights is None else np.sum(weights)]), None, weights)
-    counts, weight = np.bincount(labels, minlength=len(classes)), np.bincount(labels, weights, len(classes))
-    return Inspection(n, largest, classes, counts, weight, _few_bytes(classes, labels), weights)
-
-
-def _inspect(batches):
-    return together(map(look, batches))
+        tables = (_few_bytes(classes, np.searchsorted(classes, f.classes)) for f in found)
+        labels = np.concatenate([table[f.labels] for table, f in zip(tables, found)])
+    n, largest = sum(f.n_samples for f in found), max(f.largest for f in found)
+    return _counted(n, largest, classes, labels, weights)
 
 
 def _among(found, classes):
@@ -442,11 +526,12 @@ def _among(found, classes):
     where = {c: i for i, c in enumerate(classes.tolist())}
     unknown = [c for c in found.classes.tolist() if c not in where]
     if unknown:
-        raise ValueError(f"y holds the labels {unknown[:10]}, which are not among the classes {classes.tolist()[:10]}")
+        raise ValueError(f"y holds the labels {unknown[:10]}, which are not among the "
+                         f"classes {classes.tolist()[:10]}")
     labels = np.array([where[c] for c in found.classes.tolist()])[found.labels]
     return _counted(found.n_samples, found.largest, classes, labels, found.weights)
 
-# %% ../nbs/foundations/sources.ipynb #cell-022
+# %% ../nbs/foundations/sources.ipynb #cell-029
 class _Derived(Source):
     "A source that is made of another one, `source`."
 
@@ -465,43 +550,49 @@ class _Derived(Source):
     def dtype(self):
         return self.source.dtype
 
-
+# %% ../nbs/foundations/sources.ipynb #cell-030
 class Applied(_Derived):
-    "The batches of a source with a function applied to each: function(batch, start), as long as the batch."
+    "The batches function(batch, start), each as long as the batch that it was made of."
 
     def __init__(self, source, function):
         super().__init__(source)
         self.function = function
 
-    def pieces(self):
-        for index, (start, stop, load) in enumerate(self.source.pieces()):
-            yield Piece(start, stop, partial(self._load, index, start, stop, load))
+    @property
+    def cuttable(self):
+        return self.source.cuttable
+
+    def pieces(self, rows=None):
+        pieces = self.source.pieces(rows) if rows else self.source.pieces()
+        for index, (start, stop, load) in enumerate(pieces):
+            piece = Piece(start, stop, partial(self._load, index, start, stop, load))
+            yield _blaming(self, piece) if rows else piece
 
     def _load(self, index, start, stop, load):
         batch = load()
         try:
             batch = self.function(batch, start)
             if len(batch[0]) != stop - start:
-                raise ValueError(f"the function that is applied makes {len(batch[0])} examples of {stop - start}; select some beforehand")
+                raise ValueError(f"the function that is applied makes {len(batch[0])} "
+                                 f"examples of {stop - start}; select some beforehand")
             return batch
         except Exception as error:
             raise failure(index, error) from error
 
     @cached_property
-    def _form(self):
-        "Number of features and precision of the first batch."
+    def _width(self):
         inputs = next(iter(self))[0]
         return inputs.shape[1], inputs.dtype
 
     @property
     def n_features(self):
-        return self._form[0]
+        return self._width[0]
 
     @property
     def dtype(self):
-        return self._form[1]
+        return self._width[1]
 
-# %% ../nbs/foundations/sources.ipynb #cell-023
+# %% ../nbs/foundations/sources.ipynb #cell-031
 class Selected(_Derived):
     "The examples of a source for which a mask is true."
 
@@ -509,8 +600,9 @@ class Selected(_Derived):
         super().__init__(source)
         self.mask = np.asarray(mask)
         if self.mask.dtype != bool or self.mask.shape != (source.n_samples,):
-            raise ValueError(f"mask must hold a truth value for each of the {source.n_samples} examples, but is of type {self.mask.dtype} and "
-                             f"shape {self.mask.shape}")
+            raise ValueError("mask must hold a truth value for each of the "
+                             f"{source.n_samples} examples, but is of type "
+                             f"{self.mask.dtype} and shape {self.mask.shape}")
 
     @property
     def n_samples(self):
@@ -526,6 +618,11 @@ class Selected(_Derived):
             total += number
 
 
+def _some(load, keep):
+    batch = load()
+    return batch if keep.all() else tuple(None if a is None else a[keep] for a in batch)
+
+# %% ../nbs/foundations/sources.ipynb #cell-032
 class Recut(_Derived):
     "A source in batches of equal length."
 
@@ -534,45 +631,43 @@ class Recut(_Derived):
         self.rows = rows
 
     def pieces(self):
+        if self.source.cuttable:
+            yield from self.source.pieces(self.rows)
+            return
         start = 0
         for block in em.blocks(self.source.__iter__, self.rows):
-            yield Piece(start, start + len(block[0]), partial(_whole, block))
+            yield Piece(start, start + len(block[0]), partial(_same, block))
             start += len(block[0])
 
 
-def _whole(batch):
-    return batch
-
-
-def _some(load, keep):
-    return tuple(None if a is None else a if keep.all() else a[keep] for a in load())
-
-# %% ../nbs/foundations/sources.ipynb #cell-024
 @dataclass(frozen=True, eq=False)
 class _WithColumns:
     "Labels and weights of all examples, joined to the batches of a source."
-    y: object
-    w: object
+    columns: tuple
+    names: tuple
 
     def __call__(self, batch, start):
-        x, *columns = batch
-        for i, values in enumerate((self.y, self.w)):
-            if values is not None:
-                columns[i] = _column(("y", "sample_weight")[i], _rows(values, start, start + len(x)), len(x))
-        return x, *columns
+        stop = start + len(batch[0])
+        given = (_rows(column, start, stop) for column in self.columns)
+        checked = (None if values is None else _column(name, values, stop - start)
+                   for name, values in zip(self.names[1:], given))
+        pairs = zip(batch[1:], checked)
+        return batch[0], *(old if new is None else new for old, new in pairs)
 
-# %% ../nbs/foundations/sources.ipynb #cell-026
+# %% ../nbs/foundations/sources.ipynb #cell-034
 def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=NAMES):
     """A `Source` for data that do not simply lie in memory; None for data that do.
 
     Parameters
     ----------
-    X : memory map, zarr or h5py array, Dask array, list of delayed batches, re-iterable of batches, function that returns an iterator of
-        batches, or Source; anything else is left to the caller
+    X : memory map, zarr or h5py array, Dask array, list of batches, of delayed batches,
+        re-iterable of batches, function that returns an iterator of batches, or Source
+        Anything else is left to the caller.
     y, sample_weight : (n_samples,) arrays, optional
         The labels and weights of the rows of an array. A stream has them in its batches.
     labelled : bool or None
-        True: batches are (X, y) or (X, y, weight). False: X, (X,) or (X, weight). None: X counts, whatever else a batch holds.
+        True: batches are (X, y) or (X, y, weight). False: X, (X,) or (X, weight).
+        None: X counts, whatever else a batch holds.
     flat : bool
         Whether examples of several axes, such as images, are laid out as rows.
     names : tuple of str
@@ -588,22 +683,29 @@ def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=NAME
     options = {"labelled": labelled, "flat": flat, "names": names}
     given = y is not None or sample_weight is not None
     if isinstance(X, Source):
-        return X.apply(_WithColumns(y, sample_weight)) if given else X
+        return _with_columns(X, (y, sample_weight), names) if given else X
     if _is_dask(X) or (isinstance(X, (list, tuple)) and any(_is_dask(item) for item in X)):
         from capslit.cluster import DaskSource
         return DaskSource(X, y, sample_weight, **options)
     if is_lazy(X):
         if labelled and y is None:
-            raise ValueError(f"{names[1]} is None, but labels are needed; pass one for each example of {names[0]}")
+            raise ValueError(f"{names[1]} is None, but labels are needed; pass one for "
+                             f"each example of {names[0]}")
         return ArraySource(X, y, sample_weight, **options)
     if not _is_stream(X, labelled, names[0]):
         return None
     if given:
-        raise ValueError(f"{names[1]} and {names[2]} belong into the batches of {names[0]}; "
-                         "let each batch be (X, y) or (X, y, weight)")
+        raise ValueError(f"{names[1]} and {names[2]} belong into the batches of "
+                         f"{names[0]}; let each batch be (X, y) or (X, y, weight)")
     return BatchSource(X, **options)
 
-# %% ../nbs/foundations/sources.ipynb #cell-027
+# %% ../nbs/foundations/sources.ipynb #cell-035
+def _with_columns(source, columns, names):
+    columns = tuple(_one_each(name, column, source.n_samples, names[0])
+                    for name, column in zip(names[1:], columns))
+    return source.apply(_WithColumns(columns, names))
+
+
 def _is_dask(X):
     return is_dask_array(X) or hasattr(X, "__dask_graph__")
 
@@ -623,8 +725,6 @@ def _is_stream(X, labelled, name):
         return False
     if hasattr(X, "__next__"):
         raise TypeError(ONE_SHOT.format(name))
-    if isinstance(X, type):
-        return True
-    if hasattr(X, "__len__") and hasattr(X, "__getitem__"):   # a list or the like, of batches or of examples
-        return len(X) > 0 and _is_batch(X[0], labelled)
+    if not isinstance(X, type) and hasattr(X, "__len__") and hasattr(X, "__getitem__"):
+        return len(X) > 0 and _is_batch(X[0], labelled)       # a list, or the like
     return callable(X) or hasattr(X, "__iter__")

@@ -94,8 +94,7 @@ def source(request, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rows", [1, 64, 1000, 5000])
 def test_sums_have_the_bits_that_they_have_in_memory(source, rows):
-    data = (np.asfortranarray(X), Y, None) if "Fortran" in str(getattr(source, "arrays", ("",))[0]) else (X, Y, None)
-    expected = em.accumulate(moments, data, rows)
+    expected = em.accumulate(moments, (X, Y, None), rows)
     with em.threads(2) as pool:
         for found in (em.accumulate(moments, source, rows), source.accumulate(moments, rows, pool)):
             assert found.gram.tobytes() == expected.gram.tobytes() and found.label == expected.label
@@ -238,12 +237,13 @@ def test_what_lies_in_memory_is_no_source(X):
     (lambda t: as_source(saved(t, X), labelled=True), ValueError, "^y is None"),
     (lambda t: as_source(saved(t, X), Y[:-1], labelled=True), ValueError, r"^y has shape \(2999,\), but X has 3000"),
     (lambda t: as_source(saved(t, X), Y, W[:, None], labelled=True), ValueError, "^sample_weight has shape"),
+    (lambda t: as_source(as_source(saved(t, X), labelled=False), np.append(Y, 1), labelled=True), ValueError, r"^y has shape \(3001,\)"),
     (lambda t: as_source(saved(t, X[0]), Y, labelled=True), ValueError, r"^X has shape \(37,\)"),
     (lambda t: as_source(Stored(X[:0]), Y[:0], labelled=True), ValueError, "^X is empty"),
     (lambda t: as_source(saved(t, X.astype("S4")), Y, labelled=True), TypeError, "^X must hold real numbers"),
     (lambda t: as_source(list, labelled=True).inspect(), ValueError, "^X holds no batches"),
     (lambda t: as_source(list, labelled=True).n_features, ValueError, "^X holds no batches"),
-], ids=range(11))
+], ids=range(12))
 def test_misuse_is_explained(tmp_path, make, error, message):
     with pytest.raises(error, match=message):
         make(tmp_path)
@@ -303,6 +303,34 @@ def test_a_bad_row_of_a_file_is_an_error_with_the_number_of_its_chunk(tmp_path, 
                              (np.where(np.arange(3000) == 1234, -1, W), "batch 12: sample_weight is negative for 1 examples")):
         with pytest.raises(BatchError, match=message):
             as_source(saved(tmp_path, X), Y, weights, labelled=True).inspect()
+    for rows in (1, 64, 700):                                  # whatever blocks are read
+        with em.threads(2) as pool, pytest.raises(BatchError, match="^batch 15: X contains NaN"):
+            as_source(saved(tmp_path, marred(X, np.nan)), Y, labelled=True).apply(doubled).accumulate(size, rows, pool)
+
+
+def size(block):
+    return Moments(np.array(len(block[0])), np.zeros(()))
+
+
+def no_seven(batch, start):
+    if 1777 in range(start, start + len(batch[0])):
+        raise ValueError("y holds the label 7")
+    return batch
+
+
+@pytest.mark.parametrize("rows", [1, 64, 700])
+def test_a_label_that_is_refused_is_an_error_with_the_number_of_its_chunk(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    with pytest.raises(BatchError, match="^batch 17: y holds the label 7"):
+        as_source(saved(tmp_path, X), Y, labelled=True).apply(doubled).apply(no_seven).accumulate(size, rows)
+
+
+def test_a_file_that_is_cut_off_is_an_error_and_not_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    source = as_source(saved(tmp_path, X), Y, labelled=True)
+    os.truncate(tmp_path / "X.npy", 200_000)
+    with pytest.raises(BatchError, match="batch 0: OSError: the file .*X.npy has become shorter"):
+        source.accumulate(moments, 64)
 
 
 def test_what_is_applied_may_fail_as_well(source):

@@ -37,6 +37,13 @@ def _root_of_inverse(gram):
     return vectors * np.where(keep, 1 / np.sqrt(np.where(keep, values, 1)), 0) / size[:, None], int(np.sum(keep))
 
 # %% ../nbs/capsules/learning.ipynb #cell-023
+def _some(arrays, index):
+    "Some of the arrays along the first axis; no copy if all are wanted in their order."
+    if np.array_equal(index, np.arange(arrays.shape[0])):
+        return arrays
+    return namespace(arrays).take(arrays, namespace(arrays).asarray(index, device=array_device(arrays)), axis=0)
+
+# %% ../nbs/capsules/learning.ipynb #cell-024
 @dataclass(frozen=True)
 class LeastSquares:
     """Solutions W of  min Σ w‖e − W x‖² + α‖W‖²  from the moments Σ w e xᵀ: the M-step 2.22, factorised once.
@@ -70,10 +77,10 @@ class LeastSquares:
             rows, root = xp.reshape(moments, (-1, p)), self.root[0, ...]
         else:
             rows = xp.reshape(moments, (k, -1, p))
-            root = xp.take(self.root, xp.asarray(self.which, device=array_device(self.root)), axis=0)
+            root = _some(self.root, np.asarray(self.which))
         return xp.reshape((rows @ root) @ xp.matrix_transpose(root), moments.shape)
 
-# %% ../nbs/capsules/learning.ipynb #cell-027
+# %% ../nbs/capsules/learning.ipynb #cell-028
 class CapsuleParameters(NamedTuple):
     "Weights W (k, m, d, p): P(h_i | x) = N(W_i x, I) for each capsule i (Saul 2.2 with σ² = 1). Rows beyond a capsule's dimension are 0."
     weights: object
@@ -92,7 +99,7 @@ class ErrorCount(NamedTuple):
     errors: object
     weight: object
 
-# %% ../nbs/capsules/learning.ipynb #cell-028
+# %% ../nbs/capsules/learning.ipynb #cell-029
 @dataclass(frozen=True)
 class CapsuleRegression:
     """k stacked capsule regressions on the same inputs.
@@ -214,7 +221,7 @@ class CapsuleRegression:
         batch = _fitting(self, parameters.weights, batch)
         return _together(self, batch, lambda dims, runs: _count(parameters.weights, dims, runs))
 
-# %% ../nbs/capsules/learning.ipynb #cell-030
+# %% ../nbs/capsules/learning.ipynb #cell-031
 def _poses(weights, x):
     "Pose vectors W_i x (k, m, d, b) of a block x (b, p), for weights (k, m, d, p or p + 1)."
     xp = namespace(weights, x)
@@ -243,7 +250,7 @@ def pose_vectors(weights, x):
     poses = _poses(weights, x)
     return poses, namespace(poses).permute_dims(_squared_norms(poses), (1, 0, 2))
 
-
+# %% ../nbs/capsules/learning.ipynb #cell-032
 def _own(norms, label, sizes, dim):
     "Indicator (m, N) of each case's own capsule, its squared norm and its dimension, each (N,)."
     xp = namespace(norms)
@@ -270,7 +277,7 @@ def _sizes(dims, like):
     xp = namespace(like)
     return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
 
-# %% ../nbs/capsules/learning.ipynb #cell-031
+# %% ../nbs/capsules/learning.ipynb #cell-033
 def _kernel(weights, dims, runs, thresholds):
     "CapsuleStatistics of each run; weights (all problems, m, d, p), dims (m,), thresholds (all problems,) or None."
     xp, poses, norms, label, w = _cases(weights, runs)
@@ -299,7 +306,7 @@ def _moments(poses, ratio, x, p):
     moments = rows @ x if p == x.shape[1] else xp.concat([rows @ x, xp.sum(rows, axis=1)[:, None]], axis=1)
     return xp.reshape(moments, (k, m, d, p))
 
-# %% ../nbs/capsules/learning.ipynb #cell-033
+# %% ../nbs/capsules/learning.ipynb #cell-035
 def _count(weights, dims, runs):
     "ErrorCount of each run; arguments as for `_kernel`."
     xp, _, norms, label, w = _cases(weights, runs)
@@ -316,7 +323,7 @@ def _counted(wrong, w, like):
     wrong = namespace(like).astype(wrong, like.dtype)
     return wrong if w is None else wrong * w
 
-# %% ../nbs/capsules/learning.ipynb #cell-035
+# %% ../nbs/capsules/learning.ipynb #cell-037
 class _Run(NamedTuple):
     "Examples of a block that some problems see: b of them, seen by k problems, which makes k · b cases."
     problems: np.ndarray       # (k,)
@@ -342,7 +349,7 @@ def _parted(runs, values):
         start += k * b
     return parts
 
-
+# %% ../nbs/capsules/learning.ipynb #cell-038
 def _cases(weights, runs):
     "The namespace, poses (k, m, d, b) of each run, and of all cases side by side squared norms (m, N), labels (N,) and weights (N,) or None."
     xp, m = namespace(weights, runs[0].x), weights.shape[1]
@@ -355,21 +362,14 @@ def _cases(weights, runs):
     return xp, poses, norms[0] if len(norms) == 1 else xp.concat(norms, axis=1), label, w
 
 
-def _some(weights, problems):
-    "The weights of some problems."
-    if len(problems) == weights.shape[0]:
-        return weights
-    return namespace(weights).take(weights, namespace(weights).asarray(problems, device=array_device(weights)), axis=0)
-
-
 def _mass(run):
     "Total weight (k,) of the examples of a run."
     xp, k = namespace(run.x), len(run.problems)
     if run.weight is None:
-        return xp.full((k,), float(run.x.shape[0]), dtype=xp.float64, device=array_device(run.x))
+        return xp.full((k,), run.x.shape[0], dtype=xp.float64, device=array_device(run.x))
     return xp.broadcast_to(xp.sum(run.weight, axis=1, dtype=xp.float64), (k,))
 
-# %% ../nbs/capsules/learning.ipynb #cell-036
+# %% ../nbs/capsules/learning.ipynb #cell-039
 def _groups(targets, dims):
     "Problems that share a kernel: for each kind of `dims`, (dims (m,), [(class, problems that see it)]), the class None for all."
     groups = []
@@ -392,7 +392,7 @@ def _block_rows(model, like):
     most = 13 if "cpu" in str(array_device(like)).lower() else 20   # a device wants much to do at a time
     return 2 ** int(np.clip(np.log2(2 ** (most + 7) / per_example), 8, most))
 
-# %% ../nbs/capsules/learning.ipynb #cell-037
+# %% ../nbs/capsules/learning.ipynb #cell-040
 def _fitting(model, weights, batch):
     "The batch, checked; ValueError, naming the part, if the weights do not fit the model or the inputs do not fit the weights."
     check_shape("weights", weights, (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None))
@@ -420,7 +420,7 @@ def _reordered(batch, order):
     take = lambda a: a if a is None else namespace(a).take(a, namespace(a).asarray(order, device=array_device(a)), axis=0)
     return take(x), labels[order], take(w)
 
-# %% ../nbs/capsules/learning.ipynb #cell-038
+# %% ../nbs/capsules/learning.ipynb #cell-041
 def _runs(model, batch):
     "For each group of problems its dims and its runs through the block."
     x, y, w = batch
@@ -448,7 +448,7 @@ def _weight_rows(model, w, problems):
     columns = problems if model.columns is None else model.columns[problems]
     return namespace(w).matrix_transpose(namespace(w).take(w, namespace(w).asarray(columns, device=array_device(w)), axis=1))
 
-
+# %% ../nbs/capsules/learning.ipynb #cell-042
 def _together(model, batch, kernel):
     "kernel(dims, runs) of every group of a batch, put together problem by problem, in double precision."
     totals, k = None, len(model.targets)
@@ -471,7 +471,7 @@ def _scatter(totals, problems, part):
             for i, q in enumerate(problems.tolist()):
                 total[q, ...] += namespace(total).astype(values[i, ...], total.dtype)
 
-# %% ../nbs/capsules/learning.ipynb #cell-040
+# %% ../nbs/capsules/learning.ipynb #cell-046
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
     gram: object

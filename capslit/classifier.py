@@ -136,6 +136,10 @@ class _Parameters:
     def _n_threads(self):
         return None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
 
+    def _holds_out(self, n):
+        "Whether early stopping holds out some of n examples."
+        return self.early_stopping is True or (self.early_stopping == "auto" and n > 10_000)
+
     def _class_dims(self, classes):
         "Capsule dimension of each class (n_classes,)."
         if not isinstance(self.capsule_dim, Mapping):
@@ -164,7 +168,7 @@ class _Reading(_Parameters):
             if not _alike(examples.like, held_out.like):
                 raise ValueError("X_val is an array of another library or on another device than X; pass both alike")
             return examples, held_out
-        if self.early_stopping is True or (self.early_stopping == "auto" and examples.n_samples > 10_000):
+        if self._holds_out(examples.n_samples):
             return examples.split(self.validation_fraction, check_random_state(self.random_state))
         return examples, None
 

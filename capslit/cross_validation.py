@@ -25,7 +25,7 @@ from .sources import as_source
 # %% ../nbs/capsules/cross_validation.ipynb #cell-004
 @dataclass(frozen=True, eq=False)
 class _Fold:
-    "A fit that waits for its turn: the numbers of its examples and of those held out, its model and where that begins."
+    "A fit that waits: the numbers of its examples and of those held out, its model and its start."
     estimator: CapsuleClassifier
     examples: Examples
     train: np.ndarray
@@ -36,9 +36,9 @@ class _Fold:
 
 def _begin(estimator, examples, rows, y, w):
     "The `_Fold` of the examples with the numbers `rows`."
-    estimator, part, train, held = clone(estimator), None if w is None else w[rows], rows, None
-    if estimator.early_stopping is True or (estimator.early_stopping == "auto" and len(rows) > 10_000):
-        rng = check_random_state(estimator.random_state)
+    estimator, train, held = clone(estimator), rows, None
+    if estimator._holds_out(len(rows)):
+        rng, part = check_random_state(estimator.random_state), None if w is None else w[rows]
         kept, out = examples.split_rows(y[rows], part, estimator.validation_fraction, rng)
         train, held = rows[kept], rows[out]
     seen = np.zeros(len(examples.classes), bool)
@@ -53,10 +53,12 @@ def _stacked(folds):
     ends = np.cumsum([0] + [len(model.solver.rank) for model in models])
     which = [start + q for model, start in zip(models, ends) for q in _whiches(model)]
     roots = np.concatenate([to_numpy(model.solver.root) for model in models])
-    solver = replace(models[0].solver, root=roots if like is None else placed(roots, like), which=tuple(which),
-                     rank=sum((tuple(model.solver.rank) for model in models), ()))
+    roots = roots if like is None else placed(roots, like)
+    ranks = sum((tuple(model.solver.rank) for model in models), ())
+    solver = replace(models[0].solver, root=roots, which=tuple(which), rank=ranks)
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
-    targets, dims = (np.concatenate([getattr(model, name) for model in models]) for name in ("targets", "dims"))
+    targets, dims = (np.concatenate([getattr(model, name) for model in models])
+                     for name in ("targets", "dims"))
     return (replace(models[0], targets=targets, dims=dims, solver=solver),
             CapsuleParameters(weights if like is None else placed(weights, like)))
 
@@ -67,8 +69,12 @@ def _whiches(model):
 
 # %% ../nbs/capsules/cross_validation.ipynb #cell-007
 def _columns(rows, w, n, problems, dtype):
-    "Weights (n, k): those of the examples `rows`[f] in the columns of fold f, zero elsewhere; each fold has as many columns as problems."
-    columns = np.stack([np.bincount(some, minlength=n) for some in rows], axis=1) * (1 if w is None else w[:, None])
+    """Weights (n, k): w of the examples `rows[f]` in the columns of fold f, zero elsewhere.
+
+    Each fold has as many columns as problems.
+    """
+    columns = np.stack([np.bincount(some, minlength=n) for some in rows], axis=1)
+    columns = columns if w is None else columns * w[:, None]
     return np.repeat(columns.astype(dtype), problems, axis=1)
 
 
@@ -77,28 +83,36 @@ def _batch(model, examples, rows, w, folds):
     wanted, problems = np.unique(np.concatenate(rows)), len(model.targets) // len(folds)
     weights = _columns(rows, w, examples.n_samples, problems, examples.dtype)[wanted]
     x, y, _ = (take_rows(a, wanted) for a in examples.data)
-    return model.prepare((x, y, weights if examples.like is None else placed(weights, examples.like)))
+    weights = weights if examples.like is None else placed(weights, examples.like)
+    return model.prepare((x, y, weights))
 
 
 def _learn(folds, examples, w):
     "Fit all folds at once: their estimators."
     model, parameters = _stacked(folds)
     train = _batch(model, examples, [fold.train for fold in folds], w, folds)
-    held = None if folds[0].held is None else _batch(model, examples, [fold.held for fold in folds], w, folds)
-    run = em.fit(model, parameters, train, validation=held, **folds[0].estimator._settings(held is not None))
+    held = None
+    if folds[0].held is not None:
+        held = _batch(model, examples, [fold.held for fold in folds], w, folds)
+    settings = folds[0].estimator._settings(held is not None)
+    run = em.fit(model, parameters, train, validation=held, **settings)
     size = len(model.targets) // len(folds)
-    return [fold.estimator._learned(_part(run, slice(f * size, (f + 1) * size)), fold.model, fold.examples) for f, fold in enumerate(folds)]
+    parts = [_part(run, slice(f * size, (f + 1) * size)) for f in range(len(folds))]
+    return [fold.estimator._learned(part, fold.model, fold.examples)
+            for fold, part in zip(folds, parts)]
 
 
 def _part(run, problems):
     "What a run has found for some of its problems."
-    return replace(run, parameters=type(run.parameters)(*(leaf[problems, ...] for leaf in run.parameters)), score=run.score[problems],
-                   converged=run.converged[problems], history={name: values[:, problems] for name, values in run.history.items()})
+    history = {name: values[:, problems] for name, values in run.history.items()}
+    parameters = type(run.parameters)(*(leaf[problems, ...] for leaf in run.parameters))
+    return replace(run, parameters=parameters, score=run.score[problems],
+                   converged=run.converged[problems], history=history)
 
 # %% ../nbs/capsules/cross_validation.ipynb #cell-010
-def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, params=None, return_train_score=False, return_estimator=False,
-                   return_indices=False):
-    """Fit a classifier on all folds at once, and judge each fit by the examples that it has not seen.
+def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, params=None,
+                   return_train_score=False, return_estimator=False, return_indices=False):
+    """Fit a classifier on all folds at once; judge each fit by examples that it has not seen.
 
     Parameters
     ----------
@@ -118,8 +132,8 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     Returns
     -------
     dict
-        As of scikit-learn's `cross_validate`: `test_score`, `fit_time`, `score_time`, and if asked for, `train_score`, `estimator`,
-        `indices`. Folds that are fitted together share the time equally.
+        As of scikit-learn's `cross_validate`: `test_score`, `fit_time`, `score_time`, and if asked
+        for, `train_score`, `estimator`, `indices`. Folds that are fitted together share the time.
 
     Raises
     ------
@@ -127,7 +141,8 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
         If something is wrong with an argument, which the message names.
     """
     if not isinstance(estimator, CapsuleClassifier):
-        raise TypeError(f"estimator must be a CapsuleClassifier, not {estimator!r}; sklearn.model_selection.cross_validate takes any")
+        raise TypeError(f"estimator must be a CapsuleClassifier, not {estimator!r}; "
+                        "sklearn.model_selection.cross_validate takes any")
     if set(params or {}) - {"sample_weight"}:
         raise ValueError(f"params may hold sample_weight only, not {sorted(params)}")
     if as_source(X, labelled=None) is not None:
@@ -137,46 +152,52 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     first._rounds()
     examples = read_examples(first, X, y, weight)
     check_classes("y", examples.classes)
-    splits = [tuple(map(np.asarray, split)) for split in check_cv(cv, examples.columns()[0], classifier=True).split(
-        np.zeros(examples.n_samples), examples.columns()[0], groups)]
-    fitted, seconds = _fit_all(first, examples, X, y, weight, [train for train, _ in splits])
-    return _judged(estimator, scoring, fitted, seconds, splits, X, y, return_train_score, return_estimator, return_indices)
+    index, _ = examples.columns()
+    folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
+    splits = [tuple(map(np.asarray, split)) for split in folds]
+    fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits])
+    results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
+    results = {"fit_time": seconds} | {name: np.asarray(found) for name, found in results.items()}
+    if return_estimator:
+        results["estimator"] = fitted
+    if return_indices:
+        results["indices"] = dict(zip(("train", "test"), map(list, zip(*splits))))
+    return results
 
 # %% ../nbs/capsules/cross_validation.ipynb #cell-011
-def _fit_all(first, examples, X, y, weight, trains):
+_FEATURES = "n_features_in_", "feature_names_in_"              # what the reading of the inputs has set
+
+
+def _fit_all(first, examples, X, y, trains):
     "The estimators of all folds, and the seconds that each took."
     index, w = examples.columns()
     fitted, seconds, stacks = [None] * len(trains), np.zeros(len(trains)), {}
     for f, rows in enumerate(trains):
         start = time.perf_counter()
-        if np.bincount(index[rows], minlength=len(examples.classes)).all() and not first.warm_start:
+        if np.bincount(index[rows], minlength=len(examples.classes)).all():
             fold = _begin(first, examples, rows, index, w)
             stacks.setdefault(fold.held is None, []).append((f, fold))
         else:                                                 # a class is missing: a model of another shape
-            part = None if weight is None else w[rows]
+            part = None if w is None else w[rows]
             fitted[f] = clone(first).fit(take_rows(X, rows), take_rows(y, rows), part)
         seconds[f] = time.perf_counter() - start
     for stack in stacks.values():
         start, (numbers, folds) = time.perf_counter(), zip(*stack)
         for f, one in zip(numbers, _learn(folds, examples, w)):
             fitted[f] = one
-            one.__dict__ |= {name: value for name, value in vars(first).items() if name in ("n_features_in_", "feature_names_in_")}
+            one.__dict__ |= {name: vars(first)[name] for name in _FEATURES if name in vars(first)}
         seconds[list(numbers)] += (time.perf_counter() - start) / len(folds)
     return fitted, seconds
 
 
-def _judged(estimator, scoring, fitted, seconds, splits, X, y, train_score, keep, indices):
-    "The dictionary of results."
-    scorer, results = check_scoring(estimator, scoring), {"fit_time": seconds, "score_time": [], "test_score": []}
-    for one, (_, test) in zip(fitted, splits):
+def _judged(scorer, fitted, splits, X, y, train_score):
+    "Scores of the fits, and the seconds that each took."
+    results = {"score_time": [], "test_score": []} | ({"train_score": []} if train_score else {})
+    for one, (train, test) in zip(fitted, splits):
         start = time.perf_counter()
         results["test_score"].append(scorer(one, take_rows(X, test), take_rows(y, test)))
         results["score_time"].append(time.perf_counter() - start)
-    if train_score:
-        results["train_score"] = [scorer(one, take_rows(X, train), take_rows(y, train)) for one, (train, _) in zip(fitted, splits)]
-    results = {name: np.asarray(values) for name, values in results.items()}
-    if keep:
-        results["estimator"] = fitted
-    if indices:
-        results["indices"] = dict(zip(("train", "test"), map(list, zip(*splits))))
+        if train_score:
+            score = scorer(one, take_rows(X, train), take_rows(y, train))
+            results["train_score"].append(score)
     return results

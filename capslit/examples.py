@@ -39,11 +39,12 @@ def precision(x):
 
 
 def check_tensor(estimator, X, reset):
-    "Inputs (n, p) of another library in single or double precision, as scikit-learn would check them."
+    "Inputs (n, p) of another library, in single or double precision, checked where they are."
     X = X.detach() if hasattr(X, "detach") else X             # learning needs no gradients
     X = check_shape("X", as_floating("X", X), (None, None))
     if 0 in X.shape:
-        raise ValueError(f"X has shape {tuple(X.shape)}, but at least one example and one feature are needed")
+        raise ValueError(f"X has shape {tuple(X.shape)}, but at least one example and one feature "
+                         "are needed")
     stand_in(estimator, X.shape[1], precision(X), reset)
     return check_values("X", X)
 
@@ -55,7 +56,8 @@ def encode(name, y, classes):
         index = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
     unknown = np.unique(y[classes[index] != y])
     if unknown.size:
-        raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the classes {classes.tolist()[:10]}")
+        raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the "
+                         f"classes {classes.tolist()[:10]}")
     return index
 
 
@@ -80,7 +82,7 @@ class Examples:
     dtype : type of NumPy
         float32 or float64, the precision of the inputs.
     like : array or None
-        An array of the library and on the device in which results are wanted; None for NumPy.
+        An array of the library and on the device that results belong to; None for NumPy.
     """
     data: object
     classes: np.ndarray
@@ -93,7 +95,10 @@ class Examples:
     IN_MEMORY = 2**29                                         # bytes of held-out inputs that are kept in memory
 
     def columns(self):
-        "Indices of the classes (n_samples,), and weights (n_samples,) or None, as NumPy arrays. A stream is read for them."
+        """Indices of the classes (n_samples,), and weights (n_samples,) or None, as NumPy arrays.
+
+        A stream is read for them.
+        """
         if isinstance(self.data, Source):
             both = self.data.collect(_columns)
             return (both, None) if both.ndim == 1 else (both[:, 0].astype(np.int32), both[:, 1])
@@ -101,10 +106,14 @@ class Examples:
         return to_numpy(y), w if w is None else to_numpy(w)
 
     def select(self, rows, y, w, hold=False):
-        "The examples with the sorted numbers `rows`, of columns y and w; of a source, those to `hold` are kept in memory if they take little."
+        """The examples with the numbers `rows`, sorted for a source, from the `columns` y and w.
+
+        Those to `hold` are kept in memory if they take little and no cluster has them.
+        """
+        size = rows.size * self.n_features * self.dtype.itemsize
         if not isinstance(self.data, Source):
             data = tuple(take_rows(column, rows) for column in self.data)
-        elif hold and not hasattr(self.data, "map") and rows.size * self.n_features * self.dtype.itemsize <= self.IN_MEMORY:
+        elif hold and not hasattr(self.data, "map") and size <= self.IN_MEMORY:
             data = self.data.take(rows)
         else:
             mask = np.zeros(self.n_samples, bool)
@@ -121,12 +130,17 @@ class Examples:
 
     @staticmethod
     def split_rows(y, w, fraction, rng):
-        "Numbers of examples to learn from and of held-out ones, stratified where the classes allow it; those of weight zero are in neither."
+        """Numbers of examples to learn from and of held-out ones, stratified where that is possible.
+
+        Examples of weight zero are in neither.
+        """
         rows = np.arange(len(y)) if w is None else np.flatnonzero(w > 0)
-        counts, n_held = np.unique(y[rows], return_counts=True)[1], int(np.ceil(fraction * len(rows)))
+        counts = np.unique(y[rows], return_counts=True)[1]
+        n_held = int(np.ceil(fraction * len(rows)))
         possible = counts.min() > 1 and len(counts) <= min(n_held, len(rows) - n_held)
         with naming("validation_fraction"):
-            train, held = train_test_split(rows, test_size=fraction, random_state=rng, stratify=y[rows] if possible else None)
+            train, held = train_test_split(rows, test_size=fraction, random_state=rng,
+                                           stratify=y[rows] if possible else None)
         return np.sort(train), np.sort(held)
 
 # %% ../nbs/foundations/examples.ipynb #cell-011
@@ -149,8 +163,10 @@ def _check_mass(name, mass):
 
 
 def _indexed(name, y, classes):
-    "Classes, and labels (n,) as indices; the classes are those that occur unless they are given."
-    return np.unique(y, return_inverse=True) if classes is None else (classes, encode(name, y, classes))
+    "Classes, those that occur unless they are given, and labels (n,) as indices."
+    if classes is None:
+        return np.unique(y, return_inverse=True)
+    return classes, encode(name, y, classes)
 
 
 def _from_arrays(estimator, X, y, sample_weight, classes, reset, names):
@@ -172,14 +188,16 @@ def _tensor_labels(X, y, classes, names):
     xp, device = namespace(X), array_device(X)
     if is_tensor(y):
         if not namespace(y).isdtype(y.dtype, "integral"):
-            raise TypeError(f"{names[1]} holds {y.dtype}, but an array of labels that is not NumPy's must hold integers; convert it")
+            raise TypeError(f"{names[1]} holds {y.dtype}, but labels in an array of another library "
+                            "than NumPy must be integers; convert them")
         y = placed(check_shape(names[1], y, (X.shape[0],)), X)
         found = xp.sort(xp.unique_values(y))
         classes, table = _indexed(names[1], to_numpy(found), classes)
         return classes, xp.take(xp.asarray(table, device=device), xp.searchsorted(found, y))
     with naming(names[1]):
         if y is None:
-            raise ValueError(f"{names[1]} is None, but labels are needed; pass one for each example")
+            raise ValueError(f"{names[1]} is None, but labels are needed; "
+                             "pass one for each example")
         y = check_shape(names[1], column_or_1d(y), (X.shape[0],))
         check_classification_targets(y)
     classes, y = _indexed(names[1], y, classes)
@@ -194,7 +212,8 @@ def _from_tensors(estimator, X, y, sample_weight, classes, reset, names):
     classes, y = _tensor_labels(X, y, classes, names)
     w = None
     if sample_weight is not None:
-        w = placed(check_shape(names[2], as_floating(names[2], sample_weight), (X.shape[0],)), X)
+        w = check_shape(names[2], as_floating(names[2], sample_weight), (X.shape[0],))
+        w = placed(w, X)
         w = xp.astype(check_values(names[2], w, lower=0), X.dtype)
     own = (xp.astype(y == c, X.dtype) for c in range(len(classes)))
     mass = np.array([float(xp.sum(mask if w is None else mask * w)) for mask in own])
@@ -216,10 +235,12 @@ def _from_source(estimator, source, classes, reset, names):
     else:
         mass = np.bincount(encode(names[1], found.classes, classes), mass, len(classes))
     data = source.apply(partial(encoded, name=names[1], classes=classes))
-    return Examples(data, classes, mass, found.n_samples, source.n_features, np.dtype(source.dtype))
+    shape = found.n_samples, source.n_features
+    return Examples(data, classes, mass, *shape, np.dtype(source.dtype))
 
 
-def read_examples(estimator, X, y=None, sample_weight=None, *, classes=None, reset=True, names=NAMES):
+def read_examples(estimator, X, y=None, sample_weight=None, *,
+                  classes=None, reset=True, names=NAMES):
     """`Examples` from arrays of any library, or from whatever `as_source` knows.
 
     Parameters

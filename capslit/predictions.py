@@ -24,7 +24,10 @@ def _pairs(k):
 
 
 def votes(first):
-    "Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½); `first`: P of the first of each pair."
+    """Votes of the pairs (n, k) for classes (n, m), plus the summed confidence scaled into (−½, ½).
+
+    `first` (n, k) is the probability of the first of each pair.
+    """
     xp = namespace(first)
     m, i, j = _pairs(first.shape[1])
     plus, minus = (xp.asarray(np.eye(m)[which], device=array_device(first)) for which in (i, j))
@@ -39,11 +42,15 @@ def _pairwise(first):
     place = np.full((m, m), 2 * k)                            # where in [first, 1 − first, 0] each entry stands
     place[i, j], place[j, i] = range(k), range(k, 2 * k)
     values = xp.concat([first, 1 - first, xp.zeros_like(first[:, :1])], axis=1)
-    return xp.reshape(xp.take(values, xp.asarray(place.ravel(), device=array_device(first)), axis=1), (-1, m, m))
+    place = xp.asarray(place.ravel(), device=array_device(first))
+    return xp.reshape(xp.take(values, place, axis=1), (-1, m, m))
 
 
 def coupled(first):
-    "Class probabilities (n, m) from those of the first of each pair (n, k): Wu, Lin & Weng (2004), method 2."
+    """Class probabilities (n, m) from those of the first of each pair (n, k).
+
+    Source: Wu, Lin & Weng (2004), method 2.
+    """
     xp, device, f64 = namespace(first), array_device(first), namespace(first).float64
     first = xp.astype(first, f64)
     r = _pairwise(first)
@@ -51,7 +58,8 @@ def coupled(first):
     one, eye = xp.ones((n, m, 1), dtype=f64, device=device), xp.eye(m, dtype=f64, device=device)
     quadratic = xp.sum(r**2, axis=1)[:, :, None] * eye - r * xp.matrix_transpose(r)
     corner = xp.zeros((n, 1, 1), dtype=f64, device=device)
-    system = xp.concat([xp.concat([quadratic, one], axis=2), xp.concat([xp.matrix_transpose(one), corner], axis=2)], axis=1)
+    system = xp.concat([xp.concat([quadratic, one], axis=2),
+                        xp.concat([xp.matrix_transpose(one), corner], axis=2)], axis=1)
     p = xp.linalg.solve(system, xp.concat([0 * one, corner + 1], axis=1))[:, :m, 0]
     p = _exchanged(xp.clip(p, min=0), xp.argmax(votes(first), axis=1))
     return p / xp.sum(p, axis=1, keepdims=True)
@@ -62,12 +70,13 @@ def _exchanged(p, elected):
     xp, columns = namespace(p), namespace(p).arange(p.shape[1], device=array_device(p))
     wins, leads = elected[:, None] == columns, xp.argmax(p, axis=1)[:, None] == columns
     zero = xp.zeros_like(p)
-    of_winner, of_leader = (xp.sum(xp.where(mask, p, zero), axis=1, keepdims=True) for mask in (wins, leads))
+    of_winner, of_leader = (xp.sum(xp.where(mask, p, zero), axis=1, keepdims=True)
+                            for mask in (wins, leads))
     return xp.where(wins, of_leader, xp.where(leads, of_winner, p))
 
 # %% ../nbs/capsules/predictions.ipynb #cell-011
 def _within_range(poses, norms):
-    "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow: there only their ratios matter."
+    "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow."
     xp = namespace(norms)
     limit = 2.0 ** (math.frexp(float(xp.finfo(norms.dtype).max))[1] - 32)
     if not norms.shape[-1] or float(xp.max(norms)) <= limit:
@@ -78,15 +87,19 @@ def _within_range(poses, norms):
 # %% ../nbs/capsules/predictions.ipynb #cell-014
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """What k stacked capsule regressions say of a block of inputs x (n, p). Results have the library, device and precision of x.
+    """What k stacked capsule regressions say of a block of inputs x (n, p).
+
+    Results have the library, device and precision of x.
 
     Attributes
     ----------
-    weights : (k, m, d, p) array, or (k, m, d, p + 1) with a last column that multiplies a constant input 1
+    weights : (k, m, d, p) array, or (k, m, d, p + 1)
+        A last column that has no input multiplies a constant input 1.
     dims : (k, m) integer array of NumPy
         Capsule dimensions; rows of the weights beyond them are zero.
     pairs : bool
-        Whether several problems stand for pairs of classes, or else each for one class (its capsule 1) against the rest.
+        Whether several problems stand for pairs of classes, or else each for one class (its
+        capsule 1) against the rest.
     """
     weights: object
     dims: np.ndarray
@@ -108,7 +121,8 @@ class Predictor:
         with np.errstate(over="ignore", invalid="ignore"):
             poses, norms = pose_vectors(xp.astype(self.weights, x.dtype, copy=False), x)
         if not bool(xp.all(xp.isfinite(norms))) and not bool(xp.all(xp.isfinite(poses))):
-            raise ValueError("X is too large for this model: its pose vectors overflow; scale X as the training inputs were")
+            raise ValueError("X is too large for this model: its pose vectors overflow; "
+                             "scale X as the training inputs were")
         return poses, norms
 
     def _logs(self, x):
@@ -117,16 +131,20 @@ class Predictor:
         xp, device, parts = namespace(x), array_device(x), []
         for dim in np.unique(totals):
             which = np.flatnonzero(totals == dim)
-            some = norms if which.size == totals.size else xp.take(norms, xp.asarray(which, device=device), axis=0)
+            index = xp.asarray(which, device=device)
+            some = norms if which.size == totals.size else xp.take(norms, index, axis=0)
             sizes = xp.asarray(self.dims[which][:, :, None], dtype=x.dtype, device=device)
-            parts.append(posterior_factors(some, xp.sum(some, axis=1, keepdims=True), sizes, int(dim))[2])
+            total = xp.sum(some, axis=1, keepdims=True)
+            parts.append(posterior_factors(some, total, sizes, int(dim))[2])
         if len(parts) == 1:
             return parts[0]
-        return xp.take(xp.concat(parts), xp.asarray(np.argsort(np.argsort(totals, kind="stable")), device=device), axis=0)
+        place = np.argsort(np.argsort(totals, kind="stable"))
+        return xp.take(xp.concat(parts), xp.asarray(place, device=device), axis=0)
 
     def _single(self, function, x):
         "function(squared lengths (n, m), dimensions (m,)) of the only problem."
-        return function(namespace(x).matrix_transpose(_within_range(*self.poses(x))[0, ...]), self.dims[0])
+        norms = _within_range(*self.poses(x))[0, ...]
+        return function(namespace(x).matrix_transpose(norms), self.dims[0])
 
     def scores(self, x):
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
@@ -153,7 +171,7 @@ class Predictor:
         return xp.astype(coupled(p), x.dtype) if self.pairs else p / xp.sum(p, axis=1, keepdims=True)
 
     def log_probabilities(self, x):
-        "Logarithms of `probabilities` (n, n_classes), accurate for the smallest ones of a single problem."
+        "Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the smallest."
         if len(self.dims) == 1:
             return self._single(log_class_probabilities, x)
         with np.errstate(divide="ignore"):
@@ -167,5 +185,6 @@ class Predictor:
     def squash(self, x):
         "Squashed pose vectors Ψ (Saul 3.1): (n, m, d), or (n, k, m, d) for several problems."
         xp = namespace(x)
-        squashed = [squash(h) for h in xp.unstack(xp.permute_dims(self.poses(x)[0], (0, 3, 1, 2)))]
+        poses = xp.permute_dims(self.poses(x)[0], (0, 3, 1, 2))
+        squashed = [squash(h) for h in xp.unstack(poses)]
         return squashed[0] if len(squashed) == 1 else xp.stack(squashed, axis=1)

@@ -63,7 +63,7 @@ class BatchError(ValueError):
     def __str__(self):
         return f"batch {self.index}: {self.problem}"
 
-
+# %% ../nbs/foundations/em.ipynb #cell-006
 def numbered(stream):
     "The batches of an iterator, each with its number; BatchError where the iterator raises."
     stream, index = iter(stream), 0
@@ -79,7 +79,7 @@ def numbered(stream):
         yield index, batch
         index += 1
 
-# %% ../nbs/foundations/em.ipynb #cell-006
+# %% ../nbs/foundations/em.ipynb #cell-007
 def blocks(data, rows):
     """Cut `data` into blocks of `rows` examples, the last one possibly shorter.
 
@@ -127,7 +127,7 @@ def blocks(data, rows):
     if held:
         yield rest[0] if len(rest) == 1 else join(rest)
 
-# %% ../nbs/foundations/em.ipynb #cell-010
+# %% ../nbs/foundations/em.ipynb #cell-011
 _lock, _controller, _limit, _users = Lock(), None, None, 0
 
 
@@ -169,7 +169,7 @@ def threads(n_threads=None):
         with (ThreadPoolExecutor(n) if n > 1 else nullcontext()) as pool:
             yield pool
 
-# %% ../nbs/foundations/em.ipynb #cell-011
+# %% ../nbs/foundations/em.ipynb #cell-013
 def add(a, b):
     "The sum of two statistics: NamedTuples of arrays, added field by field."
     return type(a)(*(x + y for x, y in zip(a, b)))
@@ -187,7 +187,7 @@ def tree_sum(items):
         raise ValueError("items is empty; there is nothing to add")
     return reduce(lambda right, left: add(left, right), [item for _, item in reversed(partial)])
 
-# %% ../nbs/foundations/em.ipynb #cell-012
+# %% ../nbs/foundations/em.ipynb #cell-014
 def accumulate(function, data, rows, pool=None):
     """Σ function(block) over the blocks of `data`, in the order of a balanced binary tree.
 
@@ -216,7 +216,7 @@ def accumulate(function, data, rows, pool=None):
             yield pending.popleft().result()
     return tree_sum(results())
 
-# %% ../nbs/foundations/em.ipynb #cell-015
+# %% ../nbs/foundations/em.ipynb #cell-020
 @dataclass(frozen=True)
 class Round:
     "One stretch of learning: E-step `options` by name, and the `patience` in iterations without improvement that ends it."
@@ -228,7 +228,7 @@ def _options(rounds, current):
     "The E-step options of several problems, each in its own round: arrays of one entry per problem."
     return {name: np.array([rounds[r].options[name] for r in current]) for name in rounds[0].options}
 
-# %% ../nbs/foundations/em.ipynb #cell-017
+# %% ../nbs/foundations/em.ipynb #cell-022
 def _map(function, *trees):
     return type(trees[0])(*(function(*leaves) for leaves in zip(*trees)))
 
@@ -262,7 +262,7 @@ class State:
         vectors = {name: getattr(self, name).copy() for name in ("score", "reference", "since", "round")}
         return replace(self, **vectors, history={name: list(values) for name, values in self.history.items()})
 
-# %% ../nbs/foundations/em.ipynb #cell-018
+# %% ../nbs/foundations/em.ipynb #cell-023
 _SCHEMA = "capslit.em/1"
 
 
@@ -281,7 +281,7 @@ def save_state(path, state, signature):
         arrays |= {f"memory.{name}.{key}": to_numpy(value) for key, value in _leaves(kept).items()}
     save_arrays(path, arrays, {"schema": _SCHEMA, "signature": signature})
 
-# %% ../nbs/foundations/em.ipynb #cell-019
+# %% ../nbs/foundations/em.ipynb #cell-024
 def load_state(path, like, signature):
     "Read a state from `path` with the parameter type, namespace and device of `like`; ValueError if it belongs to another run."
     arrays, meta = load_arrays(path)
@@ -296,7 +296,7 @@ def load_state(path, like, signature):
     return State(tree("parameters"), tree("previous"), tree("best"), arrays["score"], arrays["reference"],
                  arrays["since"], arrays["round"], history, memory)
 
-# %% ../nbs/foundations/em.ipynb #cell-021
+# %% ../nbs/foundations/em.ipynb #cell-026
 @dataclass(frozen=True, eq=False)
 class Work:
     "A method of a model with its parameters and options, as a function of a block that can be sent to where the block lies."
@@ -311,7 +311,7 @@ class Work:
     def __call__(self, block):
         return _quiet(getattr(self.model, self.method))(self.parameters, block, **self.options)
 
-# %% ../nbs/foundations/em.ipynb #cell-022
+# %% ../nbs/foundations/em.ipynb #cell-027
 def _quiet(function):
     "`function` without NumPy's warnings of overflow: the engine itself notices what is not finite."
     def quiet(*args, **options):
@@ -329,7 +329,7 @@ def _share(amount, weight):
     amount, weight = _host(amount), _host(weight)
     return np.divide(amount, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
 
-# %% ../nbs/foundations/em.ipynb #cell-023
+# %% ../nbs/foundations/em.ipynb #cell-028
 @dataclass
 class Engine:
     "EM on one model and its data; `step` performs one iteration on a `State`. See `fit` for the parameters."
@@ -409,7 +409,7 @@ class Engine:
         kept = {name: _each(lambda new, old: _choose(ended, new, old), fresh[name], memory[name]) for name in memory}
         state.memory = {name: _each(lambda full, new: _put(full, new, active), state.memory[name], kept[name]) for name in kept}
 
-# %% ../nbs/foundations/em.ipynb #cell-025
+# %% ../nbs/foundations/em.ipynb #cell-030
 def _pick(a, index):
     return a if index.size == a.shape[0] else namespace(a).take(a, namespace(a).asarray(index, device=array_device(a)), axis=0)
 
@@ -434,7 +434,7 @@ def _spread(values, index, k):
     full[index] = values
     return full
 
-# %% ../nbs/foundations/em.ipynb #cell-028
+# %% ../nbs/foundations/em.ipynb #cell-033
 @dataclass
 class Fit:
     "The outcome of `fit`: the best parameters, their scores, the history (arrays of shape (n_iter, k)), and who converged."
@@ -464,7 +464,7 @@ def _try_to_save(path, state, signature):
         warnings.warn(f"{error}. Learning goes on; the checkpoint {path} is still the last one that could be written",
                       CheckpointWarning, stacklevel=3)
 
-# %% ../nbs/foundations/em.ipynb #cell-029
+# %% ../nbs/foundations/em.ipynb #cell-034
 def _check_settings(rounds, momentum, acceleration, monitor, validation, tol, max_iter, n_threads):
     "Raise ValueError, naming the argument, for settings that make no sense."
     if not rounds or not all(isinstance(r, Round) and r.patience >= 1 and r.options.keys() == rounds[0].options.keys() for r in rounds):
@@ -486,7 +486,7 @@ def _check_settings(rounds, momentum, acceleration, monitor, validation, tol, ma
     if n_threads is not None and not n_threads >= 1:
         raise ValueError(f"n_threads must be at least 1, or None for as many as the matrix library would use, not {n_threads!r}")
 
-# %% ../nbs/foundations/em.ipynb #cell-030
+# %% ../nbs/foundations/em.ipynb #cell-035
 def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, acceleration=None, monitor="objective", validation=None,
         tol=0.0, max_iter=1000, n_threads=None, progress=False, checkpoint=None, checkpoint_every=10.0):
     """Maximise a model's likelihood by EM.
@@ -554,7 +554,7 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, acceleratio
             raise
     return Fit.of(state, rounds)
 
-# %% ../nbs/foundations/em.ipynb #cell-031
+# %% ../nbs/foundations/em.ipynb #cell-036
 def _course(engine, state, max_iter):
     "The states after one iteration, after two, and so on. An iteration counts when it is complete."
     while np.any(state.round < len(engine.rounds)) and len(state.history["objective"]) < max_iter:
@@ -581,7 +581,7 @@ def _resumed(engine, state, path, signature):
                          "parameters; delete it, or pass another path")
     return kept
 
-
+# %% ../nbs/foundations/em.ipynb #cell-037
 @contextmanager
 def _checkpoints(path, every, state, signature):
     "keep(state), which writes a checkpoint every so many seconds; the last one is written at the end, and when an error ends learning."
@@ -598,7 +598,7 @@ def _checkpoints(path, every, state, signature):
         if path is not None:
             _try_to_save(path, latest, signature)
 
-# %% ../nbs/foundations/em.ipynb #cell-032
+# %% ../nbs/foundations/em.ipynb #cell-038
 @contextmanager
 def _progress(show, max_iter):
     if not show:

@@ -333,12 +333,12 @@ class _Fit(_Start):
             found before (None if there are none yet); this one is left as it was.
         """
         self._rounds()
-        examples, held_out = self._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
-        seen = np.full(len(examples.classes), self.warm_start and hasattr(self, "coef_"))
-        model, parameters, _ = self._start(examples, seen, self._n_starts(seen))
-        settings = self._settings(held_out is not None)
-        held_out = None if held_out is None else _prepared(model, held_out)
         try:
+            examples, held_out = self._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
+            seen = np.full(len(examples.classes), self.warm_start and hasattr(self, "coef_"))
+            model, parameters, _ = self._start(examples, seen, self._n_starts(seen))
+            settings = self._settings(held_out is not None)
+            held_out = None if held_out is None else _prepared(model, held_out)
             run = em.fit(model, parameters, _prepared(model, examples), validation=held_out, **settings,
                          checkpoint=checkpoint, checkpoint_every=checkpoint_every)
         except em.BatchError as error:

@@ -10,11 +10,11 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
-.PHONY: help book test bench reproduce export picture lock clean venv
+.PHONY: help book test bench bench-gpu reproduce export picture lock clean venv
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/ :/' | awk -F ' : ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/ :/' | awk -F ' : ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 venv: $(STAMP)  ## the virtual environment, from the lock file
 
@@ -40,8 +40,11 @@ book: $(STAMP)  ## execute every notebook and build the book: _build/html/index.
 test: $(STAMP)  ## run the notebooks and the tests (those of the built book too, if it was built)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-bench: $(STAMP)  ## speed and memory, as ratios
-	@for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(STAMP)  ## speed, as a table of ratios; writes results/bench.json
+	$(BIN)/python benchmarks/run.py
+
+bench-gpu: $(STAMP)  ## speed on a graphics card, where there is one
+	$(BIN)/python benchmarks/gpu.py
 
 reproduce: $(STAMP)  ## the full-scale experiments behind results/
 	$(BIN)/capslit reproduce all

@@ -27,6 +27,7 @@ from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
 from .quadrants import QUADRANTS
 from .records import LOADERS, PROFILES, RESULTS, explain_difference, load_record, perform, record_path
+from .scaling import SCALING
 from .scenes import SCENES
 from .updates import FIGURE6, FIGURE7
 from .viewpoints import CAPSULES, VIEWPOINTS
@@ -37,7 +38,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,
-               "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS}
+               "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):

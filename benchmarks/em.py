@@ -21,7 +21,7 @@ def rows(n=50_000, p=196, m=10, rounds=24):
     for d, aim in AIMS.items():
         model = CapsuleRegression(np.arange(m)[None], np.full((1, m), d), LeastSquares.from_gram(gram))
         parameters = CapsuleParameters(0.05 * rng.standard_normal((1, m, d, p)))
-        engine = em.Engine(model, (X, y, None), (em.Round(10**9, {"threshold": 0.5}),), 0.9)
+        engine = em.Engine(model, model.prepare((X, y, None)), (em.Round(10**9, {"threshold": 0.5}),), 0.9)
         state = em.State.start(parameters, ["objective", "log_likelihood", "threshold"])
 
         def step():

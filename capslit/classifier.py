@@ -35,8 +35,6 @@ from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
 from .initialisation import random_weights, subspace
 from .predictions import Predictor
-from .predictions import coupled as _coupled  # noqa: F401 (experiments import it from here)
-from .predictions import votes as _votes  # noqa: F401
 from .sources import ArraySource, Source, as_source
 
 # %% ../nbs/capsules/classifier.ipynb #cell-004

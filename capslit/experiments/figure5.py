@@ -11,9 +11,10 @@ import numpy as np
 from scipy.stats import binomtest
 
 from ..capsules import CapsuleRegression, ErrorCount, pose_vectors
-from ..classifier import CapsuleClassifier, _votes
+from ..classifier import CapsuleClassifier
 from .records import PAPER, Experiment, Part, learn, measure
 from ..inference import class_probabilities
+from ..predictions import votes
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-005
 class Committee(CapsuleRegression):
@@ -26,7 +27,7 @@ class Committee(CapsuleRegression):
         first = [class_probabilities(n.T, d)[:, 0] for n, d in zip(norms, self.dims)]
         first = np.stack(first, axis=1)                                                 # (b, k)
         pairs = np.any(self.targets < 0)
-        elected = np.argmax(_votes(first), axis=1) if pairs else np.argmin(first, axis=1)
+        elected = np.argmax(votes(first), axis=1) if pairs else np.argmin(first, axis=1)
         weight = np.ones(len(y)) if w is None else w
         totals = weight @ (elected != y), weight.sum()
         return ErrorCount(*(np.full(len(norms), float(total)) for total in totals))

@@ -20,9 +20,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from ..classifier import CapsuleClassifier, _coupled
+from ..classifier import CapsuleClassifier
 from ..datasets import TITLES
 from .records import PAPER, Experiment, Part, learn
+from ..predictions import coupled
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
 ESTIMATORS = {
@@ -97,7 +98,7 @@ def pairs_to_probabilities(scores_val, y_val, scores):
         rows = (y_val == i) | (y_val == j)
         sigmoid = LogisticRegression(C=100).fit(scores_val[rows, k, None], y_val[rows] == i)
         first[:, k] = sigmoid.predict_proba(scores[:, k, None])[:, 1]
-    return _coupled(first)
+    return coupled(first)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-015
 def _elected(scores):

@@ -54,7 +54,7 @@ def chunked(rows=256, x=X, y=Y, w=None, **options):
 def client():
     "Two processes with a thread each, which do not take one another's data, on a machine that may be busy."
     with dask.config.set({"distributed.scheduler.work-stealing": False, "distributed.comm.timeouts.connect": "10s"}), \
-            distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster, \
+            distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL) as cluster, \
             distributed.Client(cluster) as client:
         yield client
 
@@ -458,3 +458,15 @@ def test_collect_into_an_array(here):
 def test_wrong_arguments_are_one_clear_sentence(make, error, said, here):
     with pytest.raises(error, match=said):
         make()
+
+
+def test_blocks_within_partitions(here):
+    fine = chunked(256).recut(100)
+    assert equal(em.join(list(fine.apply(first_rows))), em.join(list(chunked(256).apply(first_rows)))) is False
+    starts = fine.apply(first_rows).collect(first_two)[:, 0].astype(int)
+    ends = np.minimum(np.arange(N) % 256 // 100 * 100 + np.arange(N) // 256 * 256, N)
+    assert np.array_equal(starts, ends)
+
+
+def first_rows(batch, start):
+    return np.full_like(batch[0], start), batch[1], batch[2]

@@ -42,7 +42,7 @@ def naming(*names):
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except (TypeError, ValueError) as error:
-        if re.search(rf"\b({'|'.join(names)})\b", str(error)):
+        if isinstance(error, em.BatchError) or re.search(rf"\b({'|'.join(names)})\b", str(error)):
             raise
         said = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
         raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{said}: {error}") from error

@@ -33,7 +33,7 @@ class _Job(NamedTuple):
 
 
 def _read(form, raw):
-    "(x, y, weight) from a chunk of each array or from one delayed batch; None of an empty chunk."
+    "(x, y, weight) from the chunks or the batch of a partition; None of an empty chunk."
     if len(raw) == 1:
         return form.checked(*entries(raw[0], form.labelled))
     return form.checked(*raw) if len(raw[0]) else None
@@ -54,7 +54,7 @@ def _visit(job, index, raw, steps):
 
 # %% ../nbs/practice/cluster.ipynb #cell-006
 def _add(parts):
-    "The sum of a few statistics, or else the first fault among them; None if there are none."
+    "The sum of a few statistics, or the first fault among them; None if there are none."
     faults = [part for part in parts if isinstance(part, BatchError)]
     parts = [part for part in parts if part is not None]
     return faults[0] if faults else em.tree_sum(parts) if parts else None
@@ -90,13 +90,14 @@ def _some(batch, chosen):
 
 
 def _applied(function, rows, batch, start):
-    "function(block, start) of each block of `rows` examples, which must be as long, as one batch."
+    "function(block, start), as long as the block, of all blocks of `rows` examples."
     parts = []
     for block in _blocks(batch, rows):
         parts.append(function(block, start))
         if len(parts[-1][0]) != len(block[0]):
-            raise ValueError(f"the function that is applied makes {len(parts[-1][0])} examples "
-                             f"of {len(block[0])}; select some beforehand")
+            raise ValueError("the function that is applied makes "
+                             f"{len(parts[-1][0])} examples of {len(block[0])}; "
+                             "select some beforehand")
         start += len(block[0])
     return parts[0] if len(parts) == 1 else em.join(parts)
 
@@ -111,15 +112,16 @@ def _predicted(found, dtype, shape):
 def _delayed_batches(X, y, w, names):
     "Each batch as a list of one `Delayed`."
     if y is not None or w is not None:
-        raise ValueError(f"{names[1]} and {names[2]} belong into the batches of {names[0]}; "
-                         "let each batch be (X, y) or (X, y, weight)")
+        raise ValueError(f"{names[1]} and {names[2]} belong into the batches of "
+                         f"{names[0]}; let each batch be (X, y) or (X, y, weight)")
     batches = [X] if isinstance(X, Delayed) else X
-    batches = [dask.delayed(batch) if isinstance(batch, tuple) else batch for batch in batches]
-    wrong = [type(batch).__name__ for batch in batches if not isinstance(batch, Delayed)]
+    batches = [dask.delayed(b) if isinstance(b, tuple) else b for b in batches]
+    wrong = [type(b).__name__ for b in batches if not isinstance(b, Delayed)]
     if wrong or not batches:
         found = f"a {wrong[0]} among" if wrong else "no"
-        raise TypeError(f"{names[0]} holds {found} delayed batches; pass a list of dask.delayed "
-                        f"batches (of several Dask arrays: da.concatenate({names[0]}))")
+        raise TypeError(f"{names[0]} holds {found} delayed batches; pass a list of "
+                        "dask.delayed batches (of several Dask arrays: "
+                        f"da.concatenate({names[0]}))")
     return [[batch] for batch in batches]
 
 
@@ -137,28 +139,33 @@ def _column_like(name, values, X):
     if values is None:
         return None
     lengths = X.chunks[0]
-    if not is_dask_array(values):                             # zarr can be cut where it lies
-        values = values if hasattr(values, "chunks") else np.asarray(values)
-        lengths = DaskSource(X, flat=True).lengths if math.isnan(sum(lengths)) else lengths
+    if not is_dask_array(values):
+        if not hasattr(values, "chunks"):                     # zarr can be cut where it lies
+            values = np.asarray(values)
+        if math.isnan(sum(lengths)):
+            lengths = DaskSource(X, flat=True).lengths
         if values.shape == (sum(lengths),):
             values = da.from_array(values, chunks=(lengths,)).persist()
     unknown = math.isnan(sum(lengths)) or math.isnan(sum(values.shape))
     if values.ndim != 1 or (not unknown and values.shape != (sum(lengths),)):
-        raise ValueError(f"{name} has shape {values.shape}, but X has {sum(lengths)} examples; "
-                         "pass one entry for each")
+        raise ValueError(f"{name} has shape {values.shape}, but X has {sum(lengths)} "
+                         "examples; pass one entry for each")
     if unknown and values.numblocks != X.numblocks[:1]:
-        raise ValueError(f"{name} has {values.numblocks[0]} chunks and X has {X.numblocks[0]}, "
-                         "of lengths that are not known; call compute_chunk_sizes() on both")
+        raise ValueError(f"{name} has {values.numblocks[0]} chunks and X has "
+                         f"{X.numblocks[0]}, of lengths that are not known; "
+                         "call compute_chunk_sizes() on both")
     return values if unknown or values.chunks == (lengths,) else values.rechunk((lengths,))
 
 # %% ../nbs/practice/cluster.ipynb #cell-016
 def _parts(array):
     "The chunks of a Dask array as `Delayed`; None, as often as needed, for None."
-    return itertools.repeat(None) if array is None else array.to_delayed(optimize_graph=False).ravel()
+    if array is None:
+        return itertools.repeat(None)
+    return array.to_delayed(optimize_graph=False).ravel()
 
 # %% ../nbs/practice/cluster.ipynb #cell-018
 def _places(held):
-    "The addresses of the workers that hold chunks or batches, by their keys, if there are any."
+    "The addresses of the workers that hold chunks or batches, by their keys."
     distributed = sys.modules.get("distributed")
     try:
         if distributed is None or not distributed.futures_of(held):
@@ -188,7 +195,7 @@ def _of_the_cluster(error):
 
 
 class _Partitions(Source):
-    "What is done with `_raw`, the parts of each partition; `_held` keeps them where they are."
+    "What is done with `_raw`, the parts of each partition; `_held` keeps them there."
 
     def _visits(self, task, which=None):
         "One `Delayed` per partition (`which`: of those): what `_visit` gives."
@@ -209,7 +216,7 @@ class _Partitions(Source):
         return dask.compute(*parts)[0]
 
     def _first_fault(self, which):
-        "The `BatchError` of the first of some partitions that cannot be used; None if all can."
+        "The `BatchError` of the first unusable one of some partitions, or None."
         try:
             return self._sum(_nothing, which)
         except Exception as error:
@@ -223,7 +230,7 @@ class _Partitions(Source):
             return self._first_fault(which[:half]) or self._first_fault(which[half:])
 
     def _result(self, compute, task, which=None):
-        "compute(task, which), or the `BatchError` of the first partition that cannot be used."
+        "compute(task, which), or the `BatchError` of the first unusable partition."
         try:
             found = compute(task, which)
             parts = found if isinstance(found, list) else [found]
@@ -246,20 +253,20 @@ class _Partitions(Source):
 
 # %% ../nbs/practice/cluster.ipynb #cell-022
 class DaskSource(_Partitions):
-    """Examples in the chunks of Dask arrays or in delayed batches: a `Source` that computes there.
+    """Examples in chunks of Dask arrays or in delayed batches, a `Source` that computes there.
 
-    Every pass is one graph, which `dask.compute` gives to the current scheduler or client: one
-    task for each partition, which adds up its blocks in one thread, and a tree of additions whose
-    shape depends on the number of partitions alone. Parameters are one node of the graph. What
-    is not persisted is computed anew on each pass: data that fit the memory of the workers should
-    be persisted, X = client.persist(X).
+    Every pass is one graph, which `dask.compute` gives to the current scheduler or client:
+    one task for each partition, which adds up its blocks in one thread, and a tree of
+    additions whose shape depends on the number of partitions alone. Parameters are one node
+    of the graph. What is not persisted is computed anew on each pass: data that fit the
+    memory of the workers should be persisted, X = client.persist(X).
 
     Parameters
     ----------
     X : Dask array (n_samples, n_features), or list of dask.delayed batches
-        Chunks of rows are the partitions; columns are brought into one chunk. Lengths of chunks
-        may be unknown, or 0. A batch is (X, y) or (X, y, weight) if `labelled`, else X, (X,) or
-        (X, weight).
+        Chunks of rows are the partitions; columns are brought into one chunk. Lengths of
+        chunks may be unknown, or 0. A batch is (X, y) or (X, y, weight) if `labelled`, else
+        X, (X,) or (X, weight).
     y, sample_weight : Dask arrays or arrays in memory (n_samples,), optional
         For a Dask array X, whose chunks they follow.
     labelled, flat, names : as for `capslit.sources.as_source`
@@ -274,15 +281,16 @@ class DaskSource(_Partitions):
     Raises
     ------
     BatchError
-        From every method that computes, if a partition cannot be used; `index` is the number of
-        the first such partition.
+        From every method that computes, if a partition cannot be used; `index` is the
+        number of the first such partition.
     TypeError, ValueError
         If X, y or sample_weight are something else, or their lengths differ.
     """
 
     _cut = None                                               # a batch is a whole partition
 
-    def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False, names=NAMES):
+    def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False,
+                 names=NAMES):
         self._steps, self._open = (), Form(labelled, flat, names)
         if isinstance(X, (list, tuple, Delayed)):
             self._raw = _delayed_batches(X, y, sample_weight, names)
@@ -293,21 +301,22 @@ class DaskSource(_Partitions):
         dtype = as_floating(names[0], np.empty(0, X.dtype)).dtype
         self.form = replace(self._open, n_features=math.prod(X.shape[1:]), dtype=dtype,
                             weighted=sample_weight is not None)
-        self._held = X, _column_like(names[1], y, X), _column_like(names[2], sample_weight, X)
+        columns = zip(names[1:], (y, sample_weight))
+        self._held = X, *(_column_like(name, values, X) for name, values in columns)
         self._raw = list(zip(*map(_parts, dask.optimize(*self._held))))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
 
     def _check(self, X, y):
-        "TypeError or ValueError unless X is a Dask array of examples, and labels come with it."
+        "TypeError or ValueError unless X is a Dask array of examples, with labels if need be."
         inputs, labels, _ = self._open.names
         if not is_dask_array(X):
             raise TypeError(f"{inputs} is a {type(X).__name__}; pass a Dask array (of a data "
-                            f"frame: {inputs}.to_dask_array(lengths=True)), or a list of delayed "
-                            "batches")
+                            f"frame: {inputs}.to_dask_array(lengths=True)), or a list of "
+                            "delayed batches")
         if X.ndim != 2 and not (self._open.flat and X.ndim > 2):
-            raise ValueError(f"{inputs} has shape {X.shape}, but (n_samples, n_features) is "
-                             "needed")
+            raise ValueError(f"{inputs} has shape {X.shape}, but (n_samples, n_features) "
+                             "is needed")
         if self._open.labelled and y is None:
             raise ValueError(f"{labels} is None, but labels are needed; "
                              f"pass one for each example of {inputs}")
@@ -363,9 +372,9 @@ class DaskSource(_Partitions):
         With `classes`, in their order; ValueError for labels that are not among them.
         """
         if not hasattr(self, "_inspection"):
-            found = self._each(look)
-            self._lengths = tuple(0 if f is None else f.n_samples for f in found)
-            self._inspection = together(self._found([f for f in found if f is not None] or None))
+            seen = self._each(look)
+            self._lengths = tuple(0 if f is None else f.n_samples for f in seen)
+            self._inspection = together(self._found([f for f in seen if f is not None] or None))
         return super().inspect(classes)
 
     def pieces(self):
@@ -378,8 +387,8 @@ class DaskSource(_Partitions):
     def accumulate(self, function, rows, pool=None):
         """Σ function(block) over blocks of `rows` examples that lie in one partition.
 
-        If every partition but the last holds 2^j blocks, the sum has the bits that it has for the
-        same data in memory. `pool` is not used.
+        If every partition but the last holds 2^j blocks, the sum has the bits that it has
+        for the same data in memory. `pool` is not used.
         """
         return self._found(self._result(self._sum, partial(_sum_blocks, function, rows)))
 
@@ -394,8 +403,8 @@ class DaskSource(_Partitions):
     def map(self, function, dtype, shape=()):
         """function(batch) of all partitions as a lazy Dask array (n_samples, *shape).
 
-        For a batch of b examples the function must give an array (b, *shape) of `dtype`. Lengths
-        of chunks that are not known stay so.
+        For a batch of b examples the function must give an array (b, *shape) of `dtype`.
+        Lengths of chunks that are not known stay so.
         """
         task, predicted = function, dask.delayed(_predicted, pure=False)
         if self._cut is not None:
@@ -428,8 +437,9 @@ class DaskSource(_Partitions):
         "The source of the examples for which `mask` (n_samples,) is true."
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (self.n_samples,):
-            raise ValueError(f"mask must hold a truth value for each of the {self.n_samples} "
-                             f"examples, but is of type {mask.dtype} and shape {mask.shape}")
+            raise ValueError("mask must hold a truth value for each of the "
+                             f"{self.n_samples} examples, but is of type {mask.dtype} and "
+                             f"shape {mask.shape}")
         masks = np.split(mask, np.cumsum(self.lengths)[:-1])
         lengths = tuple(int(np.count_nonzero(part)) for part in masks)
         return self._then(_some, _kept(masks), lengths)
@@ -438,9 +448,10 @@ class DaskSource(_Partitions):
         "The examples with the sorted numbers `index`, in memory, as one batch."
         index, begins = np.asarray(index), np.cumsum((0, *self.lengths))
         cuts = np.searchsorted(index, begins)
-        if cuts[0] or cuts[-1] != len(index) or not len(index) or np.any(np.diff(index) < 0):
+        outside = cuts[0] or cuts[-1] != len(index) or not len(index)
+        if outside or np.any(np.diff(index) < 0):
             raise ValueError("index must hold sorted numbers from 0 to "
                              f"{self.n_samples - 1}, the last of the examples")
-        chosen = [index[start:stop] - begin for start, stop, begin in zip(cuts, cuts[1:], begins)]
+        chosen = [index[a:b] - begin for a, b, begin in zip(cuts, cuts[1:], begins)]
         wanted = [i for i, rows in enumerate(chosen) if len(rows)]
         return em.join(self._then(_some, chosen, None)._each(_whole, wanted))

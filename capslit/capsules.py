@@ -387,10 +387,13 @@ def _keep_freed_memory():
 
 def _block_rows(model, like):
     m, d = model.dims.shape[1], int(np.max(model.dims))
-    # pairs: every class has products of its own, and each example is seen by as many problems as there are other classes
+    size, least, most = 20, 8, 13                              # of the cache, in numbers; of blocks, in examples: powers of two
+    if model.paired:                                          # every class has products of its own, for which blocks must be large
+        size, least, most = 18, 13, 14
+    if "cpu" not in str(array_device(like)).lower():
+        size, most = 27, 20                                   # a device wants much to do at a time
     per_example = m * d * (1 if model.paired else len(model.dims))
-    most = 13 if "cpu" in str(array_device(like)).lower() else 20   # a device wants much to do at a time
-    return 2 ** int(np.clip(np.log2(2 ** (most + 7) / per_example), 8, most))
+    return 2 ** int(np.clip(np.log2(2**size / per_example), least, most))
 
 # %% ../nbs/capsules/learning.ipynb #cell-040
 def _fitting(model, weights, batch):

@@ -139,8 +139,8 @@ def test_large_data_are_cut_into_the_same_blocks(tmp_path):
 
 def test_a_cluster_with_large_partitions_has_the_same_bits():
     da = pytest.importorskip("dask.array", reason="Dask is not installed; pip install capslit[dask]")
-    X, y = groups(20_000, 5, 3)
-    chunked = da.from_array(X, chunks=(8192, 5)), da.from_array(y, chunks=8192)
+    X, y = groups(40_000, 5, 3)
+    chunked = da.from_array(X, chunks=(16384, 5)), da.from_array(y, chunks=16384)
     for architecture in ARCHITECTURES:
         here, there = (quick(architecture, patience=(2, 1), early_stopping=False).fit(*given) for given in ((X, y), chunked))
         assert same(here, there)
@@ -274,7 +274,8 @@ def test_a_bad_batch_of_validation_examples_is_named():
     ((*examples()[:2],), {"X_val": stream(examples()[0], np.where(examples()[1] == "ant", "emu", "bee"))}, "y_val.*emu"),
     ((stream(examples()[0], examples()[1], 0 * examples()[2]),), {}, "sample_weight"),
     ((stream(examples()[0] * 1e200, examples()[1]),), {}, "X"), ((stream(examples()[0], examples()[2]),), {}, "y"),
-    ((*examples()[:2],), {"y_val": examples()[1]}, "X_val")], ids=str)
+    ((*examples()[:2],), {"y_val": examples()[1]}, "X_val")],
+    ids=["one-shot", "labels twice", "no labels", "one class", "NaN", "width", "unknown label", "weights of zero", "too large", "numbers for labels", "half"])
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_what_is_wrong_with_a_source_is_said(args, kwargs, name):
     model = quick()
@@ -447,7 +448,7 @@ INFINITE = strict_there(np.full((6, 6), np.inf))
     ((TENSOR, LABELS * 0), {}, "y"), ((TENSOR, LABELS, TENSOR), {}, "sample_weight"), ((TENSOR, LABELS, -TENSOR[:, 0]), {}, "sample_weight"),
     ((TENSOR, LABELS, TENSOR[:, 0] * 0), {}, "sample_weight"), ((TENSOR, LABELS), {"X_val": np.eye(6), "y_val": np.arange(6) % 2}, "X_val"),
     ((TENSOR, LABELS), {"X_val": TENSOR, "y_val": LABELS + 1}, "y_val"), ((TENSOR, LABELS), {"X_val": TENSOR[:, :2], "y_val": LABELS}, "X_val"),
-    ((np.eye(6), np.arange(6) % 2), {"X_val": TENSOR, "y_val": LABELS}, "X_val"), ((TENSOR, np.linspace(0, 1, 6)), {}, "y")], ids=str)
+    ((np.eye(6), np.arange(6) % 2), {"X_val": TENSOR, "y_val": LABELS}, "X_val"), ((TENSOR, np.linspace(0, 1, 6)), {}, "y")], ids=[str(i) for i in range(17)])
 def test_what_is_wrong_with_tensors_is_said(args, kwargs, name):
     model = quick()
     with pytest.raises((TypeError, ValueError), match=rf"(?s)(^|\W){name}(\W|$)"):

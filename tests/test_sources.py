@@ -94,8 +94,8 @@ def source(request, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rows", [1, 64, 1000, 5000])
 def test_sums_have_the_bits_that_they_have_in_memory(source, rows):
-    expected = em.accumulate(moments, (X, Y, None), rows)
     with em.threads(2) as pool:
+        expected = em.accumulate(moments, (X, Y, None), rows)
         for found in (em.accumulate(moments, source, rows), source.accumulate(moments, rows, pool)):
             assert found.gram.tobytes() == expected.gram.tobytes() and found.label == expected.label
 

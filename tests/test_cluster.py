@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
-from capslit import em
+from capslit import CapsuleClassifier, em
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 from capslit.em import BatchError
 from capslit.mixtures import Mixtures, mixture_parameters
@@ -204,6 +205,26 @@ def test_a_worker_that_is_killed_changes_no_bit(client, tmp_path, when, persiste
     after = client.run(os.getpid)
     assert len(set(before.values()) - set(after.values())) == 1 and not (tmp_path / "flag").exists()
     assert fit.n_iter > 4 and same_fit(fit, em.fit(Fine(model), start, (X, Y, None), **SETTINGS))
+
+
+def test_the_classifier_ends_with_the_same_bits_when_a_worker_is_killed(client, monkeypatch):
+    client.wait_for_workers(2)
+    learner = CapsuleClassifier(2, patience=(4, 2), thresholds=(0.5, 0.0), early_stopping=False)
+    x, y = client.persist((da.from_array(X, chunks=(256, -1)), da.from_array(Y, chunks=256)))
+    expected = clone(learner).fit(x, y)
+    before, passes, m_step = client.run(os.getpid), [], CapsuleRegression.m_step
+
+    def fatal(self, statistics):
+        passes.append(self)
+        if len(passes) == 3:
+            os.kill(list(before.values())[0], signal.SIGKILL)
+        return m_step(self, statistics)
+
+    monkeypatch.setattr(CapsuleRegression, "m_step", fatal)
+    found = clone(learner).fit(x, y)
+    assert len(passes) > 4 and len(set(before.values()) - set(client.run(os.getpid).values())) == 1
+    assert found.coef_.tobytes() == expected.coef_.tobytes() and found.n_iter_ == expected.n_iter_
+    assert np.array_equal(found.predict(x).compute(), expected.predict(X)) and found.score(x, y) == expected.score(X, Y)
 
 
 # what travels
@@ -448,7 +469,7 @@ def test_collect_into_an_array(here):
     (lambda: DaskSource(X), TypeError, "X is a ndarray; pass a Dask array"),
     (lambda: DaskSource([]), TypeError, "X holds no delayed batches"),
     (lambda: DaskSource([da.from_array(X)]), TypeError, r"da.concatenate\(X\)"),
-    (lambda: DaskSource(batches(), Y, labelled=True), ValueError, "y and sample_weight belong into the batches of X"),
+    (lambda: DaskSource(batches(), Y, labelled=True), ValueError, "y and sample_weight belong in the batches of X"),
     (lambda: DaskSource(da.from_array(X), labelled=True), ValueError, "y is None, but labels are needed"),
     (lambda: chunked(y=Y[1:]), ValueError, r"y has shape \(2999,\), but X has 3000 examples"),
     (lambda: chunked(w=da.from_array(W[1:])), ValueError, r"sample_weight has shape \(2999,\)"),

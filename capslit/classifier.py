@@ -29,8 +29,8 @@ from . import em
 from .acceleration import Anderson, SafeMomentum, Squarem
 from .arrays import check_shape, namespace, placed, to_numpy
 from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
-from .estimators import Saved, all_or_nothing, naming
-from .examples import check_tensor, encode, is_tensor, read_examples, stand_in
+from .estimators import Saved, all_or_nothing, check_width, naming
+from .examples import check_tensor, encode, is_tensor, read_examples
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
 from .initialisation import random_weights, subspace
@@ -515,7 +515,7 @@ class _Inputs(_Start):
         check_is_fitted(self, "coef_")
         source = as_source(X, y, sample_weight, labelled=labelled)
         if source is not None:
-            stand_in(self, source.n_features, source.dtype, reset=False)
+            check_width(self, source.n_features, source.dtype, reset=False)
         return source
 
     def _answers(self, method, X, shape, classes=None):

@@ -23,7 +23,8 @@ from dask.delayed import Delayed
 from . import em
 from .arrays import as_floating
 from .em import BatchError
-from .sources import NAMES, Form, Piece, Source, entries, failure, look, together
+from .sources import (NAMES, Form, Piece, Source, applied, check_alone, check_index,
+                             check_mask, entries, failure, look, together)
 
 # %% ../nbs/practice/cluster.ipynb #cell-004
 class _Job(NamedTuple):
@@ -84,20 +85,11 @@ def _nothing(batch):
     return None
 
 # %% ../nbs/practice/cluster.ipynb #cell-011
-def _some(batch, chosen):
-    "The examples of a batch that a mask or their numbers choose."
-    return tuple(None if a is None else a[chosen] for a in batch)
-
-
 def _applied(function, rows, batch, start):
     "function(block, start), as long as the block, of all blocks of `rows` examples."
     parts = []
     for block in _blocks(batch, rows):
-        parts.append(function(block, start))
-        if len(parts[-1][0]) != len(block[0]):
-            raise ValueError("the function that is applied makes "
-                             f"{len(parts[-1][0])} examples of {len(block[0])}; "
-                             "select some beforehand")
+        parts.append(applied(function, block, start))
         start += len(block[0])
     return parts[0] if len(parts) == 1 else em.join(parts)
 
@@ -111,9 +103,7 @@ def _predicted(found, dtype, shape):
 # %% ../nbs/practice/cluster.ipynb #cell-013
 def _delayed_batches(X, y, w, names):
     "Each batch as a list of one `Delayed`."
-    if y is not None or w is not None:
-        raise ValueError(f"{names[1]} and {names[2]} belong into the batches of "
-                         f"{names[0]}; let each batch be (X, y) or (X, y, weight)")
+    check_alone(y, w, names)
     batches = [X] if isinstance(X, Delayed) else X
     batches = [dask.delayed(b) if isinstance(b, tuple) else b for b in batches]
     wrong = [type(b).__name__ for b in batches if not isinstance(b, Delayed)]
@@ -435,23 +425,14 @@ class DaskSource(_Partitions):
 
     def select(self, mask):
         "The source of the examples for which `mask` (n_samples,) is true."
-        mask = np.asarray(mask)
-        if mask.dtype != bool or mask.shape != (self.n_samples,):
-            raise ValueError("mask must hold a truth value for each of the "
-                             f"{self.n_samples} examples, but is of type {mask.dtype} and "
-                             f"shape {mask.shape}")
-        masks = np.split(mask, np.cumsum(self.lengths)[:-1])
+        masks = np.split(check_mask(mask, self.n_samples), np.cumsum(self.lengths)[:-1])
         lengths = tuple(int(np.count_nonzero(part)) for part in masks)
-        return self._then(_some, _kept(masks), lengths)
+        return self._then(em.chosen, _kept(masks), lengths)
 
     def take(self, index):
         "The examples with the sorted numbers `index`, in memory, as one batch."
-        index, begins = np.asarray(index), np.cumsum((0, *self.lengths))
+        index, begins = check_index(index, self.n_samples), np.cumsum((0, *self.lengths))
         cuts = np.searchsorted(index, begins)
-        outside = cuts[0] or cuts[-1] != len(index) or not len(index)
-        if outside or np.any(np.diff(index) < 0):
-            raise ValueError("index must hold sorted numbers from 0 to "
-                             f"{self.n_samples - 1}, the last of the examples")
         chosen = [index[a:b] - begin for a, b, begin in zip(cuts, cuts[1:], begins)]
         wanted = [i for i, rows in enumerate(chosen) if len(rows)]
-        return em.join(self._then(_some, chosen, None)._each(_whole, wanted))
+        return em.join(self._then(em.chosen, chosen, None)._each(_whole, wanted))

@@ -233,7 +233,7 @@ def test_what_lies_in_memory_is_no_source(X):
 @pytest.mark.parametrize("make, error, message", [
     (lambda t: as_source(stream(), labelled=True), TypeError, "^X is a one-shot iterator"),
     (lambda t: as_source(stream(), labelled=True, names=("X_val", "y_val", "w")), TypeError, "^X_val is a one-shot iterator"),
-    (lambda t: list(as_source(lambda it=stream(): it, labelled=True)) + list(as_source(stream, Y, labelled=True)), ValueError, "belong into"),
+    (lambda t: list(as_source(lambda it=stream(): it, labelled=True)) + list(as_source(stream, Y, labelled=True)), ValueError, "belong in the"),
     (lambda t: as_source(saved(t, X), labelled=True), ValueError, "^y is None"),
     (lambda t: as_source(saved(t, X), Y[:-1], labelled=True), ValueError, r"^y has shape \(2999,\), but X has 3000"),
     (lambda t: as_source(saved(t, X), Y, W[:, None], labelled=True), ValueError, "^sample_weight has shape"),

@@ -261,12 +261,14 @@ class State:
     round: np.ndarray          # index of the current round; one past the last when done
     history: dict              # name → list of (k,) arrays, one per iteration; NaN where a problem was already done
     memory: dict = field(default_factory=dict)   # what an acceleration remembers: sets of parameters, and (k,) arrays
+    began: object = None       # the lengths of the initial parameters, one per array
 
     @classmethod
     def start(cls, parameters, names):
         k = parameters[0].shape[0]
+        began = np.array([np.linalg.norm(_host(leaf).ravel()) for leaf in parameters])
         return cls(parameters, parameters, parameters, np.full(k, np.inf), np.full(k, np.inf), np.full(k, -1),
-                   np.zeros(k, int), {name: [] for name in names})
+                   np.zeros(k, int), {name: [] for name in names}, began=began)
 
     def copy(self):
         "A state that can take a step while this one stays what it is. Parameters are never changed in place, so both may share them."
@@ -288,6 +290,7 @@ def save_state(path, state, signature):
     arrays = {f"{name}.{key}": to_numpy(value) for name, tree in trees.items() for key, value in tree._asdict().items()}
     arrays |= {key: getattr(state, key) for key in ("score", "reference", "since", "round")}
     arrays |= {f"history.{key}": np.array(value) for key, value in state.history.items()}
+    arrays |= {} if state.began is None else {"began": state.began}
     for name, kept in state.memory.items():
         arrays |= {f"memory.{name}.{key}": to_numpy(value) for key, value in _leaves(kept).items()}
     save_arrays(path, arrays, {"schema": _SCHEMA, "signature": signature})
@@ -305,7 +308,7 @@ def load_state(path, like, signature):
     memory = {name: arrays[key] if key.endswith(".") else tree(f"memory.{name}") for name, key in kept.items()}
     history = {key.removeprefix("history."): list(value) for key, value in arrays.items() if key.startswith("history.")}
     return State(tree("parameters"), tree("previous"), tree("best"), arrays["score"], arrays["reference"],
-                 arrays["since"], arrays["round"], history, memory)
+                 arrays["since"], arrays["round"], history, memory, arrays.get("began"))
 
 # %% ../nbs/foundations/em.ipynb #cell-026
 @dataclass(frozen=True, eq=False)
@@ -589,7 +592,9 @@ def _resumed(engine, state, path, signature):
     except BatchError as error:
         error.fit = Fit.of(kept, engine.rounds)
         raise
-    if recorded and not np.array_equal(first["log_likelihood"], recorded[0], equal_nan=True):
+    began = state.began if kept.began is None else kept.began     # of which the first files know nothing
+    if recorded and not (np.array_equal(first["log_likelihood"], recorded[0], equal_nan=True)
+                         and np.allclose(began, state.began, rtol=1e-4, atol=0, equal_nan=True)):
         raise ValueError(f"checkpoint {path} was written by a run on other data or from other initial "
                          "parameters; delete it, or pass another path")
     return kept

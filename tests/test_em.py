@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from capslit import em
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 from capslit.classifier import capsule_dims, capsule_targets
+from capslit.storage import load_arrays, save_arrays
 
 
 class Sum(NamedTuple):
@@ -335,6 +336,18 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises((ValueError, OSError), match="run.npz"):
         em.fit(model, start, data, rounds=PLAIN, max_iter=5, checkpoint=path)
+
+
+def test_a_checkpoint_of_rescaled_inputs_is_refused(tmp_path):
+    model, start, (x, y, w) = problem(9, n=100, m=3, d=2, p=5)
+    path, rescaled = tmp_path / "run.npz", CapsuleParameters(start.weights / 2)
+    em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=3, checkpoint=path)
+    with pytest.raises(ValueError, match="other initial parameters"):                # the same pose vectors, to the last bit
+        em.fit(model, rescaled, (2 * x, y, w), rounds=PLAIN, max_iter=5, checkpoint=path)
+    arrays, meta = load_arrays(path)
+    del arrays["began"]                                                              # as in the first files
+    save_arrays(path, arrays, meta)
+    assert em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=5, checkpoint=path).n_iter == 5
 
 
 def test_misuse_is_explained():

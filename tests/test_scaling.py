@@ -1,5 +1,6 @@
 """How cost grows: what is counted is what is done, times are taken in turns, memory in processes of their own; and the table of benchmarks."""
 import json
+import os
 import re
 import subprocess
 import sys
@@ -118,6 +119,15 @@ def test_the_checks_are_not_fitted_to():
     assert len(fitted) > 35 and not any(case in fitted for case in parts["checks"].parameters["cases"])
     assert parts["large"].parameters["n"] * parts["large"].parameters["p"] * 4 == 3_920_000_000
     assert all(json.loads(json.dumps(part.parameters)) == part.parameters for part in parts.values() if part.name != "memory")
+
+
+def test_a_cluster_leaves_the_environment_as_it_was():
+    "What processes inherit that are started later, such as the number of threads, must not come from Dask."
+    pytest.importorskip("distributed", reason="Dask is not installed; pip install capslit[dask]")
+    before = dict(os.environ)
+    with scaling.local_cluster(1):
+        pass
+    assert dict(os.environ) == before
 
 
 def test_the_experiment_in_seconds(tmp_path):

@@ -169,9 +169,15 @@ def local_cluster(workers, processes=True):
 
     at_ease = {f"distributed.worker.memory.{act}": False for act in ("target", "spill", "pause")}
     options = {"processes": processes, "dashboard_address": ":0", "silence_logs": 50}
-    with dask.config.set(at_ease), LocalCluster(workers, threads_per_worker=1, **options) as one:
-        with Client(one) as client:
+    before = dict(os.environ)   # Dask sets variables for its workers here, and leaves them set
+    try:
+        with (dask.config.set(at_ease),
+              LocalCluster(workers, threads_per_worker=1, **options) as one,
+              Client(one) as client):
             yield client
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def made_there(case, seed=0):

@@ -491,7 +491,10 @@ class _Judgement:
 
     def __call__(self, batch):
         _, y, w = batch
-        right = np.asarray(self.answer(batch) == y, dtype=np.float64)
+        found = self.answer(batch)
+        if (found.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
+            raise ValueError(f"y holds labels of the type {y.dtype}, but those of the classifier are {found.dtype}; convert them")
+        right = np.asarray(found == y, dtype=np.float64)
         return _Tally(right.sum(), float(len(right))) if w is None else _Tally(right @ w.astype(np.float64), w.sum(dtype=np.float64))
 
 # %% ../nbs/capsules/classifier.ipynb #cell-031

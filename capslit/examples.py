@@ -118,7 +118,12 @@ class Examples:
         "Examples to learn from and held-out ones, as `split_rows` tells them apart."
         y, w = self.columns()
         train, held = self.split_rows(y, w, fraction, rng)
-        return self.select(train, y, w), self.select(held, y, w, hold=True)
+        out = self.select(held, y, w, hold=True)
+        read_anew = isinstance(self.data, Source) and isinstance(out.data, tuple)
+        if read_anew and not np.array_equal(out.data[1], y[held]):
+            raise ValueError("X brings its examples in another order on each pass, so none can be "
+                             "held out; do not shuffle them, pass X_val, or set early_stopping=False")
+        return self.select(train, y, w), out
 
     @staticmethod
     def split_rows(y, w, fraction, rng):

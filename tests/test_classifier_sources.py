@@ -487,3 +487,36 @@ def test_starts_that_have_no_alternative_are_made_once():
     assert np.array_equal(quick(n_init=5).fit(X, y).coef_, quick().fit(X, y).coef_)
     with pytest.raises(ValueError, match="n_init"):
         quick(n_init=0).fit(X, y)
+
+
+def test_early_stopping_notices_batches_in_another_order():
+    X, y, w = examples()
+    order = np.random.default_rng(0)
+    def shuffled():
+        rows = order.permutation(len(X))
+        return iter(stream(X[rows], y[rows], w[rows]))
+    with pytest.raises(ValueError, match="^X brings its examples in another order"):
+        quick(early_stopping=True).fit(shuffled)
+    here, there = (quick(early_stopping=False).fit(*given) for given in ((X, y, w), (shuffled,)))
+    assert np.mean(here.predict(X) == there.predict(X)) > 0.95           # otherwise the order does not matter
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, 3])
+def test_a_missing_name_among_labels_is_named(missing, tmp_path):
+    X, y, w = examples()
+    y = y.astype(object)
+    y[500] = missing
+    with pytest.raises(em.BatchError, match=f"^batch 3: y holds {missing}, but labels that are objects must be text"):
+        quick().fit(stream(X, y, w))
+    with pytest.raises(em.BatchError, match=f"^batch 0: y holds {missing}"):
+        quick().fit(mapped(tmp_path / "X.npy", X), y)
+
+
+@pytest.mark.parametrize("place", [from_file, from_batches, from_dask])
+def test_labels_of_another_kind_cannot_be_scored(place, tmp_path):
+    X, y, w = examples()
+    index = np.searchsorted(NAMES, y)
+    with pytest.raises(ValueError, match="y holds labels of the type int64"):
+        quick().fit(X, y).score(*place(tmp_path, X, index, w))
+    with pytest.raises(ValueError, match="y holds labels of the type <U3"):
+        quick().fit(X, index).score(*place(tmp_path, X, y, w))

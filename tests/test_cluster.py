@@ -362,6 +362,11 @@ def test_delayed_batches_are_the_examples(here):
     assert alone.n_samples == N and list(alone)[0][1] is None
 
 
+def test_tuples_of_delayed_arrays_are_batches(here):
+    parts = [tuple(dask.delayed(a[i:i + 1000]) for a in (X, Y)) for i in range(0, N, 1000)]
+    assert equal(as_source(parts, labelled=True).accumulate(moments, 64), chunked(1000).accumulate(moments, 64))
+
+
 def test_columns_in_several_chunks_and_labels_cut_otherwise(here):
     source = DaskSource(da.from_array(X, chunks=(256, 3)), da.from_array(Y, chunks=700), da.from_array(W, chunks=11), labelled=True)
     assert source.lengths == (256,) * 11 + (184,)

@@ -154,7 +154,7 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     check_classes("y", examples.classes)
     index, _ = examples.columns()
     folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
-    splits = [tuple(map(np.asarray, split)) for split in folds]
+    splits = [tuple(map(_numbers, split)) for split in folds]
     fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits])
     results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
     results = {"fit_time": seconds} | {name: np.asarray(found) for name, found in results.items()}
@@ -165,6 +165,12 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     return results
 
 # %% ../nbs/capsules/cross_validation.ipynb #cell-011
+def _numbers(rows):
+    "The numbers of some examples, which a splitter may also give as a mask."
+    rows = np.asarray(rows)
+    return np.flatnonzero(rows) if rows.dtype == bool else rows
+
+
 _FEATURES = "n_features_in_", "feature_names_in_"              # what the reading of the inputs has set
 
 

@@ -109,3 +109,10 @@ def test_wrong_arguments_are_named(change, name):
     arguments = {"estimator": CapsuleClassifier(2, **QUICK), "X": X, "y": y} | change
     with pytest.raises((TypeError, ValueError), match=rf"(?s)({name})"):
         cross_validate(arguments.pop("estimator"), arguments.pop("X"), arguments.pop("y"), **arguments)
+
+
+def test_masks_in_place_of_numbers():
+    X, y, _ = examples()
+    masks = [(np.arange(240) >= 80, np.arange(240) < 80), (np.arange(240) < 160, np.arange(240) >= 160)]
+    model, wanted = CapsuleClassifier(2, **QUICK), {"cv": masks, "return_estimator": True}
+    alike(cross_validate(model, X, y, **wanted), selection.cross_validate(model, X, y, **wanted))

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['DIGITS', 'IDX_FILES', 'MNIST', 'FASHION_MNIST', 'OTHERS', 'MIRRORS', 'TIMEOUT', 'FASHION', 'GREY', 'QUADRANT_SIDE',
            'QUADRANT_STATES', 'QUADRANT_CHANCES', 'TITLES', 'BLOCK', 'ImageData', 'DatasetError', 'load_digits',
-           'decompress', 'check_sha256', 'read_idx', 'read_bit_png', 'Source', 'data_folders', 'fetch', 'load_mnist',
-           'load_fashion_mnist', 'load_usps', 'load_alphadigits', 'load_omniglot_latin', 'line_templates',
+           'decompress', 'check_sha256', 'read_idx', 'read_bit_png', 'RemoteFile', 'data_folders', 'fetch',
+           'load_mnist', 'load_fashion_mnist', 'load_usps', 'load_alphadigits', 'load_omniglot_latin', 'line_templates',
            'shape_templates', 'compose', 'draw_lines', 'load_lines', 'load_shapes', 'quadrant_templates',
            'compose_quadrants', 'draw_quadrants', 'load_quadrants', 'svd_projection', 'project']
 
@@ -209,7 +209,7 @@ def _read_omniglot_latin(content):
 
 # %% ../nbs/foundations/datasets.ipynb #cell-030
 @dataclass(frozen=True)
-class Source:
+class RemoteFile:
     "A file of a data set: its path below the data folder, its addresses in the network, and its reader (bytes → arrays, or ValueError)."
 
     path: str
@@ -219,7 +219,7 @@ class Source:
 
 def _idx(path, mirrors, sha256):
     "The source of an IDX file whose decompressed content has the hash `sha256`."
-    return Source(path, tuple(f"{mirror}/{path.split('/')[1]}" for mirror in mirrors),
+    return RemoteFile(path, tuple(f"{mirror}/{path.split('/')[1]}" for mirror in mirrors),
                   lambda content: read_idx(check_sha256(decompress(content), sha256)))
 
 # %% ../nbs/foundations/datasets.ipynb #cell-031
@@ -345,7 +345,7 @@ def fetch(source, data_home=None, download=True):
 
     Parameters
     ----------
-    source : Source
+    source : RemoteFile
     data_home : path, optional
         Where to look first, and where to put a download.
     download : bool
@@ -416,9 +416,9 @@ def _read_usps_npz(content):
 
 def load_usps(data_home=None, download=True):
     "USPS: digits from envelopes, 16 × 16, float32 from 0 to 1; 7,291 for training, 2,007 for testing. As `load_mnist`."
-    parts = _read_local(data_folders(data_home), Source("usps/usps.npz", (), _read_usps_npz))
+    parts = _read_local(data_folders(data_home), RemoteFile("usps/usps.npz", (), _read_usps_npz))
     if parts is None:
-        parts = [fetch(Source(path, _addresses(path), partial(_read_usps, expected=OTHERS[path])), data_home, download)
+        parts = [fetch(RemoteFile(path, _addresses(path), partial(_read_usps, expected=OTHERS[path])), data_home, download)
                  for path in ("usps/zip.train.gz", "usps/zip.test.gz")]
     (train_x, train_y), (test_x, test_y) = parts
     return ImageData("usps", np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y]), DIGITS, len(train_x), 1.0,
@@ -427,7 +427,7 @@ def load_usps(data_home=None, download=True):
 # %% ../nbs/foundations/datasets.ipynb #cell-045
 def _whole(name, path, read, data_home, download):
     "A data set of one file that its source does not divide into training and test parts."
-    source = Source(path, _addresses(path), lambda content: read(check_sha256(content, OTHERS[path])))
+    source = RemoteFile(path, _addresses(path), lambda content: read(check_sha256(content, OTHERS[path])))
     images, labels, class_names = fetch(source, data_home, download)
     return ImageData(name, images, labels.astype(np.int64), class_names, len(images), 1.0, {path.split("/")[1]: OTHERS[path]})
 

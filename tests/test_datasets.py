@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from capslit import datasets
-from capslit.datasets import DatasetError, Source, fetch, read_bit_png, read_idx
+from capslit.datasets import DatasetError, RemoteFile, fetch, read_bit_png, read_idx
 from capslit.storage import StorageError
 
 REAL = os.environ.get("CAPSLIT_DATA")
@@ -161,7 +161,7 @@ def test_the_order_of_folders(cache, server, tmp_path, monkeypatch):
         (folder / "some").mkdir(parents=True)
     monkeypatch.setenv("CAPSLIT_DATA", str(named))
     read = lambda content: np.frombuffer(content, np.uint8)
-    one = Source("some/file", (f"{server.base}/good/file",), read)
+    one = RemoteFile("some/file", (f"{server.base}/good/file",), read)
     for number, folder in enumerate((cache, named, home)):  # each goes before the ones that were there
         (folder / "some" / "file").write_bytes(bytes([number]))
         assert fetch(one, data_home=home).tolist() == [number]

@@ -576,9 +576,9 @@ def draw_memory(record):
     n, rows = np.array(part["sizes"]), record.array("memory", MEMORY)
     added = (rows[:, :, 2] - rows[:, :, 1]) / 1e6
     figure, axis = plt.subplots(figsize=(5.4, 3.4))
-    axis.plot(n, 4e-6 * n * part["p"], ":", color="C6", label="the inputs themselves")
-    axis.plot(n, added[:, 1], "s-", color="C1", label="fit in memory")
-    axis.plot(n, added[:, 0], "o-", color="C0", label="fit from a file")
-    axis.set(xlabel="examples $n$", ylabel="memory that is added / MB", ylim=(0, None))
+    axis.plot(n / 1000, 4e-6 * n * part["p"], ":", color="C6", label="the inputs themselves")
+    axis.plot(n / 1000, added[:, 1], "s-", color="C1", label="fit in memory")
+    axis.plot(n / 1000, added[:, 0], "o-", color="C0", label="fit from a file")
+    axis.set(xlabel="examples $n$ / 1,000", ylabel="memory that is added / MB", ylim=(0, None))
     axis.legend()
     return figure

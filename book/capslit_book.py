@@ -1,6 +1,7 @@
 """What Jupyter Book needs to know about this project: nbdev's directives, the papers' equation numbers, a local MathJax, docstrings."""
 import importlib.util
 import json
+import os
 import re
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def read_in_parallel(app, config):
     for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):  # at work only after all are read, but they do not say so
         app.extensions[name].parallel_read_safe = True
     app.parallel = joblib.cpu_count()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads, when they wait, leave the core to another chapter's
     sphinx.builders.make_chunks = lambda names, count: [[name] for name in names]
     SphinxParallelError.__str__ = lambda error: error.traceback  # which cell failed, and why, not only in which chapter
 

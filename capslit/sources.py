@@ -10,6 +10,7 @@ __all__ = ['NAMES', 'AHEAD', 'CHUNK', 'FRAMES', 'ONE_SHOT', 'Form', 'failure', '
 # %% ../nbs/foundations/sources.ipynb #cell-002
 import math
 import mmap
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ def _ahead(pieces, pool):
         yield pending.popleft().result()
 
 # %% ../nbs/foundations/sources.ipynb #cell-011
-class Source:
+class Source(ABC):
     """Examples that do not simply lie in memory.
 
     A kind of source brings `pieces()` and the attributes below. Iteration gives batches
@@ -176,9 +177,9 @@ class Source:
     """
     cuttable = False
 
+    @abstractmethod
     def pieces(self):
         "The pieces in order, as an iterator."
-        raise NotImplementedError
 
     def __iter__(self):
         return _ahead(self.pieces(), None)

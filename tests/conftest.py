@@ -9,6 +9,7 @@ from pathlib import Path
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if WORKER:  # a process for each core: two threads for each, so that there are threads to test, but not as many as there are cores
     os.environ |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to another process
 
 import joblib  # noqa: E402
 import numpy as np  # noqa: E402

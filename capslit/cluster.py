@@ -21,10 +21,9 @@ from array_api_compat import is_dask_array
 from dask.delayed import Delayed
 
 from . import em
-from .arrays import as_floating
 from .em import BatchError
 from .sources import (NAMES, Form, Piece, Source, applied, check_alone, check_index,
-                             check_mask, entries, failure, look, together)
+                             check_mask, entries, failure, floating, look, together)
 
 # %% ../nbs/practice/cluster.ipynb #cell-004
 class _Job(NamedTuple):
@@ -288,7 +287,7 @@ class DaskSource(_Partitions):
             return
         self._check(X, y)
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-        dtype = as_floating(names[0], np.empty(0, X.dtype)).dtype
+        dtype = floating(names[0], np.empty(0, X.dtype)).dtype
         self.form = replace(self._open, n_features=math.prod(X.shape[1:]), dtype=dtype,
                             weighted=sample_weight is not None)
         columns = zip(names[1:], (y, sample_weight))

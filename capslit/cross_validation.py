@@ -121,8 +121,9 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     y : (n,) array of labels
     groups : (n,) array, optional
         For splitters that need it.
-    scoring : str or callable, optional
-        As in scikit-learn; by default the estimator's own score.
+    scoring : str, callable, list or dict, optional
+        As in scikit-learn; by default the estimator's own score. Several scores are called
+        `test_<name>`.
     cv : int, splitter or iterable, optional
         As in scikit-learn; by default five stratified folds.
     params : dict, optional
@@ -198,12 +199,19 @@ def _fit_all(first, examples, X, y, trains):
 
 def _judged(scorer, fitted, splits, X, y, train_score):
     "Scores of the fits, and the seconds that each took."
-    results = {"score_time": [], "test_score": []} | ({"train_score": []} if train_score else {})
+    results = {"score_time": []}
     for one, (train, test) in zip(fitted, splits):
         start = time.perf_counter()
-        results["test_score"].append(scorer(one, take_rows(X, test), take_rows(y, test)))
+        scores = _named("test", scorer(one, take_rows(X, test), take_rows(y, test)))
         results["score_time"].append(time.perf_counter() - start)
         if train_score:
-            score = scorer(one, take_rows(X, train), take_rows(y, train))
-            results["train_score"].append(score)
+            scores |= _named("train", scorer(one, take_rows(X, train), take_rows(y, train)))
+        for name, score in scores.items():
+            results.setdefault(name, []).append(score)
     return results
+
+
+def _named(part, found):
+    "One score, or several of them by their names."
+    found = found if isinstance(found, dict) else {"score": found}
+    return {f"{part}_{name}": score for name, score in found.items()}

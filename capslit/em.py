@@ -57,11 +57,14 @@ class BatchError(ValueError):
         The number of the batch in its source, from 0.
     fit : Fit or None
         The best parameters before the error, and the history; None before the first iteration.
+    estimator : estimator or None
+        One that has learned these parameters, from `CapsuleClassifier.fit`; None elsewhere.
     """
 
     def __init__(self, index, problem):
         super().__init__(index, problem)
-        self.index, self.problem, self.fit = index, problem, None
+        self.index, self.problem = index, problem
+        self.fit = self.estimator = None
 
     def __str__(self):
         return f"batch {self.index}: {self.problem}"

@@ -105,6 +105,15 @@ def test_the_same_bits_from_everywhere(place, architecture, tmp_path):
     assert there.n_features_in_ == 6 and there.n_iter_ == here.n_iter_
 
 
+@pytest.mark.parametrize("dtype", ["f2", "i1", "u2", "?", ">f4", ">f8"])
+@pytest.mark.parametrize("place", SOURCES)
+def test_other_numbers_are_learned_in_the_precision_that_memory_gives_them(place, dtype, tmp_path):
+    X, y, w = examples()
+    X = (X > 0 if dtype == "?" else np.clip(20 * np.abs(X), 0, 100) if dtype == "u2" else np.clip(20 * X, -100, 100)).astype(dtype)
+    here, there = quick().fit(X, y, w), quick().fit(*place(tmp_path, X, y, w))
+    assert same(here, there, place) and there.coef_.dtype == here.coef_.dtype == np.float64
+
+
 @pytest.mark.parametrize("place", SOURCES)
 def test_early_stopping_holds_the_same_examples_out(place, tmp_path, monkeypatch):
     X, y, w = examples()

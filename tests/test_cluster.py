@@ -407,6 +407,7 @@ def test_precision_is_that_of_the_other_sources(dtype, here):
     x = X.astype(dtype)
     source = DaskSource(da.from_array(x, chunks=(500, -1)))
     assert source.dtype == as_source([x], labelled=False).dtype and list(source)[0][0].dtype == source.dtype
+    assert np.array_equal(np.concatenate([batch[0] for batch in source]), as_source([x], labelled=False).take(np.arange(N))[0])
 
 
 def test_images_are_laid_out_as_rows(here):

@@ -60,6 +60,17 @@ def test_any_splitter(cv):
     alike(ours, theirs)
 
 
+@pytest.mark.parametrize("scoring", [["accuracy", "neg_log_loss"], {"right": "accuracy"}, lambda model, X, y: {"n": len(X), "right": model.score(X, y)}],
+                         ids=["names", "dict", "function"])
+def test_several_scores_have_their_names(scoring):
+    X, y, _ = examples()
+    model, wanted = CapsuleClassifier(2, **QUICK), {"scoring": scoring, "return_train_score": True}
+    ours, theirs = cross_validate(model, X, y, **wanted), selection.cross_validate(model, X, y, **wanted)
+    assert ours.keys() == theirs.keys() and len(ours) > 3
+    for name in ours.keys() - {"fit_time", "score_time"}:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-7)
+
+
 def test_groups_frames_and_names():
     X, y, _ = examples()
     frame, labels, group = pd.DataFrame(X, columns=list("abcde"), index=np.arange(240) * 2), pd.Series(y), np.arange(240) // 60

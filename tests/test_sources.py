@@ -178,7 +178,7 @@ def test_threads_read_ahead_of_time_by_as_many_pieces_as_there_are_threads(monke
     assert sorted(stored.reads) == [(0, 100), (100, 200), (200, 300), (300, 400)]
 
 
-@pytest.mark.parametrize("dtype, wanted", [("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("u1", "f8"), ("i8", "f8"), ("?", "f8"), (">f4", "f4")])
+@pytest.mark.parametrize("dtype, wanted", [("f2", "f8"), ("f4", "f4"), ("f8", "f8"), ("u1", "f8"), ("i8", "f8"), ("?", "f8"), (">f4", "f8"), (">f8", "f8")])
 def test_numbers_become_what_they_become_in_memory(tmp_path, dtype, wanted):
     values = (100 * X[:50]).astype(dtype)
     for source in (as_source(saved(tmp_path, values), labelled=False), as_source(lambda: iter([values[:9], values[9:]]), labelled=False)):
@@ -194,6 +194,13 @@ def test_weights():
     assert (source.accumulate(moments, 100).gram == expected.gram).all()
     alone = as_source([(X[:9], W[:9]), (X[9:], W[9:])], labelled=False)
     assert (alone.inspect().weights == W.astype(np.float32)).all() and alone.inspect().weight.shape == (1,)
+
+
+@pytest.mark.parametrize("labels", [Y, Y.astype(str), Y > 1, Y.tolist()], ids=["integers", "text", "bool", "list"])
+def test_labels_are_not_taken_for_weights(labels):
+    with pytest.raises(BatchError, match=r"^batch 0: X comes in batches \(X, weight\) whose weights are not floating-point numbers; leave labels out"):
+        as_source([(X[:9], labels[:9])], labelled=False).inspect()
+    assert as_source([(X[:9], labels[:9])], labelled=None).inspect().n_samples == 9
 
 
 def test_labels_of_any_kind():
@@ -278,6 +285,7 @@ FAULTS = {
     "label": (lambda x, y: (x, np.where(y == 2, np.nan, y)), "y contains NaN"),
     "weights": (lambda x, y: (x, y, np.ones(len(x))), "sample_weight must come with every batch or with none"),
     "entries": (lambda x, y: (x, y, None, None), "X comes in a batch of 4 entries"),
+    "dict": (lambda x, y: {"x": x, "y": y}, r"X comes in a batch that is a dict; let each batch be \(X, y\) or"),
     "nothing": (lambda x, y: None, "X is None|X comes in"),
     "raised": (collapse, "ConnectionError: no route to host"),
 }

@@ -22,6 +22,7 @@ from threading import Lock
 import numpy as np
 from array_api_compat import device as array_device
 from array_api_compat import is_numpy_array
+from scipy.linalg import norm
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from .arrays import namespace, to_numpy
@@ -269,7 +270,7 @@ class State:
     @classmethod
     def start(cls, parameters, names):
         k = parameters[0].shape[0]
-        began = np.array([np.linalg.norm(_host(leaf).ravel()) for leaf in parameters])
+        began = np.array([norm(_host(leaf).ravel(), check_finite=False) for leaf in parameters])
         return cls(parameters, parameters, parameters, np.full(k, np.inf), np.full(k, np.inf), np.full(k, -1),
                    np.zeros(k, int), {name: [] for name in names}, began=began)
 

@@ -290,6 +290,6 @@ class DeformedImages:
             images, _ = self.part(start, start + self.batch)
             out[start : start + len(images)] = function(images)
         with em.threads(n_threads) as pool:
-            for _ in (map if pool is None else pool.map)(work, range(0, self.size, self.batch)):
+            for _ in em.in_order(work, range(0, self.size, self.batch), pool):
                 pass
         return self.labels[np.arange(self.size) % len(self.images)]

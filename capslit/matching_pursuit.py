@@ -562,5 +562,5 @@ def matching_pursuit(X, templates, *, q=0.5, transforms=None, truncated=False, m
 
     rows = max(1, int(min(len(X), block_bytes / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1))))
     with em.threads() as pool:
-        parts = list((map if pool is None else pool.map)(work, range(0, max(1, len(X)), rows)))
+        parts = list(em.in_order(work, range(0, max(1, len(X)), rows), pool))
     return _joined(parts)

@@ -11,7 +11,6 @@ __all__ = ['NAMES', 'AHEAD', 'CHUNK', 'FRAMES', 'ONE_SHOT', 'floating', 'Form', 
 import math
 import mmap
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -154,18 +153,13 @@ class Piece(NamedTuple):
     load: object
 
 
+def _load(piece):
+    return piece.load()
+
+
 def _ahead(pieces, pool):
-    "The batches of the pieces in order; threads of `pool`, if any, read a few ahead."
-    if pool is None:
-        yield from (piece.load() for piece in pieces)
-        return
-    pending = deque()
-    for piece in pieces:
-        pending.append(pool.submit(piece.load))
-        if len(pending) > pool._max_workers:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
+    "The batches of the pieces in order; threads of `pool`, if any, read one ahead each."
+    return em.in_order(_load, pieces, pool, ahead=1)
 
 # %% ../nbs/foundations/sources.ipynb #cell-011
 class Source(ABC):

@@ -217,7 +217,7 @@ def _all_pairs(X, Y, U, V, spring, pool):
     if len(U) or len(V):
         blocks = [(slice(i, i + ROWS), slice(j, j + COLUMNS))
                   for i in range(0, len(X), ROWS) for j in range(0, len(Y), COLUMNS)]
-        for _ in (map if pool is None else pool.map)(work, blocks):
+        for _ in em.in_order(work, blocks, pool):
             pass
     return np.maximum(D, 0, out=D)
 
@@ -235,7 +235,7 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
         u, v = np.moveaxis(d @ own, -1, 0), np.einsum("lrcp,rcp->lrc", planes, d)
         D[i] = np.sum(d * d, axis=2) - _explained(C, u, v, spring)
 
-    for _ in (map if pool is None else pool.map)(work, range(0, len(X), rows)):
+    for _ in em.in_order(work, range(0, len(X), rows), pool):
         pass
     return np.maximum(D, 0, out=D)
 

@@ -380,6 +380,43 @@ def test_control_c_loses_at_most_an_iteration(tmp_path):
     assert done.stdout.split() == ["interrupted", "True"], done.stderr
 
 
+LOCKED = textwrap.dedent("""
+    import faulthandler, signal, threading
+    from typing import NamedTuple
+    import numpy as np
+    from capslit import em
+    faulthandler.dump_traceback_later(60, exit=True)
+    class Total(NamedTuple):
+        value: np.ndarray
+    enter, main, calls, at = threading.Condition.__enter__, threading.get_ident(), 0, 0
+    def entered(lock):
+        global calls
+        locked = enter(lock)
+        if threading.get_ident() == main:
+            calls += 1
+            if calls == at:
+                signal.raise_signal(signal.SIGINT)            # the lock is taken, and nobody knows yet
+        return locked
+    threading.Condition.__enter__ = entered
+    ended = []
+    for at in range(1, 41):
+        calls, pressed = 0, False
+        try:
+            with em.threads(2) as pool:
+                em.accumulate(lambda block: Total(block[0].sum(axis=0)), (np.ones((10_000, 3)),), 256, pool)
+        except KeyboardInterrupt:
+            pressed = True
+        ended.append(pressed == (calls >= at))
+    print(len(ended), all(ended), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+""")
+
+
+def test_control_c_leaves_no_lock_closed():
+    "Wherever it comes while the pool is handed work or asked for results: the pool ends, and so does the program."
+    done = subprocess.run([sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["40", "True", "True"], done.stderr
+
+
 def test_what_a_killed_writer_left_is_swept_away(tmp_path):
     model, start, (X, y), schedule = problem()
     for name in (".run.npz.0123abcd.part", ".other.npz.0123abcd.part"):

@@ -543,7 +543,7 @@ def draw_growth(record, costs):
         if name == "n":
             alone = lambda case: case.hands == 1
             _draw_curve(axis, record, costs, "file", alone, "C2", "s")
-        axis.set(xlabel=words, ylabel="ms" if axis in axes[:, 0] else "")
+        axis.set(xlabel=words, ylabel="time / ms" if axis in axes[:, 0] else "")
     line, points, *_, file = axes[0, 0].get_lines()
     figure.legend([line, points, file], ["cost model", "measured", "measured, from a file"],
                   loc="outside upper center", ncols=3)

@@ -152,6 +152,12 @@ class CapsuleRegression:
         "The model without what only the M-step needs: all that E-steps take along when they travel."
         return replace(self, solver=None)
 
+    @property
+    def signature(self):
+        "What a checkpoint must agree with."
+        return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
+                "alpha": float(self.alpha), "affine": bool(self.affine)}
+
     def block_rows(self, parameters):
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
         return _block_rows(self, parameters.weights)

@@ -18,13 +18,13 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
+from numbers import Real
 from operator import itemgetter
 from threading import Lock, current_thread, main_thread
 
 import numpy as np
 from array_api_compat import device as array_device
 from array_api_compat import is_numpy_array
-from scipy.linalg import norm
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from .arrays import namespace, to_numpy
@@ -299,14 +299,13 @@ class State:
     round: np.ndarray          # index of the current round; one past the last when done
     history: dict              # name → list of (k,) arrays, one per iteration; NaN where a problem was already done
     memory: dict = field(default_factory=dict)   # what an acceleration remembers: sets of parameters, and (k,) arrays
-    began: object = None       # the lengths of the initial parameters, one per array
+    began: object = ()         # what tells this start from others, if there is a checkpoint
 
     @classmethod
     def start(cls, parameters, names):
         k = parameters[0].shape[0]
-        began = np.array([norm(_host(leaf).ravel(), check_finite=False) for leaf in parameters])
         return cls(parameters, parameters, parameters, np.full(k, np.inf), np.full(k, np.inf), np.full(k, -1),
-                   np.zeros(k, int), {name: [] for name in names}, began=began)
+                   np.zeros(k, int), {name: [] for name in names})
 
     def copy(self):
         "A state that can take a step while this one stays what it is. Parameters are never changed in place, so both may share them."
@@ -314,7 +313,8 @@ class State:
         return replace(self, **vectors, history={name: list(values) for name, values in self.history.items()})
 
 # %% ../nbs/foundations/em.ipynb #cell-026
-_SCHEMA = "capslit.em/1"
+_KIND = "capslit.em/"
+_SCHEMA = f"{_KIND}2"
 
 
 def _leaves(kept):
@@ -326,9 +326,8 @@ def save_state(path, state, signature):
     "Write `state` to `path`, whole or not at all."
     trees = {"parameters": state.parameters, "previous": state.previous, "best": state.best}
     arrays = {f"{name}.{key}": to_numpy(value) for name, tree in trees.items() for key, value in tree._asdict().items()}
-    arrays |= {key: getattr(state, key) for key in ("score", "reference", "since", "round")}
+    arrays |= {key: getattr(state, key) for key in ("score", "reference", "since", "round", "began")}
     arrays |= {f"history.{key}": np.array(value) for key, value in state.history.items()}
-    arrays |= {} if state.began is None else {"began": state.began}
     for name, kept in state.memory.items():
         arrays |= {f"memory.{name}.{key}": to_numpy(value) for key, value in _leaves(kept).items()}
     save_arrays(path, arrays, {"schema": _SCHEMA, "signature": signature})
@@ -337,8 +336,11 @@ def save_state(path, state, signature):
 def load_state(path, like, signature):
     "Read a state from `path` with the parameter type, namespace and device of `like`; ValueError if it belongs to another run."
     arrays, meta = load_arrays(path)
-    if meta.get("schema") != _SCHEMA or meta.get("signature") != signature:
-        raise ValueError(f"checkpoint {path} was written by a run with other settings; delete it, or pass another path")
+    if not meta["schema"].startswith(_KIND):
+        raise ValueError(f"checkpoint {path} is no checkpoint: the file holds {meta['schema']!r}; pass another path")
+    if meta["schema"] != _SCHEMA or meta.get("signature") != signature:
+        raise ValueError(f"checkpoint {path} was written by a run with other settings, or by another version of capslit; "
+                         "delete it, or pass another path")
     xp, device = namespace(*like), array_device(like[0])
     def tree(name):
         return type(like)(*(xp.asarray(arrays[f"{name}.{key}"], device=device) for key in like._fields))
@@ -346,7 +348,7 @@ def load_state(path, like, signature):
     memory = {name: arrays[key] if key.endswith(".") else tree(f"memory.{name}") for name, key in kept.items()}
     history = {key.removeprefix("history."): list(value) for key, value in arrays.items() if key.startswith("history.")}
     return State(tree("parameters"), tree("previous"), tree("best"), arrays["score"], arrays["reference"],
-                 arrays["since"], arrays["round"], history, memory, arrays.get("began"))
+                 arrays["since"], arrays["round"], history, memory, arrays["began"])
 
 # %% ../nbs/foundations/em.ipynb #cell-029
 @dataclass(frozen=True, eq=False)
@@ -376,6 +378,11 @@ def _host(values):
     return to_numpy(values).astype(np.float64)
 
 
+def _rows(model, parameters):
+    "Examples per block: a power of two, of which chunks of 2^j rows are made."
+    return 2 ** (int(model.block_rows(parameters)).bit_length() - 1)
+
+
 def _share(amount, weight):
     "amount / weight for each problem; NaN for a problem that has no examples."
     amount, weight = _host(amount), _host(weight)
@@ -397,11 +404,10 @@ class Engine:
 
     def evaluate(self, model, parameters, options):
         "Statistics on the training data, and the numbers that the history keeps."
-        rows = 2 ** (int(model.block_rows(parameters)).bit_length() - 1)      # what chunks of 2^j rows are made of
         jobs = [(Work(model, "e_step", parameters, options), self.data)]
         if self.validation is not None:
             jobs.append((Work(model, "count_errors", parameters), self.validation))
-        statistics, *held_out = accumulate_all(jobs, rows, self.pool)
+        statistics, *held_out = accumulate_all(jobs, _rows(model, parameters), self.pool)
         record = {"log_likelihood": _host(statistics.log_likelihood), "objective": _host(_quiet(model.objective)(parameters, statistics))}
         loss = _share(-record["objective"], statistics.weight)
         record["training_error"] = _share(statistics.errors, statistics.weight) if hasattr(statistics, "errors") else loss * np.nan
@@ -519,7 +525,7 @@ def _try_to_save(path, state, signature):
                       CheckpointWarning, stacklevel=3)
 
 # %% ../nbs/foundations/em.ipynb #cell-037
-def _check_settings(rounds, momentum, acceleration, monitor, validation, tol, max_iter, n_threads):
+def _check_settings(rounds, momentum, acceleration, monitor, validation, tol, max_iter, n_threads, checkpoint_every):
     "Raise ValueError, naming the argument, for settings that make no sense."
     if not rounds or not all(isinstance(r, Round) and r.patience >= 1 and r.options.keys() == rounds[0].options.keys() for r in rounds):
         raise ValueError("rounds must hold at least one Round, each with a patience of at least 1, all with the same options")
@@ -537,6 +543,8 @@ def _check_settings(rounds, momentum, acceleration, monitor, validation, tol, ma
         raise ValueError(f"tol must be at least 0, not {tol!r}")
     if not max_iter >= 1:
         raise ValueError(f"max_iter must be at least 1, not {max_iter!r}")
+    if not isinstance(checkpoint_every, Real) or not checkpoint_every >= 0:
+        raise ValueError(f"checkpoint_every must be a number of seconds, at least 0, not {checkpoint_every!r}")
     if n_threads is not None and not n_threads >= 1:
         raise ValueError(f"n_threads must be at least 1, or None for as many as the matrix library would use, not {n_threads!r}")
 
@@ -566,7 +574,10 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, acceleratio
     progress : bool
         Show a progress bar.
     checkpoint : path, optional
-        Written atomically every `checkpoint_every` seconds and at the end; a run that finds it resumes from it.
+        Written atomically every `checkpoint_every` seconds and at the end; a run that finds it resumes from it. Whatever is random
+        in parameters and data must then come out alike in each run.
+    checkpoint_every : float
+        Seconds.
 
     Returns
     -------
@@ -585,7 +596,7 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, acceleratio
         If the objective ceases to be finite.
     """
     rounds = tuple(rounds)
-    _check_settings(rounds, momentum, acceleration, monitor, validation, tol, max_iter, n_threads)
+    _check_settings(rounds, momentum, acceleration, monitor, validation, tol, max_iter, n_threads, checkpoint_every)
     if not isinstance(checkpoint, (str, os.PathLike, type(None))):
         raise TypeError(f"checkpoint must be the path of a file, not {checkpoint!r}")
     signature = {"rounds": [[r.patience, dict(r.options)] for r in rounds], "momentum": momentum, "monitor": monitor, "tol": tol,
@@ -609,6 +620,26 @@ def fit(model, parameters, data, *, rounds=(Round(),), momentum=0.0, acceleratio
     return Fit.of(state, rounds)
 
 # %% ../nbs/foundations/em.ipynb #cell-039
+def _marks(leaf):
+    "The logarithm of the length of an array, and its direction's projection on a fixed vector; of what is finite in it."
+    v = _host(leaf).ravel()
+    v = np.where(np.isfinite(v), v, 0)
+    largest = np.max(np.abs(v), initial=0) or 1.0              # parameters may be enormous or tiny
+    v = v / largest
+    length = np.linalg.norm(v) or 1.0
+    return np.log(largest) + np.log(length), v @ np.cos(np.arange(v.size)) / length
+
+
+def _beginning(engine, parameters, options):
+    "What tells one start from another: marks of the parameters, and how well they explain each validation example."
+    marks = np.ravel([_marks(leaf) for leaf in parameters])
+    if engine.validation is None:
+        return marks
+    work = Work(engine.model, "e_step", parameters, options)
+    statistics = accumulate(work, engine.validation, _rows(engine.model, parameters), engine.pool)
+    return np.append(marks, _share(statistics.log_likelihood, statistics.weight))
+
+# %% ../nbs/foundations/em.ipynb #cell-040
 def _course(engine, state, max_iter):
     "The states after one iteration, after two, and so on. An iteration counts when it is complete."
     while np.any(state.round < len(engine.rounds)) and len(state.history["objective"]) < max_iter:
@@ -620,24 +651,24 @@ def _resumed(engine, state, path, signature):
     "The state in the checkpoint `path`, if there is one and it belongs to this run; else `state`, which is written there."
     with suppress(StorageError):
         sweep(path)
-    if not os.path.exists(path):                              # a path that cannot be written to is reported before the work begins
+    known = os.path.exists(path)
+    kept = load_state(path, state.parameters, signature) if known else state
+    recorded, options = kept.history["log_likelihood"][:1], _options(engine.rounds, np.zeros(state.round.size, int))
+    try:
+        state.began = _beginning(engine, state.parameters, options)
+        first = [engine.evaluate(engine.model, state.parameters, options)[1]["log_likelihood"] for _ in recorded]
+    except BatchError as error:
+        error.fit = Fit.of(kept, engine.rounds) if recorded else None
+        raise
+    if not known:                                             # a path that cannot be written to is reported before the work begins
         save_state(path, state, signature)
         return state
-    kept = load_state(path, state.parameters, signature)
-    recorded = kept.history["log_likelihood"][:1]
-    try:
-        _, first, _ = engine.evaluate(engine.model, state.parameters, _options(engine.rounds, np.zeros(state.round.size, int)))
-    except BatchError as error:
-        error.fit = Fit.of(kept, engine.rounds)
-        raise
-    began = state.began if kept.began is None else kept.began     # of which the first files know nothing
-    if recorded and not (np.array_equal(first["log_likelihood"], recorded[0], equal_nan=True)
-                         and np.allclose(began, state.began, rtol=1e-4, atol=0, equal_nan=True)):
+    if not (np.array_equal(first, recorded, equal_nan=True) and np.allclose(kept.began, state.began, rtol=0, atol=1e-9, equal_nan=True)):
         raise ValueError(f"checkpoint {path} was written by a run on other data or from other initial "
                          "parameters; delete it, or pass another path")
     return kept
 
-# %% ../nbs/foundations/em.ipynb #cell-040
+# %% ../nbs/foundations/em.ipynb #cell-041
 @contextmanager
 def _checkpoints(path, every, state, signature):
     "keep(state), which writes a checkpoint every so many seconds; the last one is written at the end, and when an error ends learning."
@@ -654,7 +685,7 @@ def _checkpoints(path, every, state, signature):
         if path is not None:
             _try_to_save(path, latest, signature)
 
-# %% ../nbs/foundations/em.ipynb #cell-041
+# %% ../nbs/foundations/em.ipynb #cell-042
 @contextmanager
 def _progress(show, max_iter):
     if not show:

@@ -42,7 +42,8 @@ class ExpandedCapsuleRegression(CapsuleRegression):
 
     @property
     def signature(self):
-        return {"expansion": True}
+        "What a checkpoint must agree with."
+        return super().signature | {"expansion": True}
 
     def e_step(self, parameters, batch, threshold=None):
         "ExpandedStatistics of a batch; `threshold` (k,) as in `CapsuleRegression.e_step`."

@@ -13,7 +13,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from capslit import em
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 from capslit.classifier import capsule_dims, capsule_targets
-from capslit.storage import load_arrays, save_arrays
+from capslit.expansion import ExpandedCapsuleRegression
+from capslit.storage import save_arrays
 
 
 class Sum(NamedTuple):
@@ -344,10 +345,96 @@ def test_a_checkpoint_of_rescaled_inputs_is_refused(tmp_path):
     em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=3, checkpoint=path)
     with pytest.raises(ValueError, match="other initial parameters"):                # the same pose vectors, to the last bit
         em.fit(model, rescaled, (2 * x, y, w), rounds=PLAIN, max_iter=5, checkpoint=path)
-    arrays, meta = load_arrays(path)
-    del arrays["began"]                                                              # as in the first files
-    save_arrays(path, arrays, meta)
-    assert em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=5, checkpoint=path).n_iter == 5
+
+
+def permuted(start, x, y):
+    "Starts, inputs and labels that give the same log-likelihood, to the last bit or nearly so."
+    W = start.weights
+    yield "classes", W[:, ::-1], x, 2 - y
+    yield "features", W[..., ::-1], x[:, ::-1], y
+    yield "dimensions", W[:, :, ::-1], x, y
+
+
+@pytest.mark.parametrize("scale", [1, 1e-200, 1e100])
+def test_a_checkpoint_of_permuted_classes_or_features_is_refused(tmp_path, monkeypatch, scale):
+    model, start, (x, y, w) = problem(9, n=100, m=3, d=2, p=5)
+    start, x = CapsuleParameters(start.weights / scale), x * scale
+    model = CapsuleRegression(model.targets, model.dims, LeastSquares(model.solver.root / scale, (0,), model.solver.rank))
+    path = tmp_path / "run.npz"
+    em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=3, checkpoint=path)
+    monkeypatch.setattr(em.np, "array_equal", lambda a, b, equal_nan=False: np.allclose(a, b, rtol=1e-9))      # whatever the rounding
+    for name, weights, inputs, labels in permuted(start, x, y):
+        with pytest.raises(ValueError, match="other initial parameters"):
+            em.fit(model, CapsuleParameters(np.ascontiguousarray(weights)), (inputs, labels, w), rounds=PLAIN, max_iter=5, checkpoint=path)
+    almost = CapsuleParameters(start.weights * (1 + 1e-13 * np.cos(np.arange(5))))                              # as from another machine
+    assert em.fit(model, almost, (x, y, w), rounds=PLAIN, max_iter=5, checkpoint=path).n_iter == 5
+
+
+def test_inputs_that_are_hardly_rescaled_are_other_inputs(tmp_path):
+    model, start, (x, y, w) = problem(9, n=100, m=3, d=2, p=5)
+    path, unit = tmp_path / "run.npz", 1 + 2.0**-20
+    em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=3, checkpoint=path)
+    with pytest.raises(ValueError, match="other initial parameters"):
+        em.fit(model, CapsuleParameters(start.weights / unit), (x * unit, y, w), rounds=PLAIN, max_iter=5, checkpoint=path)
+
+
+def test_a_checkpoint_from_before_the_first_iteration_belongs_to_its_start(tmp_path, monkeypatch):
+    model, start, data = problem(9, n=100, m=3, d=2, p=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(em.Engine, "step", lambda self, state: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            em.fit(model, start, data, rounds=PLAIN, max_iter=3, checkpoint=tmp_path / "run.npz")
+    with pytest.raises(ValueError, match="other initial parameters"):
+        em.fit(model, CapsuleParameters(2 * start.weights), data, rounds=PLAIN, max_iter=3, checkpoint=tmp_path / "run.npz")
+
+
+def test_parameters_may_be_zero_or_infinite_for_a_checkpoint():
+    marks = [em._marks(np.array(leaf)) for leaf in ([0.0, 0], [[1e300, 1e300]], [-np.inf, 1], [np.nan, 1], [5e-324, 0])]
+    assert np.all(np.isfinite(marks)) and len({mark for mark in marks}) == 4          # of the infinite and the NaN nothing is left
+
+
+@pytest.mark.parametrize("change", [{"alpha": 100.0}, {"affine": True}, {"dims": np.array([[2, 1, 2]])}, {"targets": np.array([[1, 0, 2]])}])
+@pytest.mark.parametrize("kind", [CapsuleRegression, ExpandedCapsuleRegression])
+def test_a_checkpoint_belongs_to_its_model(tmp_path, change, kind):
+    model, start, data = problem(9, n=100, m=3, d=2, p=5)
+    settings = {name: getattr(model, name) for name in ("targets", "dims", "solver", "alpha", "affine")}
+    em.fit(kind(**settings), start, data, rounds=PLAIN, max_iter=2, checkpoint=tmp_path / "run.npz")
+    with pytest.raises(ValueError, match="other settings"):
+        em.fit(kind(**settings | change), start, data, rounds=PLAIN, max_iter=5, checkpoint=tmp_path / "run.npz")
+
+
+def test_a_checkpoint_belongs_to_its_validation_data(tmp_path):
+    model, start, (x, y, _) = problem(9, n=100, m=3, d=2, p=5)
+    path = tmp_path / "run.npz"
+    def learn(rows, max_iter=5):
+        rows = np.array(rows)
+        return em.fit(model, start, (x, y, None), validation=(x[rows], y[rows], None), monitor="validation",
+                      rounds=PLAIN, max_iter=max_iter, checkpoint=path)
+    wrong = [model.count_errors(start, (x[i:i + 1], y[i:i + 1], None)).errors[0] for i in range(100)]
+    first, second = np.flatnonzero(wrong)[:2], np.flatnonzero(wrong)[2:4]             # the same number of errors in both
+    learn(first, 3)
+    for other in (second, [*first, *first, *second]):
+        with pytest.raises(ValueError, match="other data"):
+            learn(other)
+    assert learn(first).n_iter == 5
+
+
+def test_a_file_of_another_kind_is_no_checkpoint_and_need_not_be_deleted(tmp_path):
+    model, start, data = problem(9, n=100, m=3, d=2, p=5)
+    for schema, said in (("capslit.CapsuleClassifier/2", "is no checkpoint: the file holds 'capslit.CapsuleClassifier/2'; pass another path$"),
+                         ("capslit.em/1", "another version of capslit; delete it, or pass another path$")):
+        save_arrays(tmp_path / "file.npz", {"x": np.zeros(1)}, {"schema": schema})
+        before = (tmp_path / "file.npz").read_bytes()
+        with pytest.raises(ValueError, match=said):
+            em.fit(model, start, data, checkpoint=tmp_path / "file.npz")
+        assert (tmp_path / "file.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize("every", ["10", None, -1, float("nan")])
+def test_seconds_between_checkpoints_are_checked_at_the_beginning(every):
+    model, start, data = problem(1)
+    with pytest.raises(ValueError, match="checkpoint_every must be a number of seconds, at least 0"):
+        em.fit(model, start, data, checkpoint_every=every)
 
 
 def test_misuse_is_explained():

@@ -27,9 +27,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import em
 from .acceleration import Anderson, SafeMomentum, Squarem
-from .arrays import check_shape, namespace, placed, to_numpy
+from .arrays import check_shape, check_values, detached, namespace, placed, to_numpy
 from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
-from .estimators import Saved, all_or_nothing, check_width, naming
+from .estimators import Saved, all_or_nothing, check_mass, check_width, naming
 from .examples import check_tensor, encode, is_tensor, read_examples
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
@@ -232,7 +232,7 @@ class _Weights(_Model):
     def _known(self, shape, dims, fresh):
         "Weights (k, m, d, p) of the last fit, or those given as `init`."
         with naming("init"):
-            weights = to_numpy(self._weights()) if not fresh else np.asarray(self.init, dtype=np.float64)
+            weights = to_numpy(self._weights()) if not fresh else np.asarray(to_numpy(self.init), dtype=np.float64)
         if weights.ndim == len(shape) - 1:
             weights = weights[None]
         if weights.shape == (*shape[:-1], shape[-1] - 1) and self.fit_intercept:
@@ -573,15 +573,18 @@ class _Predictions(_Inputs):
         if source is not None:
             answer = _Answer(self._predictor(), "labels", to_numpy(self.classes_))
             tally = source.accumulate(_Judgement(answer), answer.predictor.rows)
+            check_mass("sample_weight", tally.weight)
             return float(tally.right / tally.weight)
         predicted = self.predict(X)
         if not (is_tensor(predicted) and is_tensor(y)):
             y, predicted, w = (to_numpy(a) if is_tensor(a) else a for a in (y, predicted, sample_weight))
             return float(accuracy_score(y, predicted, sample_weight=w))
         xp, y = namespace(predicted), check_shape("y", y, predicted.shape)
-        w = xp.ones_like(predicted) if sample_weight is None else check_shape("sample_weight", placed(sample_weight, X), predicted.shape)
-        right, w = xp.astype(predicted == placed(y, X), xp.float64), xp.astype(w, xp.float64)
-        return float(xp.sum(w * right) / xp.sum(w))
+        right = xp.astype(predicted == placed(y, X), xp.float64)
+        w = xp.ones_like(right) if sample_weight is None else xp.astype(placed(detached(sample_weight), X), xp.float64)
+        total = float(xp.sum(check_values("sample_weight", check_shape("sample_weight", w, right.shape), lower=0)))
+        check_mass("sample_weight", total)
+        return float(xp.sum(w * right)) / total
 
     def _n_classes(self):
         check_is_fitted(self, "coef_")

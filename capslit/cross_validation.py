@@ -19,6 +19,7 @@ from . import em
 from .arrays import placed, to_numpy
 from .capsules import CapsuleParameters
 from .classifier import CapsuleClassifier, check_classes
+from .estimators import check_mass, naming
 from .examples import Examples, read_examples, take_rows
 from .sources import as_source
 
@@ -37,6 +38,8 @@ class _Fold:
 def _begin(estimator, examples, rows, y, w):
     "The `_Fold` of the examples with the numbers `rows`."
     estimator, train, held = clone(estimator), rows, None
+    if w is not None:
+        check_mass("sample_weight of a fold", w[rows])
     if estimator._holds_out(len(rows)):
         rng, part = check_random_state(estimator.random_state), None if w is None else w[rows]
         kept, out = examples.split_rows(y[rows], part, estimator.validation_fraction, rng)
@@ -154,8 +157,11 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     examples = read_examples(first, X, y, weight)
     check_classes("y", examples.classes)
     index, _ = examples.columns()
-    folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
-    splits = [tuple(map(_numbers, split)) for split in folds]
+    with naming("cv", "groups"):
+        folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
+        splits = [(_numbers(train, len(index)), _numbers(test, len(index))) for train, test in folds]
+    if not splits:
+        raise ValueError("cv gives no folds; pass at least one")
     fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits])
     results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
     results = {"fit_time": seconds} | {name: np.asarray(found) for name, found in results.items()}
@@ -166,10 +172,16 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     return results
 
 # %% ../nbs/capsules/cross_validation.ipynb #cell-011
-def _numbers(rows):
-    "The numbers of some examples, which a splitter may also give as a mask."
+def _numbers(rows, n):
+    "The numbers of some of n examples, which a splitter may also give as a mask or from the end."
     rows = np.asarray(rows)
-    return np.flatnonzero(rows) if rows.dtype == bool else rows
+    if rows.ndim != 1 or not rows.size:
+        raise ValueError(f"cv gives an array of shape {rows.shape} for a part of a fold; pass the "
+                         f"numbers of some of the {n} examples")
+    try:
+        return np.arange(n)[rows]
+    except IndexError as error:
+        raise ValueError(f"cv must give the numbers of some of {n} examples: {error}") from error
 
 
 _FEATURES = "n_features_in_", "feature_names_in_"              # what the reading of the inputs has set

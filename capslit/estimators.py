@@ -42,8 +42,9 @@ def naming(*names):
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
-    except (TypeError, ValueError) as error:
-        if isinstance(error, em.BatchError) or re.search(rf"\b({'|'.join(names)})\b", str(error)):
+    except (TypeError, ValueError, RuntimeError) as error:
+        other = isinstance(error, RuntimeError) and type(error) is not RuntimeError      # of memory, say
+        if other or isinstance(error, em.BatchError) or re.search(rf"\b({'|'.join(names)})\b", str(error)):
             raise
         said = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
         raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{said}: {error}") from error

@@ -17,7 +17,8 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d
 
-from .arrays import as_floating, check_shape, check_values, namespace, placed, to_numpy
+from .arrays import (as_floating, check_shape, check_values, detached, namespace, placed,
+                            to_numpy)
 from .estimators import check_labelled, check_mass, check_size, check_width, naming
 from .sources import NAMES, Source, as_source
 
@@ -34,8 +35,7 @@ def precision(x):
 
 def check_tensor(estimator, X, reset):
     "Inputs (n, p) of another library, in single or double precision, checked where they are."
-    X = X.detach() if hasattr(X, "detach") else X             # learning needs no gradients
-    X = check_shape("X", as_floating("X", X), (None, None))
+    X = check_shape("X", as_floating("X", detached(X)), (None, None))
     if 0 in X.shape:
         raise ValueError(f"X has shape {tuple(X.shape)}, but at least one example and one feature "
                          "are needed")
@@ -198,8 +198,8 @@ def _from_tensors(estimator, X, y, sample_weight, classes, reset, names):
     classes, y = _tensor_labels(X, y, classes, names)
     w = None
     if sample_weight is not None:
-        w = check_shape(names[2], as_floating(names[2], sample_weight), (X.shape[0],))
-        w = placed(w, X)
+        w = as_floating(names[2], detached(sample_weight))
+        w = placed(check_shape(names[2], w, (X.shape[0],)), X)
         w = xp.astype(check_values(names[2], w, lower=0), X.dtype)
     own = (xp.astype(y == c, X.dtype) for c in range(len(classes)))
     mass = np.array([float(xp.sum(mask if w is None else mask * w)) for mask in own])

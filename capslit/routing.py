@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import device as device_of
 
-from .arrays import as_floating, check_shape, check_values, namespace
+from .arrays import as_floating, check_shape, check_values, detached, namespace
 
 # %% ../nbs/relatives/routing.ipynb #cell-008
 class Parents(NamedTuple):
@@ -56,11 +56,6 @@ def procedure_1(inputs, parents):
     return Parents(M, variances, xp.mean(R, axis=-2)), R
 
 # %% ../nbs/relatives/routing.ipynb #cell-016
-def _constant(x):
-    "`x`, of which differentiation takes no notice."
-    return x.detach() if hasattr(x, "detach") else x
-
-
 def _log_sigmoid(x):
     "ln 1/(1 + e⁻ˣ), without overflow on either side."
     xp = namespace(x)
@@ -137,7 +132,7 @@ class _Clusters(NamedTuple):
 def _own_units(votes, floor):
     "Votes as (k, m, n, d), with the greatest of each problem at ±1; and these units (k,)."
     xp, (k, n, m, d) = namespace(votes), votes.shape
-    units = _constant(xp.max(xp.abs(votes), axis=(1, 2, 3)))
+    units = detached(xp.max(xp.abs(votes), axis=(1, 2, 3)))
     if not bool(xp.all(xp.isfinite(units))):
         raise ValueError("votes contains NaN or infinity; see which layer makes them")
     least = max(1e-15 * math.sqrt(floor), float(xp.finfo(votes.dtype).smallest_normal))
@@ -149,7 +144,7 @@ def _own_units(votes, floor):
 def _m_step(votes, log_R, activations, floor):
     "The _Clusters of votes (k, m, n, d) under log R (k, m, n); `floor` (k,) of the variances."
     xp = namespace(votes)
-    top = _constant(xp.max(log_R, axis=-1))
+    top = detached(xp.max(log_R, axis=-1))
     weights = xp.exp(log_R - top[..., None]) * activations[:, None, :]
     total = xp.sum(weights, axis=-1)
     empty = total < float(xp.finfo(votes.dtype).smallest_normal) ** 0.5
@@ -168,7 +163,7 @@ def _e_step(log_a, clusters):
     xp = namespace(log_a)
     exponent = (clusters.squares @ (0.5 / clusters.variance)[..., None])[..., 0]
     logits = (log_a - clusters.log_sigma)[..., None] - exponent
-    logits = logits - _constant(xp.max(logits, axis=1, keepdims=True))
+    logits = logits - detached(xp.max(logits, axis=1, keepdims=True))
     return logits - xp.log(xp.sum(xp.exp(logits), axis=1, keepdims=True))
 
 # %% ../nbs/relatives/routing.ipynb #cell-060

@@ -114,7 +114,11 @@ def test_tensors():
 
 @pytest.mark.parametrize("change, name", [
     ({"estimator": LogisticRegression()}, "estimator"), ({"params": {"groups": 1}}, "params"), ({"X": [(np.ones((3, 2)), np.ones(3))]}, "X"),
-    ({"y": np.zeros(240)}, "y|class"), ({"cv": 1}, "cv|k-fold|splits"), ({"estimator": CapsuleClassifier(0)}, "capsule_dim"), ({"y": np.zeros(3)}, "y|samples")], ids=str)
+    ({"y": np.zeros(240)}, "y|class"), ({"cv": 1}, "cv"), ({"cv": 200}, "cv"), ({"cv": selection.GroupKFold(3)}, "groups"), ({"cv": []}, "cv gives no folds"),
+    *(({"cv": [(rows, np.arange(40))]}, "cv") for rows in (np.arange(241), np.arange(80.0), [], np.ones(80, bool), np.arange(80).reshape(2, 40), [-241])),
+    ({"cv": [(np.arange(80), np.arange(200, 300))]}, "cv"), ({"cv": [(np.arange(80), np.arange(80), np.arange(80))]}, "cv"),
+    ({"cv": [(np.arange(80), np.arange(80, 90))], "params": {"sample_weight": np.repeat([0, 1], [80, 160])}}, "sample_weight of a fold is zero"),
+    ({"estimator": CapsuleClassifier(0)}, "capsule_dim"), ({"y": np.zeros(3)}, "y|samples")], ids=str)
 def test_wrong_arguments_are_named(change, name):
     X, y, _ = examples()
     arguments = {"estimator": CapsuleClassifier(2, **QUICK), "X": X, "y": y} | change
@@ -127,3 +131,10 @@ def test_masks_in_place_of_numbers():
     masks = [(np.arange(240) >= 80, np.arange(240) < 80), (np.arange(240) < 160, np.arange(240) >= 160)]
     model, wanted = CapsuleClassifier(2, **QUICK), {"cv": masks, "return_estimator": True}
     alike(cross_validate(model, X, y, **wanted), selection.cross_validate(model, X, y, **wanted))
+
+
+def test_numbers_from_the_end():
+    X, y, w = examples()
+    model, wanted = CapsuleClassifier(2, **QUICK), {"cv": [(np.arange(-160, 0), np.arange(80)), (range(160), range(-80, 0))], "return_estimator": True}
+    ours, theirs = (cross(model, X, y, params={"sample_weight": w}, **wanted) for cross in (cross_validate, selection.cross_validate))
+    alike(ours, theirs)

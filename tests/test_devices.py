@@ -8,9 +8,10 @@ from pathlib import Path
 import array_api_strict
 import numpy as np
 import pytest
+from conftest import classes as groups
 from test_em import problem
 
-from capslit import em
+from capslit import CapsuleClassifier, GaussianMixture, em
 from capslit.arrays import to_numpy
 from capslit.capsules import CapsuleParameters, LeastSquares, second_moments
 from capslit.expansion import ExpandedCapsuleRegression
@@ -138,6 +139,85 @@ def test_one_column_of_weights_for_each_problem():
         model.e_step(start, (X, y, np.ones((50, 2))))
     with pytest.raises(ValueError, match="y must lie between 0 and 2"):
         model.prepare((X, y + 1, None))
+
+
+# ── tensors with a history, in another precision, or sparse ──────────────────────────────────────────────────────────────────
+
+SHORT = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1, "early_stopping": False}
+
+
+def tensors(n=120):
+    "Labelled examples with weights, as tensors; bfloat16 holds them exactly."
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
+    X, y = groups(n, 5, 3)
+    return torch, torch.asarray(np.rint(8 * X) / 8).float(), torch.asarray(y), torch.asarray(np.random.default_rng(1).integers(1, 9, n) / 4).float()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("change", ["requires_grad_", "bfloat16"])
+@pytest.mark.parametrize("place", ["memory", "batches", "beside NumPy"])
+def test_gradients_and_bfloat16_are_taken_everywhere(change, place):
+    torch, X, y, w = tensors()
+    changed = lambda a: getattr(a.clone(), change)()
+    given = {"memory": (changed(X), y, changed(w)), "batches": ([(changed(X[i:i + 50]), y[i:i + 50], changed(w[i:i + 50])) for i in (0, 50, 100)],),
+             "beside NumPy": (X.numpy(), y.numpy(), changed(w))}[place]
+    model = CapsuleClassifier(2, **SHORT).fit(X.numpy(), y.numpy(), w.numpy())
+    found = CapsuleClassifier(2, **SHORT).fit(*given)
+    assert np.allclose(to_numpy(found.coef_), model.coef_, rtol=1e-4, atol=1e-5) and str(found.coef_.dtype).endswith("float32")
+    assert found.score(*given) == model.score(*given) == pytest.approx(model.score(X.numpy(), y.numpy(), w.numpy()))
+    assert np.array_equal(to_numpy(model.predict(given[0])), model.predict(X.numpy()))
+    again = CapsuleClassifier(2, **SHORT | {"init": changed(torch.asarray(model.coef_))}).fit(*given)
+    assert np.isfinite(to_numpy(again.coef_)).all()
+
+
+def test_an_array_of_numpy_has_no_history():
+    torch, X, _, _ = tensors()
+    there = X.requires_grad_() * 2
+    assert np.array_equal(to_numpy(there), 2 * X.detach().numpy()) and there.requires_grad
+    assert to_numpy(there.bfloat16()).dtype == np.float32 and to_numpy([1, 2]).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("change", ["requires_grad_", "to_sparse", "bfloat16"])
+def test_relatives_say_which_tensor_they_cannot_take(change):
+    torch, X, _, w = tensors()
+    changed = lambda a: getattr(a.clone(), change)()
+    model = GaussianMixture(2, random_state=0).fit(X)
+    for call, name in ((lambda: GaussianMixture(2).fit(changed(X)), "X"), (lambda: GaussianMixture(2).fit(X, sample_weight=changed(w)), "sample_weight"),
+                       (lambda: model.predict(changed(X)), "X")):
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: .*"):
+            call()
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_sparse_tensors_are_refused_in_words(layout):
+    torch, X, y, w = tensors()
+    model, sparse = CapsuleClassifier(2, **SHORT).fit(X, y), getattr(X, layout)()
+    for call in (lambda: CapsuleClassifier(2).fit(sparse, y), lambda: model.predict(sparse)):
+        with pytest.raises(TypeError, match="X is a sparse tensor; pass a dense one"):
+            call()
+    with pytest.raises(TypeError, match="sample_weight is a sparse tensor"):
+        CapsuleClassifier(2).fit(X, y, w.to_sparse())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("place", ["file", "batches", "strict", "torch"])
+def test_a_score_needs_weights(place, tmp_path):
+    X, y = groups(120, 5, 3)
+    model = CapsuleClassifier(2, **SHORT).fit(X, y)
+    def score(w):
+        if place == "batches":
+            return model.score([(X[:50], y[:50], w[:50]), (X[50:], y[50:], w[50:])])
+        if place == "file":
+            np.save(tmp_path / "X.npy", X)
+            return model.score(np.load(tmp_path / "X.npy", mmap_mode="r"), y, w)
+        there = array_api_strict.asarray if place == "strict" else pytest.importorskip("torch").asarray
+        return model.score(*map(there, (X, y, w)))
+    w = np.arange(120) % 3 / 1.0
+    assert score(w) == pytest.approx(model.score(X, y, w))
+    for wrong in (w * 0, w * 0 - 1, w * np.nan):
+        with pytest.raises(ValueError, match="sample_weight"):
+            score(wrong)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from . import em
 from .acceleration import Anderson, SafeMomentum, Squarem
 from .arrays import check_shape, check_values, detached, namespace, placed, to_numpy
 from .capsules import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
-from .estimators import Saved, all_or_nothing, check_mass, check_width, naming
+from .estimators import Saved, all_or_nothing, check_mass, check_repeatable, check_width, naming
 from .examples import check_tensor, encode, is_tensor, read_examples
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
@@ -218,12 +218,14 @@ def _moments_of(batch, n_classes, affine):
 class _Weights(_Model):
     "Weights: where they begin, and how they are kept."
 
-    def _begun(self, targets, dims, moments, classes, new, starts):
+    def _begun(self, targets, dims, moments, classes, new, starts, checkpoint):
         "Weights (starts, k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         begin = partial(initial_weights, targets, dims, moments, init=self.init, init_scale=self.init_scale, affine=self.fit_intercept, rng=rng)
         weights, short = zip(*(begin() for _ in range(starts)))
         short = sorted(set().union(*short).intersection(np.flatnonzero(new)))
+        if short or self.init == "random":
+            check_repeatable(checkpoint, self.random_state, "initial weights are")
         if short:
             warnings.warn(f"the examples of the classes {classes[short].tolist()} span fewer directions than capsule_dim; the "
                           "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this")
@@ -266,10 +268,10 @@ class _Weights(_Model):
 class _Start(_Weights):
     "The model, where it starts."
 
-    def _start(self, examples, seen, starts=1):
+    def _start(self, examples, seen, starts=1, checkpoint=None):
         """The model with its initial parameters, for all starts side by side, and the Gram matrices.
 
-        `seen` (n_classes,) tells of which classes `coef_` knows examples.
+        `seen` (n_classes,) tells of which classes `coef_` knows examples. With a `checkpoint` they must be the same in each run.
         """
         targets, like = capsule_targets(len(examples.classes), self.architecture), examples.like
         dims = capsule_dims(targets, self._class_dims(examples.classes))
@@ -281,7 +283,7 @@ class _Start(_Weights):
             weights[:] = self._known(shape, dims, fresh=not seen.any())
         if isinstance(self.init, str) and np.any(present & ~seen):
             begins = _holds(targets, dims, present) & ~_holds(targets, dims, seen)
-            begun = self._begun(targets, dims, moments, examples.classes, present & ~seen, starts)
+            begun = self._begun(targets, dims, moments, examples.classes, present & ~seen, starts, checkpoint)
             weights = np.where(begins[..., None, None], begun, weights)
         solver = self._solver(targets, moments.gram, starts=starts, like=like)
         model = self._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver)
@@ -319,6 +321,9 @@ class _Fit(_Start):
             Validation examples that decide when a round ends and which weights are kept; of any kind that X may be, too.
         checkpoint : path, optional
             A file that is written every `checkpoint_every` seconds; a fit that finds it goes on from there, to the same bits.
+            If held-out examples or initial weights are drawn at random, `random_state` must be a whole number.
+        checkpoint_every : float
+            Seconds.
 
         Returns
         -------
@@ -326,6 +331,8 @@ class _Fit(_Start):
 
         Raises
         ------
+        ValueError
+            If an argument makes no sense, or `checkpoint` belongs to other data or settings.
         BatchError
             If a batch raises, is empty, changes its width or holds NaN. Its attribute `estimator` is a classifier with the best weights
             found before (None if there are none yet); this one is left as it was.
@@ -333,8 +340,10 @@ class _Fit(_Start):
         self._rounds()
         try:
             examples, held_out = self._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
+            if held_out is not None and X_val is None:
+                check_repeatable(checkpoint, self.random_state, "the held-out examples are")
             seen = np.full(len(examples.classes), self.warm_start and hasattr(self, "coef_"))
-            model, parameters, _ = self._start(examples, seen, self._n_starts(seen))
+            model, parameters, _ = self._start(examples, seen, self._n_starts(seen), checkpoint)
             settings = self._settings(held_out is not None)
             held_out = None if held_out is None else _prepared(model, held_out)
             run = em.fit(model, parameters, _prepared(model, examples), validation=held_out, **settings,
@@ -518,7 +527,7 @@ class _Inputs(_Start):
         check_is_fitted(self, "coef_")
         source = as_source(X, y, sample_weight, labelled=labelled)
         if source is not None:
-            check_width(self, source.n_features, source.dtype, reset=False)
+            check_width(self, source.n_features, source.dtype, reset=False, frame=source.frame)
         return source
 
     def _answers(self, method, X, shape, classes=None):
@@ -527,7 +536,7 @@ class _Inputs(_Start):
         if source is not None:
             answer = _Answer(self._predictor(), method, classes)
             if hasattr(source, "map"):
-                return source.map(answer, source.dtype if classes is None else classes.dtype, shape)
+                return source.recut(answer.predictor.rows).map(answer, source.dtype if classes is None else classes.dtype, shape)
             return source.collect(answer, rows=answer.predictor.rows)
         X = self._in_memory(X)
         there = is_tensor(X)

@@ -23,7 +23,8 @@ from dask.delayed import Delayed
 from . import em
 from .em import BatchError
 from .sources import (NAMES, Form, Piece, Source, applied, check_alone, check_index,
-                             check_mask, entries, failure, floating, look, together)
+                             check_mask, entries, failure, floating, is_future, look,
+                             together)
 
 # %% ../nbs/practice/cluster.ipynb #cell-004
 class _Job(NamedTuple):
@@ -100,11 +101,11 @@ def _predicted(found, dtype, shape):
     return np.empty((0, *shape), dtype) if found is None else np.asarray(found, dtype)
 
 # %% ../nbs/practice/cluster.ipynb #cell-013
-def _delayed_batches(X, y, w, names):
+def _delayed_batches(X, y, w, names, labelled):
     "Each batch as a list of one `Delayed`."
-    check_alone(y, w, names)
-    batches = [X] if isinstance(X, Delayed) else X
-    batches = [dask.delayed(b) if isinstance(b, tuple) else b for b in batches]
+    check_alone(y, w, names, labelled)
+    batches = X if isinstance(X, (list, tuple)) else [X]
+    batches = [dask.delayed(b) if isinstance(b, tuple) or is_future(b) else b for b in batches]
     wrong = [type(b).__name__ for b in batches if not isinstance(b, Delayed)]
     if wrong or not batches:
         found = f"a {wrong[0]} among" if wrong else "no"
@@ -252,7 +253,7 @@ class DaskSource(_Partitions):
 
     Parameters
     ----------
-    X : Dask array (n_samples, n_features), or list of dask.delayed batches
+    X : Dask array (n_samples, n_features), or list of dask.delayed batches or futures of them
         Chunks of rows are the partitions; columns are brought into one chunk. Lengths of
         chunks may be unknown, or 0. A batch is (X, y) or (X, y, weight) if `labelled`, else
         X, (X,) or (X, weight).
@@ -281,8 +282,8 @@ class DaskSource(_Partitions):
     def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False,
                  names=NAMES):
         self._steps, self._open = (), Form(labelled, flat, names)
-        if isinstance(X, (list, tuple, Delayed)):
-            self._raw = _delayed_batches(X, y, sample_weight, names)
+        if isinstance(X, (list, tuple, Delayed)) or is_future(X):
+            self._raw = _delayed_batches(X, y, sample_weight, names, labelled)
             self._held = [batch for batch, in self._raw],
             return
         self._check(X, y)
@@ -345,6 +346,10 @@ class DaskSource(_Partitions):
     @property
     def dtype(self):
         return self._empty.dtype
+
+    @property
+    def frame(self):
+        return None if self._steps else self.form.frame
 
     @property
     def n_samples(self):

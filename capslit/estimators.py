@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SAMPLE', 'FEWEST', 'naming', 'check_labelled', 'check_mass', 'check_weights', 'all_or_nothing', 'check_size',
-           'check_count', 'check_spread', 'LearnedByEM', 'TrainingData', 'check_width', 'training_data', 'by_batches',
-           'Saved']
+           'check_count', 'check_spread', 'check_repeatable', 'LearnedByEM', 'TrainingData', 'check_width',
+           'training_data', 'by_batches', 'Saved']
 
 # %% ../nbs/foundations/estimators.ipynb #cell-002
 import math
@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from numbers import Integral, Real
@@ -111,6 +112,13 @@ def check_spread(variance, dtype):
     return variance
 
 # %% ../nbs/foundations/estimators.ipynb #cell-026
+def check_repeatable(checkpoint, random_state, what):
+    "ValueError if a checkpoint is wanted, and `what` is drawn at random in another way each time."
+    if checkpoint is not None and not isinstance(random_state, Integral):
+        raise ValueError(f"checkpoint needs random_state to be a whole number, not {random_state!r}, because {what} "
+                         "drawn at random: a run goes on from a checkpoint only if it begins like the one that wrote it")
+
+# %% ../nbs/foundations/estimators.ipynb #cell-029
 class LearnedByEM:
     "The settings that estimators learned by EM have in common, and what they tell of its course."
 
@@ -133,8 +141,13 @@ class LearnedByEM:
         return {"rounds": (em.Round(self.patience),), "tol": self.tol, "max_iter": self.max_iter,
                 "acceleration": acceleration, "n_threads": n_threads, "progress": bool(self.verbose)}
 
-    def _learn(self, model, parameters, batch, checkpoint=None, **settings):
-        "The best parameters that EM finds from the stacked `parameters`, as a stack of one; the first of equals."
+    def _learn(self, model, parameters, batch, checkpoint=None, drawn=True, **settings):
+        """The best parameters that EM finds from the stacked `parameters`, as a stack of one; the first of equals.
+
+        `drawn`: whether chance had a part in where it starts.
+        """
+        if drawn:
+            check_repeatable(checkpoint, self.random_state, "the initial parameters are")
         result = em.fit(model, parameters, batch, checkpoint=checkpoint, **self._settings() | settings)
         least = np.nanmin(result.score)
         best = int(np.flatnonzero(result.score <= least + 1e-9 * (1 + abs(least)))[0])    # but for rounding
@@ -152,7 +165,7 @@ class LearnedByEM:
             warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; "
                           "raise max_iter or tol", ConvergenceWarning)
 
-# %% ../nbs/foundations/estimators.ipynb #cell-031
+# %% ../nbs/foundations/estimators.ipynb #cell-034
 SAMPLE, FEWEST = 2**23, 2**13  # how many numbers a sample holds, and how many examples at least
 
 
@@ -227,17 +240,17 @@ class TrainingData:
         squares = em.accumulate(partial(_scaled_squares, scale=scale, origin=origin), self.batches, rows)
         return origin * scale, float(squares.amount / squares.weight) / self.n_features * scale * scale
 
-# %% ../nbs/foundations/estimators.ipynb #cell-032
+# %% ../nbs/foundations/estimators.ipynb #cell-035
 def _weighed(batch, start, heaviest):
     "(x, weight) of a batch of a source, with weights up to one."
     x, _, w = batch
     return x, None if w is None else (w.astype(np.float64) / heaviest).astype(x.dtype)
 
 
-def check_width(estimator, n_features, dtype, *, reset):
-    "Let scikit-learn set the number of features of an estimator, or check it, for inputs that it cannot see."
-    with naming("X"):
-        validate_data(estimator, np.zeros((1, n_features), dtype), reset=reset)
+def check_width(estimator, n_features, dtype, *, reset, frame=None, name="X"):
+    "Let scikit-learn set the features of an estimator, or check them, for inputs that it cannot see; it gets a `frame` for their names."
+    with naming(name):
+        validate_data(estimator, np.zeros((1, n_features), dtype) if frame is None else frame, reset=reset)
 
 
 def training_data(estimator, X, sample_weight=None, *, precisions=(np.float64, np.float32), least=1):
@@ -267,7 +280,7 @@ def training_data(estimator, X, sample_weight=None, *, precisions=(np.float64, n
         weight, largest = check_weights(X, sample_weight), max(float(X.max()), -float(X.min()))
         total = float(len(X) if weight is None else np.sum(weight, dtype=np.float64))
         return TrainingData((X, weight), *X.shape, X.dtype, largest, total)
-    check_width(estimator, source.n_features, source.dtype, reset=True)
+    check_width(estimator, source.n_features, source.dtype, reset=True, frame=source.frame)
     seen = source.inspect()
     if seen.n_samples < least:
         raise ValueError(f"X has {seen.n_samples} examples, but at least {least} are needed")
@@ -277,7 +290,7 @@ def training_data(estimator, X, sample_weight=None, *, precisions=(np.float64, n
     return TrainingData(batches, seen.n_samples, source.n_features, np.dtype(source.dtype), seen.largest,
                         float(np.sum(seen.weight)) / heaviest)
 
-# %% ../nbs/foundations/estimators.ipynb #cell-036
+# %% ../nbs/foundations/estimators.ipynb #cell-039
 @dataclass(frozen=True)
 class _OnBatch:
     "What an estimator says of a batch."
@@ -290,8 +303,15 @@ class _OnBatch:
         return getattr(self.estimator, self.method)(batch[0], *self.args, **self.options)
 
 
+def _as_it_is(estimator):
+    "The estimator, whatever becomes of it later, for inputs whose names have been checked."
+    known = copy(estimator)
+    known.__dict__.pop("feature_names_in_", None)
+    return known
+
+
 def by_batches(method):
-    "A method of X (n, p) that also takes what `as_source` knows: it is applied to each batch; a Dask array gives a lazy one."
+    "A method of X (n, p) that also takes what `as_source` knows: it is applied to each block of a batch; a Dask array gives a lazy one."
     @wraps(method)
     def anywhere(self, X, *args, **options):
         with naming("X"):
@@ -299,15 +319,15 @@ def by_batches(method):
         if source is None:
             return method(self, X, *args, **options)
         check_is_fitted(self)
-        check_width(self, source.n_features, source.dtype, reset=False)
-        said = _OnBatch(self, method.__name__, args, options)
+        check_width(self, source.n_features, source.dtype, reset=False, frame=source.frame)
+        said, rows = _OnBatch(_as_it_is(self), method.__name__, args, options), max(1, 2**19 // source.n_features)
         if not hasattr(source, "map"):
-            return source.collect(said)
+            return source.collect(said, rows)
         like = said((np.zeros((1, source.n_features), source.dtype),))
-        return source.map(said, like.dtype, like.shape[1:])
+        return source.recut(rows).map(said, like.dtype, like.shape[1:])
     return anywhere
 
-# %% ../nbs/foundations/estimators.ipynb #cell-039
+# %% ../nbs/foundations/estimators.ipynb #cell-042
 def _in_memory_order(a):
     "The array with its axes in their order in memory, and the order that undoes it."
     axes = sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis]))
@@ -322,7 +342,7 @@ def _public_name(name, estimator):
                         "replace it by an estimator of capslit, or pickle the whole")
     return kind.__name__
 
-# %% ../nbs/foundations/estimators.ipynb #cell-040
+# %% ../nbs/foundations/estimators.ipynb #cell-043
 class _Packing:
     "From values to JSON and `arrays`; `kinds` are classes that may occur besides estimators."
 
@@ -371,7 +391,7 @@ class _Packing:
         raise TypeError(f"{name} is a {type(value).__name__}, which cannot be stored as numbers "
                         "and text; replace it, or pickle the estimator")
 
-# %% ../nbs/foundations/estimators.ipynb #cell-041
+# %% ../nbs/foundations/estimators.ipynb #cell-044
 class _Unpacking:
     "The way back, from JSON and arrays to values."
 
@@ -404,7 +424,7 @@ class _Unpacking:
                 parts = {name: self(part) for name, part in fields.items()}
                 return self.kinds[kind](**parts)
 
-# %% ../nbs/foundations/estimators.ipynb #cell-043
+# %% ../nbs/foundations/estimators.ipynb #cell-046
 class _Newer(ValueError):
     "A file has a layout of the future."
 

@@ -209,12 +209,14 @@ def _from_tensors(estimator, X, y, sample_weight, classes, reset, names):
 # %% ../nbs/foundations/examples.ipynb #cell-015
 def _from_source(estimator, source, classes, reset, names):
     "Examples from a source, after a first pass over it."
-    check_width(estimator, source.n_features, source.dtype, reset=reset)
+    check_width(estimator, source.n_features, source.dtype, reset=reset, frame=source.frame,
+                name=names[0])
     found = source.inspect()
     with naming(names[1]):
         check_classification_targets(found.classes)
         found = found if classes is None else source.inspect(classes)
-    check_size(np.array([found.largest], source.dtype))
+    with naming(names[0]):
+        check_size(np.array([found.largest], source.dtype))
     check_mass(names[2], found.weight)
     data = source.apply(partial(encoded, name=names[1], classes=found.classes))
     return Examples(data, found.classes, found.weight, found.n_samples, source.n_features,

@@ -465,7 +465,7 @@ class InformationCriteria:
 
     def bic(self, X):
         "Bayesian information criterion on X; lower is better."
-        log_densities = self.score_samples(X)
+        log_densities = np.asarray(self.score_samples(X))
         return float(-2 * np.sum(log_densities) + self.n_parameters_ * np.log(len(log_densities)))
 
     def aic(self, X):
@@ -671,8 +671,8 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
         sample_weight : (n,) array, optional
             Only their ratios count.
         checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it, if `random_state` is a
-            number.
+            Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
+            random, `random_state` must be a whole number.
 
         Returns
         -------
@@ -680,8 +680,10 @@ class GaussianMixture(LearnedByEM, _GaussianStart, MixtureDensities, Information
         """
         self._validate_params()
         data = self._examples(X, sample_weight)
-        model, parameters = self._begin(data, *self._sample(data))
-        self._keep(model, self._learn(model, parameters, data.batches, checkpoint))
+        sample = self._sample(data)
+        model, parameters = self._begin(data, *sample)
+        drawn = len(sample[0]) < data.n_samples or self.n_components > 1 and self.means_init is None
+        self._keep(model, self._learn(model, parameters, data.batches, checkpoint, drawn))
         return self
 
     def fit_predict(self, X, y=None, sample_weight=None):

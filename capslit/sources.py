@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['NAMES', 'AHEAD', 'CHUNK', 'FRAMES', 'ONE_SHOT', 'floating', 'Form', 'failure', 'Piece', 'Source', 'check_index',
            'is_lazy', 'ArraySource', 'BatchSource', 'entries', 'Inspection', 'look', 'together', 'applied', 'Applied',
-           'check_mask', 'Selected', 'Recut', 'as_source', 'check_alone']
+           'check_mask', 'Selected', 'Recut', 'as_source', 'check_alone', 'is_future']
 
 # %% ../nbs/foundations/sources.ipynb #cell-002
 import math
 import mmap
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_dask_array
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _get_feature_names
 
 from . import em
 from .arrays import as_floating, check_values, to_numpy
@@ -93,6 +96,8 @@ class Form:
         What messages call the inputs, the labels and the weights.
     n_features, dtype, weighted
         The width of the inputs, their precision, and whether there are weights.
+    frame : data frame (1, n_features) or None
+        The first example of the first batch whose columns have names.
     """
     labelled: bool | None = None
     flat: bool = False
@@ -100,10 +105,12 @@ class Form:
     n_features: int | None = None
     dtype: np.dtype | None = None
     weighted: bool | None = None
+    frame: object = None
 
     def checked(self, x, y, w):
         "The batch as arrays of this form; ValueError or TypeError says what is wrong."
-        x = self._inputs(_inputs(self.names[0], x, self.flat))
+        given, x = x, self._inputs(_inputs(self.names[0], x, self.flat))
+        self._check_columns(given)
         if self.labelled and y is None:
             raise ValueError(f"{self.names[1]} is None, but labels are needed; "
                              "pass one for each example")
@@ -123,6 +130,17 @@ class Form:
         x = x.astype(self.dtype, copy=False)
         _finite(name, x)
         return x
+
+    def _check_columns(self, x):
+        found = _get_feature_names(x)
+        if found is None:
+            return
+        if self.frame is None:
+            self.frame = _safe_indexing(x, [0])
+        for one, other in zip(found, _get_feature_names(self.frame)):
+            if one != other:
+                raise ValueError(f"{self.names[0]} has the column {one!r} where the batches "
+                                 f"before it have {other!r}; bring all columns in one order")
 
     def _weights(self, w, x):
         name = self.names[2]
@@ -175,8 +193,10 @@ class Source(ABC):
     dtype : float32 or float64
     cuttable : bool
         Whether `pieces(rows)` gives pieces of any length that is asked for.
+    frame : data frame (1, n_features) or None
+        An example with the names of the columns, if they have names.
     """
-    cuttable = False
+    cuttable, frame = False, None
 
     @abstractmethod
     def pieces(self):
@@ -298,6 +318,10 @@ class _Formed(Source):
         return self._known_form.dtype
 
     @property
+    def frame(self):
+        return self._known_form.frame
+
+    @property
     def _known_form(self):
         "The form; if need be, the first batch is read to know it."
         if self.form.n_features is None:
@@ -385,9 +409,7 @@ class ArraySource(_Formed):
                              "example and one feature")
         form.dtype = floating(names[0], np.empty(0, X.dtype)).dtype
         self.n_samples, form.n_features = shape[0], math.prod(shape[1:])
-        columns = (_one_each(name, column, self.n_samples, names[0])
-                   for name, column in zip(names[1:], (y, sample_weight)))
-        self.arrays = (X, *columns)
+        self.arrays = (X, *_columns(names, (y, sample_weight), self.n_samples))
 
     @property
     def cuttable(self):
@@ -397,6 +419,12 @@ class ArraySource(_Formed):
         for index, (start, stop) in enumerate(_ranges(self.arrays[0], rows)):
             piece = Piece(start, stop, partial(self._load, index, self.arrays, start, stop))
             yield _blaming(self, piece) if rows else piece
+
+
+def _columns(names, columns, n):
+    "Labels and weights of n examples as they are, or else as NumPy arrays."
+    return tuple(_one_each(name, column, n, names[0])
+                 for name, column in zip(names[1:], columns))
 
 
 def _one_each(name, column, n, inputs):
@@ -430,6 +458,9 @@ class BatchSource(_Formed):
         stream = self.stream() if callable(self.stream) else iter(self.stream)
         if stream is self.stream:
             raise TypeError(ONE_SHOT.format(self.form.names[0]))
+        if stream is None:
+            raise TypeError(f"{self.form.names[0]} is a function that returned None; it must "
+                            "return an iterator of batches")
         total = 0
         for index, batch in em.numbered(stream):
             for start, stop, load in self._parts(index, batch):
@@ -446,6 +477,8 @@ class BatchSource(_Formed):
         try:
             arrays = entries(batch, self.form.labelled, self.form.names[0])
             if is_lazy(arrays[0]) and arrays[0].shape[0]:
+                n = arrays[0].shape[0]
+                arrays = arrays[0], *_columns(self.form.names, arrays[1:], n)
                 return [Piece(*ends, partial(self._load, index, arrays, *ends))
                         for ends in _ranges(arrays[0])]
             checked = self.form.checked(*arrays)
@@ -464,20 +497,23 @@ def entries(batch, labelled, name="X"):
     "A batch of a stream as (x, y, weight); ValueError if it has not what is needed."
     if isinstance(batch, list) and batch and len(np.shape(batch[0])) > 1:
         batch = tuple(batch)                                  # as loaders of PyTorch do
-    wanted = "(X, y) or (X, y, weight)" if labelled else "X, (X,) or (X, weight)"
     if isinstance(batch, Mapping):
         raise TypeError(f"{name} comes in a batch that is a {type(batch).__name__}; "
-                        f"let each batch be {wanted}")
+                        f"let each batch be {_wanted(labelled)}")
     batch = batch if isinstance(batch, tuple) else (batch,)
     if labelled is None:
         return batch[0], None, None
     found = batch if labelled else (batch[0], None, *batch[1:])
     if not 2 <= len(found) <= 3:
-        raise ValueError(f"{name} comes in a batch of {len(batch)} entries, but {wanted} "
-                         "is needed")
+        raise ValueError(f"{name} comes in a batch of {len(batch)} entries, but "
+                         f"{_wanted(labelled)} is needed")
     if labelled is False and len(found) == 3:
         _check_no_labels(name, found[2])
     return found if len(found) == 3 else (*found, None)
+
+
+def _wanted(labelled):
+    return "(X, y) or (X, y, weight)" if labelled else "X, (X,) or (X, weight)"
 
 
 def _check_no_labels(name, weight):
@@ -588,6 +624,10 @@ class _Derived(Source):
     def dtype(self):
         return self.source.dtype
 
+    @property
+    def frame(self):
+        return self.source.frame
+
 # %% ../nbs/foundations/sources.ipynb #cell-030
 def applied(function, batch, start):
     "function(batch, start); ValueError unless that is as long as the batch."
@@ -600,6 +640,7 @@ def applied(function, batch, start):
 
 class Applied(_Derived):
     "The batches function(batch, start), each as long as the batch that it was made of."
+    frame = None                                              # there may be other columns
 
     def __init__(self, source, function):
         super().__init__(source)
@@ -708,8 +749,9 @@ def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=NAME
 
     Parameters
     ----------
-    X : memory map, zarr or h5py array, Dask array, list of batches, of delayed batches,
-        re-iterable of batches, function that returns an iterator of batches, or Source
+    X : memory map, zarr or h5py array, Dask array, list of batches, of delayed
+        batches or of futures, re-iterable of batches, function that returns an iterator of
+        batches, or Source
         Anything else is left to the caller.
     y, sample_weight : (n_samples,) arrays, optional
         The labels and weights of the rows of an array. A stream has them in its batches.
@@ -742,25 +784,31 @@ def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=NAME
         return ArraySource(X, y, sample_weight, **options)
     if not _is_stream(X, labelled, names[0]):
         return None
-    check_alone(y, sample_weight, names)
+    check_alone(y, sample_weight, names, labelled)
     return BatchSource(X, **options)
 
 # %% ../nbs/foundations/sources.ipynb #cell-035
-def check_alone(y, sample_weight, names):
+def check_alone(y, sample_weight, names, labelled):
     "ValueError if labels or weights are given beside a stream, whose batches hold them."
     if y is not None or sample_weight is not None:
-        raise ValueError(f"{names[1]} and {names[2]} belong in the batches of {names[0]}; "
-                         "let each batch be (X, y) or (X, y, weight)")
+        both = f"{names[1]} and {names[2]} belong"
+        said = both if labelled or y is not None else f"{names[2]} belongs"
+        raise ValueError(f"{said} in the batches of {names[0]}; "
+                         f"let each batch be {_wanted(labelled)}")
 
 
 def _with_columns(source, columns, names):
-    columns = tuple(_one_each(name, column, source.n_samples, names[0])
-                    for name, column in zip(names[1:], columns))
-    return source.apply(_WithColumns(columns, names))
+    return source.apply(_WithColumns(_columns(names, columns, source.n_samples), names))
+
+
+def is_future(X):
+    "Whether X is what a client of Dask holds on a cluster."
+    distributed = sys.modules.get("distributed")
+    return distributed is not None and isinstance(X, distributed.Future)
 
 
 def _is_dask(X):
-    return is_dask_array(X) or hasattr(X, "__dask_graph__")
+    return is_dask_array(X) or hasattr(X, "__dask_graph__") or is_future(X)
 
 
 def _is_deferred(item):

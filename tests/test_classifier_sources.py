@@ -202,6 +202,13 @@ def test_predictions_of_a_large_file_are_those_in_memory_to_the_bit(tmp_path):
         assert np.array_equal(getattr(model, name)(file), getattr(model, name)(X))
 
 
+def test_predictions_on_a_cluster_are_made_in_blocks():
+    dask, (X, y, _) = pytest.importorskip("dask.array"), examples(40_000, 40, dtype=np.float32)
+    model = quick().fit(X[:900], y[:900])
+    for name in RESULTS:
+        assert np.array_equal(getattr(model, name)(dask.from_array(X, chunks=(16384, 40))).compute(scheduler="synchronous"), getattr(model, name)(X))
+
+
 def test_a_stream_of_inputs_alone_can_be_judged():
     X, y, _ = examples()
     model = quick().fit(X, y)
@@ -477,7 +484,7 @@ def test_restarts_are_single_fits_side_by_side(architecture):
 
     class Alone(CapsuleClassifier):
         "One start, with the random numbers that come next."
-        def _begun(self, targets, dims, moments, classes, new, starts):
+        def _begun(self, targets, dims, moments, classes, new, starts, checkpoint):
             from capslit.classifier import initial_weights
             return initial_weights(targets, dims, moments, init="random", init_scale=0.5, affine=True, rng=seeds)[0][None]
 
@@ -519,6 +526,38 @@ def test_a_missing_name_among_labels_is_named(missing, tmp_path):
         quick().fit(stream(X, y, w))
     with pytest.raises(em.BatchError, match=f"^batch 0: y holds {missing}"):
         quick().fit(mapped(tmp_path / "X.npy", X), y)
+
+
+def test_names_of_columns_are_those_of_frames_in_memory():
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = examples()
+    frame = pandas.DataFrame(X, columns=list("abcdef"))
+    turned, here = frame.iloc[:, ::-1], quick().fit(frame, y)
+    there = quick().fit(lambda: iter(stream(frame, y)))
+    assert same(here, there) and there.feature_names_in_.tolist() == list("abcdef")
+    for model in (here, there):
+        assert np.array_equal(model.predict(stream(frame)), here.predict(frame))        # and no warning
+        assert model.score(stream(frame, y)) == here.score(frame, y)
+        with pytest.raises(ValueError, match="(?s)^X: The feature names should match.*same order"):
+            model.predict([turned])
+        with pytest.raises(em.BatchError, match="^batch 1: X has the column 'f' where the batches before it have 'a'; bring all columns in one order"):
+            model.predict([frame, turned])
+    with pytest.raises(em.BatchError, match="^batch 1: X has the column 'f'"):
+        quick().fit([(frame[:350], y[:350]), (turned[350:], y[350:])])
+    with pytest.raises(ValueError, match="^X_val: The feature names should match"):
+        quick().fit(frame, y, X_val=[(turned, y)])
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        there.predict(stream(X))
+    assert not hasattr(there.fit(stream(X, y)), "feature_names_in_")
+
+
+def test_validation_examples_that_do_not_fit_are_named(tmp_path):
+    X, y, _ = examples()
+    for narrow in (stream(X[:, :3], y), mapped(tmp_path / "X.npy", X[:, :3])):
+        with pytest.raises(ValueError, match="^X_val: X has 3 features"):
+            quick().fit(X, y, X_val=narrow, y_val=y if isinstance(narrow, np.ndarray) else None)
+    with pytest.raises(ValueError, match="^X_val: X has .* as its largest magnitude"):
+        quick().fit(X, y, X_val=mapped(tmp_path / "large.npy", X * 1e155), y_val=y)
 
 
 @pytest.mark.parametrize("place", [from_file, from_batches, from_dask])

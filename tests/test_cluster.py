@@ -367,6 +367,22 @@ def test_tuples_of_delayed_arrays_are_batches(here):
     assert equal(as_source(parts, labelled=True).accumulate(moments, 64), chunked(1000).accumulate(moments, 64))
 
 
+def test_futures_are_batches(client):
+    halves = [(X[:2048], Y[:2048]), (X[2048:], Y[2048:])]
+    want = chunked(2048).accumulate(moments, 64)
+    apart = [tuple(client.scatter(list(half))) for half in halves]
+    for futures in (client.scatter(halves), client.map(tuple, halves), apart):
+        assert equal(as_source(futures, labelled=True).accumulate(moments, 64), want)
+    alone = as_source(client.scatter(X), labelled=False)
+    assert isinstance(alone, DaskSource) and alone.n_samples == N
+    with pytest.raises(BatchError, match="batch 1: .*it is gone"):
+        as_source([client.submit(tuple, halves[0]), client.submit(lose)], labelled=True).inspect()
+
+
+def lose():
+    raise OSError("it is gone")
+
+
 def test_columns_in_several_chunks_and_labels_cut_otherwise(here):
     source = DaskSource(da.from_array(X, chunks=(256, 3)), da.from_array(Y, chunks=700), da.from_array(W, chunks=11), labelled=True)
     assert source.lengths == (256,) * 11 + (184,)

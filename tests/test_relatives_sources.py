@@ -1,6 +1,7 @@
 """The relatives learn from files, streams of batches and Dask what they learn from the same examples in memory."""
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 
 import numpy as np
@@ -128,6 +129,14 @@ def test_weights_come_with_the_batches_or_beside_the_file(name, tmp_path):
     model = learned(estimator, inputs, sample_weight=weight)
     assert_same(model, learned(estimator, list(zip(parts(inputs), parts(weight)))))
     assert_same(model, learned(estimator, as_file(inputs, tmp_path), sample_weight=weight))
+
+
+def test_all_sources_are_predicted_in_the_same_blocks(tmp_path):
+    x = np.tile(X, (160, 1))
+    model, file = learned(*CASES["GaussianMixture of variances"]), as_file(x, tmp_path)
+    for method in ("score_samples", "predict_proba"):
+        predict = getattr(model, method)
+        assert np.array_equal(predict(parts(X)), predict(X)) and np.array_equal(predict(parts(x)), predict(file))
 
 
 def test_other_results_of_densities():
@@ -288,6 +297,43 @@ def test_delayed_batches_with_weights():
     batches = [dask.delayed((x, w)) for x, w in zip(parts(X), parts(WEIGHT))]
     with dask.config.set(scheduler="synchronous"):
         assert_close(learned(estimator, X, sample_weight=WEIGHT), learned(estimator, batches))
+
+
+def test_lazy_predictions_are_those_of_the_model_that_was_asked():
+    dask = pytest.importorskip("dask")
+    model, elsewhere = learned(*CASES["GaussianMixture"]), dask_of(X)
+    want, lazy = model.predict_proba(X), model.predict_proba(elsewhere)
+    model.set_params(n_components=5).fit(X)
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_allclose(lazy.compute(), want, rtol=1e-8, atol=1e-10)
+
+
+def test_criteria_on_a_cluster():
+    dask = pytest.importorskip("dask")
+    model, some = learned(*CASES["GaussianMixture"]), X[:, 1] > 0.2
+    with dask.config.set(scheduler="synchronous"):
+        for criterion in (model.bic, model.aic, model.score):
+            for elsewhere in (dask_of(X)[dask_of(X)[:, 1] > 0.2], [dask.delayed(X[some])]):
+                assert criterion(elsewhere) == pytest.approx(criterion(X[some]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_of_columns():
+    pandas = pytest.importorskip("pandas")
+    dask, frame = pytest.importorskip("dask"), pandas.DataFrame(X, columns=list("abcde"))
+    frames = [frame[start:stop] for start, stop in pairwise((0, *CUTS, 700))]
+    for name in ("GaussianMixture", "MixtureOfPCA", "FactorialVectorQuantizer"):
+        here, there = (clone(CASES[name][0]).fit(given) for given in (frame, frames))
+        assert here.feature_names_in_.tolist() == there.feature_names_in_.tolist() == list("abcde")
+        for model in (here, there):
+            want = model.score_samples(frame)
+            np.testing.assert_allclose(model.score_samples(frames), want, rtol=1e-10)
+            with dask.config.set(scheduler="synchronous"):
+                np.testing.assert_allclose(model.score_samples([dask.delayed(frame)]).compute(), want, rtol=1e-10)
+            with pytest.raises(ValueError, match="X: The feature names should match"):
+                model.score_samples([frame[list("edcba")]])
+        with pytest.raises(BatchError, match="^batch 1: X has the column 'e' where"):
+            there.fit([frame, frame[list("edcba")]])
 
 
 def test_whoever_is_faster_changes_no_bit(small_samples):

@@ -250,7 +250,12 @@ def test_what_lies_in_memory_is_no_source(X):
     (lambda t: as_source(saved(t, X.astype("S4")), Y, labelled=True), TypeError, "^X must hold real numbers"),
     (lambda t: as_source(list, labelled=True).inspect(), ValueError, "^X holds no batches"),
     (lambda t: as_source(list, labelled=True).n_features, ValueError, "^X holds no batches"),
-], ids=range(12))
+    (lambda t: as_source(lambda: None, labelled=True).inspect(), TypeError, "^X is a function that returned None; it must return an iterator"),
+    (lambda t: as_source(stream, None, W, labelled=False), ValueError, r"^sample_weight belongs in the batches of X; .* X, \(X,\) or \(X, weight\)$"),
+    (lambda t: as_source([(Stored(X[:700]), Y)], labelled=True).inspect(), ValueError, r"^batch 0: y has shape \(3000,\), but X has 700"),
+    (lambda t: as_source([(Stored(X[:700]), Y[:700], W)], labelled=True).inspect(), ValueError, r"^batch 0: sample_weight has shape \(3000,\)"),
+    (lambda t: as_source([(saved(t, X[:700]), W)], labelled=False).inspect(), ValueError, r"^batch 0: sample_weight has shape \(3000,\)"),
+], ids=range(17))
 def test_misuse_is_explained(tmp_path, make, error, message):
     with pytest.raises(error, match=message):
         make(tmp_path)

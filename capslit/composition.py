@@ -800,8 +800,8 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
             Images, row by row; any numbers if `binarize` is given.
         y : ignored
         checkpoint : path, optional
-            Written as the last run of EM goes on; a fit that finds it resumes from it, if `random_state`
-            is a number or `init` is not random.
+            Written as the last run of EM goes on; a fit that finds it resumes from it. If the start is
+            drawn at random, `random_state` must be a whole number.
 
         Returns
         -------
@@ -810,10 +810,12 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self._validate_params()
         data = training_data(self, X, precisions=(np.float64,)).apply(self._ink)
         model = self._model()
-        parameters = self._start(model, data.sample(self.random_state)[0])
+        sample = data.sample(self.random_state)[0]
+        drawn = len(sample) < data.n_samples or isinstance(self.init, str) and self.init == "random"
+        parameters = self._start(model, sample)
         if self._prunes():
             parameters, model = self._settled(model, parameters, data.batches), replace(model, prune=True)
-        self._keep(model, self._learn(model, parameters, data.batches, checkpoint), data.batches)
+        self._keep(model, self._learn(model, parameters, data.batches, checkpoint, drawn), data.batches)
         if not np.any(self.active_sets_):
             warnings.warn("no expert is active in any of the images, so that nothing has been learned; "
                           "pass init='sequential', or check that there is ink in X", ConvergenceWarning, stacklevel=3)

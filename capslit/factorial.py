@@ -141,7 +141,8 @@ class _Learning(LearnedByEM, _Reading):
         sample_weight : (n,) array, optional
             Only their ratios count.
         checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it, if `random_state` is a number.
+            Written as EM goes on; a fit that finds it resumes from it. `random_state` must then
+            be a whole number, for the start is drawn at random.
 
         Returns
         -------

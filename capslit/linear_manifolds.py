@@ -142,8 +142,8 @@ class _Fit(LearnedByEM, _Starts):
             Tangent vectors of the examples, multiplied by their weights λ; see
             `capslit.tangents`. X must then lie in memory.
         checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it, if `random_state` is a
-            number.
+            Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
+            random, `random_state` must be a whole number.
 
         Returns
         -------
@@ -151,8 +151,10 @@ class _Fit(LearnedByEM, _Starts):
         """
         self._validate_params()
         data = _with_tangents(self._examples(X, sample_weight), tangents)
-        model, parameters = self._begin(data, *self._sample(data))
-        chosen = self._learn(model, parameters, data.batches, checkpoint)
+        sample = self._sample(data)
+        model, parameters = self._begin(data, *sample)
+        drawn = len(sample[0]) < data.n_samples or self.n_components > 1
+        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn)
         self._keep(model, model.admissible(chosen), data.batches)
         return self
 

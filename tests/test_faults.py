@@ -13,11 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from capslit import em, storage
 from capslit.acceleration import SafeMomentum
 from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.classifier import CapsuleClassifier
+from capslit.composition import CompositionalModel
 from capslit.em import BatchError, CheckpointWarning
+from capslit.factorial import FactorialVectorQuantizer
+from capslit.linear_manifolds import MixtureOfFactorAnalyzers
+from capslit.mixtures import GaussianMixture
 from capslit.sources import as_source
 from capslit.storage import StorageError, load_arrays
 
@@ -423,3 +429,85 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path):
         (tmp_path / name).write_bytes(b"half")
     em.fit(model, start, (X, y, None), checkpoint=tmp_path / "run.npz", **schedule | {"max_iter": 1})
     assert sorted(p.name for p in tmp_path.iterdir()) == [".other.npz.0123abcd.part", "run.npz"]
+
+
+# ------------------------------------------------------------------------------------------------------------------------------------
+# Runs that would not begin alike
+
+
+def digits(n=200):
+    X, y = load_digits(return_X_y=True)
+    return X[:n] / 16, y[:n]
+
+
+def classifier(**settings):
+    return CapsuleClassifier(**{"capsule_dim": 2, "thresholds": (0,), "patience": (1,), "max_iter": 2, "early_stopping": False} | settings)
+
+
+RANDOM = {"held out": (classifier, {"early_stopping": True}), "random weights": (classifier, {"init": "random"}),
+          "short spectrum": (classifier, {"capsule_dim": 64}), "k-means": (GaussianMixture, {"n_components": 3, "max_iter": 2}),
+          "manifolds": (MixtureOfFactorAnalyzers, {"n_components": 2, "n_factors": 1, "max_iter": 2}),
+          "causes": (FactorialVectorQuantizer, {"n_vectors": 2, "n_states": 2, "max_iter": 2}),
+          "experts": (CompositionalModel, {"n_experts": 2, "init": "random", "max_iter": 2})}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", RANDOM)
+def test_a_start_at_random_and_a_checkpoint_need_a_number(tmp_path, case):
+    make, settings = RANDOM[case]
+    X, y = digits()
+    X = np.round(X) if make is CompositionalModel else X
+    for chance in (None, np.random.RandomState(0)):
+        with pytest.raises(ValueError, match="checkpoint needs random_state to be a whole number"):
+            make(**settings, random_state=chance).fit(X, y, checkpoint=tmp_path / "run.npz")
+        assert not list(tmp_path.iterdir())
+    make(**settings, random_state=np.int64(0)).fit(X, y, checkpoint=tmp_path / "run.npz")
+    make(**settings | {"max_iter": 3}, random_state=np.int64(0)).fit(X, y, checkpoint=tmp_path / "run.npz")
+
+
+MEANS = np.random.default_rng(0).random((3, 64))
+CERTAIN = {"subspaces": (classifier, {}), "given weights": (classifier, {"init": np.ones((10, 2, 64))}),
+           "given means": (GaussianMixture, {"n_components": 3, "means_init": MEANS, "max_iter": 2}),
+           "one component": (GaussianMixture, {"n_components": 1, "max_iter": 2}),
+           "one manifold": (MixtureOfFactorAnalyzers, {"n_components": 1, "n_factors": 1, "max_iter": 2}),
+           "sequential": (CompositionalModel, {"n_experts": 2, "max_iter": 2})}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CERTAIN)
+def test_where_nothing_is_drawn_a_checkpoint_needs_no_number(tmp_path, case):
+    make, settings = CERTAIN[case]
+    X, y = digits()
+    X = np.round(X) if make is CompositionalModel else X
+    make(**settings).fit(X, y, checkpoint=tmp_path / "run.npz")
+    make(**settings | {"max_iter": 3}).fit(X, y, checkpoint=tmp_path / "run.npz")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_held_out_examples_that_are_given_are_not_drawn(tmp_path):
+    X, y = digits(400)
+    classifier(early_stopping=True).fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:], checkpoint=tmp_path / "run.npz")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_renamed_classes_another_prior_and_other_validation_examples_are_other_data(tmp_path):
+    X, y = digits(400)
+    path, given = tmp_path / "run.npz", dict(X_val=X[300:], y_val=y[300:])
+    classifier().fit(X[:300], y[:300], checkpoint=path, **given)
+    names = np.array("zero one two three four five six seven eight nine".split())
+    for labels, other in ((9 - y, {}), (names[y], {})):
+        with pytest.raises(ValueError, match="other data"):
+            classifier(**other).fit(X[:300], labels[:300], X_val=X[300:], y_val=labels[300:], checkpoint=path)
+    with pytest.raises(ValueError, match="other settings"):
+        classifier(alpha=100.0).fit(X[:300], y[:300], checkpoint=path, **given)
+    with pytest.raises(ValueError, match="other data"):
+        classifier().fit(X[:300], y[:300], X_val=X[300:350], y_val=y[300:350], checkpoint=path)
+    classifier(max_iter=3).fit(X[:300], y[:300], checkpoint=path, **given)
+
+
+def test_a_saved_model_is_no_checkpoint(tmp_path):
+    X, y = digits()
+    model = GaussianMixture(2, random_state=0).fit(X)
+    model.save(tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="is no checkpoint: the file holds 'capslit.GaussianMixture/1'; pass another path"):
+        model.fit(X, checkpoint=tmp_path / "model.npz")

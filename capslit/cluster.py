@@ -40,7 +40,7 @@ def _read(form, raw):
     return form.checked(*raw) if len(raw[0]) else None
 
 
-def _visit(job, index, raw, steps):
+def _visit(job, index, steps, *raw):
     "job.task(batch); None if the batch is empty; a `BatchError` if it cannot be used."
     try:
         batch = _read(job.form, raw)
@@ -101,11 +101,18 @@ def _predicted(found, dtype, shape):
     return np.empty((0, *shape), dtype) if found is None else np.asarray(found, dtype)
 
 # %% ../nbs/practice/cluster.ipynb #cell-013
+@dask.delayed(pure=False)
+def _joined(*parts):
+    "Delayed arrays as one batch."
+    return parts
+
+
 def _delayed_batches(X, y, w, names, labelled):
     "Each batch as a list of one `Delayed`."
     check_alone(y, w, names, labelled)
     batches = X if isinstance(X, (list, tuple)) else [X]
-    batches = [dask.delayed(b) if isinstance(b, tuple) or is_future(b) else b for b in batches]
+    batches = [_joined(*b) if isinstance(b, tuple) else dask.delayed(b) if is_future(b) else b
+               for b in batches]
     wrong = [type(b).__name__ for b in batches if not isinstance(b, Delayed)]
     if wrong or not batches:
         found = f"a {wrong[0]} among" if wrong else "no"
@@ -154,13 +161,18 @@ def _parts(array):
     return array.to_delayed(optimize_graph=False).ravel()
 
 # %% ../nbs/practice/cluster.ipynb #cell-018
+def _on_a_cluster(held):
+    "Whether a cluster holds some chunks or batches."
+    distributed = sys.modules.get("distributed")
+    return distributed is not None and bool(distributed.futures_of(held))
+
+
 def _places(held):
     "The addresses of the workers that hold chunks or batches, by their keys."
-    distributed = sys.modules.get("distributed")
     try:
-        if distributed is None or not distributed.futures_of(held):
+        if not _on_a_cluster(held):
             return {}
-        return distributed.default_client().who_has(held)
+        return sys.modules["distributed"].default_client().who_has(held)
     except ValueError:                                        # there is no client any more
         return {}
 
@@ -195,7 +207,7 @@ class _Partitions(Source):
         for i in range(len(self._raw)) if which is None else which:
             steps = [(function, arguments[i]) for function, arguments in self._steps]
             with _at(places.get(self._raw[i][0].key)):
-                visits.append(visit(job, i, list(self._raw[i]), steps))
+                visits.append(visit(job, i, steps, *self._raw[i]))
         return visits
 
     def _sum(self, task, which=None):
@@ -293,7 +305,8 @@ class DaskSource(_Partitions):
                             weighted=sample_weight is not None)
         columns = zip(names[1:], (y, sample_weight))
         self._held = X, *(_column_like(name, values, X) for name, values in columns)
-        self._raw = list(zip(*map(_parts, dask.optimize(*self._held))))
+        held = self._held if _on_a_cluster(X) else dask.optimize(*self._held)
+        self._raw = list(zip(*map(_parts, held)))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
 

@@ -1,4 +1,5 @@
 """Dask: the same bits on every scheduler and whoever was faster; a worker that dies changes nothing; parameters travel once a pass."""
+import gc
 import logging
 import os
 import pickle
@@ -377,6 +378,15 @@ def test_futures_are_batches(client):
     assert isinstance(alone, DaskSource) and alone.n_samples == N
     with pytest.raises(BatchError, match="batch 1: .*it is gone"):
         as_source([client.submit(tuple, halves[0]), client.submit(lose)], labelled=True).inspect()
+
+
+def test_lazy_predictions_hold_what_they_are_made_of(client):
+    for make in (lambda: client.scatter(X + 1), lambda: [client.submit(np.add, X, 1)], lambda: client.persist(da.from_array(X + 1)),
+                 lambda: [tuple(client.scatter([X + 1, Y]))]):
+        lazy = as_source(make(), labelled=None).map(first_two, np.float64, (2,))
+        gc.collect()
+        client.run_on_scheduler(str)                          # and what was released has gone by then
+        assert np.array_equal(lazy.compute(), X[:, :2] + 1)
 
 
 def lose():

@@ -370,6 +370,15 @@ def test_each_pass_must_bring_the_same_examples():
         source.accumulate(moments, 64)
 
 
+def test_a_private_copy_of_a_map_keeps_what_was_written_to_it(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    private = np.load(tmp_path / "X.npy", mmap_mode="c")
+    private[5:9] = 7
+    source = as_source(private, labelled=False)
+    for _ in range(2):
+        assert (source.collect(lambda batch: batch[0])[5:9] == 7).all() and (private[5:9] == 7).all()
+
+
 def test_a_fit_from_a_file_has_the_bits_of_a_fit_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
     model = CapsuleRegression(np.arange(4)[None], np.full((1, 4), 2), LeastSquares.from_gram((X.T @ X)[None]))

@@ -3,6 +3,8 @@ import time
 import warnings
 from typing import NamedTuple
 
+import numpy as np
+
 from capslit.experiments.scaling import in_turns, timed  # noqa: F401
 
 
@@ -23,19 +25,24 @@ class Row(NamedTuple):
         return self.aim is None or self.ratio <= self.aim
 
 
-def cpu_seconds(function, repeats=3):
-    "CPU seconds of a call, the best of a few: what else runs on the machine counts least here."
-    def once():
-        start = time.process_time()
-        function()
-        return time.process_time() - start
-    return min(once() for _ in range(repeats))
+def cpu_seconds(function):
+    "CPU seconds of a call: what else runs on the machine counts least here."
+    start = time.process_time()
+    function()
+    return time.process_time() - start
 
 
 def per_iteration(fit, few=2, many=10, repeats=3):
-    "CPU seconds of one iteration: what more iterations take, divided by their number; fit(steps) makes so many."
-    first, second = (cpu_seconds(lambda: fit(steps), repeats) for steps in (few, many))
-    return (second - first) / (many - few)
+    """CPU seconds of one iteration: what more iterations take, divided by their number; fit(steps) makes so many.
+
+    The least of a few times counts, of few and of many in turns. There are so many that they take a third more time than few: less might be noise.
+    """
+    while many < 1000:
+        first, second = np.min([[cpu_seconds(lambda: fit(steps)) for steps in (few, many)] for _ in range(repeats)], axis=0)
+        if second > 4 / 3 * first:
+            return (second - first) / (many - few)
+        many *= 2
+    raise RuntimeError(f"{many // 2} iterations take no more time than {few}")
 
 
 def show(rows):
@@ -43,6 +50,8 @@ def show(rows):
     print(f"{'what':<58} {'ratio':>8} {'aim':>5}  to what", flush=True)
     shown = []
     for row in rows:
+        if not row.ratio > 0:
+            raise ValueError(f"{row.what}: the ratio is {row.ratio}, but times and sizes are positive")
         aim = "" if row.aim is None else f"{row.aim:g}"
         print(f"{row.what:<58} {row.ratio:8.3g} {aim:>5}{' ' if row.met else '*'} {row.to}", flush=True)
         shown.append(row)

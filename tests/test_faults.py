@@ -362,6 +362,7 @@ def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
 
 INTERRUPTED = PROBLEM + textwrap.dedent("""
     import os, signal, sys, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a program in the background may have inherited as ignored
     model, start, (X, y), schedule = problem(100_000)
     schedule |= {"n_threads": 2, "max_iter": 10**6, "rounds": [em.Round(10**6, {"threshold": 0.0})]}
     def interrupt():
@@ -392,6 +393,7 @@ LOCKED = textwrap.dedent("""
     import numpy as np
     from capslit import em
     faulthandler.dump_traceback_later(60, exit=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     class Total(NamedTuple):
         value: np.ndarray
     enter, main, calls, at = threading.Condition.__enter__, threading.get_ident(), 0, 0

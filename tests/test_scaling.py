@@ -165,6 +165,25 @@ def test_rows_of_the_table(benchmarks, capsys):
     assert "all aims met" in capsys.readouterr().out
 
 
+def test_ratios_are_positive(benchmarks):
+    for ratio in (0.0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match="^this: the ratio is"):
+            benchmarks.show([benchmarks.Row("this", ratio, "that")])
+
+
+def test_iterations_are_told_from_what_a_fit_does_once(benchmarks, monkeypatch):
+    monkeypatch.setattr(benchmarks, "cpu_seconds", lambda function: function())
+    asked = []
+
+    def fit(steps):
+        asked.append(steps)
+        return 3.0 + 0.02 * steps
+    assert benchmarks.per_iteration(fit) == pytest.approx(0.02)
+    assert asked[:4] == [2, 10, 2, 10] and max(asked) == 80    # with fewer the difference would be too small
+    with pytest.raises(RuntimeError, match="no more time than 2"):
+        benchmarks.per_iteration(lambda steps: 1.0)
+
+
 def test_every_benchmark_is_in_the_table_and_has_its_form(benchmarks):
     import run
     files = {path.stem for path in BENCHMARKS.glob("[!_]*.py")} - {"run", "gpu"}

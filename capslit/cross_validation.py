@@ -150,7 +150,7 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
     if set(params or {}) - {"sample_weight"}:
         raise ValueError(f"params may hold sample_weight only, not {sorted(params)}")
     if as_source(X, labelled=None) is not None:
-        raise TypeError("X must be an array in memory; of a file, pass what fits, for example X[:]")
+        raise TypeError("X must be an array in memory; of a file, pass what fits, for example np.array(X)")
     weight = (params or {}).get("sample_weight")
     first = clone(estimator)
     first._rounds()

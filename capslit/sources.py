@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
+from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
@@ -766,11 +767,15 @@ def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=NAME
     Raises
     ------
     TypeError
-        For an iterator, which could be walked only once, and for what holds no numbers.
+        For an iterator, which could be walked only once, for a path, and for what holds no
+        numbers.
     ValueError
         If y is missing or superfluous, or lengths differ.
     """
     options = {"labelled": labelled, "flat": flat, "names": names}
+    if isinstance(X, (str, PathLike)):
+        raise TypeError(f"{names[0]} is the path of a file; open it, for example with "
+                        "np.load(path, mmap_mode='r')")
     if isinstance(X, Source):
         given = y is not None or sample_weight is not None
         return _with_columns(X, (y, sample_weight), names) if given else X
@@ -821,12 +826,14 @@ def _is_batch(item, labelled):
     "Whether an entry of a list is a batch, and not an example."
     if isinstance(item, (tuple, list)):
         return bool(item) and len(getattr(item[0], "shape", ())) >= 2
+    if isinstance(item, Mapping):                             # which is then refused in words
+        return True
     return not labelled and len(getattr(item, "shape", ())) >= 2
 
 
 def _is_stream(X, labelled, name):
     "Whether X is a stream of batches; TypeError if it can be walked only once."
-    if isinstance(X, (str, memoryview, Mapping, Set)) or is_array_api_obj(X):
+    if isinstance(X, (memoryview, Mapping, Set)) or is_array_api_obj(X):
         return False
     if any(hasattr(X, attribute) for attribute in ("__array__", *FRAMES)):
         return False

@@ -215,7 +215,7 @@ def load_arrays(path, schema=None):
         raise StorageError(f"cannot read {path}: there is no such file; check the name") from error
     except DAMAGE as error:
         raise StorageError(f"cannot read {path}: the file is truncated, corrupt or not ours ({error or type(error).__name__}); "
-                           "delete it and write it again") from error
+                           "give another path, or write it again") from error
     except OSError as error:
         raise explain(path, error, "read") from error
     meta = _description(path, arrays)

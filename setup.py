@@ -24,6 +24,7 @@ setup(
     keywords=cfg["keywords"],
     python_requires=f">={cfg['min_python']}",
     packages=find_packages(include=["capslit", "capslit.*"]),
+    package_data={"": ["*.pyi", "py.typed"]},
     install_requires=cfg["requirements"].split(),
     extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split()},

@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 from _table import Row, alone, in_turns
 
-from capslit import CapsuleClassifier, datasets
-from capslit.datasets import TITLES
+from capslit import CapsuleClassifier
+from capslit.data import datasets
+from capslit.data.datasets import TITLES
 from capslit.experiments.peers import ESTIMATORS
 from capslit.experiments.records import PAPER, load_protocol
 from capslit.storage import StorageError

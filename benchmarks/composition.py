@@ -11,7 +11,7 @@ from _table import Row, alone, timed
 from scipy.ndimage import gaussian_filter
 
 from capslit import em
-from capslit.matching_pursuit import (Transforms, _Bounds, _candidates, _level_gains, _levels, _seen, matching_pursuit,
+from capslit.composition.pursuit import (Transforms, _Bounds, _candidates, _level_gains, _levels, _seen, matching_pursuit,
                                       plain_pursuit)
 
 SIDE, TRANSFORMS = 56, Transforms((56, 56), shifts=4, rotations=np.linspace(-20, 20, 9))

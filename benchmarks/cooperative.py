@@ -13,8 +13,8 @@ from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
 from capslit import FactorialVectorQuantizer
-from capslit.cooperative import CauseParameters, CooperativeQuantizers, configurations
-from capslit.em import accumulate
+from capslit.factorial.model import CauseParameters, CooperativeQuantizers, configurations
+from capslit.em.statistics import accumulate
 
 
 def problem(d, k, p, n, seed=0):

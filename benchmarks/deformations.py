@@ -11,7 +11,7 @@ from _table import Row, alone, in_turns
 from scipy.ndimage import map_coordinates
 from threadpoolctl import threadpool_limits
 
-from capslit.deformations import DeformedImages, Deformations, sources
+from capslit.data.deformations import DeformedImages, Deformations, sources
 
 AIMS = {"sixteen readings of each pixel": 6.0, "SciPy's map_coordinates, linear": 2.5, "SciPy's map_coordinates, cubic": 0.8}
 

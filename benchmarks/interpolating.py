@@ -6,7 +6,7 @@ import numpy as np
 from _table import Row, alone, in_turns
 from scipy.special import hyp1f1
 
-from capslit.special import interpolating_integral
+from capslit.capsules.special import interpolating_integral
 
 
 def rows(n=200_000):

@@ -7,7 +7,7 @@ import numpy as np
 from _table import Row, alone, per_iteration
 from sklearn.mixture import GaussianMixture as Peer
 
-from capslit.mixtures import GaussianMixture
+from capslit.mixtures.gaussian import GaussianMixture
 
 SHAPES = [(20_000, 2, 10), (10_000, 16, 10), (3_000, 64, 10)]
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from _table import Row, alone, in_turns
 
-from capslit.routing import corrected_procedure, em_routing, inverse_temperatures
+from capslit.routing.procedure import corrected_procedure, em_routing, inverse_temperatures
 
 
 def broadcast(torch, V, a, beta_u, beta_a, iterations=3):

@@ -10,9 +10,10 @@ import numpy as np
 import sklearn.model_selection
 from _table import Row, alone, in_turns
 
-from capslit import CapsuleClassifier, datasets
-from capslit.cross_validation import cross_validate
-from capslit.datasets import TITLES
+from capslit import CapsuleClassifier
+from capslit.data import datasets
+from capslit.capsules.cross_validation import cross_validate
+from capslit.data.datasets import TITLES
 from capslit.experiments.records import PAPER, load_protocol
 from capslit.storage import StorageError
 

@@ -1,25 +1,7 @@
 """Capsule regression and its relatives: latent variables learned by EM."""
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-_HOMES = {
-    "CapsuleClassifier": "classifier",
-    "ClassConditionalClassifier": "linear_manifolds",
-    "CompositionalModel": "composition",
-    "FactorialHMM": "factorial_hmm",
-    "FactorialVectorQuantizer": "factorial",
-    "GaussianMixture": "mixtures",
-    "MixtureOfFactorAnalyzers": "linear_manifolds",
-    "MixtureOfPCA": "linear_manifolds",
-}
-__all__ = list(_HOMES)
+import lazy_loader as lazy
 
-
-def __getattr__(name):  # the estimators bring scikit-learn along, so they are imported when first asked for
-    if name in _HOMES:
-        from importlib import import_module
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__():
-    return sorted([*globals(), *__all__])
+# The public names are those of __init__.pyi; a module is imported when one of its names is first asked for
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

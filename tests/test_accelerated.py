@@ -6,9 +6,9 @@ from sklearn.exceptions import ConvergenceWarning
 from test_em import PLAIN, problem
 
 from capslit import CapsuleClassifier, em
-from capslit.acceleration import Anderson, SafeMomentum, Squarem
-from capslit.capsules import CapsuleParameters
-from capslit.expansion import ExpandedCapsuleRegression
+from capslit.em.acceleration import Anderson, SafeMomentum, Squarem
+from capslit.capsules.model import CapsuleParameters
+from capslit.capsules.expansion import ExpandedCapsuleRegression
 
 METHODS = [Squarem(), Squarem(1.5), Anderson(), Anderson(1), SafeMomentum(), SafeMomentum(0.99)]
 NAMES = [repr(method) for method in METHODS]

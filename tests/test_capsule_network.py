@@ -11,8 +11,8 @@ from scipy.special import expit
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
 
-from capslit import capsule_network as cn  # noqa: E402
-from capslit.routing import corrected_procedure, inverse_temperatures  # noqa: E402
+from capslit.routing import network as cn# noqa: E402
+from capslit.routing.procedure import corrected_procedure, inverse_temperatures  # noqa: E402
 from capslit.storage import StorageError  # noqa: E402
 
 TINY = {"features": [(3, 2, 1)], "primary": 2, "capsules": [(2, 2, 1)]}
@@ -476,7 +476,7 @@ def test_saved_and_loaded(make, tmp_path):
 
 def test_files_that_hold_no_network(tmp_path):
     learn(tiny(), checkpoint=tmp_path / "run")
-    with pytest.raises(StorageError, match="it holds 'capslit.capsule_network.training/1'"):
+    with pytest.raises(StorageError, match="it holds 'capslit.routing.network.training/1'"):
         cn.load_network(tmp_path / "run")
     with pytest.raises(StorageError, match="there is no such file"):
         cn.load_network(tmp_path / "nothing")
@@ -493,7 +493,7 @@ class Without:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
 sys.meta_path.insert(0, Without())
 try:
-    import capslit.capsule_network
+    import capslit.routing.network
 except ImportError as error:
     print(error)
 """
@@ -501,7 +501,7 @@ except ImportError as error:
 
 def test_without_pytorch_one_clear_error():
     said = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=120).stdout
-    assert said.strip() == "capslit.capsule_network needs PyTorch: pip install capslit[torch]"
+    assert said.strip() == "capslit.routing.network needs PyTorch: pip install capslit[torch]"
 
 
 def test_settings_are_plain():

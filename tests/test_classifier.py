@@ -16,8 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController
 
+import capslit.em.loop as em_loop
 from capslit import CapsuleClassifier, em
-from capslit.inference import class_probabilities, posterior_mean
+from capslit.capsules.inference import class_probabilities, posterior_mean
 from capslit.storage import load_arrays, save_arrays
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -352,7 +353,7 @@ def interrupt(monkeypatch, after):
 
     monkeypatch.setattr(em.Engine, "step", step)
     clock = iter(range(0, 10**9, 100))
-    monkeypatch.setattr(em.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(em_loop.time, "monotonic", lambda: next(clock))
     return done
 
 

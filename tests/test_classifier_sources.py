@@ -15,7 +15,7 @@ from conftest import classes as groups
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit import CapsuleClassifier, arrays, em
-from capslit.examples import Examples
+from capslit.estimator.training_data import Examples
 
 pytestmark = [pytest.mark.filterwarnings("error"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning:distributed|dask|zarr")]
@@ -177,7 +177,7 @@ def test_predictions_from_everywhere(place, architecture, tmp_path):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_is_done_with_batches_can_be_sent_to_other_processes(architecture, monkeypatch):
     da = pytest.importorskip("dask.array", reason="Dask is not installed; pip install capslit[dask]")
-    from capslit.cluster import DaskSource
+    from capslit.data.dask import DaskSource
 
     sent = []
     def travelling(original):
@@ -487,7 +487,7 @@ def test_restarts_are_single_fits_side_by_side(architecture):
     class Alone(CapsuleClassifier):
         "One start, with the random numbers that come next."
         def _begun(self, targets, dims, moments, classes, new, starts, checkpoint):
-            from capslit.classifier import initial_weights
+            from capslit.capsules.classifier import initial_weights
             return initial_weights(targets, dims, moments, init="random", init_scale=0.5, affine=True, rng=seeds)[0][None]
 
     alone = [Alone(2, **QUICK | options, architecture=architecture).fit(X, y, w) for _ in range(4)]

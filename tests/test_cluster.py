@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from capslit import CapsuleClassifier, em
-from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
-from capslit.em import BatchError
-from capslit.mixtures import Mixtures, mixture_parameters
-from capslit.sources import as_source
+from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.em.statistics import BatchError
+from capslit.mixtures.gaussian import Mixtures, mixture_parameters
+from capslit.data.open import as_source
 
 dask = pytest.importorskip("dask", reason="Dask is not installed; pip install capslit[dask]")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
-from capslit.cluster import DaskSource, _add  # noqa: E402
+from capslit.data.dask import DaskSource, _add  # noqa: E402
 
 N, P, CLASSES = 3000, 8, 3
 rng = np.random.default_rng(0)

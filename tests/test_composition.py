@@ -11,11 +11,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from capslit import em
-from capslit import composition as module
-from capslit.composition import (CompositionalModel, Compositions, Experts, ExpertStatistics, active_experts, add_statistics,
+from capslit.composition import model as module
+from capslit.composition.model import (CompositionalModel, Compositions, Experts, ExpertStatistics, active_experts, add_statistics,
                                  append_expert, description_length, learn_online, misfit, new_expert, no_experts, owners, pose_moments)
-from capslit.composition_rules import bernoulli_log_likelihood
-from capslit.matching_pursuit import Transforms, matching_pursuit
+from capslit.composition.rules import bernoulli_log_likelihood
+from capslit.composition.pursuit import Transforms, matching_pursuit
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 RULES = pytest.mark.parametrize("rule", ["max_minus_min", "maximum"])

@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 from scipy.stats import bernoulli
 from test_em import other_namespaces
 
-from capslit.composition_rules import (
+from capslit.composition.rules import (
     RULES, as_probabilities, bernoulli_log_likelihood, compose, compose_extremes, extremes, max_minus_min, maximum, mean, noisy_or,
     normalized_sum, sum_of_log_odds, sum_of_odds,
 )

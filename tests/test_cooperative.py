@@ -9,7 +9,7 @@ from scipy.special import log_expit, logsumexp
 from scipy.stats import norm, poisson
 
 from capslit import em
-from capslit.cooperative import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Gibbs, MeanField, Truncated, configurations,
+from capslit.factorial.model import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Gibbs, MeanField, Truncated, configurations,
                                  score_weights)
 
 
@@ -36,7 +36,7 @@ MONOTONE = {
 @pytest.mark.parametrize("settings", MONOTONE.values(), ids=MONOTONE)
 def test_em_never_lowers_the_bound_which_never_exceeds_the_likelihood(settings, seed):
     model, parameters, y = problem(seed, **settings)
-    model, before, data = model.remembering(25, len(y)), -np.inf, (y, None, np.arange(len(y)))
+    model, before, data = model.with_warm_starts(25, len(y)), -np.inf, (y, None, np.arange(len(y)))
     for _ in range(12):
         statistics = model.e_step(parameters, data)
         value = model.objective(parameters, statistics)

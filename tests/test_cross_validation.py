@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from capslit import CapsuleClassifier, em
 from capslit.arrays import to_numpy
-from capslit.cross_validation import cross_validate
+from capslit.capsules.cross_validation import cross_validate
 
 pytestmark = pytest.mark.filterwarnings("error")
 QUICK = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1}

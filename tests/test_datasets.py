@@ -14,8 +14,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from capslit import datasets
-from capslit.datasets import DatasetError, RemoteFile, fetch, read_bit_png, read_idx
+from capslit.data import datasets
+from capslit.data.datasets import DatasetError, RemoteFile, fetch, read_bit_png, read_idx
 from capslit.storage import StorageError
 
 REAL = os.environ.get("CAPSLIT_DATA")
@@ -303,5 +303,5 @@ def test_project_needs_fitting_sizes():
 
 
 def test_import_is_light():
-    heavy = "import capslit.datasets, sys; print([m for m in ('matplotlib', 'pooch', 'requests', 'sklearn.datasets') if m in sys.modules])"
+    heavy = "import capslit.data.datasets, sys; print([m for m in ('matplotlib', 'pooch', 'requests', 'sklearn.datasets') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout.strip() in ("[]", "['sklearn.datasets']")

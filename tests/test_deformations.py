@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capslit import deformations
-from capslit.deformations import DeformedImages, Deformations, deform, linear_maps, resample, sources, thicken
+from capslit.data import deformations
+from capslit.data.deformations import DeformedImages, Deformations, deform, linear_maps, resample, sources, thicken
 
 STRENGTHS = ("translation", "rotation", "scaling", "shear", "thickness", "elastic")
 RNG = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from test_em import problem
 
 from capslit import CapsuleClassifier, GaussianMixture, em
 from capslit.arrays import to_numpy
-from capslit.capsules import CapsuleParameters, LeastSquares, second_moments
-from capslit.expansion import ExpandedCapsuleRegression
+from capslit.capsules.model import CapsuleParameters, LeastSquares, second_moments
+from capslit.capsules.expansion import ExpandedCapsuleRegression
 
 ARCHITECTURES = ["multiclass", "ovr", "ovo"]
 SCHEDULE = dict(rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})], momentum=0.5, monitor="validation", max_iter=8)

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+import capslit.em.loop as em_loop
 from capslit import em
-from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
-from capslit.classifier import capsule_dims, capsule_targets
-from capslit.expansion import ExpandedCapsuleRegression
+from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.classifier import capsule_dims, capsule_targets
+from capslit.capsules.expansion import ExpandedCapsuleRegression
 from capslit.storage import save_arrays
 
 
@@ -362,7 +363,7 @@ def test_a_checkpoint_of_permuted_classes_or_features_is_refused(tmp_path, monke
     model = CapsuleRegression(model.targets, model.dims, LeastSquares(model.solver.root / scale, (0,), model.solver.rank))
     path = tmp_path / "run.npz"
     em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=3, checkpoint=path)
-    monkeypatch.setattr(em.np, "array_equal", lambda a, b, equal_nan=False: np.allclose(a, b, rtol=1e-9))      # whatever the rounding
+    monkeypatch.setattr(em_loop.np, "array_equal", lambda a, b, equal_nan=False: np.allclose(a, b, rtol=1e-9))      # whatever the rounding
     for name, weights, inputs, labels in permuted(start, x, y):
         with pytest.raises(ValueError, match="other initial parameters"):
             em.fit(model, CapsuleParameters(np.ascontiguousarray(weights)), (inputs, labels, w), rounds=PLAIN, max_iter=5, checkpoint=path)
@@ -389,7 +390,7 @@ def test_a_checkpoint_from_before_the_first_iteration_belongs_to_its_start(tmp_p
 
 
 def test_parameters_may_be_zero_or_infinite_for_a_checkpoint():
-    marks = [em._marks(np.array(leaf)) for leaf in ([0.0, 0], [[1e300, 1e300]], [-np.inf, 1], [np.nan, 1], [5e-324, 0])]
+    marks = [em_loop._marks(np.array(leaf)) for leaf in ([0.0, 0], [[1e300, 1e300]], [-np.inf, 1], [np.nan, 1], [5e-324, 0])]
     assert np.all(np.isfinite(marks)) and len({mark for mark in marks}) == 4          # of the infinite and the NaN nothing is left
 
 

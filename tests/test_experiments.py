@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capslit import datasets
+from capslit.data import datasets
 from capslit.experiments.figure2 import PLANES, draw_learning, draw_squashed
 from capslit.experiments.records import (PAPER, RESULTS, Experiment, Part, compare_errors, describe_code, describe_machine, describe_run,
                                          load_protocol, load_record, perform, record_path, save_record)

@@ -6,8 +6,8 @@ from scipy.stats import multivariate_normal
 from test_em import other_namespaces
 
 from capslit import em
-from capslit.acceleration import Anderson, Squarem
-from capslit.factor_analysis import LinearManifolds, ManifoldParameters, _halves
+from capslit.em.acceleration import Anderson, Squarem
+from capslit.mixtures.factor_analysis import LinearManifolds, ManifoldParameters, _halves
 
 NOISES = ["diagonal", "isotropic", "none"]
 

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from capslit.factorial import FactorialVectorQuantizer
+from capslit.factorial.quantizer import FactorialVectorQuantizer
 
 pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
 E_STEPS = ("exact", "truncated", "mean_field", "gibbs")

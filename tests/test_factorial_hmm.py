@@ -13,8 +13,9 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from capslit.em import Round, add, fit
-from capslit.factorial_hmm import ChainParameters, FactorialChains, FactorialHMM, most_probable_path, product_step, simulate
+from capslit.em.loop import Round, fit
+from capslit.em.statistics import add
+from capslit.factorial.hmm import ChainParameters, FactorialChains, FactorialHMM, most_probable_path, product_step, simulate
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 E_STEPS = pytest.mark.parametrize("e_step", ["exact", "mean_field"])

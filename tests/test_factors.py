@@ -5,9 +5,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from capslit.datasets import GREY, compose, draw_lines, line_templates, load_digits, load_lines, load_shapes, shape_templates
-from capslit.experiments import factors
-from capslit.experiments.factors import (SIZES, VARIANTS, anneal, fit_peer, follow, inference_of, judged, measured,
+from capslit.data.datasets import GREY, compose, draw_lines, line_templates, load_digits, load_lines, load_shapes, shape_templates
+from capslit.experiments import lines_and_shapes as factors
+from capslit.experiments.lines_and_shapes import (SIZES, VARIANTS, anneal, fit_peer, follow, inference_of, judged, measured,
                                          operations, resemblance, resembling, true_templates, unseen)
 from capslit.experiments.records import Bench, load_record
 
@@ -137,7 +137,7 @@ def test_following_em_is_deterministic_and_learns(e_step):
 
 
 def test_the_error_is_that_of_the_expected_reconstruction():
-    from capslit.cooperative import CauseParameters, CooperativeQuantizers
+    from capslit.factorial.model import CauseParameters, CooperativeQuantizers
 
     y = measured(load_lines().images, 16.0)
     errors, _, weights = follow(y, (2, 4), "exact", 2, 3, 0)

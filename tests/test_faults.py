@@ -16,15 +16,16 @@ import pytest
 from sklearn.datasets import load_digits
 
 from capslit import em, storage
-from capslit.acceleration import SafeMomentum
-from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
-from capslit.classifier import CapsuleClassifier
-from capslit.composition import CompositionalModel
-from capslit.em import BatchError, CheckpointWarning
-from capslit.factorial import FactorialVectorQuantizer
-from capslit.linear_manifolds import MixtureOfFactorAnalyzers
-from capslit.mixtures import GaussianMixture
-from capslit.sources import as_source
+from capslit.em.acceleration import SafeMomentum
+from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.classifier import CapsuleClassifier
+from capslit.composition.model import CompositionalModel
+from capslit.em.checkpoint import CheckpointWarning
+from capslit.em.statistics import BatchError
+from capslit.factorial.quantizer import FactorialVectorQuantizer
+from capslit.mixtures.linear_manifolds import MixtureOfFactorAnalyzers
+from capslit.mixtures.gaussian import GaussianMixture
+from capslit.data.open import as_source
 from capslit.storage import StorageError, load_arrays
 
 KILLS = int(os.environ.get("CAPSLIT_KILLS", "8"))  # 100 and more on occasion: CAPSLIT_KILLS=100 pytest tests/test_faults.py -k killed
@@ -32,8 +33,8 @@ KILLS = int(os.environ.get("CAPSLIT_KILLS", "8"))  # 100 and more on occasion: C
 PROBLEM = """
 import numpy as np
 from capslit import em
-from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
-from capslit.sources import as_source
+from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.data.open import as_source
 
 def problem(n=2000, p=20):
     "A model, its start, its data and a schedule."
@@ -362,6 +363,7 @@ def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
 
 INTERRUPTED = PROBLEM + textwrap.dedent("""
     import os, signal, sys, threading, time
+    from capslit.storage import load_arrays
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a program in the background may have inherited as ignored
     model, start, (X, y), schedule = problem(100_000)
     schedule |= {"n_threads": 2, "max_iter": 10**6, "rounds": [em.Round(10**6, {"threshold": 0.0})]}
@@ -375,7 +377,7 @@ INTERRUPTED = PROBLEM + textwrap.dedent("""
         em.fit(model, start, (X, y, None), checkpoint=sys.argv[1], checkpoint_every=1e9, **schedule)
     except KeyboardInterrupt:
         print("interrupted")
-    steps = len(em.load_arrays(sys.argv[1])[0]["history.objective"])
+    steps = len(load_arrays(sys.argv[1])[0]["history.objective"])
     whole = em.fit(model, start, (X, y, None), **schedule | {"max_iter": steps + 2})
     again = em.fit(model, start, (X, y, None), checkpoint=sys.argv[1], **schedule | {"max_iter": steps + 2})
     print(again.parameters.weights.tobytes() == whole.parameters.weights.tobytes() and again.n_iter == whole.n_iter)

@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-from capslit import CapsuleClassifier, datasets
+from capslit import CapsuleClassifier
+from capslit.data import datasets
 from capslit.experiments.figure4 import (AXES, EIGHT, FIGURE4, draw_prototypes, principal_axes, prototypes_along, random_axes,
                                          squashed_by_class)
 from capslit.experiments.records import load_record, perform

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 
-from capslit.inference import (class_probabilities, log_class_probabilities, posterior_factors, posterior_mean, posterior_ratios,
+from capslit.capsules.inference import (class_probabilities, log_class_probabilities, posterior_factors, posterior_mean, posterior_ratios,
                                sample_latents, squash)
 
 SHAPES = [(1, 2), (1, 3), (2, 2), (3, 3), (5, 3), (8, 10), ([1, 2, 4], 3), ([3, 1], 2), ([1, 1, 1, 2], 4)]  # d·m odd and even

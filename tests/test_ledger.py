@@ -7,10 +7,10 @@ import pytest
 sympy = pytest.importorskip("sympy", reason="the claims need the extra `proofs`: pip install capslit[proofs]")
 from hypothesis import given, settings, strategies as st
 
-from capslit import claims
-from capslit.alterations import alterations
-from capslit.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, symbolic
-from capslit.ledger import REQUIRED, Ledger, collect
+from capslit.proofs import claims
+from capslit.proofs.alterations import alterations
+from capslit.proofs.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, symbolic
+from capslit.proofs.ledger import REQUIRED, Ledger, collect
 
 LEDGER = collect(Path(claims.__file__).parents[1] / "nbs")
 x, y = sympy.symbols("x y", real=True)

@@ -6,15 +6,15 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from capslit.composition import CompositionalModel
-from capslit.composition_rules import bernoulli_log_likelihood
-from capslit.datasets import ImageData, load_digits
+from capslit.composition.model import CompositionalModel
+from capslit.composition.rules import bernoulli_log_likelihood
+from capslit.data.datasets import ImageData, load_digits
 from capslit.experiments import letters
 from capslit.experiments.letters import (CODES, GRIDS, MOTIONS, PLAN, SETTINGS, Geometry, at_home, bar_and_stem, bernoulli_mixture, code_lengths,
                                          draw_poses, geometry_of, learned, letters_of, letters_parts, likeness, made_letters, mixture_log_likelihood,
                                          normalise, split, stroke_shape, transforms_of)
 from capslit.experiments.records import load_record
-from capslit.matching_pursuit import Transforms
+from capslit.composition.pursuit import Transforms
 
 
 def path(points, side=105, width=3):

@@ -1,4 +1,4 @@
-"""The estimators of `capslit.linear_manifolds` as a demanding user of scikit-learn meets them, and against brute force."""
+"""The estimators of `capslit.mixtures.linear_manifolds` as a demanding user of scikit-learn meets them, and against brute force."""
 
 import pickle
 import warnings
@@ -19,8 +19,8 @@ from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from capslit.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA
-from capslit.tangents import tangent_vectors
+from capslit.mixtures.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA
+from capslit.mixtures.tangents import tangent_vectors
 
 from conftest import blobs, classes
 

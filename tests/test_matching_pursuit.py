@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import affine_transform, gaussian_filter
 
-from capslit import matching_pursuit as module
-from capslit.composition_rules import bernoulli_log_likelihood, max_minus_min
-from capslit.matching_pursuit import Transforms, exhaustive_search, matching_pursuit, plain_pursuit, warp
+from capslit.composition import pursuit as module
+from capslit.composition.rules import bernoulli_log_likelihood, max_minus_min
+from capslit.composition.pursuit import Transforms, exhaustive_search, matching_pursuit, plain_pursuit, warp
 
 seeds = st.integers(0, 2**32 - 1)
 

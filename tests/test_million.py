@@ -4,9 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capslit.classifier import CapsuleClassifier
-from capslit.datasets import load_digits, project, svd_projection
-from capslit.deformations import DeformedImages, Deformations
+from capslit.capsules.classifier import CapsuleClassifier
+from capslit.data.datasets import load_digits, project, svd_projection
+from capslit.data.deformations import DeformedImages, Deformations
 from capslit.experiments import million
 from capslit.experiments.million import CHOSEN, MILLION, LargeData, OnDevice, choose_strength, enlarge, gallery
 from capslit.experiments.records import PAPER, Bench, load_protocol, load_record

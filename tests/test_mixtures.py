@@ -21,8 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from test_em import other_namespaces
 
 from capslit import em
-from capslit.linear_manifolds import ClassConditionalClassifier
-from capslit.mixtures import GaussianMixture, MixtureParameters, Mixtures, log_sum, mixture_parameters
+from capslit.mixtures.linear_manifolds import ClassConditionalClassifier
+from capslit.mixtures.gaussian import GaussianMixture, MixtureParameters, Mixtures, log_sum, mixture_parameters
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 blobs, classes = partial(conftest.blobs, p=4), partial(conftest.classes, p=4)

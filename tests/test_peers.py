@@ -6,7 +6,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.neural_network import MLPClassifier
 
-from capslit.classifier import CapsuleClassifier
+from capslit.capsules.classifier import CapsuleClassifier
 from capslit.experiments import peers
 from capslit.experiments.peers import (ESTIMATORS, GRIDS, PEERS, _elected, fit_network, mcnemar, model_size, pack, pairs_to_probabilities,
                                        peer_parts, unpack)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from capslit import (CompositionalModel, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, em,
-                     estimators)
-from capslit.composition import Transforms
-from capslit.em import BatchError
+from capslit import CompositionalModel, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, em
+from capslit.estimator import base as estimators
+from capslit.composition.model import Transforms
+from capslit.em.statistics import BatchError
 
 rng = np.random.default_rng(1)
 GROUPS = rng.integers(3, size=700)

@@ -15,11 +15,13 @@ import pytest
 import scipy.sparse as sp
 from matplotlib.figure import Figure
 
-from capslit import CapsuleClassifier, arrays, cli, datasets, em, inference, plotting, special, storage
+from capslit import CapsuleClassifier, arrays, cli, em, plotting, storage, validation
+from capslit.data import datasets
+from capslit.capsules import inference, special
 from capslit.experiments import records, summary
-from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
-from capslit.classifier import capsule_targets
-from capslit.initialisation import random_weights, subspace
+from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.classifier import capsule_targets
+from capslit.capsules.initialisation import random_weights, subspace
 
 matplotlib.use("Agg")
 pytestmark = pytest.mark.filterwarnings("error")
@@ -447,12 +449,12 @@ def draw():
 
 
 CALLS = [
-    (lambda: arrays.as_floating("q", None), "q"),
-    (lambda: arrays.as_floating("q", [[1], [1, 2]]), "q"),
-    (lambda: arrays.as_floating("q", {"a": 1}), "q"),
-    (lambda: arrays.check_shape("q", X, (3, None)), "q"),
-    (lambda: arrays.check_values("q", NAN), "q"),
-    (lambda: arrays.check_labels("q", [0, 3], 3, (2,)), "q"),
+    (lambda: validation.as_floating("q", None), "q"),
+    (lambda: validation.as_floating("q", [[1], [1, 2]]), "q"),
+    (lambda: validation.as_floating("q", {"a": 1}), "q"),
+    (lambda: validation.check_shape("q", X, (3, None)), "q"),
+    (lambda: validation.check_values("q", NAN), "q"),
+    (lambda: validation.check_labels("q", [0, 3], 3, (2,)), "q"),
     (lambda: subspace(NAN[:4], 2, MOMENT, RNG), "moment"),
     (lambda: subspace(X, 2, MOMENT, RNG), "moment"),
     (lambda: subspace(np.triu(MOMENT), 2, MOMENT, RNG), "moment"),

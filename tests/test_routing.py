@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from test_em import other_namespaces
 
-from capslit.routing import (Parents, corrected_procedure, em_routing, inverse_temperatures, procedure_1, procedure_2,
+from capslit.routing.procedure import (Parents, corrected_procedure, em_routing, inverse_temperatures, procedure_1, procedure_2,
                              procedure_3)
 
 
@@ -361,7 +361,7 @@ def test_torch_gradients_do_not_depend_on_blocks():
 
 
 def test_without_limit_all_problems_are_routed_at_once(monkeypatch):
-    import capslit.routing as routing
+    import capslit.routing.procedure as routing
 
     calls, route = [], routing._route
     monkeypatch.setattr(routing, "_route", lambda *arguments: calls.append(arguments[0].shape) or route(*arguments))

@@ -21,10 +21,10 @@ from sklearn.neighbors import KernelDensity
 import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer,
                      GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, storage)
-from capslit.composition import Transforms
-from capslit.estimators import Saved
+from capslit.composition.model import Transforms
+from capslit.estimator.persistence import Saved
 from capslit.storage import StorageError, load_arrays, save_arrays
-from capslit.tangents import TangentDistanceClassifier
+from capslit.mixtures.tangents import TangentDistanceClassifier
 
 SAVED = Path(__file__).parent / "saved"
 METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples")
@@ -262,7 +262,7 @@ def rewritten(path, change):
 FUTURE = {
     "layout": lambda arrays, meta: meta.update(schema="capslit.CompositionalModel/9"),
     "parameter": lambda arrays, meta: (meta["parameters"].update(depth=3), meta.update(version="99.1")),
-    "kind": lambda arrays, meta: (meta["attributes"].update(depth_={"quaternion": [1, 2, 3, 4]}), meta.update(version="0.1.1")),
+    "kind": lambda arrays, meta: (meta["attributes"].update(depth_={"quaternion": [1, 2, 3, 4]}), meta.update(version="0.2.1")),
     "field": lambda arrays, meta: (meta["parameters"]["transforms"]["Transforms"].update(zoom=2), meta.update(version="1.0rc1")),
 }
 

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from capslit.datasets import load_digits
+from capslit.data.datasets import load_digits
 from capslit.experiments import scenes as module
 from capslit.experiments.records import load_record
 from capslit.experiments.scenes import (LEVELS, METHODS, Found, SceneSearch, Scenes, agreement, handwritten, in_the_middle, judge,

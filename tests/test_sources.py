@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from capslit import em, sources
-from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
-from capslit.datasets import project, svd_projection
-from capslit.em import BatchError
-from capslit.sources import ArraySource, BatchSource, as_source
+from capslit import em
+from capslit.data import sources
+from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.data.datasets import project, svd_projection
+from capslit.em.statistics import BatchError
+from capslit.data.open import as_source
+from capslit.data.sources import ArraySource, BatchSource
 
 rng = np.random.default_rng(0)
 X, Y, W = rng.standard_normal((3000, 37)).astype(np.float32), rng.integers(0, 4, 3000), rng.random(3000)
@@ -227,7 +229,7 @@ def test_a_stream_may_fill_the_same_array_again_and_again():
 
 
 @pytest.mark.parametrize("X", [
-    X, X.tolist(), [], (), X[:3, :3].tolist(), [(1.0, 2.0)], "text", b"bytes", None, 3, {"a": X}, memoryview(X), range(5), np.float64(3),
+    X, X.tolist(), [], (), X[:3, :3].tolist(), [(1.0, 2.0)], b"bytes", None, 3, {"a": X}, memoryview(X), range(5), np.float64(3),
     [X[0], X[1]], np.load], ids=lambda x: type(x).__name__)
 def test_what_lies_in_memory_is_no_source(X):
     if X is np.load:
@@ -435,8 +437,8 @@ MEMORY = """
 import resource, sys
 import numpy as np
 from capslit import em
-from capslit.capsules import CapsuleParameters, CapsuleRegression, LeastSquares
-from capslit.sources import as_source
+from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.data.open import as_source
 
 def peak():
     with open("/proc/self/status") as status:

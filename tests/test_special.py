@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from capslit import special
-from capslit.special import (interpolating_coefficients, interpolating_derivative, interpolating_integral,
+from capslit.capsules import special
+from capslit.capsules.special import (interpolating_coefficients, interpolating_derivative, interpolating_integral,
                              interpolating_integral_recursive, remainder_ratio)
 
 ORDERS = [0, 0.5, 1, 1.5, 2, 3.5, 5, 10, 20.5, 40, 98, 300, 1000, 2500.5, 5000]

@@ -9,9 +9,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from capslit import tangents
-from capslit.datasets import load_digits
-from capslit.tangents import BORDERS, TANGENTS, TangentDistanceClassifier, smooth, tangent_basis, tangent_distance, tangent_vectors
+from capslit.mixtures import tangents
+from capslit.data.datasets import load_digits
+from capslit.mixtures.tangents import BORDERS, TANGENTS, TangentDistanceClassifier, smooth, tangent_basis, tangent_distance, tangent_vectors
 
 pytestmark = pytest.mark.filterwarnings("error")
 DIGITS = load_digits()

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from capslit import em
-from capslit.datasets import load_digits
+from capslit.data.datasets import load_digits
 from capslit.experiments.figure8 import FIGURE8, random_streams
 from capslit.experiments.records import load_protocol, load_record, perform
 from capslit.experiments.updates import (FIGURE7, TRENDS, UPDATES, all_training_examples, doubling_means, gaps, multiclass_problem,

@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from capslit.datasets import load_digits
-from capslit.deformations import Deformations, deform
+from capslit.data.datasets import load_digits
+from capslit.data.deformations import Deformations, deform
 from capslit.experiments.records import load_record, record_path
 from capslit.experiments.viewpoints import (AMOUNTS, CAPSULES, FAMILIAR, KINDS, NOVEL, VIEWPOINTS, judged, moved, network, run_viewpoints,
                                             views)
@@ -57,7 +57,7 @@ def test_moved_moves_by_the_amount_one_way_and_the_other():
 
 def test_the_networks_are_of_equal_size():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
-    from capslit.capsule_network import count_parameters
+    from capslit.routing.network import count_parameters
 
     class Data:
         class_names = tuple("0123456789")
@@ -88,7 +88,7 @@ def rebuilt(record, kind):
 
 @pytest.mark.parametrize("kind", KINDS["capsules"])
 def test_the_record_holds_the_network_that_was_tested(quick, kind):
-    from capslit.capsule_network import predict
+    from capslit.routing.network import predict
 
     data = load_digits()
     test, labels = np.float32(data.images[data.n_train:]) / data.scale, data.labels[data.n_train:]

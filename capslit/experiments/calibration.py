@@ -14,7 +14,7 @@ from copy import copy
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from ..datasets import TITLES
+from ..data.datasets import TITLES
 from .peers import FLOOR, OURS, peer_parts, unpack
 from .records import PAPER, Experiment, Part, learn
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import special_ortho_group
 
 from .records import PAPER, Experiment, Part, learn, measure
-from ..inference import squash
+from ..capsules.inference import squash
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-005
 EIGHT = "multiclass-8"  # the name of the only part

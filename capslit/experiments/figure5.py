@@ -10,11 +10,11 @@ __all__ = ['ARCHITECTURES', 'FIGURE5', 'LINEAR', 'NONLINEAR', 'Committee', 'Join
 import numpy as np
 from scipy.stats import binomtest
 
-from ..capsules import CapsuleRegression, ErrorCount, pose_vectors
-from ..classifier import CapsuleClassifier
+from ..capsules.model import CapsuleRegression, ErrorCount, pose_vectors
+from ..capsules.classifier import CapsuleClassifier
 from .records import PAPER, Experiment, Part, learn, measure
-from ..inference import class_probabilities
-from ..predictions import votes
+from ..capsules.inference import class_probabilities
+from ..capsules.prediction import votes
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-005
 class Committee(CapsuleRegression):

@@ -15,10 +15,10 @@ import numpy as np
 from array_api_compat import is_numpy_array
 
 from ..arrays import to_numpy
-from ..capsules import CapsuleRegression
-from ..classifier import CapsuleClassifier
-from ..datasets import project, svd_projection
-from ..deformations import DeformedImages, Deformations
+from ..capsules.model import CapsuleRegression
+from ..capsules.classifier import CapsuleClassifier
+from ..data.datasets import project, svd_projection
+from ..data.deformations import DeformedImages, Deformations
 from .records import PAPER, Experiment, Part, learn, measure
 
 # %% ../../nbs/experiments/million.ipynb #cell-004

@@ -16,10 +16,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import em
-from ..acceleration import Anderson, SafeMomentum, Squarem
-from ..capsules import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
-from ..classifier import CapsuleClassifier, initial_weights
-from ..expansion import ExpandedCapsuleRegression
+from ..em.acceleration import Anderson, SafeMomentum, Squarem
+from ..capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from ..capsules.classifier import CapsuleClassifier, initial_weights
+from ..capsules.expansion import ExpandedCapsuleRegression
 from .records import PAPER, Experiment, Part, learn, measure
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-007

@@ -20,10 +20,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from ..classifier import CapsuleClassifier
-from ..datasets import TITLES
+from ..capsules.classifier import CapsuleClassifier
+from ..data.datasets import TITLES
 from .records import PAPER, Experiment, Part, learn
-from ..predictions import coupled
+from ..capsules.prediction import coupled
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
 ESTIMATORS = {

@@ -27,8 +27,8 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 import capslit
-from .. import datasets
-from ..classifier import CapsuleClassifier
+from ..data import datasets
+from ..capsules.classifier import CapsuleClassifier
 from ..storage import StorageError, atomic_write, load_arrays, load_json, remove, save_arrays, save_json, to_json
 
 # %% ../../nbs/experiments/records.ipynb #cell-004

@@ -29,11 +29,11 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from .. import em
-from ..capsules import CapsuleParameters, CapsuleRegression, LeastSquares
-from ..classifier import CapsuleClassifier
-from ..datasets import load_digits
+from ..capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from ..capsules.classifier import CapsuleClassifier
+from ..data.datasets import load_digits
 from .records import Experiment, Part
-from ..sources import as_source
+from ..data.open import as_source
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-004
 def timed(function):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..datasets import TITLES
+from ..data.datasets import TITLES
 from .calibration import CALIBRATION
-from .factors import CAUSES, LINES, SHAPES
+from .lines_and_shapes import CAUSES, LINES, SHAPES
 from .figure2 import FIGURE2, FIGURE3
 from .figure4 import AXES, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5

@@ -11,9 +11,9 @@ __all__ = ['UPDATES', 'FOUR', 'FIGURE6', 'MOMENTUM', 'TRENDS', 'FIGURE7', 'all_t
 import numpy as np
 
 from .. import em
-from ..capsules import (CapsuleParameters, CapsuleRegression, LeastSquares,
+from ..capsules.model import (CapsuleParameters, CapsuleRegression, LeastSquares,
                               second_moments)
-from ..classifier import initial_weights
+from ..capsules.classifier import initial_weights
 from .records import Experiment, Part
 
 # %% ../../nbs/experiments/updates.ipynb #cell-005

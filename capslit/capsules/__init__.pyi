@@ -1,0 +1,12 @@
+from .special import interpolating_integral as interpolating_integral
+from .special import interpolating_coefficients as interpolating_coefficients
+from .inference import class_probabilities as class_probabilities
+from .inference import log_class_probabilities as log_class_probabilities
+from .inference import posterior_ratios as posterior_ratios
+from .inference import posterior_mean as posterior_mean
+from .inference import squash as squash
+from .model import CapsuleParameters as CapsuleParameters
+from .model import CapsuleRegression as CapsuleRegression
+from .model import LeastSquares as LeastSquares
+from .classifier import CapsuleClassifier as CapsuleClassifier
+from .cross_validation import cross_validate as cross_validate

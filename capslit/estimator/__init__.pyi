@@ -1,0 +1,2 @@
+from .base import EMEstimator as EMEstimator
+from .persistence import Saved as Saved

@@ -1,0 +1,2 @@
+from .quantizer import FactorialVectorQuantizer as FactorialVectorQuantizer
+from .hmm import FactorialHMM as FactorialHMM

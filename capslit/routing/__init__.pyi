@@ -1,0 +1,1 @@
+from .procedure import em_routing as em_routing

@@ -21,12 +21,12 @@ def rows(n=50_000, p=196, m=10, rounds=24):
     for d, aim in AIMS.items():
         model = CapsuleRegression(np.arange(m)[None], np.full((1, m), d), LeastSquares.from_gram(gram))
         parameters = CapsuleParameters(0.05 * rng.standard_normal((1, m, d, p)))
-        engine = em.Engine(model, model.prepare((X, y, None)), (em.Round(10**9, {"threshold": 0.5}),), 0.9)
-        state = em.State.start(parameters, ["objective", "log_likelihood", "threshold"])
+        state, data = em.State.start(parameters), model.prepare((X, y, None))
 
         def step():
-            with em.threads() as engine.pool:
-                engine.step(state)
+            nonlocal state
+            with em.threads() as pool:
+                state = next(em.iterate(model, state, data, (em.Round(10**9, {"threshold": 0.5}),), momentum=0.9, pool=pool))
 
         if d == 4:
             yield Row(f"EM iteration, d = {d}: memory allocated", allocated(step) / X.nbytes, "its inputs", 0.5)

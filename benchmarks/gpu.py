@@ -89,12 +89,11 @@ def iteration(card, d, n=1_000_000, p=196, m=10):
     gram = np.asarray(n * np.eye(p))[None]                        # of such inputs, but for chance
     model = CapsuleRegression(np.arange(m)[None], np.full((1, m), d), LeastSquares.from_gram(gram, like=X))
     parameters = CapsuleParameters(there(0.05 * rng.standard_normal((1, m, d, p))))
-    engine = em.Engine(model, model.prepare((X, y, None)), (em.Round(10**9, {"threshold": 0.5}),), 0.9)
-    state = em.State.start(parameters, ["objective", "log_likelihood", "threshold"])
+    states = em.iterate(model, em.State.start(parameters), model.prepare((X, y, None)), (em.Round(10**9, {"threshold": 0.5}),), momentum=0.9)
     W = card.xp.reshape(card.xp.astype(parameters.weights, card.xp.float32), (m * d, p))
     E = X @ W.T
     products = seconds(card, lambda: X @ W.T) + seconds(card, lambda: E.T @ X)
-    return seconds(card, lambda: engine.step(state)), products, 4 * n * m * d * p
+    return seconds(card, lambda: next(states)), products, 4 * n * m * d * p
 
 
 def rows(card=None, dims=(4, 8, 16, 32), **size):

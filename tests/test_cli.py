@@ -19,14 +19,15 @@ QUICK = ("reproduce", "figure2", "--profile", "quick")
 # The same program, but with a checkpoint after every iteration and a pause, so that a signal hits it between two of them.
 SLOW = """
 import sys, time
+import capslit.em.checkpoint as checkpoint
 import capslit.em as em
 from capslit.cli import main
 em.fit.__kwdefaults__["checkpoint_every"] = 0.0
-save = em.save_state
+save = checkpoint.save_state
 def slowly(*args):
     save(*args)
     time.sleep(0.005)
-em.save_state = slowly
+checkpoint.save_state = slowly
 sys.exit(main(sys.argv[1:]))
 """
 

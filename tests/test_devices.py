@@ -105,7 +105,7 @@ def test_prepared_examples_have_the_same_bits(architecture, weighted):
 def test_pairs_are_sorted_within_blocks_once():
     model, start, (X, y, _) = problem(3, n=18_000, m=4, d=3, p=2, architecture="ovo")
     rows = model.block_rows(start)
-    assert rows == 16384 and model.lean.solver is None
+    assert rows == 16384 and model.without_solver.solver is None
     x, labels, _ = model.prepare((X, y, None))
     for part in (slice(0, rows), slice(rows, None)):
         assert np.array_equal(labels[part], np.sort(y[part])) and np.array_equal(x[part], X[part][np.argsort(y[part], kind="stable")])

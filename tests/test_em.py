@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
 from capslit import em
 from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
@@ -92,14 +93,14 @@ def test_few_partial_sums_are_kept_and_rounding_stays_small():
 
 def test_work_can_be_sent_and_leaves_at_home_what_only_the_m_step_needs():
     model, start, data = problem(2)
-    work = em.Work(model, "e_step", start, {"threshold": np.array([0.5])})
+    work = em.BoundStep(model, "e_step", start, {"threshold": np.array([0.5])})
     there = pickle.loads(pickle.dumps(work))
     assert (there(data).moments == model.e_step(start, data, threshold=np.array([0.5])).moments).all()
 
     class Heavy:
-        lean = model
-    assert em.Work(Heavy(), "count_errors", start).model is model
-    assert em.Work(Heavy(), "count_errors", start)(data).errors == model.count_errors(start, data).errors
+        without_solver = model
+    assert em.BoundStep(Heavy(), "count_errors", start).model is model
+    assert em.BoundStep(Heavy(), "count_errors", start)(data).errors == model.count_errors(start, data).errors
 
 
 def test_data_that_can_add_up_themselves_do():
@@ -382,7 +383,7 @@ def test_inputs_that_are_hardly_rescaled_are_other_inputs(tmp_path):
 def test_a_checkpoint_from_before_the_first_iteration_belongs_to_its_start(tmp_path, monkeypatch):
     model, start, data = problem(9, n=100, m=3, d=2, p=5)
     with monkeypatch.context() as patch:
-        patch.setattr(em.Engine, "step", lambda self, state: 1 / 0)
+        patch.setattr(em_loop, "accumulate_all", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             em.fit(model, start, data, rounds=PLAIN, max_iter=3, checkpoint=tmp_path / "run.npz")
     with pytest.raises(ValueError, match="other initial parameters"):
@@ -390,7 +391,7 @@ def test_a_checkpoint_from_before_the_first_iteration_belongs_to_its_start(tmp_p
 
 
 def test_parameters_may_be_zero_or_infinite_for_a_checkpoint():
-    marks = [em_loop._marks(np.array(leaf)) for leaf in ([0.0, 0], [[1e300, 1e300]], [-np.inf, 1], [np.nan, 1], [5e-324, 0])]
+    marks = [tuple(em_checkpoint.fingerprint((np.array(leaf),))) for leaf in ([0.0, 0], [[1e300, 1e300]], [-np.inf, 1], [np.nan, 1], [5e-324, 0])]
     assert np.all(np.isfinite(marks)) and len({mark for mark in marks}) == 4          # of the infinite and the NaN nothing is left
 
 

@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from matplotlib.figure import Figure
 
+import capslit.em.loop as em_loop
 from capslit import CapsuleClassifier, arrays, cli, em, plotting, storage, validation
 from capslit.data import datasets
 from capslit.capsules import inference, special
@@ -378,7 +379,7 @@ def test_an_interruption_and_a_warning_change_nothing(monkeypatch):
     assert state(model) == before
     def stop(*_):
         raise KeyboardInterrupt
-    monkeypatch.setattr(em.Engine, "step", stop)
+    monkeypatch.setattr(em_loop, "accumulate_all", stop)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
     assert state(model) == before
@@ -387,7 +388,7 @@ def test_an_interruption_and_a_warning_change_nothing(monkeypatch):
 def test_a_checkpoint_that_cannot_be_written_is_reported_before_the_work(monkeypatch):
     def work(*_):
         raise AssertionError("an iteration was done")
-    monkeypatch.setattr(em.Engine, "step", work)
+    monkeypatch.setattr(em_loop, "accumulate_all", work)
     with pytest.raises(storage.StorageError, match="cannot write"):
         quick().fit(X, Y, checkpoint=os.devnull + "/run.npz")
 

@@ -38,8 +38,8 @@ def test_functions_are_called_in_turns_and_the_shortest_time_counts(monkeypatch)
 @pytest.mark.parametrize("n, hands", [(1_000, 1), (20_000, 1), (20_000, 2)])
 def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
     case, seen = Case(n, p=6, d=2, m=3, hands=hands), []
-    plain = em.Work.__call__
-    monkeypatch.setattr(em.Work, "__call__", lambda work, block: seen.append(len(block[0])) or plain(work, block))
+    plain = em.BoundStep.__call__
+    monkeypatch.setattr(em.BoundStep, "__call__", lambda work, block: seen.append(len(block[0])) or plain(work, block))
     stepper(case, (*made_up(case), None))()
     done = amounts(case)
     assert sum(seen) == n and done["blocks"] == -(-len(seen) // hands)

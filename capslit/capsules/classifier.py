@@ -467,7 +467,7 @@ class _PartialFit(_Updates):
         if online.kind != self.online:
             online = _Online(self.online, online.seen)
         model, parameters, gram = self._start(examples, online.seen)
-        work = em.Work(model, "e_step", parameters)
+        work = em.BoundStep(model, "e_step", parameters)
         with em.threads(self._n_threads) if examples.like is None else nullcontext() as pool:
             moments = to_numpy(em.accumulate(work, examples.data, model.block_rows(parameters), pool).moments)
         gram, weights = gram if np.any(model.targets < 0) else gram.sum(0)[None], to_numpy(parameters.weights)

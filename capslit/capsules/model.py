@@ -149,13 +149,13 @@ class CapsuleRegression:
         return bool(np.any(self.targets < 0))
 
     @cached_property
-    def lean(self):
+    def without_solver(self):
         "The model without what only the M-step needs: all that E-steps take along when they travel."
         return replace(self, solver=None)
 
     @property
     def signature(self):
-        "What a checkpoint must agree with."
+        "Settings compared on resume."
         return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
                 "alpha": float(self.alpha), "affine": bool(self.affine)}
 

@@ -496,7 +496,7 @@ class _Beginning(_Settings):
 
     def _count(self, model, parameters, data):
         "ExpertStatistics of images."
-        return em.accumulate(em.Work(model, "e_step", parameters), data, model.block_rows(parameters))
+        return em.accumulate(em.BoundStep(model, "e_step", parameters), data, model.block_rows(parameters))
 
     def _one_after_the_other(self, model, X, tries=3):
         "Experts, one more at a time: `n_experts`, or as many as make the description of X shorter."

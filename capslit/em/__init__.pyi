@@ -13,10 +13,11 @@ from .stack import State as State
 from .checkpoint import CheckpointWarning as CheckpointWarning
 from .checkpoint import load_state as load_state
 from .checkpoint import save_state as save_state
-from .loop import Engine as Engine
+from .loop import iterate as iterate
 from .loop import Fit as Fit
 from .loop import Round as Round
-from .loop import Work as Work
+from .statistics import BoundStep as BoundStep
+from .statistics import block_rows as block_rows
 from .loop import fit as fit
 from .acceleration import Anderson as Anderson
 from .acceleration import SafeMomentum as SafeMomentum

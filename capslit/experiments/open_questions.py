@@ -10,6 +10,7 @@ __all__ = ['RULES', 'ONLINE', 'KINDS', 'METHODS', 'SIZES', 'RUNS', 'OPEN_QUESTIO
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-002
 import time
+from itertools import islice
 import warnings
 
 import numpy as np
@@ -194,20 +195,19 @@ def run_accelerated(part, bench):
     batch, options = (protocol.X, protocol.y, None), dict(METHODS[settings["method"]])
     expand, m = options.pop("expand", False), len(protocol.data.class_names)
     model, start = subspace_problem(batch, m, settings["capsule_dim"], expand, bench.seed)
-    names = ["log_likelihood", "training_error", "accepted"][: 3 if "acceleration" in options else 2]
-    state, clock = em.State.start(start, names), []
-    rounds = (em.Round(10**6, {"threshold": np.float64(0)}),)
+    rounds, clock = (em.Round(10**6, {"threshold": np.float64(0)}),), []
     with em.threads() as pool:
-        engine = em.Engine(model, batch, rounds, pool=pool, **options)
+        states = em.iterate(model, em.State.start(start), batch, rounds, pool=pool, **options)
 
         def climb():
             begin = time.perf_counter()
-            for _ in range(settings["n_iter"]):
-                engine.step(state)
+            for state in islice(states, settings["n_iter"]):
                 clock.append(time.perf_counter() - begin)
+            return state.history
 
-        bench.step("fit", f"{settings['n_iter']} iterations", climb)
-    arrays = {name: np.array(values)[:, 0] for name, values in state.history.items()}
+        history = bench.step("fit", f"{settings['n_iter']} iterations", climb)
+    names = [name for name in ("log_likelihood", "training_error", "accepted") if name in history]
+    arrays = {name: np.array(history[name])[:, 0] for name in names}
     n, discarded = len(protocol.y), int(np.sum(arrays.get("accepted", np.ones(1)) == 0))
     metrics = {"log_likelihood": float(arrays["log_likelihood"].max()) / n, "n_train": n,
                "discarded": discarded}

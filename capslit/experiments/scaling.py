@@ -127,12 +127,12 @@ def stepper(case, data):
     "A function that makes one iteration of the engine on `data`."
     gram = np.eye(case.p)[None] * case.n
     model, parameters = case.model(LeastSquares.from_gram(gram))
-    state = em.State.start(parameters, ["objective", "log_likelihood", "threshold"])
-    engine = em.Engine(model, data, (em.Round(10**9, {"threshold": 0.5}),), momentum=0.5)
+    state = em.State.start(parameters)
 
     def step():
-        with em.threads(1 if case.where == "cluster" else case.hands) as engine.pool:
-            engine.step(state)
+        nonlocal state
+        with em.threads(1 if case.where == "cluster" else case.hands) as pool:
+            state = next(em.iterate(model, state, data, (em.Round(10**9, {"threshold": 0.5}),), momentum=0.5, pool=pool))
     return step
 
 

@@ -489,7 +489,7 @@ class MixtureOfPCA(_Mixture):
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
-        work = em.Work(model, "e_step", parameters)
+        work = em.BoundStep(model, "e_step", parameters)
         statistics = em.accumulate(work, batch, model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
         variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2, axis=1)

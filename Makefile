@@ -1,4 +1,4 @@
-# make book · make test · make bench · make reproduce: each first brings the virtual environment in step with the lock file.
+# make check · make book · make test · make bench · make reproduce: each first brings the virtual environment in step with the lock file.
 # Needs python3 (3.11 to 3.13), make and a package index. Another interpreter: make book PYTHON=python3.12
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
-.PHONY: help book test bench bench-gpu reproduce export picture lock clean venv
+.PHONY: help check book test bench bench-gpu reproduce export lint hooks picture lock clean venv
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,12 +32,14 @@ $(STAMP):
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-book: $(STAMP)  ## execute every notebook and build the book: _build/html/index.html
-	rm -rf _build
-	$(BIN)/jupyter-book build . --all -W -n --keep-going
-	@echo "The book: $(CURDIR)/_build/html/index.html"
+check: $(STAMP)  ## check one notebook and its module: make check NB=nbs/storage.ipynb
+	@test -n "$(NB)" || { echo "Which notebook? make check NB=nbs/storage.ipynb"; exit 1; }
+	$(BIN)/python book/check.py $(NB)
 
-test: $(STAMP)  ## run the notebooks and the tests (those of the built book too, if it was built)
+book: $(STAMP)  ## the book, _build/html/index.html: executes and reads what has changed. One page: make book NB=nbs/storage.ipynb
+	$(BIN)/python book/build.py $(NB)
+
+test: $(STAMP)  ## run the tests, and the notebooks that have changed since they were executed (those of the built book too, if it was built)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(STAMP)  ## speed, as a table of ratios; writes results/bench.json
@@ -53,6 +55,14 @@ export: $(STAMP)  ## write capslit/ from nbs/
 	$(BIN)/nbdev_clean
 	$(BIN)/nbdev_export
 
+lint: $(STAMP)  ## look for mistakes in code (ruff)
+	$(BIN)/ruff check
+
+hooks: $(STAMP)  ## git: compare notebooks as text, merge them cell by cell, check before each commit
+	git config diff.notebook.textconv "python3 book/as_text.py"
+	git config merge.notebook.driver "$(BIN)/nbdev_merge %O %A %B %P"
+	$(BIN)/pre-commit install
+
 picture: $(STAMP)  ## draw the README's picture anew
 	$(BIN)/python book/picture.py
 
@@ -64,5 +74,5 @@ lock: $(STAMP)  ## resolve the lock files anew from settings.ini (but for PyTorc
 	$(COMPILE) --extra dask --extra zarr -c requirements.lock -c requirements-torch.lock -o requirements-dask.lock
 
 clean:  ## remove what was built (not the environment)
-	rm -rf _build build dist *.egg-info .pytest_cache .hypothesis
+	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find nbs capslit tests -name __pycache__ -prune -exec rm -rf {} +

@@ -3,84 +3,79 @@ import importlib.util
 import json
 import os
 import re
+import sys
+from copy import deepcopy
 from pathlib import Path
 
 import joblib
+import nbformat
 import sphinx.builders
 from docutils import nodes
 from docutils.nodes import make_id
+from dependencies import has_torch, runs_here
+from execute import clean_cell, stored, stored_path
 from sphinx.addnodes import pending_xref
 from sphinx.errors import SphinxParallelError
+from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
 from sphinx.util.nodes import make_refnode
 
 ROOT = Path(__file__).resolve().parent.parent
-TAGS = {  # what a directive of nbdev means to the book
-    "hide": "remove-cell", "default_exp": "remove-cell", "hide_input": "remove-input", "hide_output": "remove-output",
-}
+sys.path.insert(0, str(ROOT))  # the reference is made from the modules that stand beside the notebooks
+logger = logging.getLogger(__name__)
 
 
-def clean_cell(cell):
-    """Drop the `#|` lines from a code cell and turn those that concern display into the book's cell tags."""
-    lines = "".join(cell["source"]).splitlines(keepends=True)
-    directives = [line.strip()[2:].split() for line in lines if line.startswith("#|")]
-    tags = cell["metadata"].setdefault("tags", [])
-    for name, *args in filter(None, directives):
-        if name in TAGS:
-            tags.append(TAGS[name])
-        if name == "eval:" and args == ["false"]:
-            tags.append("skip-execution")
-    source = "".join(line for line in lines if not line.startswith("#|")).strip("\n")
-    if not source:  # nothing but directives
-        tags.append("remove-cell")
-    cell["source"] = source
-
-
-def needs_torch(path):
-    """Whether a notebook imports PyTorch, which is not to be had everywhere."""
-    return bool(re.search(r'"(?:import|from) (?:torch|capslit\.capsule_network)\b', Path(path).read_text(encoding="utf-8")))
-
-
-def leave_unexecuted(app, config):
-    """Without PyTorch, the notebooks that need it are shown without being run."""
-    if importlib.util.find_spec("torch") is None:
-        config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *(
-            path.relative_to(ROOT).as_posix() for path in (ROOT / "nbs").rglob("*.ipynb") if needs_torch(path))]
+def imitate_torch(app, config):
+    """Without PyTorch, the reference is made from the modules that need it all the same."""
+    if not has_torch():
         config.autodoc_mock_imports = [*config.autodoc_mock_imports, "torch"]
 
 
-# As many chapters are read, and so executed, at a time as there are cores
-
-def read_in_parallel(app, config):
-    """One chapter for each process: they differ too much in length for Sphinx's batches."""
+def work_in_parallel(app, config):
+    """As many chapters are read at a time as there are cores, one for each process: they differ too much in length for Sphinx's batches."""
     for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):  # at work only after all are read, but they do not say so
         app.extensions[name].parallel_read_safe = True
     app.parallel = joblib.cpu_count()
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads, when they wait, leave the core to another chapter's
     sphinx.builders.make_chunks = lambda names, count: [[name] for name in names]
-    SphinxParallelError.__str__ = lambda error: error.traceback  # which cell failed, and why, not only in which chapter
-
-
-def write_in_turn(app, env):
-    app.parallel = 1
-    return []
+    SphinxParallelError.__str__ = lambda error: error.traceback  # what went wrong, not only in which chapter
 
 
 UNEXECUTED = "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are shown, but were not run.\n```"
 
 
 def read_notebook(app, docname, source):
-    """Clean the code cells of a notebook as it is read; what is executed and shown is the rest."""
-    path = str(app.env.doc2path(docname))
-    if not path.endswith(".ipynb"):
+    """Show a notebook with the outputs of its execution and without the lines that are meant for nbdev."""
+    path = Path(app.env.doc2path(docname))
+    if path.suffix != ".ipynb":
         return
     notebook = json.loads(source[0])
-    if importlib.util.find_spec("torch") is None and needs_torch(path):
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    for cell in code:
+        clean_cell(cell)
+    if runs_here(path):
+        app.env.note_dependency(str(stored_path(path)))
+        executed = stored(path) or nbformat.v4.new_notebook()
+        outputs = [cell for cell in executed.cells if cell.cell_type == "code"]
+        if [cell["source"] for cell in code] == [cell.source for cell in outputs]:
+            notebook["metadata"] = executed.metadata
+            for cell, done in zip(code, outputs):
+                cell.update(outputs=done.outputs, execution_count=done.execution_count)
+                for output in done.outputs:  # data for the ledger, not for readers
+                    output.get("data", {}).pop("application/vnd.capslit.claim+json", None)
+        else:
+            logger.warning("has not been executed since it was changed: make book", location=docname)
+    else:
         notebook["cells"].insert(1, {"cell_type": "markdown", "id": "unexecuted", "metadata": {}, "source": UNEXECUTED})
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            clean_cell(cell)
     source[0] = json.dumps(notebook)
+
+
+def read_one(app, env, added, changed, removed):
+    """`make book NB=…`: of all that is out of date, read that page alone."""
+    only = os.environ.get("CAPSLIT_PAGE")
+    if only and not added & env.all_docs.keys():  # if the configuration has changed, then everything is out of date
+        added &= {only, env.config.root_doc}
+        changed &= {only}
+    return []
 
 
 # Equations: a label names its source and number, `saul-2-16` → "Saul 2.16"; the others are numbered by chapter
@@ -94,8 +89,15 @@ def source_number(label):
     return match and f"{SOURCES[match[1].lower()]} {match[2].upper()}.{match[3]}"
 
 
+def restore_numbers(app, env):
+    """Sphinx compares its numbers with those of the last build, to see which pages must be written anew: give it back its own."""
+    env.toc_fignumbers = getattr(env, "capslit_fignumbers", env.toc_fignumbers)
+    return []
+
+
 def number_equations(app, env):
     """Give each labelled equation its source's number, and number the rest of each chapter without gaps."""
+    env.capslit_fignumbers = deepcopy(env.toc_fignumbers)
     own = {}  # docname → how many equations of our own so far
     for label, (docname, _) in env.get_domain("math").equations.items():
         numbers = env.toc_fignumbers.get(docname, {}).get("displaymath", {})
@@ -213,11 +215,12 @@ def collect_labels(app, env, docnames):
 def setup(app):
     app.add_config_value("comments_config", {}, "html")  # set by Jupyter Book for an extension that we leave out
     app.connect("config-inited", use_local_mathjax)
-    app.connect("config-inited", leave_unexecuted)
-    app.connect("config-inited", read_in_parallel)
+    app.connect("config-inited", imitate_torch)
+    app.connect("config-inited", work_in_parallel)
+    app.connect("env-get-outdated", read_one)
     app.connect("env-before-read-docs", collect_labels)
     app.connect("source-read", read_notebook)
-    app.connect("env-updated", write_in_turn)
+    app.connect("env-get-updated", restore_numbers, priority=100)
     app.connect("env-get-updated", number_equations, priority=900)  # after Sphinx has numbered them its way
     app.connect("missing-reference", resolve_equation)
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)

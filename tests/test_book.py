@@ -195,14 +195,14 @@ def test_search_finds_a_chapter(browser, site):
 
 def test_code_can_be_copied(browser, site):
     reader = Reader(browser, site, 1280, "light")
-    page = reader.open("nbs/practice/plotting.html")
+    page = reader.open("nbs/plotting.html")
     assert page.locator("div.cell_input button.copybtn").count() >= 5
     reader.context.close()
 
 
 def test_theme_button_exchanges_the_figures(browser, site):
     reader = Reader(browser, site, 1280, "light")
-    page = reader.open("nbs/practice/plotting.html")
+    page = reader.open("nbs/plotting.html")
     light, dark = (page.locator(f"figure.capslit-figure img.only-{theme}").first for theme in ("light", "dark"))
     assert light.is_visible() and not dark.is_visible()
     for _ in range(3):  # light, dark, automatic

@@ -1,0 +1,206 @@
+"""What an executed notebook depends on: its code, the modules that it imports (and what these import), lock files, records, other notebooks.
+
+`key(path)` is a hash of all of it: as long as it stays the same, the notebook need not be executed again.
+"""
+import ast
+import hashlib
+import importlib.util
+import json
+import platform
+import re
+import warnings
+from functools import cache
+from pathlib import Path
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "capslit"
+
+
+def notebooks():
+    """The notebooks of the book, in the order of their names."""
+    return sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+
+
+@cache
+def code_cells(path):
+    """Source and tags of each code cell of a notebook."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells if cell["cell_type"] == "code"]
+
+
+@cache
+def modules():
+    """Path of each module of the package: {"capslit.x": …/capslit/x.py}."""
+    paths = sorted((ROOT / PACKAGE).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+@cache
+def tree(path):
+    """The syntax tree of a module, or of all code cells of a notebook together."""
+    if path.suffix == ".py":
+        return ast.parse(path.read_text(encoding="utf-8"))
+    code = "\n".join(source for source, _ in code_cells(path))
+    if re.search(r"^\s*[%!?]|\?$", code, re.MULTILINE):  # IPython's magics become calls
+        code = "\n".join(TransformerManager().transform_cell(source) for source, _ in code_cells(path))
+    with warnings.catch_warnings(action="ignore"):  # the cells give their own when they are executed
+        return ast.parse(code)
+
+
+@cache
+def nodes(path):
+    """The parts of a syntax tree that tell what it depends on: imports, attributes, and string constants that are not docstrings."""
+    every = list(ast.walk(tree(path)))
+    docstrings = {id(node.value) for node in every if isinstance(node, ast.Expr)}
+    return [node for node in every if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute)
+            or isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings]
+
+
+def at_once(node):
+    """The nodes below `node` that run when it is imported: no function's body, no attempt that may fail, nothing for type checkers."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Try) and not any(isinstance(n, ast.Raise) for handler in child.handlers for n in ast.walk(handler)):
+            continue
+        yield child
+        yield from at_once(child)
+
+
+def imported(found, package=""):
+    """Dotted names that import statements, `capslit.x` in code and code in strings ask for; `package` is where relative imports begin."""
+    names = set()
+    for node in found:
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom():
+                home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                names |= {home, *(f"{home}.{alias.name}" for alias in node.names)}
+            case ast.Attribute():
+                chain = [node.attr]
+                while isinstance(node := node.value, ast.Attribute):
+                    chain.append(node.attr)
+                if isinstance(node, ast.Name) and node.id == PACKAGE:
+                    names.add(".".join([PACKAGE, *reversed(chain)]))
+            case ast.Constant(value=str(text)) if re.search(rf"\b(from|import) {PACKAGE}\b", text):
+                try:
+                    names |= imported(ast.walk(ast.parse(text)), package)
+                except SyntaxError:
+                    pass
+    return names
+
+
+@cache
+def public(package):
+    """Where the names come from that a package passes on, by its stub: {"CapsuleClassifier": "capslit.capsules.classifier.CapsuleClassifier"}."""
+    stub = modules()[package].with_suffix(".pyi")
+    nodes = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
+    return {alias.name: f"{importlib.util.resolve_name('.' * node.level + (node.module or ''), package)}.{alias.name}"
+            for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def resolve(name):
+    """The modules of the package that a dotted name leads to: the last that it names, the packages above, the home of what a package passes on."""
+    parts = name.split(".")
+    if parts[0] != PACKAGE:
+        return set()
+    chain = [".".join(parts[:i]) for i in range(1, len(parts) + 1)]
+    found = {module for module in chain if module in modules()}
+    rest = parts[len(found)] if len(found) < len(parts) else None
+    return found | resolve(public(chain[len(found) - 1]).get(rest, ""))
+
+
+@cache
+def uses(path):
+    """The modules of the package that a module or notebook imports itself, anywhere in it."""
+    package = ".".join(path.parent.relative_to(ROOT).parts) if path.suffix == ".py" else ""
+    found = at_once(tree(path)) if path.name == "__init__.py" else nodes(path)
+    return frozenset().union(*map(resolve, imported(found, package)))
+
+
+@cache
+def reach(path):
+    """The paths of all modules that a module or notebook imports, directly or through others."""
+    found, todo = set(), [path]
+    while todo:
+        new = {modules()[name] for name in uses(todo.pop())} - found - {path}
+        found |= new
+        todo += new
+    return frozenset(found)
+
+
+@cache
+def strings(path):
+    """The string constants of a module or notebook, docstrings left out."""
+    return {node.value for node in nodes(path) if isinstance(node, ast.Constant)}
+
+
+@cache
+def needs_torch(path):
+    """Whether a notebook (or module) cannot run without PyTorch, which is not to be had everywhere."""
+    package = ".".join(path.parent.relative_to(ROOT).parts) if path.suffix == ".py" else ""
+    names = imported(at_once(tree(path)), package)
+    below = {modules()[module] for name in names for module in resolve(name)} - {path}
+    return any(name.split(".")[0] == "torch" for name in names) or any(map(needs_torch, below))
+
+
+@cache
+def has_torch():
+    """Whether PyTorch is installed."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def runs_here(path):
+    """Whether a notebook can be executed with what is installed."""
+    return has_torch() or not needs_torch(path)
+
+
+@cache
+def mentions(path, pattern):
+    """Whether a string in a notebook, or in a module that it imports, matches a regular expression."""
+    return any(re.search(pattern, text) for file in (path, *reach(path)) for text in strings(file))
+
+
+def reads_notebooks(path):
+    """Whether a notebook reads other notebooks, as the ledger of the claims does."""
+    return mentions(path, r"\.ipynb$")
+
+
+def reads_records(path):
+    """Whether a notebook reads the records in results/."""
+    return mentions(path, r"(^|/)results(/|$)")
+
+
+@cache
+def digest(path):
+    """Hash of one file, or of the code cells of a notebook."""
+    data = json.dumps(code_cells(path)).encode() if path.suffix == ".ipynb" else path.read_bytes()
+    return hashlib.sha256(data).hexdigest()
+
+
+@cache
+def key(path):
+    """The hash of all that the outputs of a notebook depend on."""
+    files = {path, *reach(path), *ROOT.glob("requirements*.lock")}
+    if reads_notebooks(path):
+        files |= {file for notebook in notebooks() for file in (notebook, *reach(notebook))}
+    if reads_records(path):
+        files |= {file for file in (ROOT / "results").iterdir() if file.is_file()}
+    parts = [platform.python_version(), has_torch(), *sorted((file.relative_to(ROOT).as_posix(), digest(file)) for file in files)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def module_of(path):
+    """The module that a notebook defines, "capslit.x"; None if it defines none."""
+    own = re.search(r"^#\|\s*default_exp\s+([\w.]+)", "\n".join(source for source, _ in code_cells(path)), re.MULTILINE)
+    return own and f"{PACKAGE}.{own[1]}"
+
+
+def tests_of(path):
+    """The test files that import the module which a notebook defines."""
+    return [test for test in sorted((ROOT / "tests").glob("test_*.py")) if module_of(path) in uses(test)]

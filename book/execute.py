@@ -1,0 +1,199 @@
+"""Execute the book's notebooks: side by side, only those whose code has changed, each result kept as soon as it is there.
+
+    python book/execute.py [NOTEBOOK ...]      all of them, if none is named
+
+A result is kept in _build/executed, together with the hash of what it was made from (`dependencies.key`). Nothing has a time limit.
+"""
+import os
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import joblib
+import nbformat
+from dependencies import ROOT, key, notebooks, reach, reads_notebooks, runs_here
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.traceback import Traceback
+
+STORE = ROOT / "_build" / "executed"
+FOREVER = 10**9  # seconds, where nbclient insists on a limit
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+ESCAPES = r"\x1b\[[0-9;]*m"  # colours of a terminal
+TAGS = {  # what a directive of nbdev means to the book
+    "hide": "remove-cell", "default_exp": "remove-cell", "hide_input": "remove-input", "hide_output": "remove-output",
+}
+
+
+class NotebookError(Exception):
+    """A notebook could not be executed, or wrote to stderr; the text says where and why."""
+
+
+def clean_cell(cell):
+    """Drop the `#|` lines from a code cell and turn those that concern display into the book's cell tags."""
+    lines = "".join(cell["source"]).splitlines(keepends=True)
+    directives = [line.strip()[2:].split() for line in lines if line.startswith("#|")]
+    tags = cell["metadata"].setdefault("tags", [])
+    for name, *args in filter(None, directives):
+        if name in TAGS:
+            tags.append(TAGS[name])
+        if name == "eval:" and args == ["false"]:
+            tags.append("skip-execution")
+    source = "".join(line for line in lines if not line.startswith("#|")).strip("\n")
+    if not source:  # nothing but directives
+        tags.append("remove-cell")
+    cell["source"] = source
+
+
+def short(path):
+    """The name of a notebook as one types it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def stored_path(path):
+    """Where the executed notebook is kept."""
+    return STORE / path.relative_to(ROOT)
+
+
+def stored(path):
+    """The executed notebook, whatever it was made from; None if there is none."""
+    try:
+        return nbformat.read(stored_path(path), as_version=4)
+    except (OSError, nbformat.reader.NotJSONError):
+        return None
+
+
+def is_current(path):
+    """Whether the executed notebook is there and was made from today's code."""
+    found = stored(path)
+    return found is not None and found.metadata.get("capslit", {}).get("key") == key(path)
+
+
+def last_seconds(path):
+    """How long the last execution took; before the first, notebooks that import much are taken to be long."""
+    found = stored(path)
+    return found.metadata.capslit.seconds if found else FOREVER + len(reach(path))
+
+
+@contextmanager
+def current_results(paths):
+    """A folder of the executed notebooks that are up to date, for a notebook that reads others."""
+    with TemporaryDirectory() as folder:
+        for path in filter(is_current, paths):
+            copy = Path(folder, path.relative_to(ROOT / "nbs"))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.symlink_to(stored_path(path))
+        yield folder
+
+
+def complaint(path, cell, text):
+    """The report on a cell that went wrong."""
+    return NotebookError(f"{short(path)}, cell {cell.get('id')}\n\n{text.rstrip()}\n")
+
+
+def check_stderr(path, notebook):
+    """A warning is a mistake on the page: raise NotebookError for the first cell that wrote to stderr."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stderr" and "remove-stderr" not in cell.metadata.get("tags", []):
+                raise complaint(path, cell, f"{cell.source}\n\nwrote to stderr:\n{output.text}")
+
+
+def execute(path, **environ):
+    """Execute one notebook and keep the result; return the seconds that it took."""
+    made_from = key(path)
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            clean_cell(cell)
+    here = []  # the cell that is being executed
+    client = NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}},
+                            timeout=None, startup_timeout=FOREVER, iopub_timeout=FOREVER, extra_arguments=["--log-level=ERROR"],
+                            on_cell_start=lambda cell, cell_index: here.append(cell))
+    environ = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])} | environ
+    start = time.monotonic()
+    try:
+        with current_results(notebooks() if reads_notebooks(path) else []) as folder:
+            client.execute(env=environ | {"CAPSLIT_EXECUTED": folder})
+    except CellExecutionError as error:
+        raise complaint(path, here[-1], error.traceback) from None
+    except DeadKernelError as error:
+        raise complaint(path, here[-1] if here else {}, str(error)) from None
+    seconds = time.monotonic() - start
+    check_stderr(path, notebook)
+    notebook.metadata["capslit"] = {"key": made_from, "seconds": round(seconds, 1)}
+    target = stored_path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_suffix(f".{os.getpid()}.tmp")
+    nbformat.write(notebook, scratch)
+    scratch.replace(target)
+    return seconds
+
+
+def execute_all(paths, console):
+    """Execute the notebooks that are out of date, longest first, one for each core at a time; return the errors."""
+    todo = sorted((path for path in paths if runs_here(path) and not is_current(path)), key=last_seconds, reverse=True)
+    errors = []
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        overall = progress.add_task("Chapters executed", total=len(todo))
+
+        def run(path, environ):
+            line = progress.add_task(short(path), total=None)
+            try:
+                return execute(path, **environ)
+            finally:
+                progress.remove_task(line)
+
+        def run_side_by_side(paths):
+            jobs = min(joblib.cpu_count(), len(paths)) or 1
+            with ThreadPoolExecutor(jobs) as pool:
+                running = {pool.submit(run, path, ONE_THREAD if jobs > 1 else {}): path for path in paths}
+                try:
+                    for future in as_completed(running):
+                        error = future.exception()
+                        if isinstance(error, NotebookError):
+                            errors.append(error)
+                        elif error is not None:
+                            raise error
+                        how = "  FAILED" if error else f"{future.result():6.1f} s"
+                        progress.advance(overall)
+                        console.print(f"[{int(progress.tasks[0].completed)}/{len(todo)}] {how}  {short(running[future])}", markup=False)
+                except BaseException as error:  # Ctrl-C, say: the kernels end with this process; what was executed is kept
+                    progress.stop()
+                    console.print("Interrupted." if isinstance(error, KeyboardInterrupt) else Traceback())
+                    os._exit(130)
+
+        run_side_by_side([path for path in todo if not reads_notebooks(path)])
+        run_side_by_side([path for path in todo if reads_notebooks(path)])  # these read the others' results
+    return errors
+
+
+def notebook(name):
+    """The path of a notebook of the book, named from here or from the root."""
+    for path in (Path(name).resolve(), ROOT / name):
+        if path in notebooks():
+            return path
+    sys.exit(f"{name} is not a notebook of the book; they are below {ROOT / 'nbs'}")
+
+
+def main(paths):
+    """Execute what is out of date and show what went wrong; exit if anything did."""
+    console = Console(highlight=False)
+    errors = execute_all(paths, console)
+    for error in errors:
+        print(f"\n{'=' * 80}\n{error if console.is_terminal else re.sub(ESCAPES, '', str(error))}")
+    if unexecuted := [short(path) for path in paths if not runs_here(path)]:
+        print(f"PyTorch is not installed; shown without being run: {', '.join(unexecuted)}")
+    if errors:
+        sys.exit(f"{len(errors)} of {len(paths)} notebooks failed; the results of all others are kept.")
+
+
+if __name__ == "__main__":
+    main([notebook(name) for name in sys.argv[1:]] or notebooks())

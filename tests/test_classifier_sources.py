@@ -15,7 +15,8 @@ from conftest import classes as groups
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit import CapsuleClassifier, arrays, em
-from capslit.estimator.training_data import Examples
+from capslit.capsules.problems import initial_weights
+from capslit.estimator.training_data import TrainingData
 
 pytestmark = [pytest.mark.filterwarnings("error"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning:distributed|dask|zarr")]
@@ -122,7 +123,7 @@ def test_early_stopping_holds_the_same_examples_out(place, tmp_path, monkeypatch
     here = quick(**options).fit(X, y, w)
     assert np.isfinite(here.history_["validation_error"]).all()
     for limit in (2**29, 0):                                  # held-out examples in memory, and streamed
-        monkeypatch.setattr(Examples, "IN_MEMORY", limit)
+        monkeypatch.setattr(TrainingData, "IN_MEMORY", limit)
         (tmp_path / str(limit)).mkdir()
         assert same(here, quick(**options).fit(*place(tmp_path / str(limit), X, y, w)), place)
 
@@ -346,10 +347,9 @@ def transfers(monkeypatch):
             sizes.append(int(np.prod(tuple(a.shape))))
         return original(a)
 
-    for module in ("arrays", "em", "capsules", "examples", "classifier", "predictions", "acceleration"):
-        target = __import__(f"capslit.{module}", fromlist=["x"])
-        if hasattr(target, "to_numpy"):
-            monkeypatch.setattr(target, "to_numpy", counted)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("capslit.") and "to_numpy" in vars(module):
+            monkeypatch.setattr(module, "to_numpy", counted)
     return sizes
 
 
@@ -478,19 +478,19 @@ def test_what_is_wrong_with_tensors_is_said(args, kwargs, name):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_restarts_are_single_fits_side_by_side(architecture):
+def test_restarts_are_single_fits_side_by_side(architecture, monkeypatch):
     X, y, w = examples(n=300, spread=0.5)
     options = {"init": "random", "init_scale": 0.5, "monitor": "likelihood", "tol": 1e-4, "random_state": 0}
     several = quick(architecture, n_init=4, **options).fit(X, y, w)
     seeds = np.random.default_rng(np.random.RandomState(0).randint(2**31))
 
-    class Alone(CapsuleClassifier):
+    def next_weights(estimator, targets, dims, moments, *_):
         "One start, with the random numbers that come next."
-        def _begun(self, targets, dims, moments, classes, new, starts, checkpoint):
-            from capslit.capsules.classifier import initial_weights
-            return initial_weights(targets, dims, moments, init="random", init_scale=0.5, affine=True, rng=seeds)[0][None]
+        return initial_weights(targets, dims, moments, init="random", init_scale=0.5, affine=True, rng=seeds)[0][None]
 
-    alone = [Alone(2, **QUICK | options, architecture=architecture).fit(X, y, w) for _ in range(4)]
+    with monkeypatch.context() as patch:
+        patch.setattr("capslit.capsules.classifier._drawn_weights", next_weights)
+        alone = [quick(architecture, **options).fit(X, y, w) for _ in range(4)]
     reached = np.array([np.nanmax(np.atleast_2d(one.history_["objective"].T), axis=1) for one in alone])
     best = np.argmax(reached, axis=0)
     assert len(np.unique(best)) > 1 or best[0] > 0            # or else the test would say nothing

@@ -14,7 +14,7 @@ import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
 from capslit import em
 from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
-from capslit.capsules.classifier import capsule_dims, capsule_targets
+from capslit.capsules.problems import capsule_dims, capsule_targets
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 from capslit.storage import save_arrays
 

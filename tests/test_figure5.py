@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import binom
 
 from capslit.capsules.model import CapsuleParameters
-from capslit.capsules.classifier import CapsuleClassifier, capsule_targets
+from capslit.capsules.classifier import CapsuleClassifier
+from capslit.capsules.problems import capsule_targets
 from capslit.experiments.figure5 import FIGURE5, Committee, JointlyStopped, compare_predictions
 from capslit.experiments.records import Record, load_record, perform
 

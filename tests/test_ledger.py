@@ -12,7 +12,7 @@ from capslit.proofs.alterations import alterations
 from capslit.proofs.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, symbolic
 from capslit.proofs.ledger import REQUIRED, Ledger, collect
 
-LEDGER = collect(Path(claims.__file__).parents[1] / "nbs")
+LEDGER = collect(Path(claims.__file__).parents[2] / "nbs")
 x, y = sympy.symbols("x y", real=True)
 f = sympy.Function("f")
 
@@ -38,7 +38,7 @@ def test_no_circular_proof():
 
 @pytest.mark.parametrize("id", [id for id in REQUIRED["saul"] if id in LEDGER])
 def test_equation_is_labelled_once_in_its_chapter(id):
-    label, folder = "$$ (" + id.replace(":", "-").replace(".", "-").lower() + ")", Path(claims.__file__).parents[1] / "nbs"
+    label, folder = "$$ (" + id.replace(":", "-").replace(".", "-").lower() + ")", Path(claims.__file__).parents[2] / "nbs"
     chapters = {f"{p.parent.name}/{p.stem}": p.read_text(encoding="utf-8").lower().count(label) for p in sorted(folder.rglob("*.ipynb"))}
     assert {chapter: n for chapter, n in chapters.items() if n} == {LEDGER[id].chapter: 1}
 

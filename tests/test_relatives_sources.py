@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from capslit import CompositionalModel, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, em
-from capslit.estimator import base as estimators
+from capslit.estimator import training_data as estimators
 from capslit.composition.model import Transforms
 from capslit.em.statistics import BatchError
 
@@ -171,7 +171,7 @@ def test_a_start_from_a_sample_is_the_same_everywhere(name, known, small_samples
 
 
 def test_a_sample_is_drawn_by_random_state(small_samples):
-    data = estimators.training_data(GaussianMixture(), parts(X))
+    data = estimators.read_training_data(GaussianMixture(), parts(X), labelled=False)
     drawn = [data.sample(seed)[0] for seed in (0, 0, 1)]
     assert drawn[0].shape == (60, 5) and np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
     rows = [np.flatnonzero((X == x).all(axis=1)).item() for x in drawn[0]]
@@ -180,7 +180,7 @@ def test_a_sample_is_drawn_by_random_state(small_samples):
 
 
 def test_what_is_measured_is_measured_on_all_examples(small_samples):
-    data = estimators.training_data(GaussianMixture(), parts(X), None)
+    data = estimators.read_training_data(GaussianMixture(), parts(X), labelled=False)
     origin, variance = data.spread()
     assert np.allclose(origin, X.mean(axis=0)) and np.isclose(variance, X.var(axis=0).mean())
     model = learned(MixtureOfFactorAnalyzers(1, 4, reg_covar=0.1, random_state=0, max_iter=300, tol=1e-9), parts(X))

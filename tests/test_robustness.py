@@ -21,7 +21,7 @@ from capslit.data import datasets
 from capslit.capsules import inference, special
 from capslit.experiments import records, summary
 from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
-from capslit.capsules.classifier import capsule_targets
+from capslit.capsules.problems import capsule_targets
 from capslit.capsules.initialisation import random_weights, subspace
 
 matplotlib.use("Agg")

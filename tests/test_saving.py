@@ -352,12 +352,6 @@ def test_files_of_earlier_releases_give_what_they_gave(name):
             assert found.tolist() == want.tolist()
 
 
-def test_the_first_files_of_all_learn_on():
-    wanted = expected()
-    model = CapsuleClassifier.load(SAVED / "CapsuleClassifier-1-first.npz").partial_fit(X[40:], LABELS[40:])
-    np.testing.assert_allclose(model.predict_proba(X), wanted["first after another batch"], rtol=1e-9, atol=1e-12)
-
-
 def test_every_estimator_has_a_kept_file():
     assert {name.split("-")[0] for name in KEPT} == set(MAKERS)
 

@@ -8,6 +8,7 @@ __all__ = ['cross_validate']
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-002
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -18,9 +19,10 @@ from sklearn.utils import check_random_state
 from .. import em
 from ..arrays import placed, to_numpy
 from .model import CapsuleParameters
-from .classifier import CapsuleClassifier, check_classes
+from .classifier import (CapsuleClassifier, check_classes, engine_settings, holds_out, number_of_starts,
+                                         starting_point)
 from ..validation import check_mass, error_context
-from ..estimator.training_data import Examples, read_examples, take_rows
+from ..estimator.training_data import TrainingData, read_training_data, take_rows
 from ..data.open import as_source
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-004
@@ -28,7 +30,7 @@ from ..data.open import as_source
 class _Fold:
     "A fit that waits: the numbers of its examples and of those held out, its model and its start."
     estimator: CapsuleClassifier
-    examples: Examples
+    examples: TrainingData
     train: np.ndarray
     held: np.ndarray | None
     model: object
@@ -40,13 +42,13 @@ def _begin(estimator, examples, rows, y, w):
     estimator, train, held = clone(estimator), rows, None
     if w is not None:
         check_mass("sample_weight of a fold", w[rows])
-    if estimator._holds_out(len(rows)):
+    if holds_out(estimator, len(rows)):
         rng, part = check_random_state(estimator.random_state), None if w is None else w[rows]
         kept, out = examples.split_rows(y[rows], part, estimator.validation_fraction, rng)
         train, held = rows[kept], rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
-    model, parameters, _ = estimator._start(part, seen, estimator._n_starts(seen))
+    model, parameters, _ = starting_point(estimator, part, seen, number_of_starts(estimator, seen))
     return _Fold(estimator, part, train, held, model, parameters)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006
@@ -85,7 +87,7 @@ def _batch(model, examples, rows, w, folds):
     "The examples that at least one fold wants, with the weights that they have for each."
     wanted, problems = np.unique(np.concatenate(rows)), len(model.targets) // len(folds)
     weights = _columns(rows, w, examples.n_samples, problems, examples.dtype)[wanted]
-    x, y, _ = (take_rows(a, wanted) for a in examples.data)
+    x, y, _ = (take_rows(a, wanted) for a in examples.batches)
     weights = weights if examples.like is None else placed(weights, examples.like)
     return model.prepare((x, y, weights))
 
@@ -97,7 +99,7 @@ def _learn(folds, examples, w):
     held = None
     if folds[0].held is not None:
         held = _batch(model, examples, [fold.held for fold in folds], w, folds)
-    settings = folds[0].estimator._settings(held is not None)
+    settings = engine_settings(folds[0].estimator, held is not None)
     run = em.fit(model, parameters, train, validation=held, **settings)
     size = len(model.targets) // len(folds)
     parts = [_part(run, slice(f * size, (f + 1) * size)) for f in range(len(folds))]
@@ -113,8 +115,9 @@ def _part(run, problems):
                    converged=run.converged[problems], history=history)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-010
-def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, params=None,
-                   return_train_score=False, return_estimator=False, return_indices=False):
+def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any = None, scoring: Any = None, cv: Any = None,
+                   params: dict | None = None, return_train_score: bool = False, return_estimator: bool = False,
+                   return_indices: bool = False) -> dict:
     """Fit a classifier on all folds at once; judge each fit by examples that it has not seen.
 
     Parameters
@@ -153,8 +156,8 @@ def cross_validate(estimator, X, y, *, groups=None, scoring=None, cv=None, param
         raise TypeError("X must be an array in memory; of a file, pass what fits, for example np.array(X)")
     weight = (params or {}).get("sample_weight")
     first = clone(estimator)
-    first._rounds()
-    examples = read_examples(first, X, y, weight)
+    first._checked_schedule()
+    examples = read_training_data(first, X, y, weight, labelled=True)
     check_classes("y", examples.classes)
     index, _ = examples.columns()
     with error_context("cv", "groups"):

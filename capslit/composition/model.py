@@ -30,7 +30,9 @@ from ..validation import as_floating, check_shape, check_values
 from .rules import (as_probabilities, compose, compose_extremes, max_minus_min,
                                        maximum, mean, noisy_or, normalized_sum, sum_of_log_odds,
                                        sum_of_odds)
-from ..estimator.base import EMEstimator, by_batches, training_data
+from ..estimator.base import EMEstimator
+from ..estimator.prediction import by_blocks
+from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
 from ..validation import atomic, check_count, error_context
 from .pursuit import Transforms, matching_pursuit, warp
@@ -584,7 +586,7 @@ class _Using(_Describing, TransformerMixin):
         X = self._images(X)
         return self._model().explain(self.templates_, X)
 
-    @by_batches
+    @by_blocks
     def transform(self, X):
         "Which experts are active (n, K), as zeros and ones; with `transforms` followed by their poses (n, 3K)."
         found = self._explained(X)
@@ -615,7 +617,7 @@ class _Using(_Describing, TransformerMixin):
             U[on], L[on] = np.maximum(U[on], p), np.minimum(L[on], p)
         return compose_extremes(U, L, model.q)
 
-    @by_batches
+    @by_blocks
     def score_samples(self, X):
         "log P(x | μ) (n,), in nats, of each image with the template that the experts found in it compose."
         return self._explained(X).log_likelihood
@@ -809,7 +811,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self
         """
         self._validate_params()
-        data = training_data(self, X, precisions=(np.float64,)).apply(self._ink)
+        data = read_training_data(self, X, labelled=False, precisions=(np.float64,)).apply(self._ink)
         model = self._model()
         sample = data.sample(self.random_state)[0]
         drawn = len(sample) < data.n_samples or isinstance(self.init, str) and self.init == "random"

@@ -19,7 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 from .. import em
 from ..em.acceleration import Anderson, SafeMomentum, Squarem
 from ..capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
-from ..capsules.classifier import CapsuleClassifier, initial_weights
+from ..capsules.classifier import CapsuleClassifier
+from ..capsules.problems import initial_weights
 from ..capsules.expansion import ExpandedCapsuleRegression
 from .records import PAPER, Experiment, Part, learn, measure
 

@@ -13,7 +13,7 @@ import numpy as np
 from .. import em
 from ..capsules.model import (CapsuleParameters, CapsuleRegression, LeastSquares,
                               second_moments)
-from ..capsules.classifier import initial_weights
+from ..capsules.problems import initial_weights
 from .records import Experiment, Part
 
 # %% ../../nbs/experiments/updates.ipynb #cell-005

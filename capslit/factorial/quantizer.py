@@ -22,7 +22,9 @@ from threadpoolctl import threadpool_limits
 
 from .model import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Exact, Gibbs,
                                  MeanField, Truncated, state_names, state_rows)
-from ..estimator.base import EMEstimator, by_batches, training_data
+from ..estimator.base import EMEstimator
+from ..estimator.prediction import by_blocks
+from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
 from ..validation import atomic, check_count, check_size, check_spread, error_context
 
@@ -151,7 +153,7 @@ class _Learning(EMEstimator, _Reading):
         """
         self._validate_params()
         self._check_sizes()
-        data = training_data(self, X, sample_weight, precisions=(np.float64,))
+        data = read_training_data(self, X, None, sample_weight, labelled=False, precisions=(np.float64,))
         X, weight = _measured(data.sample(self.random_state, 4 * self.n_states), 0, self.observable)[:2]
         rng, (origin, unit) = check_random_state(self.random_state), self._measures(data, X, weight)
         total = np.sum(weight) if len(X) == data.n_samples else data.total
@@ -251,12 +253,12 @@ class _Using(_Learning, TransformerMixin):
         same = np.zeros(len(Y), int)                     # the same random numbers for every example
         return model.expected_states(parameters, Y, same)[0]
 
-    @by_batches
+    @by_blocks
     def transform(self, X):
         "Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to one."
         return self._expected(X)
 
-    @by_batches
+    @by_blocks
     def predict(self, X):
         "The most probable state (n, n_vectors) of every vector."
         states = self._expected(X)
@@ -279,7 +281,7 @@ class _Densities(_Using):
         d, k = self.priors_.shape
         return d * math.log(k) <= math.log(Exact().limit) + 1e-9
 
-    @by_batches
+    @by_blocks
     def score_samples(self, X):
         "Log-density (n,) of each example, or the lower bound of the E-step: see `exact_scores_`."
         X = self._checked(X)

@@ -28,7 +28,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import em
 from ..arrays import namespace, to_numpy
 from ..validation import as_floating, check_shape, check_values
-from ..estimator.base import EMEstimator, by_batches, training_data
+from ..estimator.base import EMEstimator
+from ..estimator.prediction import by_blocks
+from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
 from ..validation import atomic, check_count, check_size, check_spread, error_context
 
@@ -354,7 +356,7 @@ class MixtureExamples:
 
     def _examples(self, X, sample_weight):
         "The `TrainingData`, checked."
-        data = training_data(self, X, sample_weight, least=2)
+        data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
         check_size(np.array([data.largest], data.dtype))
         if self.n_components > data.n_samples:
             raise ValueError(f"n_components is {self.n_components}, but X has only {data.n_samples} "
@@ -433,7 +435,7 @@ class MixtureDensities(DensityMixin):
             joint = np.concatenate([model.log_joint(parameters, *part)[0].T for part in parts])
         return np.where(joint < np.inf, joint, -np.inf)           # ∞ − ∞ is too far away as well
 
-    @by_batches
+    @by_blocks
     def score_samples(self, X):
         "Log-density (n,) of each example."
         return logsumexp(self._log_joint(X), axis=1)
@@ -442,12 +444,12 @@ class MixtureDensities(DensityMixin):
         "Mean log-density of the examples."
         return float(np.mean(self.score_samples(X)))
 
-    @by_batches
+    @by_blocks
     def predict_proba(self, X):
         "Responsibilities (n, n_components): the probability that each component made the example."
         return np.exp(log_shares(self._log_joint(X)))
 
-    @by_batches
+    @by_blocks
     def predict(self, X):
         "Index (n,) of the most responsible component."
         return np.argmax(self._log_joint(X), axis=1)

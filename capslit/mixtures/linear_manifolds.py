@@ -27,7 +27,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 from .. import em
 from ..arrays import to_numpy
 from ..validation import as_floating, check_shape, check_values
-from ..estimator.base import EMEstimator, by_batches
+from ..estimator.base import EMEstimator
+from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 from ..validation import atomic, check_labelled, error_context
 from .factor_analysis import LinearManifolds, ManifoldParameters
@@ -175,7 +176,7 @@ class _Densities(MixtureDensities):
             return self._log_joint_of(X)
         return self._log_joint_of(X, _checked_tangents(X, tangents), rows=256)
 
-    @by_batches
+    @by_blocks
     def score_samples(self, X, *, tangents=None):
         "Log-density (n,) of each example, freed along its tangents (n, t, p) if given."
         return logsumexp(self._log_joint(X, tangents), axis=1)
@@ -184,19 +185,19 @@ class _Densities(MixtureDensities):
 class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "Codes, reconstructions and samples."
 
-    @by_batches
+    @by_blocks
     def codes(self, X):
         "E[h|x] (n, n_components, n_directions) under each component."
         X = self._checked(X)
         return np.stack([(X - mean) @ R.T for mean, R in zip(self.means_, self.recognition_)], axis=1)
 
-    @by_batches
+    @by_blocks
     def transform(self, X):
         "Codes weighed by responsibilities (n, n_components · n_directions), component by component."
         shares = self.predict_proba(X)
         return (shares[:, :, None] * self.codes(X)).reshape(len(shares), -1)
 
-    @by_batches
+    @by_blocks
     def reconstruct(self, X):
         "What each component makes of each example (n, n_components, n_features), μ + G E[h|x]."
         codes = np.moveaxis(self.codes(X), 1, 0)
@@ -513,7 +514,7 @@ class MixtureOfPCA(_Mixture):
         model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
         return model, ManifoldParameters(*(a[None] for a in kept))
 
-    @by_batches
+    @by_blocks
     def score_samples(self, X, *, tangents=None):
         "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²), or the largest if hard."
         joint = self._log_joint(X, tangents)

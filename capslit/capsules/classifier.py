@@ -157,8 +157,7 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
         begun = _drawn_weights(estimator, targets, dims, moments, data.classes, present & ~seen, starts, checkpoint)
         weights = np.where(begins[..., None, None], begun, weights)
     solver = least_squares(targets, moments.gram, estimator.alpha, affine, starts=starts, like=like)
-    kind = ExpandedCapsuleRegression if estimator.parameter_expansion else CapsuleRegression
-    model = kind(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, estimator.alpha, affine)
+    model = estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver)
     weights = weights.reshape(-1, *shape[1:])
     return model, CapsuleParameters(weights if like is None else placed(weights, like)), moments.gram
 
@@ -571,6 +570,11 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
         "The rounds of learning, after all parameters have been checked."
         self._validate_params()
         return threshold_schedule(self.thresholds, self.patience)
+
+    def _model(self, targets, dims, solver):
+        "The model of the stacked problems."
+        kind = ExpandedCapsuleRegression if self.parameter_expansion else CapsuleRegression
+        return kind(targets, dims, solver, self.alpha, self.fit_intercept)
 
     def _check_batch(self, batch):
         "TypeError or ValueError unless a name was given just where one is needed."

@@ -61,7 +61,7 @@ def assert_same(a, b):
 
 # The layers
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_windows_against_loops(seed):
     rng = np.random.default_rng(seed)
     n, h, w, types, size, stride = rng.integers(1, 3), *rng.integers(3, 8, 2), rng.integers(1, 4), rng.integers(1, 4), rng.integers(1, 4)

@@ -68,7 +68,7 @@ def small_problem(seed, zeros=False):
 # ── against all paths ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_statistics_are_sums_over_all_paths(seed):
     parameters, Y, lengths = small_problem(seed, zeros=seed % 4 == 3)
     model = FactorialChains()
@@ -85,7 +85,7 @@ def test_statistics_are_sums_over_all_paths(seed):
     assert np.allclose(statistics.square, sum(np.sum(Y[n, :T] ** 2) for n, T in enumerate(lengths)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_bound_is_below_the_likelihood_and_equal_to_it_for_one_chain(seed):
     parameters, Y, lengths = small_problem(seed, zeros=seed % 4 == 3)
     states, bound = FactorialChains("mean_field").infer(parameters, Y, lengths)
@@ -95,7 +95,7 @@ def test_bound_is_below_the_likelihood_and_equal_to_it_for_one_chain(seed):
         assert np.allclose(bound, likelihood) and np.allclose(states, exact)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_most_probable_path(seed):
     parameters, Y, lengths = small_problem(seed)
     alone = ChainParameters(*(leaf[:1] for leaf in parameters))
@@ -159,21 +159,6 @@ def test_one_chain_is_the_textbook_model(e_step):
 
 
 # ── EM ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("seed", range(120))
-def test_em_never_lowers_likelihood_or_bound(seed):
-    rng = np.random.default_rng(seed)
-    d, k, p, T = (int(rng.integers(*n)) for n in ((1, 4), (2, 4), (1, 5), (2, 9)))
-    scale = rng.choice([1e-3, 1, 1e3])
-    begin = random_parameters(rng, d, k, p, s=2, scale=scale)
-    Y, lengths = scale * rng.normal(size=(5, T, p)) + 2 * scale * rng.integers(0, 3, (5, T, 1)), rng.integers(1, T + 1, 5)
-    data = Y, lengths, np.full((5, T, 2, d, k), 1 / k)
-    floor = scale**2 * rng.choice([0, 0.5])
-    for model in (FactorialChains(floor=floor), FactorialChains("mean_field", floor=floor, n_sweeps=int(rng.integers(1, 4)))):
-        run = fit(model, begin, data, rounds=[Round(99)], max_iter=10, n_threads=1)
-        path = run.history["objective"]
-        assert np.all(np.diff(path, axis=0) >= -1e-9 * (np.abs(path[1:]) + Y.size)) and np.all(path[-1] > path[0])
 
 
 def test_statistics_add_and_stacks_are_independent():

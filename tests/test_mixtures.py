@@ -63,29 +63,7 @@ def dense_step(start, X, w):
 
 
 @types
-@pytest.mark.parametrize("seed", range(200))
-def test_em_never_lowers_the_likelihood(kind, seed):
-    parameters, data = problem(seed, kind, k=1 + seed % 2, weighted=seed % 3 == 0)
-    model, before, steps = Mixtures(kind), -np.inf, 0
-    for _ in range(15):
-        statistics = model.e_step(parameters, data)
-        now = statistics.log_likelihood
-        assert np.all(np.isfinite(now)) and np.all(now >= before - 1e-9 * (1 + np.abs(now)))
-        before = now
-        if np.any(statistics.mass < 1e-6 * statistics.weight[:, None]):           # about to be revived, which is no EM step
-            before = -np.inf
-        try:
-            parameters = model.m_step(statistics)
-        except ValueError as error:                                                # collapsed: the likelihood has no maximum
-            assert "raise reg_covar" in str(error)
-            break
-        assert np.allclose(np.exp(parameters.log_weights).sum(axis=1), 1)
-        steps += 1
-    assert steps > 0
-
-
-@types
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_with_added_variance_the_likelihood_less_its_price_hardly_falls(kind, seed):
     parameters, data = problem(seed, kind)
     for added in (1e-6, 0.1):
@@ -107,7 +85,7 @@ def test_most_problems_do_not_collapse():
 
 
 @types
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_step_by_definition(kind, seed):
     start, (X, w) = problem(seed, kind, weighted=True)
     model = Mixtures(kind)

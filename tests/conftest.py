@@ -1,4 +1,6 @@
 """What several test modules share, and how the tests are shared out among processes (`pytest -n`)."""
+import functools
+import inspect
 import json
 import os
 import subprocess
@@ -39,6 +41,32 @@ def pytest_collection_modifyitems(config, items):
         items += first[i::count]
         items += [item for _, item in zip(range(end - len(items)), rest)]
     items += rest
+
+
+def together(names, values, ids=None):
+    "As `pytest.mark.parametrize`, but all values in one case, for they take the same path; the error says which value it was."
+    names = [name.strip() for name in names.split(",")]
+
+    def decorate(test):
+        @functools.wraps(test)
+        def every(**kwargs):
+            skipped = []
+            for value in values:
+                given = getattr(value, "values", value) if type(value).__name__ == "ParameterSet" else value
+                given = given[:1] if len(names) == 1 and type(value).__name__ == "ParameterSet" else (given,) if len(names) == 1 else given
+                try:
+                    test(**kwargs, **dict(zip(names, given, strict=True)))
+                except pytest.skip.Exception as reason:
+                    skipped.append(reason)
+                except BaseException as error:
+                    error.add_note(f"with {', '.join(names)} = {value!r}")
+                    raise
+            if len(skipped) == len(values):
+                raise skipped[0]
+        left = [p for p in inspect.signature(test).parameters.values() if p.name not in names]
+        every.__signature__ = inspect.Signature(left)
+        return every
+    return decorate
 
 
 CHECKS = """

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import together
 from sklearn.exceptions import ConvergenceWarning
 from test_em import PLAIN, problem
 
@@ -24,7 +25,7 @@ def largest_fall(history):
     return worst
 
 
-@pytest.mark.parametrize("method", METHODS, ids=NAMES)
+@together("method", METHODS, ids=NAMES)
 @pytest.mark.parametrize("seed", range(4))
 def test_accepted_points_never_lower_the_objective(method, seed):
     options = dict(architecture=["multiclass", "ovr", "ovo"][seed % 3], weighted=seed % 5 == 0, affine=seed % 4 == 0,

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from conftest import together
 from scipy.special import expit
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
@@ -369,7 +370,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@together("case", WRONG)
 @pytest.mark.parametrize("make", [tiny, small_convolution])
 def test_arguments_that_make_no_sense(case, make):
     changed, error, words = WRONG[case]
@@ -440,7 +441,7 @@ EXTREME = {"blank": np.zeros((20, 5, 5)), "white": np.ones((20, 5, 5)), "constan
            "one pixel": np.eye(25)[np.arange(20)].reshape(20, 5, 5), "huge": 1e15 * examples()[0][:20], "negative": -examples()[0][:20]}
 
 
-@pytest.mark.parametrize("case", EXTREME)
+@together("case", EXTREME)
 @pytest.mark.parametrize("training", [False, True])
 def test_extreme_images_in_32_bits(case, training):
     network = tiny().train(training)

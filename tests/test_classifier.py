@@ -7,6 +7,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
@@ -60,7 +61,7 @@ def test_check_estimator_passes_whole(unpassed, parameters):
 # ── a citizen of scikit-learn ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("labels", [LETTERS, LETTERS.astype(object), np.array([-3, 7, 40]), np.array([0.0, 0.5, 2.0]).astype(int) * 10 + 1])
 def test_labels_of_any_kind(architecture, labels):
     X, y = blobs()
@@ -152,8 +153,8 @@ def test_digits_are_learned(digits, architecture):
     assert set(model.history_) == {"log_likelihood", "objective", "training_error", "validation_error", "threshold"}
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@together("architecture", ARCHITECTURES)
+@together("fit_intercept", [True, False])
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_a_weight_is_a_repetition(architecture, fit_intercept, alpha):
     X, y = blobs()
@@ -457,8 +458,8 @@ def test_other_arrays_in_a_file_are_ignored(tmp_path):
 # ── symmetries ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("init", ["subspace", "random"])
+@together("architecture", ARCHITECTURES)
+@together("init", ["subspace", "random"])
 @pytest.mark.parametrize("power", [-300, -7, 90, 400])
 def test_units_do_not_matter(architecture, init, power):
     X, y = blobs(spread=0.7)
@@ -468,8 +469,8 @@ def test_units_do_not_matter(architecture, init, power):
     np.testing.assert_allclose(plain.predict_proba(X), scaled.predict_proba(X * 2.0**power), rtol=1e-9)
 
 
-@pytest.mark.parametrize("dtype, scale", [*((np.float64, 10.0**e) for e in (-150, -30, 30, 150)), *((np.float32, 10.0**e) for e in (-30, -10, 10, 30))])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@together("dtype, scale", [*((np.float64, 10.0**e) for e in (-150, -30, 30, 150)), *((np.float32, 10.0**e) for e in (-30, -10, 10, 30))])
+@together("fit_intercept", [True, False])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_extreme_scales(dtype, scale, fit_intercept, architecture):
     X, y = blobs()

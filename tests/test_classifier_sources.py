@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import array_api_strict as strict
 import numpy as np
 import pytest
-from conftest import classes as groups
+from conftest import classes as groups, together
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit import CapsuleClassifier, arrays, em
@@ -286,7 +286,7 @@ def test_a_bad_batch_of_validation_examples_is_named():
     assert caught.value.index == 2
 
 
-@pytest.mark.parametrize("args, kwargs, name", [
+@together("args, kwargs, name", [
     ((iter([]),), {}, "X"), ((stream(*examples()[:2]), examples()[1]), {}, "y"), (([np.ones((3, 2))],), {}, "X|y"),
     (([(np.ones((3, 2)), np.zeros(3, int))],), {}, "y"), ((stream(examples()[0] * np.nan, examples()[1]),), {}, "batch 0"),
     ((*examples()[:2],), {"X_val": stream(examples()[0][:, :2], examples()[1])}, "X"),
@@ -460,7 +460,7 @@ TENSOR, LABELS = strict_there(np.eye(6)), strict_there(np.arange(6) % 2)
 INFINITE = strict_there(np.full((6, 6), np.inf))
 
 
-@pytest.mark.parametrize("args, kwargs, name", [
+@together("args, kwargs, name", [
     ((TENSOR[0, :], LABELS), {}, "X"), ((INFINITE, LABELS), {}, "X"), ((TENSOR[:, :0], LABELS), {}, "X"), ((TENSOR[:0, :], LABELS[:0]), {}, "X"),
     ((TENSOR * 1e200, LABELS), {}, "X"), ((TENSOR, LABELS[:3]), {}, "y"), ((TENSOR, TENSOR[:, 0]), {}, "y"), ((TENSOR, None), {}, "y"),
     ((TENSOR, LABELS * 0), {}, "y"), ((TENSOR, LABELS, TENSOR), {}, "sample_weight"), ((TENSOR, LABELS, -TENSOR[:, 0]), {}, "sample_weight"),

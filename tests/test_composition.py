@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -502,7 +503,7 @@ def test_poor_data(X, rule, init):
     assert model.sample(3)[0].shape == (3, X.shape[1])
 
 
-@pytest.mark.parametrize("X, message", [
+@together("X, message", [
     (np.full((3, 2), np.nan), "X"), (np.array([[0, np.inf]]), "X"), (np.full((3, 2), 0.5), "X must hold zeros and ones, but holds 0.5; pass binarize=0.25"),
     (np.array([[0, 255.0]]), "holds 255; pass binarize=127.5"),
     (np.full((3, 2), -1), "X must hold zeros and ones"), (np.zeros(3), "X"), (np.zeros((0, 3)), "X"), (sp.eye(3), "X"), (np.full((2, 2), "a"), "X"),
@@ -519,7 +520,7 @@ def test_bad_data_is_one_clear_error(X, message):
     assert state(model) == before
 
 
-@pytest.mark.parametrize("settings, message", [
+@together("settings, message", [
     ({"n_experts": 0}, "n_experts"), ({"rule": "mean"}, "rule"), ({"q": 0}, "q"), ({"background": 0}, "background"), ({"pseudocount": 0}, "pseudocount"),
     ({"transforms": 3}, "transforms"), ({"init": "best"}, "init"), ({"init": "random", "n_experts": None}, "n_experts must be a number"),
     ({"init": np.zeros((2, 3))}, r"init has shape \(2, 3\)"), ({"init": np.full((2, 20), 2.0)}, "init must hold probabilities"), ({"tol": -1}, "tol"),

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +49,7 @@ DIRECT = {
 
 
 @rules
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 40, 301])
+@together("count", [1, 2, 3, 4, 7, 40, 301])
 def test_rules_are_what_their_formulas_say(name, count):
     rng = np.random.default_rng(count)
     p = np.clip(rng.random((count, 5)) ** rng.integers(1, 4), 1e-9, 1 - 1e-9)
@@ -130,8 +131,8 @@ def test_repeating_under_the_normalised_sum_on_its_grid():
 
 
 @rules
-@pytest.mark.parametrize("p", [[0.0], [1.0], [0, 0], [1, 1], [0, 1], [0, 1, 1], [0, 0, 1], [1, 0.3], [0, 0.3], [1, 0, 0.3], [0.5], [5e-324, 1e-310]])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@together("p", [[0.0], [1.0], [0, 0], [1, 1], [0, 1], [0, 1, 1], [0, 0, 1], [1, 0.3], [0, 0.3], [1, 0, 0.3], [0.5], [5e-324, 1e-310]])
+@together("dtype", [np.float32, np.float64])
 def test_certain_and_tiny_opinions(name, p, dtype):
     value = compose(np.array(p, dtype), name)
     assert value.dtype == dtype and 0 <= value <= 1
@@ -215,7 +216,7 @@ def test_integers_and_booleans_are_certain(name):
 
 
 @rules
-@pytest.mark.parametrize("xp", list(other_namespaces()))
+@together("xp", list(other_namespaces()))
 def test_other_array_libraries_agree(name, xp):
     P = np.random.default_rng(4).random((5, 7))
     P[0, 0], P[1, 0] = 0, 1
@@ -266,7 +267,7 @@ def test_likelihood_has_the_type_of_the_templates(kind):
 
 
 @rules
-@pytest.mark.parametrize("wrong, error, words", [
+@together("wrong, error, words", [
     ([0.5, np.nan], ValueError, "templates contains NaN"),
     ([0.5, np.inf], ValueError, "templates contains infinity"),
     ([0.5, 1.25], ValueError, "templates must hold probabilities from 0 to 1, but spans 0.5 to 1.25; rescale or clip it first"),

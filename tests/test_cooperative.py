@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pandas
 import pytest
+from conftest import together
 import scipy.sparse
 from scipy.special import log_expit, logsumexp
 from scipy.stats import norm, poisson
@@ -32,7 +33,7 @@ MONOTONE = {
 }
 
 
-@pytest.mark.parametrize("seed", range(2))
+@together("seed", range(2))
 @pytest.mark.parametrize("settings", MONOTONE.values(), ids=MONOTONE)
 def test_em_never_lowers_the_bound_which_never_exceeds_the_likelihood(settings, seed):
     model, parameters, y = problem(seed, **settings)
@@ -245,7 +246,7 @@ def test_separated_bits_stay_finite_and_never_fall():
         assert np.all(np.isfinite(run.parameters.weights)) and (not ridge or np.abs(run.parameters.weights).max() < 5)
 
 
-@pytest.mark.parametrize("scale", [1e-150, 1e-30, 1.0, 1e30, 1e140])
+@together("scale", [1e-150, 1e-30, 1.0, 1e30, 1e140])
 @pytest.mark.parametrize("e_step", E_STEPS.values(), ids=E_STEPS)
 def test_units_do_not_matter(e_step, scale):
     rng = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.model_selection as selection
-from conftest import classes as groups
+from conftest import classes as groups, together
 from sklearn.linear_model import LogisticRegression
 
 from capslit import CapsuleClassifier, em
@@ -35,8 +35,8 @@ def alike(ours, theirs):
             np.testing.assert_allclose(one.history_[name], other.history_[name], rtol=1e-7)
 
 
-@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
-@pytest.mark.parametrize("options", [{}, {"early_stopping": True, "random_state": 0}, {"init": "random", "n_init": 3, "random_state": 1},
+@together("architecture", ["multiclass", "ovr", "ovo"])
+@together("options", [{}, {"early_stopping": True, "random_state": 0}, {"init": "random", "n_init": 3, "random_state": 1},
                                      {"parameter_expansion": True, "acceleration": "squarem", "alpha": 0.1}, {"fit_intercept": False}],
                          ids=lambda options: "-".join(options) or "plain")
 @pytest.mark.parametrize("weighted", [False, True])
@@ -112,7 +112,7 @@ def test_tensors():
         np.testing.assert_allclose(to_numpy(one.coef_), other.coef_, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("change, name", [
+@together("change, name", [
     ({"estimator": LogisticRegression()}, "estimator"), ({"params": {"groups": 1}}, "params"), ({"X": [(np.ones((3, 2)), np.ones(3))]}, "X"),
     ({"y": np.zeros(240)}, "y|class"), ({"cv": 1}, "cv"), ({"cv": 200}, "cv"), ({"cv": selection.GroupKFold(3)}, "groups"), ({"cv": []}, "cv gives no folds"),
     *(({"cv": [(rows, np.arange(40))]}, "cv") for rows in (np.arange(241), np.arange(80.0), [], np.ones(80, bool), np.arange(80).reshape(2, 40), [-241])),

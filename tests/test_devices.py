@@ -8,7 +8,7 @@ from pathlib import Path
 import array_api_strict
 import numpy as np
 import pytest
-from conftest import classes as groups
+from conftest import classes as groups, together
 from test_em import problem
 
 from capslit import CapsuleClassifier, GaussianMixture, em
@@ -77,8 +77,8 @@ def test_an_e_step_asks_the_device_nothing(architecture, options):
         same(theirs, ours)
 
 
-@pytest.mark.parametrize("xp, device", list(places()))
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("xp, device", list(places()))
+@together("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("expanded", [False, True])
 def test_a_fit_on_a_device_is_the_fit_on_the_host(xp, device, architecture, expanded):
     model, start, data = problem(7, n=300, m=3, d=2, p=4, architecture=architecture, weighted=True)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -139,8 +140,8 @@ def test_the_five_hundred_problems_have_odd_and_even_total_dimension():
     assert parities == {0, 1}
 
 
-@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
-@pytest.mark.parametrize("mixed", [False, True])
+@together("architecture", ["multiclass", "ovr", "ovo"])
+@together("mixed", [False, True])
 @pytest.mark.parametrize("affine", [False, True])
 def test_statistics_against_a_loop_over_examples(architecture, mixed, affine):
     model, parameters, (X, y, w) = problem(3, m=4, d=3, p=5, n=30, architecture=architecture, weighted=True, mixed=mixed, affine=affine)
@@ -448,8 +449,8 @@ def other_namespaces():
         yield pytest.param(None, id="torch", marks=pytest.mark.skip(reason="PyTorch is not installed; pip install capslit[torch]"))
 
 
-@pytest.mark.parametrize("xp", list(other_namespaces()))
-@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+@together("xp", list(other_namespaces()))
+@together("architecture", ["multiclass", "ovr", "ovo"])
 @pytest.mark.parametrize("options", [{}, {"mixed": True, "affine": True, "weighted": True}], ids=["plain", "everything"])
 def test_other_array_libraries_agree_with_numpy(xp, architecture, options):
     model, start, (X, y, w) = problem(11, n=300, m=3, d=2, p=4, architecture=architecture, **options)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit.data import datasets
 from capslit.experiments.figure2 import PLANES, draw_learning, draw_squashed
@@ -252,7 +253,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
 RECORDED = [(name, data) for name, experiment in EXPERIMENTS.items() for data in experiment.data]
 
 
-@pytest.mark.parametrize("name, data", RECORDED)
+@together("name, data", RECORDED)
 def test_every_experiment_is_recorded_at_full_size(name, data):
     if not RESULTS.is_dir():
         pytest.skip("not in a checkout")

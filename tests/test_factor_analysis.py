@@ -1,6 +1,7 @@
 """Mixtures of linear manifolds on the engine: against dense matrices, sums, monotonicity, symmetries, other array libraries."""
 import numpy as np
 import pytest
+from conftest import together
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from test_em import other_namespaces
@@ -157,8 +158,8 @@ def test_stacked_problems_equal_problems_alone(noise):
         assert np.allclose(alone.history["objective"][:, 0], together.history["objective"][:, q], rtol=1e-9)
 
 
-@pytest.mark.parametrize("acceleration", [Squarem(), Anderson()], ids=repr)
-@pytest.mark.parametrize("noise", NOISES)
+@together("acceleration", [Squarem(), Anderson()], ids=repr)
+@together("noise", NOISES)
 @pytest.mark.parametrize("seed", range(4))
 def test_accelerated_points_never_lower_the_bound_and_stay_admissible(acceleration, noise, seed):
     model, parameters, data = problem(seed, noise, n=120, floor=0.05, added=0.05)
@@ -203,8 +204,8 @@ def test_float32_follows_float64(noise):
     assert runs[0].parameters.means.dtype == np.float64
 
 
-@pytest.mark.parametrize("xp", list(other_namespaces()))
-@pytest.mark.parametrize("noise", NOISES)
+@together("xp", list(other_namespaces()))
+@together("noise", NOISES)
 @pytest.mark.parametrize("options", [{}, {"weighted": True, "tangents": True, "added": 0.1, "hard": True}], ids=["plain", "everything"])
 def test_other_array_libraries_agree_with_numpy(xp, noise, options):
     model, parameters, data = problem(11, noise, k=2, **options)

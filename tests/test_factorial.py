@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse as sp
 from scipy.special import expit, gammaln, logsumexp
 from sklearn.base import clone
@@ -341,7 +342,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("args, kwargs, name", WRONG, ids=range(len(WRONG)))
+@together("args, kwargs, name", WRONG, ids=range(len(WRONG)))
 def test_a_failed_fit_names_the_argument_and_changes_nothing(args, kwargs, name):
     for model in (quantizer(), quantizer().fit(BASE)):
         before = state(model)
@@ -361,7 +362,7 @@ PARAMETERS = [
 ]
 
 
-@pytest.mark.parametrize("parameters, said", PARAMETERS, ids=str)
+@together("parameters, said", PARAMETERS, ids=str)
 def test_wrong_parameters_are_named_and_change_nothing(parameters, said):
     model = quantizer().fit(BASE).set_params(**parameters)
     before = state(model)

@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse as sp
 from scipy.special import logsumexp
 from sklearn.base import clone
@@ -68,7 +69,7 @@ def small_problem(seed, zeros=False):
 # ── against all paths ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", range(10))
+@together("seed", range(10))
 def test_statistics_are_sums_over_all_paths(seed):
     parameters, Y, lengths = small_problem(seed, zeros=seed % 4 == 3)
     model = FactorialChains()
@@ -85,7 +86,7 @@ def test_statistics_are_sums_over_all_paths(seed):
     assert np.allclose(statistics.square, sum(np.sum(Y[n, :T] ** 2) for n, T in enumerate(lengths)))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@together("seed", range(10))
 def test_bound_is_below_the_likelihood_and_equal_to_it_for_one_chain(seed):
     parameters, Y, lengths = small_problem(seed, zeros=seed % 4 == 3)
     states, bound = FactorialChains("mean_field").infer(parameters, Y, lengths)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import together
 from scipy.stats import binom
 
 from capslit.capsules.model import CapsuleParameters
@@ -22,9 +23,9 @@ def problem(seed, n=120, m=4, p=5):
     return rng.normal(size=(n, p)) + 0.6 * rng.normal(size=(m, p))[y], y, rng
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@together("dtype", [np.float32, np.float64])
+@together("fit_intercept", [False, True])
+@together("weighted", [False, True])
 @pytest.mark.parametrize("architecture", ["ovr", "ovo"])
 def test_a_committee_counts_the_errors_of_the_classifier(architecture, weighted, fit_intercept, dtype):
     for seed, dim in enumerate((1, 2, {0: 2, 1: 2, 2: 1, 3: 2})):

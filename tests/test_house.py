@@ -9,6 +9,7 @@ from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
+from conftest import together
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -101,7 +102,7 @@ def test_parts_are_numbered():
     assert all(part.get("numbered") for part in yaml.safe_load(read("_toc.yml"))["parts"])
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT).as_posix())
+@together("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_notebook_form(path):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     cells = notebook["cells"]

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
@@ -82,7 +83,7 @@ def test_monte_carlo(dims, m):
 # ── identities ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("dims, m", SHAPES)
+@together("dims, m", SHAPES)
 @pytest.mark.parametrize("scale", [0.0, 1e-150, 1e-3, 1.0, 30.0, 1e6, 1e150])
 def test_normalisation_and_consistency(dims, m, scale):
     """Σ_j P(y = j) = 1 and Σ_j P(y = j) E[h | y = j] = E[h], at every scale."""
@@ -230,7 +231,7 @@ def test_other_layouts():
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.3, 2.0, 20.0])
+@together("scale", [0.0, 0.3, 2.0, 20.0])
 @pytest.mark.parametrize("dims, m", [(1, 2), (1, 3), (2, 2), (3, 4), ([1, 3], 2), ([2, 1, 4], 3)])
 def test_samples_of_the_posterior(dims, m, scale):
     """First and second moments of exact samples of h | x, y, within five standard errors.
@@ -318,7 +319,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("call, error, name", BAD)
+@together("call, error, name", BAD)
 def test_bad_input_is_named(call, error, name):
     with pytest.raises(error, match=rf"^{name} "):
         call()

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from capslit.mixtures.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA
 from capslit.mixtures.tangents import tangent_vectors
 
-from conftest import blobs, classes
+from conftest import blobs, classes, together
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 KINDS = {
@@ -247,7 +247,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("data", DATA)
+@together("data", DATA)
 @kinds
 def test_degenerate_data(kind, data):
     model = KINDS[kind]().fit(DATA[data])
@@ -269,7 +269,7 @@ FORMS = {"list": np.ndarray.tolist, "integers": lambda X: (8 * X).astype(int), "
          "strided": lambda X: np.repeat(X, 2, axis=0)[::2], "frame": lambda X: pd.DataFrame(X, columns=list("abcde"))}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@together("form", FORMS)
 @kinds
 def test_the_form_of_the_inputs_does_not_matter(kind, form):
     X = FORMS[form](BASE)
@@ -341,7 +341,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("args, kwargs, name", WRONG, ids=range(len(WRONG)))
+@together("args, kwargs, name", WRONG, ids=range(len(WRONG)))
 @kinds
 def test_a_failed_fit_names_the_argument_and_changes_nothing(kind, args, kwargs, name):
     for model in (KINDS[kind](), KINDS[kind]().fit(BASE)):
@@ -359,7 +359,7 @@ OWN = {"factors": [({"n_factors": 6}, "n_factors"), ({"n_factors": 0}, "n_factor
                ({"init": "pca"}, "init")]}
 
 
-@pytest.mark.parametrize("kind, parameters, name", [(kind, *each) for kind in OWN for each in PARAMETERS + OWN[kind]], ids=str)
+@together("kind, parameters, name", [(kind, *each) for kind in OWN for each in PARAMETERS + OWN[kind]], ids=str)
 def test_wrong_parameters_are_named_and_change_nothing(kind, parameters, name):
     model = KINDS[kind]().fit(BASE).set_params(**parameters)
     before = state(model)
@@ -385,7 +385,7 @@ def test_wrong_inputs_of_predictions(kind):
 # ── one density per class ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("density", [None, MixtureOfPCA(2, 2, random_state=0), GaussianMixture(2, random_state=0), KernelDensity(), PCA(2),
+@together("density", [None, MixtureOfPCA(2, 2, random_state=0), GaussianMixture(2, random_state=0), KernelDensity(), PCA(2),
                                      make_pipeline(StandardScaler(), MixtureOfFactorAnalyzers())], ids=lambda d: type(d).__name__)
 @pytest.mark.parametrize("names", [np.array(["ant", "bee", "cat"]), np.array(["ant", "bee", "cat"], dtype=object), np.array([-3, 7, 40])], ids=["text", "objects", "numbers"])
 def test_any_density_and_any_labels(density, names):

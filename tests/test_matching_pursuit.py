@@ -5,6 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -423,7 +424,7 @@ def test_extreme_sizes(search):
     assert search([[1, 0]], np.full((3, 2), 0.5), transforms=Transforms((1, 2), (3, 3)), max_experts=1).experts.tolist() == [[-1]]
 
 
-@pytest.mark.parametrize("search", [matching_pursuit, plain_pursuit, exhaustive_search])
+@together("search", [matching_pursuit, plain_pursuit, exhaustive_search])
 @pytest.mark.parametrize("X, templates, options, error, said", [
     ([[0, 0.5]], [[0.5, 0.5]], {}, ValueError, "X must hold zeros and ones, but holds 0.5; binarise"),
     ([[0, np.nan]], [[0.5, 0.5]], {}, ValueError, "X contains NaN"),

@@ -8,6 +8,7 @@ import conftest
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse as sp
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -63,7 +64,7 @@ def dense_step(start, X, w):
 
 
 @types
-@pytest.mark.parametrize("seed", range(5))
+@together("seed", range(5))
 def test_with_added_variance_the_likelihood_less_its_price_hardly_falls(kind, seed):
     parameters, data = problem(seed, kind)
     for added in (1e-6, 0.1):
@@ -85,7 +86,7 @@ def test_most_problems_do_not_collapse():
 
 
 @types
-@pytest.mark.parametrize("seed", range(6))
+@together("seed", range(6))
 def test_a_step_by_definition(kind, seed):
     start, (X, w) = problem(seed, kind, weighted=True)
     model = Mixtures(kind)
@@ -273,9 +274,9 @@ def ours(X, kind, m, steps, reg_covar=0.0):
 
 
 @types
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("reg_covar", [0.0, 1e-3])
+@together("m", [1, 2])
+@together("name", TABLES)
+@together("reg_covar", [0.0, 1e-3])
 def test_step_by_step_as_scikit_learn(kind, m, name, reg_covar):
     X = TABLES[name]
     for steps in (1, 2, 5, 20):
@@ -460,7 +461,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("data", DATA)
+@together("data", DATA)
 @types
 def test_degenerate_data(kind, data):
     X = DATA[data]
@@ -490,7 +491,7 @@ FORMS = {"list": np.ndarray.tolist, "integers": lambda X: (8 * X).astype(int), "
          "strided": lambda X: np.repeat(X, 2, axis=0)[::2], "frame": lambda X: pd.DataFrame(X, columns=list("abcd"))}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@together("form", FORMS)
 @types
 def test_the_form_of_the_inputs_does_not_matter(kind, form):
     X = FORMS[form](BASE)
@@ -547,7 +548,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("args, kwargs, name", WRONG, ids=range(len(WRONG)))
+@together("args, kwargs, name", WRONG, ids=range(len(WRONG)))
 @types
 def test_a_failed_fit_names_the_argument_and_changes_nothing(kind, args, kwargs, name):
     for model in (make(kind), make(kind).fit(BASE)):
@@ -566,7 +567,7 @@ PARAMETERS = [
     {"precisions_init": np.ones((2, 4, 4))}, {"precisions_init": np.full((2, 4), np.inf)}]
 
 
-@pytest.mark.parametrize("parameters", PARAMETERS, ids=lambda p: next(iter(p)))
+@together("parameters", PARAMETERS, ids=lambda p: next(iter(p)))
 @types
 def test_wrong_parameters_are_named_and_change_nothing(kind, parameters):
     model = make(kind).fit(BASE).set_params(**parameters)

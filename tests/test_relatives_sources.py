@@ -6,6 +6,7 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
+from conftest import together
 from sklearn.base import clone
 
 from capslit import CompositionalModel, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, em
@@ -254,7 +255,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@together("name", WRONG)
 def test_what_cannot_be_learned_from_is_refused(name):
     estimator, make, message = WRONG[name]
     with pytest.raises((TypeError, ValueError), match=message):

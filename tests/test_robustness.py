@@ -12,6 +12,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse as sp
 from matplotlib.figure import Figure
 
@@ -115,7 +116,7 @@ def parts(result):
     return list(result) if isinstance(result, tuple) else [result]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@together("form", FORMS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_form_of_an_array_does_not_matter(name, form):
     function, array = FUNCTIONS[name]
@@ -126,7 +127,7 @@ def test_the_form_of_an_array_does_not_matter(name, form):
     assert np.array_equal(np.asarray(given, dtype=float), before)  # nothing is changed in place
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.int8, np.uint8, bool])
+@together("dtype", [np.float32, np.float16, np.int64, np.int8, np.uint8, bool])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_type_of_an_array_does_not_matter(name, dtype):
     function, array = FUNCTIONS[name]
@@ -145,7 +146,7 @@ def test_the_type_of_an_array_does_not_matter(name, dtype):
             assert np.isfinite(np.asarray(found, dtype=float)).all()
 
 
-@pytest.mark.parametrize("matrix", [sp.csr_matrix, sp.csc_array, sp.coo_matrix])
+@together("matrix", [sp.csr_matrix, sp.csc_array, sp.coo_matrix])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_sparse_matrices_are_refused(name, matrix):
     function, array = FUNCTIONS[name]
@@ -328,7 +329,7 @@ def named(name):
     return rf"(?s)(^|\W){name}(\W|$)"
 
 
-@pytest.mark.parametrize("args, kwargs, name", COMMON + FIT, ids=str)
+@together("args, kwargs, name", COMMON + FIT, ids=str)
 def test_a_failed_fit_names_the_argument_and_changes_nothing(args, kwargs, name):
     model = quick().fit(FRAME, np.array(list("xyz"))[Y])
     before = state(model)
@@ -341,7 +342,7 @@ def test_a_failed_fit_names_the_argument_and_changes_nothing(args, kwargs, name)
     assert state(fresh) == state(quick())
 
 
-@pytest.mark.parametrize("args, kwargs, name", [*COMMON, ((X[:, :3], Y), {}, "X"), ((X, Y + 1), {}, "y"), ((X, Y), {"classes": [0, 1]}, "classes")], ids=str)
+@together("args, kwargs, name", [*COMMON, ((X[:, :3], Y), {}, "X"), ((X, Y + 1), {}, "y"), ((X, Y), {"classes": [0, 1]}, "classes")], ids=str)
 def test_a_failed_batch_names_the_argument_and_changes_nothing(args, kwargs, name):
     model = quick().partial_fit(X, Y, classes=[0, 1, 2]).partial_fit(X, Y)
     before = state(model)
@@ -350,7 +351,7 @@ def test_a_failed_batch_names_the_argument_and_changes_nothing(args, kwargs, nam
     assert state(model) == before
 
 
-@pytest.mark.parametrize("parameters, name", PARAMETERS, ids=str)
+@together("parameters, name", PARAMETERS, ids=str)
 def test_wrong_parameters_are_named_and_change_nothing(parameters, name):
     model = quick().fit(FRAME, Y).set_params(**parameters)
     before = state(model)
@@ -409,7 +410,7 @@ METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function",
 WRONG = [X[:, :2], X[0], X[:, :, None], NAN, INF, X[:0], sp.csr_matrix(X), X + 1j, np.full((3, 4), "a"), None]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@together("method", METHODS)
 @pytest.mark.parametrize("wrong", range(len(WRONG)))
 def test_wrong_inputs_of_predictions_are_named(method, wrong):
     with pytest.raises((ValueError, TypeError), match=named("X")):
@@ -422,7 +423,7 @@ def test_poses_that_overflow_are_an_error(method):
         getattr(quick().fit(X * 1e-9, Y), method)(np.clip(X * 1e307, -1e308, 1e308))
 
 
-@pytest.mark.parametrize("method", ["posterior_mean", "prototypes"])
+@together("method", ["posterior_mean", "prototypes"])
 @pytest.mark.parametrize("y", [Y[:50], np.c_[Y, Y], Y + 1, Y + 0.5, np.array(list("abc"))[Y], None, 0, Y * np.nan], ids=str)
 def test_wrong_labels_are_named(method, y):
     with pytest.raises((ValueError, TypeError), match=named("y")):
@@ -526,7 +527,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("call, name", CALLS, ids=[f"{i}-{name}" for i, (_, name) in enumerate(CALLS)])
+@together("call, name", CALLS, ids=[f"{i}-{name}" for i, (_, name) in enumerate(CALLS)])
 def test_wrong_arguments_are_named(call, name):
     with pytest.raises((ValueError, TypeError, FloatingPointError), match=named(name)) as caught:
         call()

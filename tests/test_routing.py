@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
@@ -222,7 +223,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("words, change", FAULTS)
+@together("words, change", FAULTS)
 def test_faults_name_the_argument(words, change):
     given = dict(zip(("votes", "activations", "beta_u", "beta_a"), problem(5))) | change
     with pytest.raises((ValueError, TypeError), match=words):
@@ -249,7 +250,7 @@ def adversaries(dtype=np.float32):
 PRICES = [(0.0, 0.0), (0.5, 1.0), (-30.0, 1e4), (1e4, -1e4), (1e6, 1e6), (-1e6, -1e6)]
 
 
-@pytest.mark.parametrize("name", adversaries())
+@together("name", adversaries())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_warning_no_nan(name, dtype):
     votes, a = adversaries(dtype)[name]
@@ -280,7 +281,7 @@ def tensors(torch, *arrays, grad=True):
     return [torch.tensor(a, requires_grad=grad) for a in arrays]
 
 
-@pytest.mark.parametrize("shape", [(5, 3, 2), (4, 2, 1), (1, 2, 3), (5, 1, 2), (1, 1, 1)])
+@together("shape", [(5, 3, 2), (4, 2, 1), (1, 2, 3), (5, 1, 2), (1, 1, 1)])
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 def test_gradients_agree_with_finite_differences(shape, iterations):
     torch = pytest.importorskip("torch")
@@ -318,7 +319,7 @@ def test_gradient_of_a_silent_child():
     assert np.isclose(active.grad[3].item(), (loss(a + step) - loss(a)) / 1e-7, rtol=1e-4) and active.grad[3] != 0
 
 
-@pytest.mark.parametrize("name", adversaries())
+@together("name", adversaries())
 def test_gradients_are_finite_in_32_bits(name):
     torch = pytest.importorskip("torch")
     votes, a = adversaries()[name]

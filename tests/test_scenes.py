@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit.data.datasets import load_digits
 from capslit.experiments import scenes as module
@@ -190,7 +191,7 @@ def test_any_zeros_and_ones_are_scenes(kind):
     assert placed(search.pursue(given, 3), 1) == placed(search.pursue(scenes.noisy, 3), 1)
 
 
-@pytest.mark.parametrize("call, words", [
+@together("call, words", [
     (lambda s, t: s.pursue(np.full((2, 9, 11), 0.5), 3), "scenes must hold zeros and ones"),
     (lambda s, t: s.pursue(np.full((2, 9, 11), np.nan), 3), "scenes must hold zeros and ones"),
     (lambda s, t: s.pursue(np.zeros((9, 11)), 3), "scenes must have shape"),

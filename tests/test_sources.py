@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
@@ -228,7 +229,7 @@ def test_a_stream_may_fill_the_same_array_again_and_again():
     assert found.gram.tobytes() == em.accumulate(moments, (X, Y, None), 128).gram.tobytes()
 
 
-@pytest.mark.parametrize("X", [
+@together("X", [
     X, X.tolist(), [], (), X[:3, :3].tolist(), [(1.0, 2.0)], b"bytes", None, 3, {"a": X}, memoryview(X), range(5), np.float64(3),
     [X[0], X[1]], np.load], ids=lambda x: type(x).__name__)
 def test_what_lies_in_memory_is_no_source(X):
@@ -298,7 +299,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("change, message", FAULTS.values(), ids=FAULTS)
+@together("change, message", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_a_bad_batch_is_an_error_with_its_number(change, message, n_threads):
     source = as_source(partial(broken, change), labelled=True)

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pandas
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -57,7 +58,7 @@ def betas(s, n=60, seed=0, low=-300, high=300):
 # ── accuracy ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("s", ORDERS)
+@together("s", ORDERS)
 def test_four_units_in_the_last_place(s):
     """Relative error at most 4 ulp for one order (from the table) and for an array of orders (from the continued fraction)."""
     beta = betas(s)
@@ -72,7 +73,7 @@ def test_any_real_order(s):
     assert places(interpolating_integral(s, beta), [exact(s, b) for b in beta]) <= (4 if s >= -0.5 else 8)
 
 
-@pytest.mark.parametrize("s", ORDERS)
+@together("s", ORDERS)
 def test_single_precision(s):
     beta = betas(s, 40, low=-30, high=30).astype(np.float32)
     truth = [exact(s, b) for b in beta]
@@ -250,7 +251,7 @@ BAD_ORDER = [(-1, ValueError), (-1.5, ValueError), (np.nan, ValueError), (np.inf
              (1 + 1j, TypeError), (csr_array(np.eye(2)), TypeError), ([[1, 2], [3]], ValueError)]
 
 
-@pytest.mark.parametrize("function", [interpolating_integral, interpolating_derivative, interpolating_integral_recursive])
+@together("function", [interpolating_integral, interpolating_derivative, interpolating_integral_recursive])
 @pytest.mark.parametrize("beta, error", BAD_BETA, ids=str)
 def test_bad_beta(function, beta, error):
     with pytest.raises(error, match="beta"):
@@ -259,7 +260,7 @@ def test_bad_beta(function, beta, error):
         interpolating_coefficients(beta, 4)
 
 
-@pytest.mark.parametrize("function", [interpolating_integral, interpolating_derivative, interpolating_integral_recursive])
+@together("function", [interpolating_integral, interpolating_derivative, interpolating_integral_recursive])
 @pytest.mark.parametrize("s, error", BAD_ORDER, ids=str)
 def test_bad_order(function, s, error):
     with pytest.raises(error, match=r"^s "):

@@ -2,6 +2,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 import scipy.sparse as sparse
 from hypothesis import given, settings, strategies as st
 from sklearn.base import clone
@@ -201,7 +202,7 @@ def test_nothing_to_compare():
     assert tangent_distance(X, X, candidates=np.zeros((60, 0), int)).shape == (60, 0)
 
 
-@pytest.mark.parametrize("arguments, named, error, message", [
+@together("arguments, named, error, message", [
     ((X, X[:, 1:]), {}, ValueError, "Y has shape"),
     ((X[0], X), {}, ValueError, "X has shape"),
     ((X, X, np.zeros((60, 64))), {}, ValueError, "tangents_X has shape"),
@@ -298,7 +299,7 @@ def test_blank_and_equal_images():
     assert np.array_equal(twice.predict(X), Y)
 
 
-@pytest.mark.parametrize("wrong, message", [
+@together("wrong, message", [
     ({"image_shape": (8, 9)}, "image_shape is .8, 9., which makes 72 features, but X has 64"),
     ({"image_shape": (64,)}, "image_shape must be a height and a width"),
     ({"image_shape": (8.0, 8.0)}, "image_shape must be a height and a width"),

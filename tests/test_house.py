@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from importlib.metadata import requires, version
 from pathlib import Path
 
@@ -215,3 +216,23 @@ def test_nothing_built_or_large_is_tracked():
         parts = path.relative_to(ROOT).parts
         assert not {"_build", ".venv", "__pycache__", ".ipynb_checkpoints"} & set(parts), path
         assert path.stat().st_size < 2_000_000, f"{path} has {os.path.getsize(path)} bytes"
+
+
+LAYERS = [{"arrays", "storage"}, {"em"}, {"validation"}, {"data"}, {"estimator"},
+          {"capsules", "mixtures", "factorial", "routing", "composition"}, {"plotting"}, {"proofs"}, {"experiments"}, {"cli"}]
+
+
+def test_arrows_run_one_way():
+    "A module imports, anywhere in it, only modules of lower layers or of its own package, and there is no circle."
+    sys.path.insert(0, str(ROOT / "book"))
+    from dependencies import modules, uses
+
+    layer = {name: i for i, names in enumerate(LAYERS) for name in names}
+    graph = {name: {used for used in uses(path) if used.count(".") and used != name and modules()[used].name != "__init__.py"}
+             for name, path in modules().items() if path.name != "__init__.py"}
+    for name, used in graph.items():
+        home = name.split(".")[1]
+        for other in used:
+            below = other.split(".")[1]
+            assert home == below or layer[below] < layer[home], f"{name} imports {other}"
+    TopologicalSorter(graph).prepare()                         # CycleError names a circle

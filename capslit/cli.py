@@ -34,7 +34,8 @@ def make_parser():
 # %% ../nbs/cli.ipynb #cell-007
 def list_experiments():
     "Print the names of experiments, data sets and profiles."
-    from capslit.experiments.summary import EXPERIMENTS, LOADERS, PROFILES
+    from capslit.experiments.records import LOADERS, PROFILES
+    from capslit.experiments.summary import EXPERIMENTS
 
     print("experiments")
     for name, experiment in EXPERIMENTS.items():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from conftest import together
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_limits
 

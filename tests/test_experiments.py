@@ -92,7 +92,8 @@ QUICK = [(name, data) for name, experiment in EXPERIMENTS.items() for data in ex
 def same(one, other):
     "Whether two records hold the same metrics and the same arrays, but for arrays of times."
     names = [name for name in one.arrays if not name.rsplit("/", 1)[1].startswith("seconds")]
-    return (list(one.arrays) == list(other.arrays) and all(one.arrays[name].dtype == other.arrays[name].dtype and one.arrays[name].tobytes() == other.arrays[name].tobytes() for name in names)
+    return (list(one.arrays) == list(other.arrays)
+            and all(one.arrays[name].dtype == other.arrays[name].dtype and one.arrays[name].tobytes() == other.arrays[name].tobytes() for name in names)
             and {name: part["metrics"] for name, part in one.parts.items()} == {name: part["metrics"] for name, part in other.parts.items()})
 
 

@@ -8,7 +8,7 @@ from test_em import other_namespaces
 
 from capslit import em
 from capslit.em.acceleration import Anderson, Squarem
-from capslit.mixtures.factor_analysis import LinearManifolds, ManifoldParameters, _halves
+from capslit.mixtures.factor_analysis import LinearManifolds, ManifoldParameters
 
 NOISES = ["diagonal", "isotropic", "none"]
 

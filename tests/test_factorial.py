@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -353,10 +352,12 @@ def test_a_failed_fit_names_the_argument_and_changes_nothing(args, kwargs, name)
 
 PARAMETERS = [
     ({"n_vectors": 0}, "n_vectors"), ({"n_states": 1.5}, "n_states"), ({"e_step": "quick"}, "e_step"), ({"observable": "normal"}, "observable"), ({"noise": 0}, "noise"),
-    ({"noise": "fixed"}, "noise"), ({"noise": np.inf}, "noise"), ({"noise": np.nan}, "noise"), ({"noise": 1e300}, "noise"), ({"priors": "some"}, "priors"), ({"init": "best"}, "init"), ({"n_init": 0}, "n_init"),
+    ({"noise": "fixed"}, "noise"), ({"noise": np.inf}, "noise"), ({"noise": np.nan}, "noise"), ({"noise": 1e300}, "noise"), ({"priors": "some"}, "priors"),
+    ({"init": "best"}, "init"), ({"n_init": 0}, "n_init"),
     ({"n_samples": 0}, "n_samples"), ({"burn_in": -1}, "burn_in"), ({"n_sweeps": 0}, "n_sweeps"), ({"n_configurations": 0}, "n_configurations"),
-    ({"ridge": -1}, "ridge"), ({"ridge": np.inf}, "ridge"), ({"min_noise": 0}, "min_noise"), ({"tol": -1}, "tol"), ({"patience": 0}, "patience"), ({"max_iter": 0}, "max_iter"),
-    ({"acceleration": "fast"}, "acceleration"), ({"acceleration": "squarem", "e_step": "gibbs"}, "acceleration"), ({"n_jobs": "two"}, "n_jobs"), ({"random_state": "now"}, "random_state"),
+    ({"ridge": -1}, "ridge"), ({"ridge": np.inf}, "ridge"), ({"min_noise": 0}, "min_noise"), ({"tol": -1}, "tol"), ({"patience": 0}, "patience"),
+    ({"max_iter": 0}, "max_iter"), ({"acceleration": "fast"}, "acceleration"), ({"acceleration": "squarem", "e_step": "gibbs"}, "acceleration"),
+    ({"n_jobs": "two"}, "n_jobs"), ({"random_state": "now"}, "random_state"),
     ({"n_vectors": 10, "n_states": 10}, "use 'truncated', 'mean_field' or 'gibbs'"), ({"observable": "bernoulli", "e_step": "gibbs"}, "needs e_step='exact'"),
     ({"observable": "bernoulli"}, "X must hold no negative numbers"), ({"observable": "poisson"}, "X must hold no negative numbers"),
 ]

@@ -14,7 +14,6 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from capslit.em.loop import Round, fit
 from capslit.em.statistics import add
 from capslit.factorial.hmm import ChainParameters, FactorialChains, FactorialHMM, most_probable_path, product_step, simulate
 

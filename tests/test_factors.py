@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from capslit.data.datasets import GREY, compose, draw_lines, line_templates, load_digits, load_lines, load_shapes, shape_templates
+from capslit.data.datasets import GREY, compose, line_templates, load_digits, load_lines, load_shapes, shape_templates
 from capslit.experiments import lines_and_shapes as factors
 from capslit.experiments.lines_and_shapes import (SIZES, VARIANTS, anneal, fit_peer, follow, inference_of, judged, measured,
                                          operations, resemblance, resembling, true_templates, unseen)

@@ -3,7 +3,6 @@ import errno
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from sklearn.datasets import load_digits
 
 from capslit import em, storage
 from capslit.em.acceleration import SafeMomentum
-from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.model import CapsuleRegression
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.composition.model import CompositionalModel
 from capslit.em.checkpoint import CheckpointWarning

@@ -354,7 +354,8 @@ def test_a_failed_fit_names_the_argument_and_changes_nothing(kind, args, kwargs,
 PARAMETERS = [({"n_components": 0}, "n_components"), ({"n_components": 41}, "n_components"), ({"n_components": 1.5}, "n_components"), ({"tol": -1}, "tol"),
               ({"patience": 0}, "patience"), ({"max_iter": 0}, "max_iter"), ({"n_init": 0}, "n_init"), ({"init": "best"}, "init"), ({"n_jobs": "two"}, "n_jobs"),
               ({"responsibilities": "firm"}, "responsibilities"), ({"acceleration": "fast"}, "acceleration"), ({"random_state": "now"}, "random_state")]
-OWN = {"factors": [({"n_factors": 6}, "n_factors"), ({"n_factors": 0}, "n_factors"), ({"noise": "loud"}, "noise"), ({"reg_covar": -1}, "reg_covar"), ({"min_noise": -1}, "min_noise")],
+OWN = {"factors": [({"n_factors": 6}, "n_factors"), ({"n_factors": 0}, "n_factors"), ({"noise": "loud"}, "noise"), ({"reg_covar": -1}, "reg_covar"),
+                   ({"min_noise": -1}, "min_noise")],
        "pca": [({"n_dims": 6}, "n_dims"), ({"temperature": 0}, "temperature"), ({"temperature": "hot"}, "temperature"), ({"explained_variance": 2}, "explained_variance"),
                ({"init": "pca"}, "init")]}
 

@@ -10,7 +10,7 @@ from capslit.composition.model import active_experts
 from capslit.composition.rules import compose_extremes, max_minus_min
 from capslit.data.datasets import QUADRANT_STATES, compose_quadrants, draw_quadrants, load_quadrants, quadrant_templates
 from capslit.experiments import quadrants
-from capslit.experiments.quadrants import (FOUND, LEARNERS, PEERS, STARTS, VALUES, all_sets, as_pursuit, as_rows, best_templates,
+from capslit.experiments.quadrants import (FOUND, LEARNERS, PEERS, STARTS, VALUES, all_sets, as_rows, best_templates,
                                            cross_entropy, em_step, explain_small, extremes_of_sets, foretold_by_truth,
                                            learn_experts, learned_experts, measure, recovery,
                                            sparse_codes, start_templates, states_of)

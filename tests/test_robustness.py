@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from matplotlib.figure import Figure
 
 import capslit.em.loop as em_loop
-from capslit import CapsuleClassifier, arrays, cli, em, plotting, storage, validation
+from capslit import CapsuleClassifier, cli, em, plotting, storage, validation
 from capslit.data import datasets
 from capslit.capsules import inference, special
 from capslit.experiments import records, summary

@@ -338,8 +338,8 @@ def test_torch_takes_what_it_is_given():
     arrays = problem(8, 2)
     expected = em_routing(*arrays)
     V, a, u, b = tensors(torch, *arrays)
-    for given in ((V, a, u, b), (V, a.float(), u.float(), b), (V, arrays[1], u, list(arrays[3])), (V.detach(), a, *arrays[2:])):
-        routed = em_routing(*given)
+    for arguments in ((V, a, u, b), (V, a.float(), u.float(), b), (V, arrays[1], u, list(arrays[3])), (V.detach(), a, *arrays[2:])):
+        routed = em_routing(*arguments)
         assert all(isinstance(part, torch.Tensor) and part.dtype == torch.float64 for part in routed)
         assert all(np.allclose(part.detach().numpy(), want, atol=1e-4) for part, want in zip(routed, expected))
         assert routed.poses.requires_grad and routed.activations.requires_grad

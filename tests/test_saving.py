@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import warnings
-import zipfile
 from collections import UserDict
 from pathlib import Path
 

@@ -20,7 +20,7 @@ from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSq
 from capslit.data.datasets import project, svd_projection
 from capslit.em.statistics import BatchError
 from capslit.data.open import as_source
-from capslit.data.sources import ArraySource, BatchSource
+from capslit.data.sources import ArraySource
 
 rng = np.random.default_rng(0)
 X, Y, W = rng.standard_normal((3000, 37)).astype(np.float32), rng.integers(0, 4, 3000), rng.random(3000)

@@ -22,7 +22,7 @@ from sklearn.decomposition import NMF, PCA, DictionaryLearning
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from ..factorial.model import (CauseParameters, CooperativeQuantizers, Exact, Gibbs, MeanField,
+from ..factorial.model import (CooperativeQuantizers, Exact, Gibbs, MeanField,
                                  Truncated)
 from ..data.datasets import compose, draw_lines, line_templates, shape_templates
 from .records import Experiment, Part
@@ -328,7 +328,7 @@ def run_causes(part, bench):
         return measure_cost(part.parameters, bench)
     data, (d, k) = bench.data, part.parameters["shape"]
     X, new = measured(data.train_images, data.scale), measured(data.test_images, data.scale)
-    spread, errors, unseen_errors = np.mean(np.var(X, axis=0)), {}, {}
+    spread, errors, unseen_errors, weights = np.mean(np.var(X, axis=0)), {}, {}, None
     options = {name: part.parameters[name] for name in ("e_step", "n_configurations", "n_init", "max_iter")}
     peers = {"factorial": lambda: fit_peer("factorial", X, (d, k), bench.seed, options), "k-means, d·k": lambda: fit_peer("k-means, d·k", X, (d, k), bench.seed, {}),
              "NMF, d·k": lambda: fit_peer("NMF", X, (d, k), bench.seed, {}), "PCA, d·(k − 1)": lambda: _principal(X, d * (k - 1))}

@@ -20,7 +20,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import TITLES
 from .records import PAPER, Experiment, Part, learn
 from ..capsules.prediction import coupled

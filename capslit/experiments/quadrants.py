@@ -13,7 +13,6 @@ __all__ = ['FOUND', 'VALUES', 'LEARNERS', 'STARTS', 'CLIPS', 'SIZES', 'N_RUNS', 
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-002
 import itertools
-import math
 import warnings
 from typing import NamedTuple
 
@@ -25,10 +24,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import BernoulliRBM, MLPClassifier
 from threadpoolctl import threadpool_limits
 
-from ..composition.model import CompositionalModel, Compositions, Experts, ExpertStatistics
+from ..composition.model import CompositionalModel, Compositions, ExpertStatistics
 from ..composition.rules import bernoulli_log_likelihood, compose_extremes
 from ..data.datasets import QUADRANT_SIDE as SIDE
-from ..data.datasets import compose_quadrants, draw_quadrants, load_quadrants, quadrant_templates
+from ..data.datasets import draw_quadrants, quadrant_templates
 from .records import Experiment, Part
 from ..composition.pursuit import Pursuit
 

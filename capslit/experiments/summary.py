@@ -10,7 +10,6 @@ __all__ = ['EXPERIMENTS', 'LINEAR', 'NONLINEAR', 'SECTION_3', 'BOTH', 'APPENDIX_
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 
 from ..data.datasets import TITLES
 from .calibration import CALIBRATION
@@ -26,7 +25,7 @@ from .million import MILLION
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
 from .quadrants import QUADRANTS
-from .records import LOADERS, PROFILES, RESULTS, explain_difference, load_record, perform, record_path
+from .records import RESULTS, explain_difference, load_record, perform
 from .scaling import SCALING
 from .scenes import SCENES
 from .updates import FIGURE6, FIGURE7

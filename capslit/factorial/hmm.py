@@ -637,7 +637,7 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
 
     def _starts(self, X):
         "ChainParameters of `n_init` random starts, for observations of mean 0 and mean square 1."
-        rng, (n, p) = check_random_state(self.random_state), X.shape
+        rng, n = check_random_state(self.random_state), len(X)
         s, d, k = self.n_init, self.n_chains, self.n_states
         rows = X[rng.randint(n, size=(s, d * k))] / math.sqrt(d)
         transitions = (rng.dirichlet(np.ones(k), (s, d, k)) + 1 / k) / 2

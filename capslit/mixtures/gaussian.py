@@ -163,7 +163,7 @@ def _diag_distances(x, mu, U):
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-049
 def _distances(parameters, x):
     "_Distances of examples x (b, p) from all components, in the precision of x."
-    xp, (k, m, p) = namespace(x), parameters.means.shape
+    xp, (k, m, _) = namespace(x), parameters.means.shape
     U = parameters.precisions_cholesky
     mu, U = (xp.astype(xp.reshape(a, (k * m, *a.shape[2:])), x.dtype, copy=False)
              for a in (parameters.means, U))
@@ -172,7 +172,7 @@ def _distances(parameters, x):
 
 def _log_joint(parameters, x, squares):
     "log π_j + log N_j(x) (k, m, b) from squared distances."
-    xp, (k, m, p) = namespace(x), parameters.means.shape
+    xp, (k, m, _) = namespace(x), parameters.means.shape
     U = parameters.precisions_cholesky
     diagonal = xp.linalg.diagonal(U) if U.ndim == 4 else U
     constant = xp.sum(xp.log(diagonal) - 0.5 * math.log(2 * math.pi), axis=-1)

@@ -176,8 +176,9 @@ def _route(votes, activations, beta_u, beta_a, lambdas, floor):
     least = (math.sqrt(floor) / units) ** 2 + rounding**2
     price = d * (beta_u + xp.log(units)[:, None])
     log_R = xp.full((k, m, n), -math.log(m), dtype=votes.dtype, device=device_of(votes))
-    for t, lam in enumerate(lambdas):
-        if t:
+    log_a = found = None
+    for lam in lambdas:
+        if found is not None:
             log_R = _e_step(log_a, found)
         found = _m_step(V, log_R, activations, least)
         log_a = _log_sigmoid(lam * (beta_a - (price + found.log_sigma) * found.mass))

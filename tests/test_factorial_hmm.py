@@ -428,3 +428,16 @@ NO_SEQUENCES = {"check_methods_sample_order_invariance": "the order of the examp
 def test_check_estimator(unpassed, e_step):
     count, failures = unpassed("FactorialHMM", {"e_step": e_step, "n_init": 1, "random_state": 0, "tol": 1e-2}, NO_SEQUENCES)
     assert count > 30 and failures == "[]"
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    settings = {"n_init": 2, "random_state": 0, "tol": 0.0, "patience": 10**6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        whole = FactorialHMM(2, 2, max_iter=12, **settings).fit(X)
+        FactorialHMM(2, 2, max_iter=5, **settings).fit(X, checkpoint=tmp_path / "run.npz", checkpoint_every=0)
+        again = FactorialHMM(2, 2, max_iter=12, **settings).fit(X, checkpoint=tmp_path / "run.npz")
+    assert np.array_equal(again.weights_, whole.weights_) and again.n_iter_ == whole.n_iter_ == 12
+    with pytest.raises(ValueError, match="checkpoint needs e_step='exact'"):
+        FactorialHMM(2, 2, e_step="mean_field").fit(X, checkpoint=tmp_path / "other.npz")

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -340,7 +340,7 @@ class FactorialChains:
 
     @property
     def signature(self):
-        "What a checkpoint must agree with."
+        "Settings compared on resume."
         return {name: getattr(self, name) for name in ("inference", "floor", "n_sweeps", "sweep_tol")}
 
     def block_rows(self, parameters):
@@ -599,7 +599,7 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X, y=None, *, lengths=None):
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, checkpoint: Any = None, checkpoint_every: float = 10.0):
         """Learn the chains by EM.
 
         Parameters
@@ -609,6 +609,11 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         y : ignored
         lengths : sequence of int, optional
             How long the sequences are; by default X is a single one.
+        checkpoint : path, optional
+            For the exact E-step: written as EM goes on; a fit that finds it resumes from it. `random_state` must then
+            be a whole number, for the start is drawn at random.
+        checkpoint_every : float
+            Seconds between two writes.
 
         Returns
         -------
@@ -617,6 +622,8 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         self._validate_params()
         if self.e_step == "exact":
             _joint_size(self.n_states, self.n_chains)
+        elif checkpoint is not None:
+            raise ValueError("checkpoint needs e_step='exact': where mean field starts from is kept in no file")
         X = _checked_rows(self, X, ensure_min_samples=2)
         _refused(X, y)
         check_size(X)
@@ -629,7 +636,8 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         if self.e_step == "mean_field":
             memory = np.full((*Y.shape[:2], self.n_init, self.n_chains, self.n_states), 1 / self.n_states)
         model = FactorialChains(self.e_step, floor=self.min_noise, n_sweeps=self.n_sweeps)
-        found = model.admissible(self._learn(model, begin, (Y, lengths, memory), n_threads=1))
+        found = model.admissible(self._learn(model, begin, (Y, lengths, memory), checkpoint, n_threads=1,
+                                             checkpoint_every=checkpoint_every))
         self._keep(found, origin, unit)
         price = X.shape[1] * math.log(unit)                                   # densities are per unit of X
         self.lower_bound_ -= price

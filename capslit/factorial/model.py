@@ -725,7 +725,7 @@ class CooperativeQuantizers:
 
     @property
     def signature(self):
-        "What a checkpoint must agree with."
+        "Settings compared on resume."
         names = ("n_vectors", "n_states", "noise", "priors", "observable", "ridge", "floor")
         settings = {name: getattr(self, name) for name in names}
         return settings | {"inference": repr(self.inference), "memory": self.memory is not None}

@@ -10,6 +10,7 @@ import math
 import warnings
 from functools import partial
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -133,7 +134,7 @@ class _Learning(EMEstimator, _Reading):
     "Learning by EM."
 
     @atomic
-    def fit(self, X, y=None, sample_weight=None, checkpoint=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0):
         """Learn the causes by EM.
 
         Parameters
@@ -146,6 +147,8 @@ class _Learning(EMEstimator, _Reading):
         checkpoint : path, optional
             Written as EM goes on; a fit that finds it resumes from it. `random_state` must then
             be a whole number, for the start is drawn at random.
+        checkpoint_every : float
+            Seconds between two writes.
 
         Returns
         -------
@@ -160,7 +163,7 @@ class _Learning(EMEstimator, _Reading):
         model = self._model(unit, total, rng.randint(2**31 - 1))
         measured = partial(_measured, observable=self.observable, origin=origin, unit=unit)
         parameters = self._starts(model, *measured((X, weight), 0)[:2], rng)
-        found = self._learn(model, parameters, data.apply(measured).batches, checkpoint)
+        found = self._learn(model, parameters, data.apply(measured).batches, checkpoint, checkpoint_every=checkpoint_every)
         self._keep(model.admissible(found), origin, unit, total)
         return self
 

@@ -331,7 +331,7 @@ class LinearManifolds:
 
     @property
     def signature(self):
-        "What a checkpoint must agree with."
+        "Settings compared on resume."
         return {name: getattr(self, name) for name in ("noise", "hard", "temperature", "added", "floor")}
 
     def block_rows(self, parameters):

@@ -12,7 +12,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device as array_device
@@ -267,7 +267,7 @@ class Mixtures:
 
     @property
     def signature(self):
-        "What a checkpoint must agree with."
+        "Settings compared on resume."
         return {"covariance_type": self.covariance_type, "reg_covar": float(self.reg_covar)}
 
     def block_rows(self, parameters):
@@ -664,7 +664,7 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         self.verbose = verbose
 
     @atomic
-    def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0):
         """Learn the mixture by EM.
 
         Parameters
@@ -677,6 +677,8 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         checkpoint : path, optional
             Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
             random, `random_state` must be a whole number.
+        checkpoint_every : float
+            Seconds between two writes.
 
         Returns
         -------
@@ -687,7 +689,8 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         sample = self._sample(data)
         model, parameters = self._begin(data, *sample)
         drawn = len(sample[0]) < data.n_samples or self.n_components > 1 and self.means_init is None
-        self._keep(model, self._learn(model, parameters, data.batches, checkpoint, drawn))
+        found = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
+        self._keep(model, found)
         return self
 
     def fit_predict(self, X, y=None, sample_weight=None):

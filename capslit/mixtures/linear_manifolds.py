@@ -11,6 +11,7 @@ import warnings
 from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -131,7 +132,8 @@ class _Fit(EMEstimator, _Starts):
     "Learning by EM."
 
     @atomic
-    def fit(self, X, y=None, sample_weight=None, *, tangents=None, checkpoint=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
+            checkpoint_every: float = 10.0):
         """Learn the mixture by EM.
 
         Parameters
@@ -147,6 +149,8 @@ class _Fit(EMEstimator, _Starts):
         checkpoint : path, optional
             Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
             random, `random_state` must be a whole number.
+        checkpoint_every : float
+            Seconds between two writes.
 
         Returns
         -------
@@ -157,7 +161,7 @@ class _Fit(EMEstimator, _Starts):
         sample = self._sample(data)
         model, parameters = self._begin(data, *sample)
         drawn = len(sample[0]) < data.n_samples or self.n_components > 1
-        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn)
+        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
         self._keep(model, model.admissible(chosen), data.batches)
         return self
 

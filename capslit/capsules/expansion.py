@@ -7,7 +7,7 @@ __all__ = ['ExpandedStatistics', 'ExpandedCapsuleRegression']
 
 # %% ../../nbs/capsules/expansion.ipynb #cell-002
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device as array_device
@@ -45,7 +45,7 @@ class ExpandedCapsuleRegression(CapsuleRegression):
         "What a checkpoint must agree with."
         return super().signature | {"expansion": True}
 
-    def e_step(self, parameters, batch, threshold=None):
+    def e_step(self, parameters: Any, batch: Any, threshold: Any = None):
         "ExpandedStatistics of a batch; `threshold` (k,) as in `CapsuleRegression.e_step`."
         statistics = super().e_step(parameters, batch, threshold)
         return ExpandedStatistics(*statistics, _inner(parameters.weights, statistics.moments))

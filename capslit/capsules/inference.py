@@ -8,6 +8,7 @@ __all__ = ['class_probabilities', 'log_class_probabilities', 'posterior_factors'
 
 # %% ../../nbs/capsules/inference.ipynb #cell-061
 import operator
+from typing import Any
 
 import numpy as np
 from array_api_compat import device
@@ -82,7 +83,7 @@ def _class_weights(w, dims):
     return w / (2 * m) + rest * _like([d / (dim * m) for d in dims], w)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-071
-def class_probabilities(squared_norms, capsule_dim):
+def class_probabilities(squared_norms, capsule_dim: int):
     """Probability of each class, P(y = j | x), at unit variance (Saul 2.16).
 
     Parameters
@@ -107,7 +108,7 @@ def class_probabilities(squared_norms, capsule_dim):
     return weights / namespace(w).sum(weights, axis=1, keepdims=True)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-075
-def log_class_probabilities(squared_norms, capsule_dim):
+def log_class_probabilities(squared_norms, capsule_dim: int):
     """Logarithm of `class_probabilities`, with small relative error both near probability 0 and near probability 1.
 
     Parameters, shapes and errors are those of `class_probabilities`.
@@ -120,7 +121,7 @@ def log_class_probabilities(squared_norms, capsule_dim):
                     xp.log(weights) - xp.log(total))
 
 # %% ../../nbs/capsules/inference.ipynb #cell-079
-def posterior_factors(own, total, own_dim, dim):
+def posterior_factors(own, total, own_dim, dim: int):
     """What learning needs from one example with a known label y, without validation (Saul 2.16, 2.18, 2.19).
 
     Parameters
@@ -156,7 +157,7 @@ def _posterior_ratios(w, y, dims):
     return xp.where(own, (shared + extra)[:, None], shared[:, None])
 
 # %% ../../nbs/capsules/inference.ipynb #cell-084
-def posterior_ratios(squared_norms, y, capsule_dim):
+def posterior_ratios(squared_norms, y: Any, capsule_dim: int):
     """Factors Q_i(y | x) / P(y | x) that turn prior means into posterior means (Saul 2.18, 2.19).
 
     Parameters
@@ -189,7 +190,7 @@ def _squared_norms(poses):
     return xp.sum(xp.clip(poses, min=-bound, max=bound) ** 2, axis=2)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-087
-def posterior_mean(poses, y, capsule_dim=None):
+def posterior_mean(poses: Any, y: Any, capsule_dim: int | None = None):
     """Mean of the latent variables given the input and its label, E[h | x, y] (Saul 2.19).
 
     Parameters
@@ -216,7 +217,7 @@ def posterior_mean(poses, y, capsule_dim=None):
     return poses * _posterior_ratios(_squared_norms(poses), y, dims)[:, :, None]
 
 # %% ../../nbs/capsules/inference.ipynb #cell-090
-def squash(poses):
+def squash(poses: Any):
     """Poses divided by the length of all of them together, so that their squared lengths sum to one (Saul 3.1).
 
     Parameters
@@ -312,7 +313,7 @@ def _sample_posterior(mu, noise, dims, y, rng):
     return h
 
 # %% ../../nbs/capsules/inference.ipynb #cell-108
-def sample_latents(poses, capsule_dim=None, y=None, size=1, random_state=None):
+def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None, size: float = 1, random_state: Any = None):
     """Independent exact samples of the latent variables given the input, or given the input and its label.
 
     Parameters

@@ -29,7 +29,7 @@ def _check_generator(rng):
         raise TypeError(f"rng must be a numpy.random.Generator, not {rng!r}; pass numpy.random.default_rng(seed)")
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-007
-def subspace(moment, dim, overall, rng):
+def subspace(moment, dim: int, overall, rng: np.random.Generator):
     """Rows of a capsule's initial weights (Saul 2.28), and how many of them the spectrum gave.
 
     Parameters
@@ -71,7 +71,7 @@ def subspace(moment, dim, overall, rng):
     return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-011
-def random_weights(shape, overall, scale, rng):
+def random_weights(shape, overall, scale, rng: np.random.Generator):
     """Normally distributed weights whose pose vectors have elements of root mean square `scale` over the examples.
 
     `shape` is that of the weights (…, p); `overall` (p, p) the second moment of all examples. Inputs that are all zero count as ones.

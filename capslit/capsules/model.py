@@ -9,7 +9,7 @@ __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount
 # %% ../../nbs/capsules/model.ipynb #cell-020
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device as array_device
@@ -57,7 +57,7 @@ class LeastSquares:
     rank: tuple
 
     @classmethod
-    def from_gram(cls, gram, which=(0,), alpha=0.0, like=None):
+    def from_gram(cls, gram, which: tuple = (0,), alpha: float = 0.0, like: Any = None):
         "From `gram` (g, p, p) and `alpha`, a number or one per column; arrays in the namespace and on the device of `like`."
         gram = check_values("gram", as_floating("gram", gram))
         if gram.ndim != 3 or gram.shape[1] != gram.shape[2]:
@@ -159,11 +159,11 @@ class CapsuleRegression:
         return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
                 "alpha": float(self.alpha), "affine": bool(self.affine)}
 
-    def block_rows(self, parameters):
+    def block_rows(self, parameters: Any):
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
         return _block_rows(self, parameters.weights)
 
-    def prepare(self, batch):
+    def prepare(self, batch: Any):
         """The batch as the E-step takes it with least effort: checked, once for all, and sorted by class where problems see only some classes.
 
         Sorting goes block by block, as `e_step` would do it at each pass, so the statistics keep their bits.
@@ -206,7 +206,7 @@ class CapsuleRegression:
             raise ValueError("solver is None, but m_step needs one; pass LeastSquares.from_gram(…)")
         return CapsuleParameters(self.solver.solve(statistics.moments))
 
-    def objective(self, parameters, statistics):
+    def objective(self, parameters: Any, statistics):
         "The log-likelihood (Saul 2.6), less α‖W‖²/2, per problem (k,)."
         if not self.alpha:
             return statistics.log_likelihood
@@ -214,7 +214,7 @@ class CapsuleRegression:
         weights = parameters.weights[..., :-1] if self.affine else parameters.weights
         return statistics.log_likelihood - 0.5 * self.alpha * xp.sum(weights**2, axis=(1, 2, 3))
 
-    def e_step(self, parameters, batch, threshold=None):
+    def e_step(self, parameters: Any, batch: Any, threshold: Any = None):
         """CapsuleStatistics of a batch; `threshold` (k,) is ν of Saul 2.26, 0 for plain EM.
 
         Nothing is moved from a device to the host, except the labels of a batch that should have been prepared; see `prepare`.
@@ -223,7 +223,7 @@ class CapsuleRegression:
         threshold = None if threshold is None or not np.any(threshold) else threshold
         return _together(self, batch, lambda dims, runs: _kernel(parameters.weights, dims, runs, threshold))
 
-    def count_errors(self, parameters, batch):
+    def count_errors(self, parameters: Any, batch: Any):
         "ErrorCount of a batch: the forward half of the E-step."
         batch = _fitting(self, parameters.weights, batch)
         return _together(self, batch, lambda dims, runs: _count(parameters.weights, dims, runs))
@@ -488,7 +488,7 @@ class SecondMoments(NamedTuple):
     weight: object
 
 
-def second_moments(batch, classes, affine=False):
+def second_moments(batch: Any, classes, affine: bool = False):
     "SecondMoments of the given classes in a batch (x, y, weight); with a constant input 1 appended if `affine`."
     x, y, w = batch
     x = check_shape("x", as_floating("x", x), (None, None))

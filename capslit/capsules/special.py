@@ -74,7 +74,7 @@ def _backward(s, beta, k):
     return lower, upper
 
 # %% ../../nbs/capsules/special.ipynb #cell-045
-def interpolating_integral_recursive(s, beta, k=64):
+def interpolating_integral_recursive(s, beta, k: int = 64):
     """The paper's own scheme, for reference: Saul A.3 where β > s, and A.5 from the bounds A.4 where β ≤ s.
 
     Parameters
@@ -183,7 +183,7 @@ def _ratio(s, c):
     return _direct_ratio(s + 1, c)
 
 # %% ../../nbs/capsules/special.ipynb #cell-074
-def remainder_ratio(beta, dim):
+def remainder_ratio(beta, dim: int):
     """The smooth function r(β) from which all of inference follows, for s = dim/2 and a = s + 1.
 
     It is defined by I_s(β) = β/(a + β − u r) with u = β/(a + β). Arguments are not checked: this
@@ -256,7 +256,7 @@ def interpolating_integral(s, beta):
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
 # %% ../../nbs/capsules/special.ipynb #cell-086
-def interpolating_coefficients(beta, dim):
+def interpolating_coefficients(beta, dim: int):
     """The coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, Saul 2.14), elementwise.
 
     Parameters

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import betaln, xlog1py, xlogy
@@ -770,10 +770,11 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
     _parameter_constraints = _Settings._parameter_constraints
     _kinds = (ExpertStatistics, Transforms)
 
-    def __init__(self, n_experts=None, *, rule="max_minus_min", q=0.5, background=0.01, transforms=None,
-                 pseudocount=1.0, init="sequential", truncated="auto", max_active=None, prune="auto",
-                 binarize=None, tol=1e-3, patience=2, max_iter=50, n_init=1, n_jobs=None,
-                 random_state=None, verbose=0):
+    def __init__(self, n_experts: int | None = None, *, rule: str = "max_minus_min", q: float = 0.5, background: float = 0.01,
+                 transforms: Any = None, pseudocount: float = 1.0, init: str = "sequential", truncated: bool | str = "auto",
+                 max_active: int | None = None, prune: bool | str = "auto", binarize: float | None = None, tol: float = 1e-3,
+                 patience: int = 2, max_iter: int = 50, n_init: int = 1, n_jobs: int | None = None, random_state: Any = None,
+                 verbose: int = 0):
         self.n_experts = n_experts
         self.rule = rule
         self.q = q
@@ -794,7 +795,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X, y=None, *, checkpoint=None):
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0):
         """Learn the experts from all images together.
 
         Parameters
@@ -805,6 +806,8 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         checkpoint : path, optional
             Written as the last run of EM goes on; a fit that finds it resumes from it. If the start is
             drawn at random, `random_state` must be a whole number.
+        checkpoint_every : float
+            Seconds between two writes.
 
         Returns
         -------
@@ -818,7 +821,8 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         parameters = self._start(model, sample)
         if self._prunes():
             parameters, model = self._settled(model, parameters, data.batches), replace(model, prune=True)
-        self._keep(model, self._learn(model, parameters, data.batches, checkpoint, drawn), data.batches)
+        found = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
+        self._keep(model, found, data.batches)
         if not np.any(self.active_sets_):
             warnings.warn("no expert is active in any of the images, so that nothing has been learned; "
                           "pass init='sequential', or check that there is ink in X", ConvergenceWarning, stacklevel=3)

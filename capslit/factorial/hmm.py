@@ -343,7 +343,7 @@ class FactorialChains:
         "Settings compared on resume."
         return {name: getattr(self, name) for name in ("inference", "floor", "n_sweeps", "sweep_tol")}
 
-    def block_rows(self, parameters):
+    def block_rows(self, parameters: Any):
         "Sequences per block."
         return 256
 
@@ -352,15 +352,15 @@ class FactorialChains:
         mine = range(int(np.max(problems)) + 1) if self.problems is None else self.problems
         return replace(self, problems=tuple(int(mine[i]) for i in problems))
 
-    def objective(self, parameters, statistics):
+    def objective(self, parameters: Any, statistics):
         "What EM raises (s,): the log-likelihood, or the bound of the mean field."
         return statistics.log_likelihood
 
-    def least_log_probability(self, d):
+    def least_log_probability(self, d: int):
         "The least log-probability of d chains, such that no joint state's is too small to represent."
         return -600 / (d if self.inference == "exact" else 1)
 
-    def admissible(self, parameters):
+    def admissible(self, parameters: Any):
         "Parameters with probabilities that sum to 1, none below the least, and noise above the floor."
         least = self.least_log_probability(parameters.log_initial.shape[1])
         initial, transitions = (np.maximum(a - logsumexp(a, axis=-1, keepdims=True), least)
@@ -368,13 +368,13 @@ class FactorialChains:
         noise = np.maximum(parameters.log_noise, math.log(self.floor)) if self.floor else parameters.log_noise
         return parameters._replace(log_initial=initial, log_transitions=transitions, log_noise=noise)
 
-    def e_step(self, parameters, batch):
+    def e_step(self, parameters: Any, batch: Any):
         "ChainStatistics of a batch of sequences."
         Y, lengths, memory = _checked_batch(parameters, batch)
         return reduce(em.add, (_statistics(found, parameters, Y[rows], lengths[rows])
                                for rows, found in self._pieces(parameters, Y, lengths, memory)))
 
-    def infer(self, parameters, Y, lengths=None, memory=None):
+    def infer(self, parameters: Any, Y, lengths: Any = None, memory: Any = None):
         "Expected states (n, T, s, d·k), 0 in the padding, and log-likelihoods or bounds (s, n)."
         Y, lengths, memory = _checked_batch(parameters, (Y, lengths, memory))
         s, d, k = parameters.log_initial.shape
@@ -420,7 +420,7 @@ class FactorialChains:
         return ChainParameters(initial, transitions, W, np.log(noise))
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-060
-def most_probable_path(parameters, Y, lengths=None):
+def most_probable_path(parameters: Any, Y, lengths: Any = None):
     """The most probable states of all chains at all times, by dynamic programming on the joint states.
 
     Parameters
@@ -471,7 +471,7 @@ def _traced(last, came_from, k):
     return path
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-062
-def simulate(parameters, n_sequences, length, random_state=None):
+def simulate(parameters: Any, n_sequences: int, length, random_state: Any = None):
     """Draw sequences from a factorial hidden Markov model.
 
     Parameters
@@ -584,8 +584,8 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(self, n_chains=2, n_states=2, *, e_step="exact", n_init=5, tol=1e-4, patience=3,
-                 max_iter=300, min_noise=1e-6, n_sweeps=3, random_state=None, verbose=0):
+    def __init__(self, n_chains: int = 2, n_states: int = 2, *, e_step: str = "exact", n_init: int = 5, tol: float = 1e-4, patience: int = 3,
+                 max_iter: int = 300, min_noise: float = 1e-6, n_sweeps: int = 3, random_state: Any = None, verbose: int = 0):
         self.n_chains = n_chains
         self.n_states = n_states
         self.e_step = e_step
@@ -671,7 +671,7 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
     def _n_features_out(self):
         return self.weights_.shape[0] * self.weights_.shape[1]
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: Any = None):
         "Names of the columns of `transform`, such as chain0_state3."
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)
@@ -690,28 +690,28 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         model = FactorialChains(self.e_step, n_sweeps=200)
         return model, model.admissible(parameters), *_padded(X, lengths), lengths
 
-    def score_samples(self, X, lengths=None):
+    def score_samples(self, X: Any, lengths: Any = None):
         "Log-likelihood, or its bound, of each sequence (n_sequences,)."
         model, parameters, Y, _, lengths = self._sequences(X, lengths)
         price = Y.shape[2] * math.log(self.noise_variance_) / 2
         return model.infer(parameters, Y, lengths)[1][0] - lengths * price
 
-    def score(self, X, y=None, *, lengths=None):
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None):
         "Log-likelihood, or its bound, per observation."
         total, X = np.sum(self.score_samples(X, lengths)), np.asarray(X)
         _refused(X, y)
         return float(total / len(X))
 
-    def transform(self, X, lengths=None):
+    def transform(self, X: Any, lengths: Any = None):
         "Expected states (n_total, n_chains · n_states): probabilities of the states, chain by chain."
         model, parameters, Y, there, lengths = self._sequences(X, lengths)
         return model.infer(parameters, Y, lengths)[0][there][:, 0]
 
-    def fit_transform(self, X, y=None, *, lengths=None):
+    def fit_transform(self, X: Any, y: Any = None, *, lengths: Any = None):
         "Learn the chains, and return the expected states."
         return self.fit(X, y, lengths=lengths).transform(X, lengths)
 
-    def predict_proba(self, X, lengths=None):
+    def predict_proba(self, X: Any, lengths: Any = None):
         "Probabilities of the states (n_total, n_chains, n_states) at each time, given whole sequences."
         return self.transform(X, lengths).reshape(-1, *self.initial_.shape)
 
@@ -721,7 +721,7 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         states = state_rows("states", states, self.initial_.shape)
         return self.intercept_ + states @ self.weights_.reshape(self._n_features_out, -1)
 
-    def decode(self, X, lengths=None):
+    def decode(self, X: Any, lengths: Any = None):
         """The most probable course of the states.
 
         Under the exact E-step that of all chains together; in the mean field the most probable one of each
@@ -741,11 +741,11 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         log_joint = _log_joint(parameters, Y, states, there)
         return log_joint - len(X) * Y.shape[2] * math.log(self.noise_variance_) / 2, states[there]
 
-    def predict(self, X, lengths=None):
+    def predict(self, X: Any, lengths: Any = None):
         "The most probable course of the states (n_total, n_chains); see `decode`."
         return self.decode(X, lengths)[1]
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples: int = 1):
         "Draw one sequence: observations (n_samples, n_features) and states (n_samples, n_chains)."
         check_is_fitted(self)
         check_count("n_samples", n_samples)

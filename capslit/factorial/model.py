@@ -11,7 +11,7 @@ __all__ = ['OBSERVABLES', 'E_STEPS', 'CauseParameters', 'CauseStatistics', 'Fiel
 # %% ../../nbs/factorial/model.ipynb #cell-052
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, gammaln, logsumexp
@@ -63,7 +63,7 @@ class Posterior(NamedTuple):
     kept: np.ndarray = None        # (b, …)      what is worth with_warm_starts until the next E-step
 
 # %% ../../nbs/factorial/model.ipynb #cell-056
-def gaussian_field(y, weights, log_priors, log_noise):
+def gaussian_field(y: Any, weights, log_priors, log_noise):
     "The Field of examples y (b, p) under weights (d, k, p), log-priors (d, k), a log-variance."
     d, k, p = weights.shape
     scale = np.exp(-0.5 * log_noise)                         # 1/σ, on either side: no overflow
@@ -76,7 +76,7 @@ def gaussian_field(y, weights, log_priors, log_noise):
 
 # %% ../../nbs/factorial/model.ipynb #cell-057
 @lru_cache(maxsize=8)
-def configurations(n_vectors, n_states):
+def configurations(n_vectors: int, n_states: int):
     "All configurations as one-hot rows (k^d, d·k), read-only; the last vector changes fastest."
     states = np.indices((n_states,) * n_vectors).reshape(n_vectors, -1).T
     table = np.eye(n_states)[states].reshape(len(states), -1)
@@ -90,7 +90,7 @@ def _softmax(a):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 # %% ../../nbs/factorial/model.ipynb #cell-060
-def state_rows(name, states, shape):
+def state_rows(name: str, states, shape):
     """States as rows (n, d·k) of float64.
 
     Parameters
@@ -166,13 +166,13 @@ class Exact:
     "E-step that looks at all k^d configurations; no more than `limit` of them."
     limit: int = 2**18
 
-    def check(self, d, k):
+    def check(self, d: int, k: int):
         "ValueError if there are too many configurations."
         if d * np.log(k) > np.log(self.limit) + 1e-9:
             raise ValueError(f"the exact E-step would look at n_states ** n_vectors = {k}**{d} configurations, "
                              f"more than {self.limit:,}; use 'truncated', 'mean_field' or 'gibbs' instead")
 
-    def rows(self, d, k):
+    def rows(self, d: int, k: int):
         "Examples that make a good block."
         return int(np.clip(2**17 // k**d, 16, 4096))
 
@@ -190,7 +190,7 @@ class Exact:
         return Posterior(means, count_pairs(counts, field.shape), bound, counts)
 
 # %% ../../nbs/factorial/model.ipynb #cell-068
-def factorised_moments(means, weight, shape):
+def factorised_moments(means, weight: Any, shape):
     "Σ w ⟨s sᵀ⟩ (d·k, d·k) for means (b, d·k): diag(m_i) within a vector, m_i m_lᵀ between two."
     d, k = shape
     same = np.repeat(np.repeat(np.eye(d, dtype=bool), k, axis=0), k, axis=1)
@@ -213,17 +213,17 @@ class MeanField:
     n_sweeps: int = 50
     tol: float = 1e-6
 
-    def check(self, d, k):
+    def check(self, d: int, k: int):
         "Any size is possible."
         if not (self.n_sweeps >= 1 and self.tol >= 0):
             raise ValueError("n_sweeps must be at least 1 and tol at least 0, not "
                              f"{self.n_sweeps!r} and {self.tol!r}")
 
-    def rows(self, d, k):
+    def rows(self, d: int, k: int):
         "Examples that make a good block."
         return int(np.clip(2**18 // (d * k), 256, 8192))
 
-    def memory(self, q, n, d, k):
+    def memory(self, q, n: int, d: int, k: int):
         "An empty memory of n examples of q problems."
         return np.full((q, n, d * k), np.nan)
 
@@ -287,7 +287,7 @@ def _joint(field, states):
     return joint
 
 # %% ../../nbs/factorial/model.ipynb #cell-073
-def uniform_numbers(rows, per_row, seed, stream, step):
+def uniform_numbers(rows: int, per_row, seed: int, stream, step):
     """Numbers (b, per_row), uniform between 0 and 1.
 
     They depend on seed, stream, step and each row's number alone. They come from NumPy's Philox generator, whose counter is set to the row.
@@ -313,17 +313,17 @@ class Gibbs:
     burn_in: int = 5
     seed: int = 0
 
-    def check(self, d, k):
+    def check(self, d: int, k: int):
         "Any size is possible."
         if not (self.n_samples >= 1 and self.burn_in >= 0 and 0 <= self.seed < 2**64):
             raise ValueError("n_samples must be at least 1, burn_in and seed at least 0, not "
                              f"{self.n_samples!r}, {self.burn_in!r} and {self.seed!r}")
 
-    def rows(self, d, k):
+    def rows(self, d: int, k: int):
         "Examples that make a good block."
         return int(np.clip(2**20 // (self.n_samples * d * k), 16, 4096))
 
-    def numbers(self, d):
+    def numbers(self, d: int):
         "How many uniform numbers an example takes."
         return d * (1 + self.burn_in + self.n_samples)
 
@@ -367,17 +367,17 @@ class Truncated:
     n_rounds: int = 20
     start: MeanField = MeanField(10, 1e-3)
 
-    def check(self, d, k):
+    def check(self, d: int, k: int):
         "Any size is possible."
         if not (self.n_configurations >= 1 and self.n_rounds >= 1):
             raise ValueError("n_configurations and n_rounds must be at least 1, not "
                              f"{self.n_configurations!r} and {self.n_rounds!r}")
 
-    def rows(self, d, k):
+    def rows(self, d: int, k: int):
         "Examples that make a good block."
         return int(np.clip(2**19 // (self.n_configurations * d * k), 16, 4096))
 
-    def memory(self, q, n, d, k):
+    def memory(self, q, n: int, d: int, k: int):
         "An empty memory of n examples of q problems."
         return np.zeros((q, n, self.n_configurations, d), np.int16)
 
@@ -411,7 +411,7 @@ class Truncated:
         order = np.argsort(-joint, axis=1, kind="stable")
         return states[every, order], np.take_along_axis(joint, order, axis=1)
 
-    def search(self, field, remembered=None):
+    def search(self, field, remembered: Any = None):
         "The best configurations (b, c, d), and log p(y, s) − base (b, c); −∞ if there are fewer."
         (d, k), b = field.shape, len(field.linear)
         means = self.start.relax(field, np.full(field.linear.shape, 1 / k))
@@ -447,7 +447,7 @@ class Truncated:
         return Posterior(means, moments, total + field.base, kept=kept)
 
 # %% ../../nbs/factorial/model.ipynb #cell-079
-def solve_weights(moments, cross, ridge=0.0):
+def solve_weights(moments, cross, ridge: float = 0.0):
     """The shortest solution (…, d·k, p) of the normal equations (Σ⟨ssᵀ⟩ + ridge I) W = Σ⟨s⟩yᵀ.
 
     Source: Ghahramani (1995), section 3, corrected.
@@ -478,7 +478,7 @@ OBSERVABLES = {
 }
 
 # %% ../../nbs/factorial/model.ipynb #cell-082
-def score_weights(observable, counts, cross, start, ridge=0.0, n_steps=10, tol=1e-10):
+def score_weights(observable, counts, cross, start, ridge: float = 0.0, n_steps: int = 10, tol: float = 1e-10):
     """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by scoring.
 
     `counts` are the configurations S (c, d·k) and their expected numbers (c,), as a pair; `cross`
@@ -730,7 +730,7 @@ class CooperativeQuantizers:
         settings = {name: getattr(self, name) for name in names}
         return settings | {"inference": repr(self.inference), "memory": self.memory is not None}
 
-    def block_rows(self, parameters):
+    def block_rows(self, parameters: Any):
         "Examples per block, such that what the E-step derives from them stays in the cache."
         rows = self.inference.rows(self.n_vectors, self.n_states)
         return rows if self.observable == "gaussian" else 8 * rows      # the table of constants costs more
@@ -740,7 +740,7 @@ class CooperativeQuantizers:
         mine = tuple(range(int(np.max(problems)) + 1)) if self.streams is None else self.streams
         return replace(self, streams=tuple(int(mine[q]) for q in problems))
 
-    def with_warm_starts(self, n_problems, n_examples):
+    def with_warm_starts(self, n_problems: int, n_examples: int):
         """This model with an empty memory of what the E-step finds for each example, where the next E-step starts.
 
         With it, mean field and truncation never lower the bound. It belongs to no checkpoint: a resumed run
@@ -750,7 +750,7 @@ class CooperativeQuantizers:
             return self
         return replace(self, memory=self.inference.memory(n_problems, n_examples, self.n_vectors, self.n_states))
 
-    def initialise(self, y, n_problems=1, random_state=None, spread=1.0):
+    def initialise(self, y: Any, n_problems: int = 1, random_state: Any = None, spread: float = 1.0):
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).
 
         The mean is shared out among the vectors; the random differences between states have `spread`
@@ -759,7 +759,7 @@ class CooperativeQuantizers:
         """
         return _initialise(self, y, n_problems, np.random.default_rng(random_state), spread)
 
-    def admissible(self, parameters):
+    def admissible(self, parameters: Any):
         "The parameters with priors that sum to one and noise above the floor, which acceleration may leave."
         total = logsumexp(parameters.log_priors, axis=2, keepdims=True)
         log_noise = parameters.log_noise
@@ -767,7 +767,7 @@ class CooperativeQuantizers:
             log_noise = np.maximum(log_noise, np.log(self.floor))
         return parameters._replace(log_priors=parameters.log_priors - total, log_noise=log_noise)
 
-    def e_step(self, parameters, batch):
+    def e_step(self, parameters: Any, batch: Any):
         "CauseStatistics of a batch."
         return _e_step(self, self.admissible(parameters), batch)
 
@@ -775,7 +775,7 @@ class CooperativeQuantizers:
         "CauseParameters that fit the statistics best; for counts and bits, better than before."
         return _m_step(self, statistics)
 
-    def objective(self, parameters, statistics):
+    def objective(self, parameters: Any, statistics):
         "What EM raises (q,): the log-likelihood or its bound, less the price of the weights."
         return _objective(self, self.admissible(parameters), statistics)
 
@@ -788,27 +788,27 @@ class CooperativeQuantizers:
             block = tuple(a[start:start + size] for a in batch)
             yield [_posterior(forgetful, parameters, q, stream, block) for q, stream in enumerate(streams)]
 
-    def bound(self, parameters, y):
+    def bound(self, parameters: Any, y: Any):
         "What the E-step proves of log p(y) for each example (q, n): all of it, if it is exact."
         found = [[f.bound for f in block] for block in self._posteriors(parameters, y)]
         return np.concatenate(found, axis=1)
 
-    def log_likelihood(self, parameters, y):
+    def log_likelihood(self, parameters: Any, y: Any):
         "log p(y) of each example (q, n), by enumeration; ValueError if there are too many configurations."
         return replace(self, inference=Exact(), memory=None).bound(parameters, y)
 
-    def expected_states(self, parameters, y, row=None):
+    def expected_states(self, parameters: Any, y: Any, row: Any = None):
         "⟨s⟩ of each example (q, n, d·k), as the E-step finds it; `row` (n,) numbers them, for Gibbs sampling."
         found = [[f.means for f in block] for block in self._posteriors(parameters, y, row)]
         return np.concatenate(found, axis=1)
 
-    def reconstruct(self, parameters, states):
+    def reconstruct(self, parameters: Any, states):
         "The mean of y (q, n, p) for states (q, n, d·k) or (n, d·k), one-hot or expected."
         q, d, k, p = parameters.weights.shape
         eta = states @ parameters.weights.reshape(q, d * k, p)
         return eta if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(eta)
 
-    def sample(self, parameters, n, random_state=None):
+    def sample(self, parameters: Any, n: int, random_state: Any = None):
         "n examples of each stacked model (q, n, p), and the states (q, n, d) that made them."
         rng, (q, d, k, _) = np.random.default_rng(random_state), parameters.weights.shape
         limits = np.cumsum(np.exp(parameters.log_priors), axis=2)[:, None, :, :-1]

@@ -407,10 +407,10 @@ class FactorialVectorQuantizer(_Densities, Saved, BaseEstimator):
         **EMEstimator._parameter_constraints,
     }
 
-    def __init__(self, n_vectors=2, n_states=2, *, e_step="exact", observable="gaussian", noise="learned",
-                 priors="equal", init="kmeans", n_init=10, n_samples=10, burn_in=5, n_sweeps=50,
-                 n_configurations=32, ridge=1e-6, min_noise=1e-6, tol=1e-4, patience=5, max_iter=200,
-                 acceleration=None, n_jobs=None, random_state=None, verbose=0):
+    def __init__(self, n_vectors: int = 2, n_states: int = 2, *, e_step: str = "exact", observable: str = "gaussian", noise: float | str = "learned",
+                 priors: str = "equal", init: str = "kmeans", n_init: int = 10, n_samples: int = 10, burn_in: int = 5, n_sweeps: int = 50,
+                 n_configurations: int = 32, ridge: float = 1e-6, min_noise: float = 1e-6, tol: float = 1e-4, patience: int = 5, max_iter: int = 200,
+                 acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
         self.n_vectors = n_vectors
         self.n_states = n_states
         self.e_step = e_step

@@ -8,7 +8,7 @@ __all__ = ['ManifoldParameters', 'ManifoldStatistics', 'LinearManifolds']
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-046
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device as array_device
@@ -334,7 +334,7 @@ class LinearManifolds:
         "Settings compared on resume."
         return {name: getattr(self, name) for name in ("noise", "hard", "temperature", "added", "floor")}
 
-    def block_rows(self, parameters):
+    def block_rows(self, parameters: Any):
         "Examples per block, such that their codes stay in the cache."
         k, m, _, r = parameters.loadings.shape
         return int(np.clip(2**20 // (k * m * (r + 2)), 256, 8192))
@@ -343,11 +343,11 @@ class LinearManifolds:
         "The model of some of the stacked problems: the same one."
         return self
 
-    def objective(self, parameters, statistics):
+    def objective(self, parameters: Any, statistics):
         "What EM raises (k,): the log-likelihood, less the expected cost of added noise and tangents."
         return statistics.bound
 
-    def admissible(self, parameters):
+    def admissible(self, parameters: Any):
         "The parameters with weights that sum to 1 and noise above the floor, which acceleration may leave."
         if self.noise == "none":
             return parameters
@@ -359,7 +359,7 @@ class LinearManifolds:
             log_noise = xp.maximum(log_noise, least)
         return parameters._replace(log_weights=parameters.log_weights - total, log_noise=log_noise)
 
-    def recognition(self, parameters):
+    def recognition(self, parameters: Any):
         "R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA pseudo-inverse and 0."
         xp, (_, _, G, log_noise) = namespace(parameters.loadings), self.admissible(parameters)
         if self.noise == "none":
@@ -370,7 +370,7 @@ class LinearManifolds:
         covariance = xp.linalg.inv(inverse + _eye(inverse))
         return covariance @ scaled, covariance
 
-    def log_joint(self, parameters, x, tangents=None):
+    def log_joint(self, parameters: Any, x, tangents: Any = None):
         "log π_j + log N_j(x) (k, m, b) of a block x (b, p), freed along tangents (b, t, p) if given."
         x, _, tangents = _checked_batch(parameters, (x, None, tangents))
         joint, z, form, x = self._evaluated(parameters, x)
@@ -387,7 +387,7 @@ class LinearManifolds:
         form = _form(parameters, self.noise != "none")
         return *_log_joint(parameters.log_weights, form, x), form, x
 
-    def e_step(self, parameters, batch):
+    def e_step(self, parameters: Any, batch: Any):
         "ManifoldStatistics of a batch."
         x, weight, tangents = _checked_batch(parameters, batch)
         joint, z, form, x = self._evaluated(parameters, x)

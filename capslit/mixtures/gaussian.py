@@ -270,7 +270,7 @@ class Mixtures:
         "Settings compared on resume."
         return {"covariance_type": self.covariance_type, "reg_covar": float(self.reg_covar)}
 
-    def block_rows(self, parameters):
+    def block_rows(self, parameters: Any):
         "Examples per block, such that what is computed for them stays in the cache."
         k, m, p = parameters.means.shape
         return int(np.clip(min(2**16 // p, 2**18 // (k * m)), 256, 8192))
@@ -279,13 +279,13 @@ class Mixtures:
         "The model of some of the stacked problems: the same one."
         return self
 
-    def objective(self, parameters, statistics):
+    def objective(self, parameters: Any, statistics):
         "What EM raises (k,): the log-likelihood, less the price of added variance."
         xp, U = namespace(statistics.mass), parameters.precisions_cholesky
         trace = xp.sum(U * U, axis=tuple(range(2, U.ndim)))                                  # tr Σ⁻¹
         return statistics.log_likelihood - 0.5 * self.reg_covar * xp.sum(statistics.mass * trace, axis=1)
 
-    def log_joint(self, parameters, x):
+    def log_joint(self, parameters: Any, x):
         "log π_j + log N_j(x) (k, m, b) of a block x (b, p)."
         x = self._measured(_checked_block(parameters, (x, None))[0])
         return _log_joint(parameters, x, _distances(parameters, x).squares)
@@ -296,7 +296,7 @@ class Mixtures:
         xp = namespace(x)
         return x - xp.astype(xp.asarray(self.origin, device=array_device(x)), x.dtype)
 
-    def e_step(self, parameters, batch):
+    def e_step(self, parameters: Any, batch: Any):
         "MixtureStatistics of a batch."
         x, weight = _checked_block(parameters, batch)
         x = self._measured(x)
@@ -304,7 +304,7 @@ class Mixtures:
         log_densities, r = log_sum(_log_joint(parameters, x, found.squares))
         return self.sums(found, x, weight, r, log_densities)
 
-    def sums(self, found, x, weight, r, log_densities):
+    def sums(self, found, x, weight: Any, r, log_densities):
         "MixtureStatistics of measured x, responsibilities r (k, m, b), log-densities (k, b)."
         xp, f64, (k, m, b) = namespace(x), namespace(x).float64, r.shape
         total = xp.asarray(float(b), dtype=f64, device=array_device(x))
@@ -368,7 +368,7 @@ class MixtureExamples:
         return data.sample(self.random_state, 4 * self.n_components)
 
 
-def centred(data, X, weight):
+def centred(data: Any, X: Any, weight: Any):
     """A sample X (s, p) of the `TrainingData` about their mean, that mean (p,), and their variance.
 
     The mean is weighted; the variance is the mean of those of the features.
@@ -389,7 +389,7 @@ def _nearest(X, points):
     return np.argmin(squares, axis=1)
 
 
-def start_labels(init, X, weight, n_components, rng):
+def start_labels(init: Any, X: Any, weight: Any, n_components: int, rng: np.random.Generator):
     "Components (n,) of the examples X (n, p) of weight (n,) or None; `init` says how."
     if n_components == 1:
         return np.zeros(len(X), int)
@@ -436,25 +436,25 @@ class MixtureDensities(DensityMixin):
         return np.where(joint < np.inf, joint, -np.inf)           # ∞ − ∞ is too far away as well
 
     @by_blocks
-    def score_samples(self, X):
+    def score_samples(self, X: Any):
         "Log-density (n,) of each example."
         return logsumexp(self._log_joint(X), axis=1)
 
-    def score(self, X, y=None):
+    def score(self, X: Any, y: Any = None):
         "Mean log-density of the examples."
         return float(np.mean(self.score_samples(X)))
 
     @by_blocks
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any):
         "Responsibilities (n, n_components): the probability that each component made the example."
         return np.exp(log_shares(self._log_joint(X)))
 
     @by_blocks
-    def predict(self, X):
+    def predict(self, X: Any):
         "Index (n,) of the most responsible component."
         return np.argmax(self._log_joint(X), axis=1)
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples: int = 1):
         "Draw examples (n_samples, n_features), in the order of their components (n_samples,)."
         check_is_fitted(self)
         check_count("n_samples", n_samples)
@@ -467,12 +467,12 @@ class MixtureDensities(DensityMixin):
 class InformationCriteria:
     "Criteria that charge for parameters; an estimator brings `score_samples` and `n_parameters_`."
 
-    def bic(self, X):
+    def bic(self, X: Any):
         "Bayesian information criterion on X; lower is better."
         log_densities = np.asarray(self.score_samples(X))
         return float(-2 * np.sum(log_densities) + self.n_parameters_ * np.log(len(log_densities)))
 
-    def aic(self, X):
+    def aic(self, X: Any):
         "Akaike information criterion on X; lower is better."
         return float(-2 * np.sum(self.score_samples(X)) + 2 * self.n_parameters_)
 
@@ -645,9 +645,9 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         "precisions_init": ["array-like", None],
     }
 
-    def __init__(self, n_components=1, *, covariance_type="full", tol=1e-3, reg_covar=1e-6,
-                 max_iter=500, n_init=1, init="kmeans", weights_init=None, means_init=None,
-                 precisions_init=None, patience=3, n_jobs=None, random_state=None, verbose=0):
+    def __init__(self, n_components: int = 1, *, covariance_type: str = "full", tol: float = 1e-3, reg_covar: float = 1e-6,
+                 max_iter: int = 500, n_init: int = 1, init: str = "kmeans", weights_init: Any = None, means_init: Any = None,
+                 precisions_init: Any = None, patience: int = 3, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.tol = tol
@@ -693,7 +693,7 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         self._keep(model, found)
         return self
 
-    def fit_predict(self, X, y=None, sample_weight=None):
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None):
         "Learn the mixture, and return the most responsible component (n,) of each example."
         return self.fit(X, sample_weight=sample_weight).predict(X)
 

@@ -322,10 +322,10 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(self, n_components=1, n_factors=2, *, noise="diagonal", responsibilities="soft",
-                 init="pca", n_init=1, reg_covar=1e-2, min_noise=1e-6, noise_unit=None, tol=1e-3,
-                 patience=3, max_iter=500, acceleration=None, n_jobs=None, random_state=None,
-                 verbose=0):
+    def __init__(self, n_components: int = 1, n_factors: int = 2, *, noise: str = "diagonal", responsibilities: str = "soft",
+                 init: str = "pca", n_init: int = 1, reg_covar: float = 1e-2, min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
+                 patience: int = 3, max_iter: int = 500, acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None,
+                 verbose: int = 0):
         self.n_components = n_components
         self.n_factors = n_factors
         self.noise = noise
@@ -460,9 +460,9 @@ class MixtureOfPCA(_Mixture):
         "explained_variance": [Interval(Real, 0, 1, closed="right"), None],
     }
 
-    def __init__(self, n_components=1, n_dims=2, *, responsibilities="soft", temperature="auto",
-                 explained_variance=None, init="kmeans", n_init=1, tol=1e-3, patience=3, max_iter=500,
-                 acceleration=None, n_jobs=None, random_state=None, verbose=0):
+    def __init__(self, n_components: int = 1, n_dims: int = 2, *, responsibilities: str = "soft", temperature: float | str = "auto",
+                 explained_variance: Any = None, init: str = "kmeans", n_init: int = 1, tol: float = 1e-3, patience: int = 3, max_iter: int = 500,
+                 acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
         self.n_components = n_components
         self.n_dims = n_dims
         self.responsibilities = responsibilities
@@ -519,7 +519,7 @@ class MixtureOfPCA(_Mixture):
         return model, ManifoldParameters(*(a[None] for a in kept))
 
     @by_blocks
-    def score_samples(self, X, *, tangents=None):
+    def score_samples(self, X: Any, *, tangents: Any = None):
         "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²), or the largest if hard."
         joint = self._log_joint(X, tangents)
         hard = self.responsibilities == "hard"
@@ -685,14 +685,14 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, density=None, *, priors="empirical", cv=None, n_jobs=None):
+    def __init__(self, density: Any = None, *, priors: Any = "empirical", cv: Any = None, n_jobs: int | None = None):
         self.density = density
         self.priors = priors
         self.cv = cv
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X, y, *, tangents=None):
+    def fit(self, X: Any, y: Any, *, tangents: Any = None):
         """Fit one density to the examples of each class.
 
         Parameters
@@ -728,7 +728,7 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         return MixtureOfFactorAnalyzers() if self.density is None else self.density
 
     @atomic
-    def add_class(self, X, label, *, tangents=None):
+    def add_class(self, X: Any, label, *, tangents: Any = None):
         """Fit a density to the examples of a new class; the other densities stay as they are.
 
         Parameters

@@ -8,6 +8,7 @@ __all__ = ['BORDERS', 'TANGENTS', 'ROWS', 'COLUMNS', 'smooth', 'tangent_vectors'
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-002
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from scipy.ndimage import correlate1d
@@ -53,7 +54,7 @@ def _check_images(images):
     return check_values("images", np.asarray(images))
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-009
-def smooth(images, sigma=0.5, *, mode="constant"):
+def smooth(images: Any, sigma: float = 0.5, *, mode: str = "constant"):
     """Images convolved with a Gaussian.
 
     Parameters
@@ -96,7 +97,7 @@ def _thickness(down, right):
     return relative * length * (total / np.where(squares > 0, squares, 1))
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-012
-def tangent_vectors(images, sigma=0.5, kinds=TANGENTS, *, unit="pixel", mode="constant"):
+def tangent_vectors(images: Any, sigma: float = 0.5, kinds=TANGENTS, *, unit: str = "pixel", mode: str = "constant"):
     """What small motions do to images: derivatives with respect to the amount of each motion.
 
     The smoothed image plus λ times its tangent is, to first order in λ, the smoothed image moved
@@ -153,7 +154,7 @@ def _check_kinds(kinds):
     return names
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-033
-def tangent_basis(tangents):
+def tangent_basis(tangents: Any):
     """Orthonormal bases of the planes that tangents span.
 
     Parameters
@@ -241,8 +242,8 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
     return np.maximum(D, 0, out=D)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-040
-def tangent_distance(X, Y, tangents_X=None, tangents_Y=None, *, candidates=None, spring=0.0,
-                     n_threads=None):
+def tangent_distance(X: Any, Y, tangents_X: Any = None, tangents_Y: Any = None, *, candidates: Any = None, spring: float = 0.0,
+                     n_threads: int | None = None):
     """Squared tangent distances: between two points, a point and a plane, or two planes.
 
     Parameters
@@ -462,8 +463,8 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(self, n_neighbors=1, *, sides=2, sigma=0.5, kinds=TANGENTS, image_shape=None,
-                 n_candidates=None, spring=0.01, mode="constant", n_jobs=None):
+    def __init__(self, n_neighbors: int = 1, *, sides: int = 2, sigma: float = 0.5, kinds=TANGENTS, image_shape: Any = None,
+                 n_candidates: int | None = None, spring: float = 0.01, mode: str = "constant", n_jobs: int | None = None):
         self.n_neighbors = n_neighbors
         self.sides = sides
         self.sigma = sigma
@@ -475,7 +476,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X, y):
+    def fit(self, X: Any, y: Any):
         """Store the training images and their tangent planes.
 
         Parameters
@@ -499,13 +500,13 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         self.examples_ -= self.middle_
         return self
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any):
         "Shares of the classes among the neighbours, (n, n_classes)."
         rows = self.kneighbors(X, return_distance=False)
         votes = self.labels_[rows][:, :, None] == np.arange(len(self.classes_))
         return votes.mean(axis=1)
 
-    def predict(self, X):
+    def predict(self, X: Any):
         "The class of most neighbours, (n,)."
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]

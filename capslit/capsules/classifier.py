@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple
-
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -26,13 +25,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
-
 from .. import em
 from ..arrays import detached, namespace, placed, to_numpy
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
 from .model import CapsuleParameters, CapsuleRegression
 from .online import BatchSums, OnlineState, incremental, passive_aggressive, stepwise
+
+# %% ../../nbs/capsules/classifier.ipynb #cell-002-1
 from .prediction import Predictor
 from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
                                        stands_for)
@@ -97,7 +97,7 @@ def read_with_validation(estimator: "CapsuleClassifier", X: Any, y: Any, sample_
         return data.split(estimator.validation_fraction, check_random_state(estimator.random_state))
     return data, None
 
-
+# %% ../../nbs/capsules/classifier.ipynb #cell-008-1
 def holds_out(estimator: "CapsuleClassifier", n: int) -> bool:
     "Whether early stopping holds out some of n examples."
     return estimator.early_stopping is True or (estimator.early_stopping == "auto" and n > 10_000)
@@ -121,7 +121,7 @@ def _drawn_weights(estimator, targets, dims, moments, classes, new, starts, chec
                       "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this")
     return np.stack(weights)
 
-
+# %% ../../nbs/capsules/classifier.ipynb #cell-010-1
 def _known_weights(estimator, shape, dims, fresh):
     "Weights (k, m, d, p) of the last fit, or those given as `init`."
     with error_context("init"):
@@ -161,7 +161,7 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     weights = weights.reshape(-1, *shape[1:])
     return model, CapsuleParameters(weights if like is None else placed(weights, like)), moments.gram
 
-
+# %% ../../nbs/capsules/classifier.ipynb #cell-011-1
 def number_of_starts(estimator: "CapsuleClassifier", seen: np.ndarray) -> int:
     "How many starts there are: several only if they are random."
     return estimator.n_init if isinstance(estimator.init, str) and estimator.init == "random" and not seen.any() else 1
@@ -184,7 +184,7 @@ class Tally(NamedTuple):
     right: float
     weight: float
 
-
+# %% ../../nbs/capsules/classifier.ipynb #cell-014-1
 @dataclass(frozen=True, eq=False)
 class Judgement:
     "The `Tally` of a batch."
@@ -243,7 +243,7 @@ def accuracy(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any)
     check_mass("sample_weight", total)
     return float(xp.sum(w * right)) / total
 
-
+# %% ../../nbs/capsules/classifier.ipynb #cell-016-1
 def inputs_with_labels(estimator: "CapsuleClassifier", X: Any, y: Any) -> tuple:
     "Checked inputs in memory and their labels as indices, NumPy's."
     check_is_fitted(estimator, "coef_")

@@ -91,7 +91,7 @@ def _batch(model, examples, rows, w, folds):
     weights = weights if examples.like is None else placed(weights, examples.like)
     return model.prepare((x, y, weights))
 
-
+# %% ../../nbs/capsules/cross_validation.ipynb #cell-007-1
 def _learn(folds, examples, w):
     "Fit all folds at once: their estimators."
     model, parameters = _stacked(folds)
@@ -185,11 +185,9 @@ def _numbers(rows, n):
         return np.arange(n)[rows]
     except IndexError as error:
         raise ValueError(f"cv must give the numbers of some of {n} examples: {error}") from error
-
-
 _FEATURES = "n_features_in_", "feature_names_in_"              # what the reading of the inputs has set
 
-
+# %% ../../nbs/capsules/cross_validation.ipynb #cell-011-1
 def _fit_all(first, examples, X, y, trains):
     "The estimators of all folds, and the seconds that each took."
     index, w = examples.columns()
@@ -211,7 +209,7 @@ def _fit_all(first, examples, X, y, trains):
         seconds[list(numbers)] += (time.perf_counter() - start) / len(folds)
     return fitted, seconds
 
-
+# %% ../../nbs/capsules/cross_validation.ipynb #cell-011-2
 def _judged(scorer, fitted, splits, X, y, train_score):
     "Scores of the fits, and the seconds that each took."
     results = {"score_time": []}

@@ -251,7 +251,7 @@ def _squared_norms(poses):
     xp = namespace(poses)
     return xp.permute_dims(xp.sum(poses * poses, axis=2), (1, 0, 2))
 
-
+# %% ../../nbs/capsules/model.ipynb #cell-031-1
 def pose_vectors(weights, x):
     "Pose vectors W_i x (k, m, d, b) of a block x (b, p) and their squared norms (k, m, b), for weights (k, m, d, p or p + 1)."
     poses = _poses(weights, x)
@@ -304,7 +304,7 @@ def _kernel(weights, dims, runs, thresholds):
                               xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
             for run, h, q, log, error in zip(runs, poses, ratios, logs, errors)]
 
-
+# %% ../../nbs/capsules/model.ipynb #cell-033-1
 def _moments(poses, ratio, x, p):
     "Σ E[h|x,y] xᵀ (k, m, d, p) of a run from prior means (k, m, d, b), which are overwritten, and ratios (m, k, b)."
     xp, (k, m, d, b) = namespace(poses), poses.shape
@@ -423,7 +423,7 @@ def _checked(model, batch, peek=True):
         check_shape("weight", w, (x.shape[0], k) if len(w.shape) == 2 else (x.shape[0],))
     return x, y, w
 
-
+# %% ../../nbs/capsules/model.ipynb #cell-040-1
 def _reordered(batch, order):
     "A batch with its examples, and their labels on the host, in another order."
     x, labels, w = batch
@@ -450,7 +450,7 @@ def _runs(model, batch):
         yield dims, [_Run(problems, x[part, ...], model.targets[problems, c, None], _weight_rows(model, w if w is None else w[part, ...], problems))
                      for c, problems, part in here]
 
-
+# %% ../../nbs/capsules/model.ipynb #cell-041-1
 def _weight_rows(model, w, problems):
     "The weights of examples for some problems: (1, b) if all have the same ones, else (len(problems), b)."
     if w is None or len(w.shape) == 1:

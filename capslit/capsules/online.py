@@ -56,7 +56,7 @@ def incremental(state: OnlineState, batch: BatchSums, weights: np.ndarray, solve
     batches = tuple((known, *values) for known, values in (before | {batch.name: (size, batch.moments)}).items())
     return kept[0], solver(kept[1]), {"kept": kept, "batches": batches}
 
-
+# %% ../../nbs/capsules/online.ipynb #cell-005-1
 def passive_aggressive(state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable, aggressiveness: float) -> tuple:
     "Moments and solver of the smallest change of the weights that corrects the pose vectors of the batch; nothing is kept."
     length = np.trace(batch.gram, axis1=1, axis2=2).sum() / batch.n                # mean of ‖x‖²

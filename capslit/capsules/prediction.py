@@ -45,7 +45,7 @@ def _pairwise(first):
     place = xp.asarray(place.ravel(), device=array_device(first))
     return xp.reshape(xp.take(values, place, axis=1), (-1, m, m))
 
-
+# %% ../../nbs/capsules/prediction.ipynb #cell-007-1
 def coupled(first):
     """Class probabilities (n, m) from those of the first of each pair (n, k).
 
@@ -64,7 +64,7 @@ def coupled(first):
     p = _exchanged(xp.clip(p, min=0), xp.argmax(votes(first), axis=1))
     return p / xp.sum(p, axis=1, keepdims=True)
 
-
+# %% ../../nbs/capsules/prediction.ipynb #cell-007-2
 def _exchanged(p, elected):
     "Probabilities (n, m) where the elected class (n,) and the most probable one have changed places."
     xp, columns = namespace(p), namespace(p).arange(p.shape[1], device=array_device(p))

@@ -39,7 +39,7 @@ def capsule_dims(targets: np.ndarray, class_dims: np.ndarray) -> np.ndarray:
     "Capsule dimensions (k, m) from those of the classes: a capsule that stands for several classes takes the largest."
     return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)] for row in targets])
 
-
+# %% ../../nbs/capsules/problems.ipynb #cell-004-1
 def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
     "Capsule dimension of each class (n_classes,), from one number or a mapping."
     if not isinstance(capsule_dim, Mapping):
@@ -115,7 +115,7 @@ def class_moments(data: TrainingData, each: bool, affine: bool, n_threads: int |
         raise ValueError("X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them")
     return total
 
-
+# %% ../../nbs/capsules/problems.ipynb #cell-014-1
 def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: float, affine: bool, inertia: float = 0.0, starts: int = 1, like: Any = None) -> LeastSquares:
     """The solver of the M-steps of k problems, `starts` times over.
 

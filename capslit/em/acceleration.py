@@ -170,7 +170,7 @@ class Anderson:
         nothing = tree_map(lambda a: a * 0, memory[f"{kind}0"])
         return [choose(known > i, difference, nothing) for i, difference in enumerate(kept)]
 
-
+# %% ../../nbs/em/acceleration.ipynb #cell-015-1
 def _mixing(bends, residual):
     "The coefficients of the least-squares problem, one array (k,) per difference."
     gram = np.stack([[_dot(a, b) for a in bends] for b in bends]).transpose(2, 0, 1)

@@ -86,7 +86,7 @@ def _record(model, parameters, statistics, held_out):
         record["validation_error"] = _share(counted.errors, counted.weight)
     return record
 
-
+# %% ../../nbs/em/loop.ipynb #cell-008-1
 def _score(record, monitor, weight):
     "The monitored quantity (k,); lower is better."
     if monitor == "objective":
@@ -193,7 +193,7 @@ _LIMITS = {  # setting → the condition that it must meet, and that condition i
     "checkpoint_every": (lambda v: isinstance(v, Real) and v >= 0, "a number of seconds, at least 0"),
 }
 
-
+# %% ../../nbs/em/loop.ipynb #cell-012-1
 def _check_settings(rounds, *, acceleration, validation, checkpoint, **limited):
     "ValueError or TypeError, naming the argument, for settings that make no sense."
     if not rounds or not all(isinstance(r, Round) and r.patience >= 1 and r.options.keys() == rounds[0].options.keys() for r in rounds):
@@ -227,7 +227,7 @@ def _beginning(model, parameters, options, validation, pool):
     statistics = accumulate(step, validation, block_rows(model, parameters), pool)
     return np.append(fingerprint(parameters), _share(statistics.log_likelihood, statistics.weight))
 
-
+# %% ../../nbs/em/loop.ipynb #cell-014-1
 @contextmanager
 def _progress_bar(wanted, max_iter, rounds):
     "show(state), which moves a progress bar if one is wanted."

@@ -28,7 +28,7 @@ def _set_blas_threads(change):
     finally:
         release(force=True)
 
-
+# %% ../../nbs/em/parallel.ipynb #cell-004-1
 @contextmanager
 def single_threaded_blas():
     """Matrix products use one thread in this block; yield how many they used before.
@@ -51,7 +51,7 @@ def single_threaded_blas():
                 _set_blas_threads(_limit.restore_original_limits)
                 _limit = None
 
-
+# %% ../../nbs/em/parallel.ipynb #cell-004-2
 @contextmanager
 def threads(n_threads: int | None = None) -> Iterator[Executor | None]:
     "A pool of `n_threads` threads with single-threaded matrix products; by default as many as the matrix library would use."

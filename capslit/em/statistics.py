@@ -128,7 +128,7 @@ class TreeSum:
             raise ValueError("items is empty; there is nothing to add")
         return reduce(lambda right, left: add(left, right), [item for _, item in reversed(self.partial)])
 
-
+# %% ../../nbs/em/statistics.ipynb #cell-012-1
 def tree_sum(items: Iterable[tuple]) -> tuple:
     "The sum of statistics in the order of a balanced binary tree."
     tree = TreeSum()
@@ -152,7 +152,7 @@ def accumulate(function: Callable, data: Any, rows: int, pool: Executor | None =
     """
     return accumulate_all([(function, data)], rows, pool)[0]
 
-
+# %% ../../nbs/em/statistics.ipynb #cell-013-1
 def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -> list[tuple]:
     "As `accumulate`, for each of several pairs (function, data): no thread waits between one and the next."
     if any(hasattr(data, "accumulate") for _, data in jobs):

@@ -125,7 +125,7 @@ def _release(version):
     "A version such as 0.1.0 as numbers that can be compared."
     return [int(part) for part in re.findall(r"\d+", version)]
 
-
+# %% ../../nbs/estimator/persistence.ipynb #cell-008-1
 class Saved:
     "An estimator that can be written to a file, as arrays and JSON, and read back."
 

@@ -61,7 +61,7 @@ def _frozen(estimator):
     known.__dict__.pop("feature_names_in_", None)
     return known
 
-
+# %% ../../nbs/estimator/prediction.ipynb #cell-004-1
 def by_blocks(method: Method) -> Method:
     "A method of X (n, p) that also takes what `as_source` knows, block by block; a Dask array gives a lazy one."
     @wraps(method)

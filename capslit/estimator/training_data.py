@@ -234,7 +234,7 @@ def _from_arrays(estimator, X, sample_weight, least, precisions):
     total = float(len(X) if weight is None else np.sum(weight, dtype=np.float64))
     return TrainingData((X, weight), *X.shape, X.dtype, _largest(X), total)
 
-
+# %% ../../nbs/estimator/training_data.ipynb #cell-015-1
 def _labelled_from_arrays(estimator, X, y, sample_weight, classes, reset, names):
     "Labelled training data from whatever scikit-learn can turn into NumPy arrays."
     X, y = check_labelled(estimator, X, to_numpy(y) if is_tensor(y) else y, reset=reset)
@@ -307,7 +307,7 @@ def _from_source(estimator, source, least):
     return TrainingData(batches, seen.n_samples, source.n_features, np.dtype(source.dtype), seen.largest,
                         float(np.sum(seen.weight)) / heaviest)
 
-
+# %% ../../nbs/estimator/training_data.ipynb #cell-018-1
 def _labelled_from_source(estimator, source, classes, reset, names):
     "Labelled training data from a source, after a first pass over it."
     check_width(estimator, source.n_features, source.dtype, reset=reset, frame=source.frame, name=names[0])

@@ -64,7 +64,7 @@ def reliability(confidence, correct, n_bins=15, *, equal="width"):
     with np.errstate(invalid="ignore"):
         return np.stack([sums[0], sums[1] / sums[0], sums[2] / sums[0]])
 
-
+# %% ../../nbs/experiments/calibration.ipynb #cell-008-1
 def calibration_error(bins):
     "Expected calibration error: the mean distance between confidence and accuracy of `bins` (3, n_bins)."
     count, confidence, accuracy = bins[:, bins[0] > 0]

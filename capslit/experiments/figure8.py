@@ -57,7 +57,7 @@ def run_starts(part, bench):
                      "training_error": error.T.astype(np.float32),
                      "log_likelihood": run.history["log_likelihood"][-1]}
 
-
+# %% ../../nbs/experiments/figure8.ipynb #cell-008-1
 FIGURE8 = Experiment("Random and subspace initialisation", ("mnist", "fashion"),
                      start_parts, run_starts)
 

@@ -120,7 +120,7 @@ def squared_errors(model, parameters, y):
     made = model.reconstruct(parameters, model.expected_states(parameters, y))
     return np.mean((y - made) ** 2, axis=(1, 2))
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-1
 def follow(y, shape, e_step, n_starts, n_steps, seed, spread=1.0):
     """EM from random starts, step by step, with σ² = 1.
 
@@ -157,7 +157,7 @@ def lines_parts(data, profile):
               if e != "exact" else Part("figure 4, exact", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 20) for e in points]
     return (*parts, *peer_parts(1 if quick else 10, {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0, "max_iter": 100}}, quick))
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-1
 def run_lines(part, bench):
     "One course of EM, one point of Figure 4, or one peer."
     settings, y = part.parameters, measured(bench.data.images, UNITS["lines"])
@@ -231,7 +231,7 @@ def anneal(settings, X, shape, seed):
     parameters = parameters._replace(log_noise=np.zeros(1))
     return parameters.weights[0], float(np.mean(model.bound(parameters, X)))
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-1
 def run_shapes(part, bench):
     "One variant from all starts, or one peer."
     settings, shape = part.parameters, SIZES["shapes"]
@@ -267,7 +267,7 @@ def peer_parts(n_starts, options, quick):
     settings = {"kind": "peer", "n_starts": n_starts, "options": options}
     return tuple(Part(f"peer, {method}", settings | {"method": method}, 2) for method in METHODS)
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-1
 def fit_peer(method, X, shape, seed, options):
     "What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a function that reconstructs rows."
     d, k = shape
@@ -287,7 +287,7 @@ def fit_peer(method, X, shape, seed, options):
     model = KMeans(n, n_init=1, random_state=seed).fit(X)
     return model.cluster_centers_, lambda Y: model.cluster_centers_[model.predict(Y)]
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-2
 def run_peer(settings, bench):
     "One method from all starts: causes, errors on the data and on images that it has not seen, as shares of the variance."
     name, method = bench.data.name, settings["method"]
@@ -321,7 +321,7 @@ def causes_parts(data, profile):
     grid = [(d, 4) for d in (COST_D[:3] if quick else COST_D)] + [(3, k) for k in (COST_K[:2] if quick else COST_K)]
     return (*parts, Part("cost", {"kind": "cost", "grid": [list(pair) for pair in grid], "n_images": 64, "repeats": 1 if quick else 5}, 5))
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022-1
 def run_causes(part, bench):
     "One arrangement beside its peers, or the cost of the E-steps."
     if part.parameters["kind"] == "cost":
@@ -372,7 +372,7 @@ def measure_cost(settings, bench):
     counted = np.array([[operations(name, d, k) for d, k in grid] for name in COST_STEPS], dtype=np.float64)
     return {"e_steps": list(COST_STEPS), "limit": Exact().limit}, {"operations": counted} | {f"seconds {name}": values for name, values in seconds.items()}
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023-1
 def _least_time(model, parameters, y, repeats):
     "Seconds of the quickest of some E-steps."
     batch, times = (y, np.ones(len(y)), np.arange(len(y))), []

@@ -47,7 +47,7 @@ def shrink(images, size):
             out[:] = down @ image @ _overlaps(columns, side, size, image.shape[1]).T
     return small
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-004-1
 def _overlaps(ink, side, size, length):
     """Shares (size, length) of `length` pixels in each of `size` cells; rows add up to one.
 
@@ -68,7 +68,7 @@ SETTINGS = {  # name: (side of the images or None for their own,
 }
 SMOOTHING = 0.5                                           # pixels, as in the paper
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-007-1
 def prepared(data, setting, choosing):
     """The images of a setting, smoothed, as rows.
 
@@ -96,7 +96,7 @@ def prepared(data, setting, choosing):
     parts = (first, second) if side is None else (shrink(first, side), shrink(second, side))
     return tuple((*_rows(part), y) for part, y in zip(parts, labels))
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-007-2
 def _rows(images):
     "Smoothed images as rows, and their tangents of one pixel."
     wide = max(SMOOTHING, images.shape[1] / 20)
@@ -128,7 +128,7 @@ def gaussians(m, reg, X, seed):
     density = GaussianMixture(m, reg_covar=reg * unit, max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-009-1
 def learn(model, X, y, tangents=None):
     "The fitted model. That EM may stop at MAX_ITER is planned: it is counted, not warned of."
     with warnings.catch_warnings():
@@ -164,7 +164,7 @@ def build(method, chosen, X, seed):
     n_candidates = min(CANDIDATES, len(X))
     return TangentDistanceClassifier(1, sigma=chosen["sigma"], n_candidates=n_candidates)
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-010-1
 def amounts(method, chosen):
     "How far tangents reach in learning and at recognition, in pixels."
     kind, _, where = method.partition("-")
@@ -200,7 +200,7 @@ class Search:
             return model.predict(self.X_val)
         return model.predict(self.X_val, tangents=self.T_val * np.float32(amount))
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-012-1
 def error(predicted, y):
     "The share of wrong labels."
     return int(np.sum(predicted != y)) / len(y)
@@ -219,7 +219,7 @@ def choose_tangents(search, kind):
         search.best(f"{kind}_{where}", f"{kind}, {where}", CLOUDS,
                     lambda amount: search.predicted(model, amount))
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-013-1
 def choose(bench, setting, m, dims, methods):
     "Metrics of the search for `methods`: the values chosen, and errors by method and value."
     short = bench.profile == "quick" or setting == "fine"
@@ -260,7 +260,7 @@ def dot_products(method, chosen, n_train, n_features, n_classes):
     images = 1 + t if amounts(method, chosen)[1] else 1      # the image, and its tangents
     return n_classes * chosen["m"] * (chosen["r"] + 2) * images
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-015-1
 def run_manifolds(part, bench):
     "Choose the values of a setting, or learn and test one method with them."
     setting, method = part.parameters["setting"], part.parameters.get("method")
@@ -284,7 +284,7 @@ def run_manifolds(part, bench):
         arrays |= portrait(model, X_test, y_test)
     return metrics, arrays
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-015-2
 def classified(model, X, tangents=None):
     "Labels; of a model with densities also the margin of the best class over the second, in nats."
     if not isinstance(model, ClassConditionalClassifier):
@@ -353,7 +353,7 @@ def planned(name):
         return tuple(found)
     return parts
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-019-1
 MANIFOLDS = Experiment("Manifolds of digits: mixtures of linear models, tangents and their peers",
                        ("mnist", "usps"), planned("manifolds"), run_manifolds)
 FINE = Experiment("Manifolds of digits in full resolution", ("mnist",),

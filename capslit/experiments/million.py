@@ -24,7 +24,7 @@ from .records import PAPER, Experiment, Part, learn, measure
 # %% ../../nbs/experiments/million.ipynb #cell-004
 _kept = {}                                                    # one enlarged protocol: the fits that follow one another share it
 
-
+# %% ../../nbs/experiments/million.ipynb #cell-004-1
 def enlarge(protocol, deformations, n_extra):
     """A protocol whose training images are followed by `n_extra` deformations of them.
 

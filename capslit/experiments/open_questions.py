@@ -137,7 +137,7 @@ def run_online(part, bench):
     arrays = {"passes": np.array(passes), "test_error": np.array(errors)}
     return metrics | choice | {"search": search}, arrays
 
-
+# %% ../../nbs/experiments/open_questions.ipynb #cell-028-1
 def choose_aggressiveness(parameters, protocol, batches, values):
     "The value with the lowest validation error after one pass, as a keyword; errors of all."
     search = []
@@ -189,7 +189,7 @@ METHODS = {
     "expanded-squarem": {"expand": True, "acceleration": Squarem()},
 }  # name → what is done to EM
 
-
+# %% ../../nbs/experiments/open_questions.ipynb #cell-036-1
 def run_accelerated(part, bench):
     "Log-likelihood along the iterations, which were accepted, and the seconds that had passed."
     protocol, settings = bench.protocol, part.parameters
@@ -214,7 +214,7 @@ def run_accelerated(part, bench):
                "discarded": discarded}
     return metrics, arrays | {"seconds": np.array(clock)}
 
-
+# %% ../../nbs/experiments/open_questions.ipynb #cell-036-2
 def subspace_problem(batch, n_classes, dim, expand, seed):
     "A multiclass capsule regression, expanded or not, and its subspace start."
     moments = em.accumulate(lambda block: second_moments(block, range(n_classes)), batch, 4096)
@@ -234,7 +234,7 @@ SIZES = {"paper": {"ridge": (0.0, 0.5, 5.0, 20.0, 50.0, 200.0), "ridge_dim": 8, 
 RUNS = {"ridge": run_ridge, "dims": run_dims, "online": run_online, "whole": run_whole,
         "accelerated": run_accelerated}
 
-
+# %% ../../nbs/experiments/open_questions.ipynb #cell-044-1
 def open_question_parts(data, profile):
     "The parts of the four questions."
     size, parts = SIZES[profile], []
@@ -259,6 +259,6 @@ def run_open_question(part, bench):
     "Run one part: its name says to which question it belongs."
     return RUNS[part.name.split("-")[0]](part, bench)
 
-
+# %% ../../nbs/experiments/open_questions.ipynb #cell-044-2
 OPEN_QUESTIONS = Experiment("First answers to the open questions of section 4",
                             ("mnist", "fashion"), open_question_parts, run_open_question)

@@ -171,7 +171,7 @@ def _learn_peer(parameters, bench):
                lambda: fit_peer(model, protocol.X, protocol.y, protocol.X_val, protocol.y_val))
     return model, {"chosen": words, "search_errors": errors}
 
-
+# %% ../../nbs/experiments/peers.ipynb #cell-021-1
 def run_peer(part, bench):
     "Choose the settings of a peer on the validation images, or take ours as given; fit, predict and judge."
     parameters, protocol = dict(part.parameters), bench.protocol
@@ -196,7 +196,6 @@ GRIDS = {
                 {"hidden_layer_sizes": [200, 500], "alpha": [1e-4, 1e-2]}),
     "svm": ({}, {"C": [2.0, 10.0], "gamma": [1.0, 2.0, 4.0, 8.0]}),
 }  # fixed settings and those to choose from; gamma in units of 1 / (p · variance of the inputs)
-
 OURS = {
     "multiclass-8": {"capsule_dim": 8},
     "likelihood-8": {"capsule_dim": 8, "thresholds": [0.0], "patience": [8], "monitor": "likelihood",
@@ -207,7 +206,7 @@ SMALL = {"forest": {"max_features": [2, 4]}, "network": {"hidden_layer_sizes": [
 COSTS = {"multiclass-8": 30, "likelihood-8": 30, "ovo-8": 60, "logistic": 20, "neighbours": 15, "forest": 100,
          "network": 100, "svm": 250}
 
-
+# %% ../../nbs/experiments/peers.ipynb #cell-023-1
 def peer_parts(data, profile):
     "Ours and the peers, one part each."
     small = profile == "quick"
@@ -221,8 +220,6 @@ def peer_parts(data, profile):
                               "search_images": 500 if small else 10_000,
                               "repeats": 1 if model in ("svm", "neighbours") else 10}))
     return tuple(Part(name, parameters, COSTS[name]) for name, parameters in ours + peers)
-
-
 PEERS = Experiment("Capsules beside five classifiers of scikit-learn", ("mnist", "fashion"), peer_parts,
                    run_peer)
 
@@ -267,7 +264,7 @@ MARKS = {"multiclass-8": ("C0", "o"), "likelihood-8": ("C0", "s"), "ovo-8": ("C0
          "logistic": ("C1", "D"), "network": ("C4", "h"), "svm": ("C2", "P"), "neighbours": ("C3", "X"),
          "forest": ("C5", "v")}
 
-
+# %% ../../nbs/experiments/peers.ipynb #cell-035-1
 def draw_costs(records):
     "Test error against times and size, as ratios to ours, a row for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt

@@ -82,7 +82,7 @@ def load_protocol(data, profile="paper"):
     inputs = [(datasets.project(data.images[rows], projection, data.scale), data.labels[rows]) for rows in (train, validation, test)]
     return Protocol(data, p, *inputs[0], *inputs[1], *inputs[2], data.images[test])
 
-
+# %% ../../nbs/experiments/records.ipynb #cell-006-1
 PROFILES = ("paper", "quick")
 
 # %% ../../nbs/experiments/records.ipynb #cell-009
@@ -224,7 +224,7 @@ class Part:
     parameters: dict
     cost: float = 1.0
 
-
+# %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)
 class Experiment:
     """A figure or table: what it shows and how it comes about.
@@ -368,7 +368,7 @@ def _load(data, data_home):
     loader = LOADERS[data]
     return loader(data_home) if signature(loader).parameters else loader()
 
-
+# %% ../../nbs/experiments/records.ipynb #cell-027-1
 def _prepare_once(report):
     "`load_protocol` that works at the first call only, and says so."
     made = []
@@ -530,7 +530,7 @@ def _versions(record):
     kinds = Counter(words)
     return words[0] if len(kinds) == 1 else "; ".join(f"{n} of {len(words)} parts: {kind}" for kind, n in kinds.items())
 
-
+# %% ../../nbs/experiments/records.ipynb #cell-039-1
 def _words(seconds):
     "A time in a readable unit."
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

@@ -98,7 +98,7 @@ def amounts(case, cores=None):
             "solution": 4 * d * m * p**2, "iterations": 1, "sent": cluster * 16 * d * m * p,
             "tasks": cluster * case.partitions, "calls": int(cluster)}
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-009-1
 def _block_rows(case):
     model, parameters = case.model()
     return model.block_rows(parameters)
@@ -179,7 +179,7 @@ def local_cluster(workers, processes=True):
         os.environ.clear()
         os.environ.update(before)
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-020-1
 def made_there(case, seed=0):
     "The same as Dask arrays in partitions, made by the workers and held by them."
     import dask.array as da
@@ -246,7 +246,7 @@ def machine_figures(folder, size=2048, megabytes=512, rounds=5):
     path.unlink()
     return [2 * size**3] * 4 + [2 * nbytes, nbytes], np.append(seconds, reading)
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-023-1
 def machine_rates(done, seconds):
     "The rates of `MACHINE`, in its units, as a dict."
     return {name: amount / t / 1e9 for name, amount, t in zip(MACHINE, done, seconds)}
@@ -271,7 +271,7 @@ def _read_rows(path, n):
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         return np.fromfile(file, dtype, n * shape[1]).reshape(n, -1)
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-027-1
 def fit_here(folder, n, in_memory, parameters):
     "What `fit_apart` returns, measured in the process that calls."
     path, y = Path(folder) / "X.npy", np.load(Path(folder) / "y.npy")[:n]
@@ -290,7 +290,7 @@ def fit_here(folder, n, in_memory, parameters):
 _APART = ("import json, sys; from capslit.experiments.scaling import fit_here; "
           "print(json.dumps(fit_here(*json.loads(sys.argv[1]))))")
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-028-1
 def fit_apart(folder, n, in_memory, parameters, apart=True):
     """Fit the first n examples of a file, in a process of its own.
 
@@ -331,7 +331,7 @@ CHECKS = (Case(120_000, 300, 6, 26), Case(30_000, 96, 12, 5, 2), Case(700_000, 6
           Case(300_000, 128, 3, 20, 2, "file"), Case(150_000, 128, 3, 20, 2, "cluster", 6))
 SMALL_CHECKS = (Case(3_000, 20, 3, 4), Case(2_500, 30, 2, 5, 1, "cluster", 2))
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-030-1
 def curves(quick):
     "The cases of each curve, by name."
     few, hands = slice(0, 2 if quick else None), 1 if quick else 2
@@ -508,7 +508,7 @@ class Cluster:
     bandwidth: float = 1.25e9
     latency: float = 1e-4
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-045-1
 def forecast(costs, case, cluster):
     """Seconds of an iteration on a cluster, as a dict.
 
@@ -549,7 +549,7 @@ def draw_growth(record, costs):
                   loc="outside upper center", ncols=3)
     return figure
 
-
+# %% ../../nbs/experiments/scaling.ipynb #cell-048-1
 def _draw_curve(axis, record, costs, name, shown, colour, marker):
     "One curve of `draw_growth`: the cost model as a line, and measured points."
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator

@@ -114,7 +114,7 @@ def comparison(where, says, records, cases, why):
         return f"in {sum(held)} of {len(held)} cases", "none" if not missing else f"not in {missing}", "none" if not missing else why
     return Statement(where, says, "always", records, ours)
 
-
+# %% ../../nbs/experiments/summary.ipynb #cell-009-1
 def within(where, says, records, rates, low, high, why):
     "The Statement that error rates lie in a range: `rates(*records)` gives ours."
     def ours(*records):
@@ -188,9 +188,9 @@ def subspace_wins(record):
     "Whether the subspace start reaches a lower training error than each of the random ones."
     best = record.metrics("subspace")["lowest"]
     return [best < error for part in record.parts if part != "subspace" for error in record.array(part, "best")]
-
-
 BOTH = ("figure7-mnist", "figure7-fashion")
+
+# %% ../../nbs/experiments/summary.ipynb #cell-014-1
 APPENDIX_B = [
     comparison("B.1, Figure 6", "momentum lowers the log-loss, at each iteration", BOTH, _holds("momentum_lowers_log_loss"),
                "at the first iteration, before there is any momentum, both are the same"),

@@ -99,7 +99,7 @@ def _forward(initial, matrices, log_outputs):
         np.divide(joint, total[t], out=filtered[t])
     return predicted, filtered, (np.log(total) + top)[:, :, 0]
 
-
+# %% ../../nbs/factorial/hmm.ipynb #cell-036-1
 def _forward_backward(initial, matrices, log_outputs):
     "_Smoothed, from initial probabilities (s, K), the chains' transitions, log-outputs (T, s, K, n)."
     predicted, filtered, log_evidence = _forward(initial, matrices, log_outputs)
@@ -216,7 +216,7 @@ def _round(parameters, Y, there, states, heat=1.0, backwards=False):
 # %% ../../nbs/factorial/hmm.ipynb #cell-047
 HEAT = (16.0, 16.0)
 
-
+# %% ../../nbs/factorial/hmm.ipynb #cell-047-1
 def _mean_field(parameters, Y, there, remembered, n_sweeps, tol):
     """As `_exact`, with chains that are independent given the observations.
 
@@ -446,7 +446,7 @@ def most_probable_path(parameters: Any, Y, lengths: Any = None):
         best += log_outputs[t]
     return _traced(np.argmax(best, axis=0), came_from, k)
 
-
+# %% ../../nbs/factorial/hmm.ipynb #cell-060-1
 def _best_step(best, log_transitions, moves):
     "max_z best(z) + Σ_i log A_i(z_i, z′_i) (K, n), and the z_i (d, K, n); padded sequences stay."
     (d, k, _), (K, n), choices = log_transitions.shape, best.shape, []
@@ -779,7 +779,7 @@ def _centred(X):
     origin = np.where(np.all(X == X[0], axis=0), X[0], origin)
     return origin, X - origin
 
-
+# %% ../../nbs/factorial/hmm.ipynb #cell-067-1
 def _log_joint(parameters, Y, states, there):
     "Log-density of states (n, T, d) and observations together, summed over sequences; one problem."
     (d, k), chains = parameters.log_initial.shape[1:], np.arange(parameters.log_initial.shape[1])

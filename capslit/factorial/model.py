@@ -116,7 +116,7 @@ def state_rows(name: str, states, shape):
         raise ValueError(f"{name} must hold the numbers of states, whole and from 0 to {k - 1}")
     return np.eye(k)[states.astype(int)].reshape(len(states), d * k)
 
-
+# %% ../../nbs/factorial/model.ipynb #cell-060-1
 def state_names(kind, shape):
     "Names (d·k,) of the columns of such rows, such as vector0_state3."
     return np.array([f"{kind}{i}_state{j}" for i in range(shape[0]) for j in range(shape[1])], dtype=object)
@@ -275,7 +275,7 @@ def _largest(values, count):
         return np.broadcast_to(np.arange(count), values.shape)
     return np.argpartition(values, -count, axis=1)[:, -count:]
 
-
+# %% ../../nbs/factorial/model.ipynb #cell-071-1
 def _joint(field, states):
     "log p(y, s) − base (b, c) of configurations (b, c, d)."
     d, k = field.shape
@@ -610,7 +610,7 @@ def _field(model, parameters, q, y):
         constants = -np.sum(family.cumulant(configurations(d, k) @ W), axis=1)
     return Field(y @ W.T + log_priors.reshape(-1), None, np.sum(family.base(y), axis=1), (d, k), constants)
 
-
+# %% ../../nbs/factorial/model.ipynb #cell-089-1
 def _posterior(model, parameters, q, stream, batch):
     "The Posterior of problem q, whose number is `stream`; what it keeps is remembered."
     y, weight, row = batch
@@ -663,7 +663,7 @@ def _m_step(model, statistics):
     step = np.rint(statistics.steps / statistics.weight) + 1
     return CauseParameters(log_priors, weights.reshape(n, d, k, p), log_noise, step)
 
-
+# %% ../../nbs/factorial/model.ipynb #cell-091-1
 def _log_noise(model, statistics, weights):
     "log σ² (q,), fixed or learned; if learned, above the floor and above what rounding can tell from 0."
     if model.noise != "learned":

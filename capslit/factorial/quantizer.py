@@ -47,7 +47,7 @@ def _centres(rows, weight, k, seed):
     best = other if other.inertia_ < (1 - 1e-9) * one.inertia_ else one      # but for rounding
     return best.cluster_centers_, best.labels_
 
-
+# %% ../../nbs/factorial/quantizer.ipynb #cell-005-1
 def _residual_kmeans(rows, weight, shape, rng):
     "Weights (d, k, p): vector by vector, half of the centres of what is left over."
     weights, left = [], rows

@@ -270,7 +270,7 @@ def _halves(mass):
         side[q, j], side[q, heavy] = 1 - share[q, heavy], -0.5
     return source, share, side
 
-
+# %% ../../nbs/mixtures/factor_analysis.ipynb #cell-070-1
 def _revived(parameters, mass, weighed):
     "Empty components take half of the heaviest one; `weighed`: whether the weights count."
     source, share, side = _halves(to_numpy(mass))

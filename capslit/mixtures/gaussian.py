@@ -146,7 +146,7 @@ def _full_distances(x, mu, U):
     z = (away @ U[some, ...] for away, some in _differences(x, mu))
     return _Distances(xp.concat([xp.vecdot(part, part) for part in z]), mu, None, ())
 
-
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-048-1
 def _diag_distances(x, mu, U):
     "_Distances of examples x (b, p) from means (q, p), with U (q, p)."
     xp, pure, precision = namespace(x), x * x, U * U
@@ -336,7 +336,7 @@ class Mixtures:
         found = log_proportions(mass), means, S, U
         return MixtureParameters(*(xp.asarray(a, device=device) for a in found))
 
-
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-059-1
 def _variances(mass, means, S):
     "Variances (k, 1, p) of all examples together, in the shape of those of components."
     share = (mass / np.sum(mass, axis=1, keepdims=True))[..., None]
@@ -367,7 +367,7 @@ class MixtureExamples:
         "Examples from which EM starts."
         return data.sample(self.random_state, 4 * self.n_components)
 
-
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-069-1
 def centred(data: Any, X: Any, weight: Any):
     """A sample X (s, p) of the `TrainingData` about their mean, that mean (p,), and their variance.
 
@@ -410,7 +410,7 @@ def log_shares(joint):
     joint = np.where(lost, 0.0, joint)
     return joint - logsumexp(joint, axis=1, keepdims=True)
 
-
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-074-1
 class MixtureDensities(DensityMixin):
     """Densities and responsibilities.
 
@@ -485,7 +485,7 @@ def _checked_weights(weights, m):
                          f"{np.sum(weights):g}; divide them by it")
     return weights
 
-
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-078-1
 def _checked_precisions(precisions, shape, full):
     "Covariances from precisions_init (m, p, p) or (m, p), or an error."
     name, (m, p) = "precisions_init", shape

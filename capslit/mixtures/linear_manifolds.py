@@ -12,7 +12,6 @@ from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
 from typing import Any
-
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import logsumexp
@@ -24,13 +23,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
-
 from .. import em
 from ..arrays import to_numpy
 from ..validation import as_floating, check_shape, check_values
 from ..estimator.base import EMEstimator
 from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
+
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-002-1
 from ..validation import atomic, check_labelled, error_context
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .gaussian import (InformationCriteria, MixtureDensities, MixtureExamples, centred,
@@ -545,7 +545,7 @@ def _no_tangents(density):
     return (f"tangents were given, but {type(density).__name__} knows nothing of them; "
             "use a density of capslit.mixtures.linear_manifolds, or pass no tangents")
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-056-1
 class _ClassDensities:
     "Predictions from the densities of the classes."
 

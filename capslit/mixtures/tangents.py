@@ -359,7 +359,7 @@ def _smallest(D, k):
         return np.take_along_axis(found, order, axis=1)
     return np.argsort(D, axis=1, kind="stable")
 
-
+# %% ../../nbs/mixtures/tangents.ipynb #cell-061-1
 class _Search(_Planes):
     "The nearest planes."
 

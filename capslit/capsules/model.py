@@ -221,12 +221,18 @@ class CapsuleRegression:
         """
         batch = _fitting(self, parameters.weights, batch)
         threshold = None if threshold is None or not np.any(threshold) else threshold
-        return _together(self, batch, lambda dims, runs: _kernel(parameters.weights, dims, runs, threshold))
+        found = []
+        for dims, runs in _runs(self, batch):
+            found += zip(runs, _run_statistics(parameters.weights, dims, runs, threshold))
+        return _combined(self, found)
 
     def count_errors(self, parameters: Any, batch: Any):
         "ErrorCount of a batch: the forward half of the E-step."
         batch = _fitting(self, parameters.weights, batch)
-        return _together(self, batch, lambda dims, runs: _count(parameters.weights, dims, runs))
+        found = []
+        for dims, runs in _runs(self, batch):
+            found += zip(runs, _run_errors(parameters.weights, dims, runs))
+        return _combined(self, found)
 
 # %% ../../nbs/capsules/model.ipynb #cell-031
 def _poses(weights, x):
@@ -258,7 +264,7 @@ def pose_vectors(weights, x):
     return poses, namespace(poses).permute_dims(_squared_norms(poses), (1, 0, 2))
 
 # %% ../../nbs/capsules/model.ipynb #cell-032
-def _own(norms, label, sizes, dim):
+def _own_capsule(norms, label, sizes, dim):
     "Indicator (m, N) of each case's own capsule, its squared norm and its dimension, each (N,)."
     xp = namespace(norms)
     capsules = xp.arange(norms.shape[0], dtype=label.dtype, device=array_device(label))
@@ -266,7 +272,7 @@ def _own(norms, label, sizes, dim):
     return own, xp.sum(own * norms, axis=0), dim if sizes is None else xp.sum(own * sizes, axis=0)
 
 
-def _rivals(norms, label, own, own_norm, own_dim, extra, sizes):
+def _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes):
     "max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is another one; each (N,)."
     xp = namespace(norms)
     # P(y=j|x) is proportional to ‖W_j x‖² + c d_j, and 2 / extra = ‖W_y x‖² + c d_y
@@ -285,13 +291,13 @@ def _sizes(dims, like):
     return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
 
 # %% ../../nbs/capsules/model.ipynb #cell-033
-def _kernel(weights, dims, runs, thresholds):
+def _run_statistics(weights, dims, runs, thresholds):
     "CapsuleStatistics of each run; weights (all problems, m, d, p), dims (m,), thresholds (all problems,) or None."
     xp, poses, norms, label, w = _cases(weights, runs)
     sizes = _sizes(dims, norms)
-    own, own_norm, own_dim = _own(norms, label, sizes, int(dims[0]))
+    own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
     shared, extra, log_probability = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
-    surplus, wrong = _rivals(norms, label, own, own_norm, own_dim, extra, sizes)
+    surplus, wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)
     if thresholds is not None:                                                 # Saul 2.26: prior means where r ≤ ν
         sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], norms.dtype)
         shared, extra = xp.where(sure, 1, shared), xp.where(sure, 0, extra)
@@ -314,14 +320,14 @@ def _moments(poses, ratio, x, p):
     return xp.reshape(moments, (k, m, d, p))
 
 # %% ../../nbs/capsules/model.ipynb #cell-035
-def _count(weights, dims, runs):
-    "ErrorCount of each run; arguments as for `_kernel`."
+def _run_errors(weights, dims, runs):
+    "ErrorCount of each run; arguments as for `_run_statistics`."
     xp, _, norms, label, w = _cases(weights, runs)
     sizes, extra, total = _sizes(dims, norms), 1, xp.sum(norms, axis=0)
-    own, own_norm, own_dim = _own(norms, label, sizes, int(dims[0]))
+    own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
     if sizes is not None:
         extra = posterior_factors(own_norm, total, own_dim, int(dims.sum()))[1]
-    wrong = _rivals(norms, label, own, own_norm, own_dim, extra, sizes)[1]
+    wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)[1]
     errors = xp.where(xp.isfinite(total), _counted(wrong, w, norms), xp.nan)   # comparisons with NaN would count as correct
     return [ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), _mass(run)) for run, error in zip(runs, _parted(runs, errors))]
 
@@ -459,16 +465,15 @@ def _weight_rows(model, w, problems):
     return namespace(w).matrix_transpose(namespace(w).take(w, namespace(w).asarray(columns, device=array_device(w)), axis=1))
 
 # %% ../../nbs/capsules/model.ipynb #cell-042
-def _together(model, batch, kernel):
-    "kernel(dims, runs) of every group of a batch, put together problem by problem, in double precision."
+def _combined(model, found):
+    "The statistics of all problems, in double precision, from pairs of a run and its statistics."
     totals, k = None, len(model.targets)
-    for dims, runs in _runs(model, batch):
-        for run, part in zip(runs, kernel(dims, runs)):
-            xp, device = namespace(run.x), array_device(run.x)
-            if not model.paired and len(run.problems) == k:
-                return type(part)(*(xp.astype(values, xp.float64) for values in part))
-            totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part))
-            _scatter(totals, run.problems, part)
+    for run, part in found:
+        xp, device = namespace(run.x), array_device(run.x)
+        if not model.paired and len(run.problems) == k:
+            return type(part)(*(xp.astype(values, xp.float64) for values in part))
+        totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part))
+        _scatter(totals, run.problems, part)
     return totals
 
 

@@ -24,7 +24,7 @@ from capslit.data.open import as_source
 dask = pytest.importorskip("dask", reason="Dask is not installed; pip install capslit[dask]")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
-from capslit.data.dask import DaskSource, _add  # noqa: E402
+from capslit.data.dask import DaskSource, _add_statistics  # noqa: E402
 
 N, P, CLASSES = 3000, 8, 3
 rng = np.random.default_rng(0)
@@ -97,7 +97,7 @@ def test_groups_of_eight_add_up_in_the_order_of_the_balanced_tree(values):
     numbers = [Number(np.float64(v)) for v in values]
     parts = numbers
     while len(parts) > 1:
-        parts = [_add(parts[i:i + 8]) for i in range(0, len(parts), 8)]
+        parts = [_add_statistics(parts[i:i + 8]) for i in range(0, len(parts), 8)]
     assert parts[0] == em.tree_sum(numbers)
 
 
@@ -139,7 +139,7 @@ class Fine:
         return getattr(self.__dict__["model"], name)
 
     @property
-    def lean(self):
+    def without_solver(self):
         return getattr(self.model, "lean", self.model)
 
     def block_rows(self, parameters):
@@ -173,7 +173,7 @@ class Deadly(Fine):
         self.model, self.when, self.flag, self.pid, self.passes = model, when, flag, pid, 0
 
     @property
-    def lean(self):
+    def without_solver(self):
         return self
 
     def m_step(self, statistics):
@@ -271,7 +271,7 @@ def test_parameters_travel_once_a_pass_and_data_stay(client):
         source.accumulate(Parcel(), 64)
         assert set(client.run(arrived).values()) == {1}
     keys = {key for keys in client.run(received).values() for key in keys}
-    assert x.name not in keys and any(key.startswith("_Job") for key in keys)
+    assert x.name not in keys and any(key.startswith("_PartitionTask") for key in keys)
 
 
 # faults
@@ -514,7 +514,7 @@ def test_wrong_arguments_are_one_clear_sentence(make, error, said, here):
 
 
 def test_blocks_within_partitions(here):
-    fine = chunked(256).recut(100)
+    fine = chunked(256).rebatch(100)
     assert equal(em.join(list(fine.apply(first_rows))), em.join(list(chunked(256).apply(first_rows)))) is False
     starts = fine.apply(first_rows).collect(first_two)[:, 0].astype(int)
     ends = np.minimum(np.arange(N) % 256 // 100 * 100 + np.arange(N) // 256 * 256, N)

@@ -91,7 +91,7 @@ KINDS = {
 @pytest.fixture(params=KINDS)
 def source(request, tmp_path, monkeypatch):
     "Each kind of source, in chunks of about 100 rows."
-    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     return KINDS[request.param](tmp_path)
 
 
@@ -141,9 +141,9 @@ def test_sources_from_sources(source):
     assert (applied.collect(lambda b: b[0]) == 2 * X[mask]).all() and (applied.n_features, applied.dtype) == (37, np.float32)
     x, y, w = source.take(chosen)
     assert (x == X[mask]).all() and (y == Y[mask]).all() and w is None and x.dtype == np.float32
-    even = list(source.recut(256))
+    even = list(source.rebatch(256))
     assert [len(b[0]) for b in even] == [256] * 11 + [184] and (np.concatenate([b[0] for b in even]) == X).all()
-    assert (source.recut(256).take(chosen)[0] == X[mask]).all()
+    assert (source.rebatch(256).take(chosen)[0] == X[mask]).all()
     expected = em.accumulate(moments, (X[mask], Y[mask], None), 64)
     assert np.allclose(part.accumulate(moments, 64).gram, expected.gram, rtol=1e-5)
     for wrong in ([5, 3000], [], [7, 5]):
@@ -162,7 +162,7 @@ def test_what_is_collected(source):
 
 
 def test_only_what_is_wanted_is_read(monkeypatch):
-    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     stored = Stored(X, 70)
     source = ArraySource(stored, Y)
     source.take(np.array([80, 2995]))
@@ -172,10 +172,10 @@ def test_only_what_is_wanted_is_read(monkeypatch):
 
 
 def test_threads_read_ahead_of_time_by_as_many_pieces_as_there_are_threads(monkeypatch):
-    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     stored = Stored(X)
     with em.threads(3) as pool:
-        walk = sources._ahead(ArraySource(stored).pieces(), pool)
+        walk = sources._prefetched(ArraySource(stored).chunks(), pool)
         next(walk)
         walk.close()
     assert sorted(stored.reads) == [(0, 100), (100, 200), (200, 300), (300, 400)]
@@ -311,7 +311,7 @@ def test_a_bad_batch_is_an_error_with_its_number(change, message, n_threads):
 
 
 def test_a_bad_row_of_a_file_is_an_error_with_the_number_of_its_chunk(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     for values, message in ((marred(X, np.nan), "batch 15: X contains NaN"), (marred(X, np.inf), "batch 15: X contains infinity")):
         with pytest.raises(BatchError, match=message):
             as_source(saved(tmp_path, values), Y, labelled=True).inspect()
@@ -336,13 +336,13 @@ def no_seven(batch, start):
 
 @pytest.mark.parametrize("rows", [1, 64, 700])
 def test_a_label_that_is_refused_is_an_error_with_the_number_of_its_chunk(tmp_path, monkeypatch, rows):
-    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     with pytest.raises(BatchError, match="^batch 17: y holds the label 7"):
         as_source(saved(tmp_path, X), Y, labelled=True).apply(doubled).apply(no_seven).accumulate(size, rows)
 
 
 def test_a_file_that_is_cut_off_is_an_error_and_not_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     source = as_source(saved(tmp_path, X), Y, labelled=True)
     os.truncate(tmp_path / "X.npy", 200_000)
     with pytest.raises(BatchError, match="batch 0: OSError: the file .*X.npy has become shorter"):
@@ -383,7 +383,7 @@ def test_a_private_copy_of_a_map_keeps_what_was_written_to_it(tmp_path):
 
 
 def test_a_fit_from_a_file_has_the_bits_of_a_fit_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "CHUNK", 100 * 37 * 4)
+    monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     model = CapsuleRegression(np.arange(4)[None], np.full((1, 4), 2), LeastSquares.from_gram((X.T @ X)[None]))
     start = CapsuleParameters(0.1 * np.random.default_rng(1).standard_normal((1, 4, 2, 37)))
     schedule = dict(rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})], momentum=0.9, monitor="validation", max_iter=20)

@@ -26,7 +26,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import em
-from ..arrays import detached, namespace, placed, to_numpy
+from ..arrays import detached, namespace, asarray_like, to_numpy
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
 from .model import CapsuleParameters, CapsuleRegression
@@ -77,7 +77,7 @@ def engine_settings(estimator: "CapsuleClassifier", validated: bool) -> dict:
 # %% ../../nbs/capsules/classifier.ipynb #cell-008
 def _same_library(a, b):
     "Whether two arrays belong to one library and one device; None stands for NumPy."
-    return a is b if a is None or b is None else placed(a, b) is a
+    return a is b if a is None or b is None else asarray_like(a, b) is a
 
 
 def read_with_validation(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any,
@@ -159,7 +159,7 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     solver = least_squares(targets, moments.gram, estimator.alpha, affine, starts=starts, like=like)
     model = estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver)
     weights = weights.reshape(-1, *shape[1:])
-    return model, CapsuleParameters(weights if like is None else placed(weights, like)), moments.gram
+    return model, CapsuleParameters(weights if like is None else asarray_like(weights, like)), moments.gram
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011-1
 def number_of_starts(estimator: "CapsuleClassifier", seen: np.ndarray) -> int:
@@ -217,7 +217,7 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
     X = checked_inputs(estimator, X)
     there = is_tensor(X)
     if there and classes is not None and classes.dtype.kind in "biu":
-        classes = placed(classes, X)
+        classes = asarray_like(classes, X)
     answer = Answer(estimator._predictor(X if there else None), method, None if there and isinstance(classes, np.ndarray) else classes)
     rows = answer.predictor.rows
     found = namespace(X).concat([answer(X[i:min(i + rows, X.shape[0]), :]) for i in range(0, X.shape[0], rows)])
@@ -237,8 +237,8 @@ def accuracy(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any)
         y, predicted, w = (to_numpy(a) if is_tensor(a) else a for a in (y, predicted, sample_weight))
         return float(accuracy_score(y, predicted, sample_weight=w))
     xp, y = namespace(predicted), check_shape("y", y, predicted.shape)
-    right = xp.astype(predicted == placed(y, X), xp.float64)
-    w = xp.ones_like(right) if sample_weight is None else xp.astype(placed(detached(sample_weight), X), xp.float64)
+    right = xp.astype(predicted == asarray_like(y, X), xp.float64)
+    w = xp.ones_like(right) if sample_weight is None else xp.astype(asarray_like(detached(sample_weight), X), xp.float64)
     total = float(xp.sum(check_values("sample_weight", check_shape("sample_weight", w, right.shape), lower=0)))
     check_mass("sample_weight", total)
     return float(xp.sum(w * right)) / total
@@ -535,7 +535,7 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
         X, index = inputs_with_labels(self, X, y)
         xp = namespace(X)
         poses = self._predictor(X if is_tensor(X) else None).poses(X)[0][0, ...]
-        return posterior_mean(xp.permute_dims(poses, (2, 0, 1)), index if not is_tensor(X) else placed(index, X), to_numpy(self.capsule_dims_))
+        return posterior_mean(xp.permute_dims(poses, (2, 0, 1)), index if not is_tensor(X) else asarray_like(index, X), to_numpy(self.capsule_dims_))
 
     @available_if(_is_multiclass)
     def prototypes(self, X: Any, y: Any) -> np.ndarray:
@@ -550,7 +550,7 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
         for i, d in enumerate(to_numpy(self.capsule_dims_)):
             rows = np.flatnonzero(index == i)
             if rows.size:
-                own = xp.take(shares[:, i, :], rows if not is_tensor(X) else placed(rows, X), axis=0)
+                own = xp.take(shares[:, i, :], rows if not is_tensor(X) else asarray_like(rows, X), axis=0)
                 best[i, :d] = rows[to_numpy(xp.argmax(own, axis=0))[:d]]
         return best
 
@@ -618,4 +618,4 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
 
     def _predictor(self, like=None):
         weights, dims = self._weights(), np.atleast_2d(to_numpy(self.capsule_dims_))
-        return Predictor(to_numpy(weights) if like is None else placed(weights, like), dims, self.architecture == "ovo")
+        return Predictor(to_numpy(weights) if like is None else asarray_like(weights, like), dims, self.architecture == "ovo")

@@ -17,7 +17,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state
 
 from .. import em
-from ..arrays import placed, to_numpy
+from ..arrays import asarray_like, to_numpy
 from .model import CapsuleParameters
 from .classifier import (CapsuleClassifier, check_classes, engine_settings, holds_out, number_of_starts,
                                          starting_point)
@@ -58,14 +58,14 @@ def _stacked(folds):
     ends = np.cumsum([0] + [len(model.solver.rank) for model in models])
     which = [start + q for model, start in zip(models, ends) for q in _whiches(model)]
     roots = np.concatenate([to_numpy(model.solver.root) for model in models])
-    roots = roots if like is None else placed(roots, like)
+    roots = roots if like is None else asarray_like(roots, like)
     ranks = sum((tuple(model.solver.rank) for model in models), ())
     solver = replace(models[0].solver, root=roots, which=tuple(which), rank=ranks)
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
     targets, dims = (np.concatenate([getattr(model, name) for model in models])
                      for name in ("targets", "dims"))
     return (replace(models[0], targets=targets, dims=dims, solver=solver),
-            CapsuleParameters(weights if like is None else placed(weights, like)))
+            CapsuleParameters(weights if like is None else asarray_like(weights, like)))
 
 
 def _whiches(model):
@@ -88,7 +88,7 @@ def _batch(model, examples, rows, w, folds):
     wanted, problems = np.unique(np.concatenate(rows)), len(model.targets) // len(folds)
     weights = _columns(rows, w, examples.n_samples, problems, examples.dtype)[wanted]
     x, y, _ = (take_rows(a, wanted) for a in examples.batches)
-    weights = weights if examples.like is None else placed(weights, examples.like)
+    weights = weights if examples.like is None else asarray_like(weights, examples.like)
     return model.prepare((x, y, weights))
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-007-1

@@ -800,7 +800,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
 
         Parameters
         ----------
-        X : (n, D) array of zeros and ones, or what `capslit.data.sources.as_source` knows
+        X : (n, D) array of zeros and ones, or what `capslit.data.as_source` knows
             Images, row by row; any numbers if `binarize` is given.
         y : ignored
         checkpoint : path, optional

@@ -22,39 +22,39 @@ from dask.delayed import Delayed
 
 from .. import em
 from ..em.statistics import BatchError
-from .sources import (NAMES, Form, Piece, Source, applied, check_alone, check_index,
-                             check_mask, entries, failure, floating, is_future, look,
-                             together)
+from .sources import (ARGUMENT_NAMES, BatchSchema, Chunk, Source, apply_to_batch, check_no_columns, check_index,
+                             check_mask, unpack_batch, batch_error, as_input_array, is_future, inspect_batch,
+                             merge_inspections)
 
 # %% ../../nbs/data/dask.ipynb #cell-004
-class _Job(NamedTuple):
+class _PartitionTask(NamedTuple):
     "What is to be done with every partition: one node of the graph."
-    form: Form
+    schema: BatchSchema
     task: object
 
 
-def _read(form, raw):
+def _read_partition(schema, raw):
     "(x, y, weight) from the chunks or the batch of a partition; None of an empty chunk."
     if len(raw) == 1:
-        return form.checked(*entries(raw[0], form.labelled))
-    return form.checked(*raw) if len(raw[0]) else None
+        return schema.checked(*unpack_batch(raw[0], schema.labelled))
+    return schema.checked(*raw) if len(raw[0]) else None
 
 
-def _visit(job, index, steps, *raw):
+def _run_task(job, index, steps, *raw):
     "job.task(batch); None if the batch is empty; a `BatchError` if it cannot be used."
     try:
-        batch = _read(job.form, raw)
+        batch = _read_partition(job.schema, raw)
         for function, argument in steps:
             batch = None if batch is None else function(batch, argument)
     except Exception as error:
-        return failure(index, error)
+        return batch_error(index, error)
     if batch is None or not len(batch[0]):
         return None
     with em.threads(1):
         return job.task(batch)
 
 # %% ../../nbs/data/dask.ipynb #cell-006
-def _add(parts):
+def _add_statistics(parts):
     "The sum of a few statistics, or the first fault among them; None if there are none."
     faults = [part for part in parts if isinstance(part, BatchError)]
     parts = [part for part in parts if part is not None]
@@ -73,28 +73,28 @@ def _blocks(batch, rows):
     return [batch] if rows is None else em.blocks(batch, rows)
 
 
-def _whole(batch):
+def _identity(batch):
     return batch
 
 
-def _head(batch):
+def _first_rows(batch):
     return batch[0][:0]
 
 
-def _nothing(batch):
+def _no_result(batch):
     return None
 
 # %% ../../nbs/data/dask.ipynb #cell-011
-def _applied(function, rows, batch, start):
+def _apply_by_blocks(function, rows, batch, start):
     "function(block, start), as long as the block, of all blocks of `rows` examples."
     parts = []
     for block in _blocks(batch, rows):
-        parts.append(applied(function, block, start))
+        parts.append(apply_to_batch(function, block, start))
         start += len(block[0])
     return parts[0] if len(parts) == 1 else em.join(parts)
 
 
-def _predicted(found, dtype, shape):
+def _as_result_array(found, dtype, shape):
     "What `DaskSource.map` makes of a visit; here a fault is raised at last."
     if isinstance(found, BatchError):
         raise found
@@ -102,16 +102,16 @@ def _predicted(found, dtype, shape):
 
 # %% ../../nbs/data/dask.ipynb #cell-013
 @dask.delayed(pure=False)
-def _joined(*parts):
+def _delayed_tuple(*parts):
     "Delayed arrays as one batch."
     return parts
 
 
 def _delayed_batches(X, y, w, names, labelled):
     "Each batch as a list of one `Delayed`."
-    check_alone(y, w, names, labelled)
+    check_no_columns(y, w, names, labelled)
     batches = X if isinstance(X, (list, tuple)) else [X]
-    batches = [_joined(*b) if isinstance(b, tuple) else dask.delayed(b) if is_future(b) else b
+    batches = [_delayed_tuple(*b) if isinstance(b, tuple) else dask.delayed(b) if is_future(b) else b
                for b in batches]
     wrong = [type(b).__name__ for b in batches if not isinstance(b, Delayed)]
     if wrong or not batches:
@@ -122,16 +122,16 @@ def _delayed_batches(X, y, w, names, labelled):
     return [[batch] for batch in batches]
 
 
-def _filled_in(form, batch):
-    "The form with what the first batch says of it."
+def _infer_schema(schema, batch):
+    "The schema with what the first batch says of it."
     try:
-        form.checked(*entries(batch, form.labelled))
-        return form
+        schema.checked(*unpack_batch(batch, schema.labelled))
+        return schema
     except Exception as error:
-        return failure(0, error)
+        return batch_error(0, error)
 
 # %% ../../nbs/data/dask.ipynb #cell-015
-def _column_like(name, values, X):
+def _align_column(name, values, X):
     "Labels or weights as a Dask array with the row chunks of X; None for None."
     if values is None:
         return None
@@ -154,43 +154,43 @@ def _column_like(name, values, X):
     return values if unknown or values.chunks == (lengths,) else values.rechunk((lengths,))
 
 # %% ../../nbs/data/dask.ipynb #cell-016
-def _parts(array):
+def _delayed_chunks(array):
     "The chunks of a Dask array as `Delayed`; None, as often as needed, for None."
     if array is None:
         return itertools.repeat(None)
     return array.to_delayed(optimize_graph=False).ravel()
 
 # %% ../../nbs/data/dask.ipynb #cell-018
-def _on_a_cluster(held):
+def _is_on_cluster(held):
     "Whether a cluster holds some chunks or batches."
     distributed = sys.modules.get("distributed")
     return distributed is not None and bool(distributed.futures_of(held))
 
 
-def _places(held):
+def _worker_addresses(held):
     "The addresses of the workers that hold chunks or batches, by their keys."
     try:
-        if not _on_a_cluster(held):
+        if not _is_on_cluster(held):
             return {}
         return sys.modules["distributed"].default_client().who_has(held)
     except ValueError:                                        # there is no client any more
         return {}
 
 
-def _at(workers):
+def _on_workers(workers):
     "Tasks that are made inside should run on these workers, as long as they live."
     if not workers:
         return nullcontext()
     return dask.annotate(workers=list(workers), allow_other_workers=True)
 
 
-def _kept(values):
+def _persisted(values):
     "What several passes need, as `Delayed`: sent to a cluster once, and kept there."
     values = [dask.delayed(value, pure=False, traverse=False) for value in values]
     return dask.persist(*values)
 
 # %% ../../nbs/data/dask.ipynb #cell-020
-def _of_the_cluster(error):
+def _is_dask_error(error):
     "Whether an error says something of Dask, and not of what it computed."
     module = type(error).__module__.partition(".")[0]
     return module in ("dask", "distributed", "asyncio", "concurrent")
@@ -199,48 +199,48 @@ def _of_the_cluster(error):
 class _Partitions(Source):
     "What is done with `_raw`, the parts of each partition; `_held` keeps them there."
 
-    def _visits(self, task, which=None):
-        "One `Delayed` per partition (`which`: of those): what `_visit` gives."
-        job = dask.delayed(_Job(self.form, task), pure=False, traverse=False)
-        visit, visits = dask.delayed(_visit, pure=False), []
-        places = _places(self._held[0])
+    def _delayed_results(self, task, which=None):
+        "One `Delayed` per partition (`which`: of those): what `_run_task` gives."
+        job = dask.delayed(_PartitionTask(self.schema, task), pure=False, traverse=False)
+        visit, visits = dask.delayed(_run_task, pure=False), []
+        places = _worker_addresses(self._held[0])
         for i in range(len(self._raw)) if which is None else which:
             steps = [(function, arguments[i]) for function, arguments in self._steps]
-            with _at(places.get(self._raw[i][0].key)):
+            with _on_workers(places.get(self._raw[i][0].key)):
                 visits.append(visit(job, i, steps, *self._raw[i]))
         return visits
 
-    def _sum(self, task, which=None):
+    def _tree_sum(self, task, which=None):
         "The sum of task(batch) over partitions, in groups of eight."
-        parts, add = self._visits(task, which), dask.delayed(_add, pure=False)
+        parts, add = self._delayed_results(task, which), dask.delayed(_add_statistics, pure=False)
         while len(parts) > 1:
             parts = [add(parts[i:i + 8]) for i in range(0, len(parts), 8)]
         return dask.compute(*parts)[0]
 
-    def _first_fault(self, which):
+    def _first_error(self, which):
         "The `BatchError` of the first unusable one of some partitions, or None."
         try:
-            return self._sum(_nothing, which)
+            return self._tree_sum(_no_result, which)
         except Exception as error:
-            if _of_the_cluster(error):
+            if _is_dask_error(error):
                 raise
             if len(which) == 1:
-                fault = failure(which[0], error)
+                fault = batch_error(which[0], error)
                 fault.__cause__ = error
                 return fault
             half = len(which) // 2
-            return self._first_fault(which[:half]) or self._first_fault(which[half:])
+            return self._first_error(which[:half]) or self._first_error(which[half:])
 
-    def _result(self, compute, task, which=None):
+    def _compute(self, compute, task, which=None):
         "compute(task, which), or the `BatchError` of the first unusable partition."
         try:
             found = compute(task, which)
             parts = found if isinstance(found, list) else [found]
             fault = next((part for part in parts if isinstance(part, BatchError)), None)
         except Exception as error:
-            if _of_the_cluster(error):
+            if _is_dask_error(error):
                 raise
-            fault = self._first_fault(range(len(self._raw)) if which is None else which)
+            fault = self._first_error(range(len(self._raw)) if which is None else which)
             if fault is None:
                 raise
         if fault is not None:
@@ -250,8 +250,8 @@ class _Partitions(Source):
     def _each(self, task, which=None):
         "task(batch) of each of some partitions, as a list."
         def compute(task, which):
-            return list(dask.compute(*self._visits(task, which)))
-        return self._result(compute, task, which)
+            return list(dask.compute(*self._delayed_results(task, which)))
+        return self._compute(compute, task, which)
 
 # %% ../../nbs/data/dask.ipynb #cell-022
 class DaskSource(_Partitions):
@@ -289,24 +289,24 @@ class DaskSource(_Partitions):
         If X, y or sample_weight are something else, or their lengths differ.
     """
 
-    _cut = None                                               # a batch is a whole partition
+    _rows_per_batch = None                                               # a batch is a whole partition
 
     def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False,
-                 names=NAMES):
-        self._steps, self._open = (), Form(labelled, flat, names)
+                 names=ARGUMENT_NAMES):
+        self._steps, self._open = (), BatchSchema(labelled, flat, names)
         if isinstance(X, (list, tuple, Delayed)) or is_future(X):
             self._raw = _delayed_batches(X, y, sample_weight, names, labelled)
             self._held = [batch for batch, in self._raw],
             return
         self._check(X, y)
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-        dtype = floating(names[0], np.empty(0, X.dtype)).dtype
-        self.form = replace(self._open, n_features=math.prod(X.shape[1:]), dtype=dtype,
+        dtype = as_input_array(names[0], np.empty(0, X.dtype)).dtype
+        self.schema = replace(self._open, n_features=math.prod(X.shape[1:]), dtype=dtype,
                             weighted=sample_weight is not None)
         columns = zip(names[1:], (y, sample_weight))
-        self._held = X, *(_column_like(name, values, X) for name, values in columns)
-        held = self._held if _on_a_cluster(X) else dask.optimize(*self._held)
-        self._raw = list(zip(*map(_parts, held)))
+        self._held = X, *(_align_column(name, values, X) for name, values in columns)
+        held = self._held if _is_on_cluster(X) else dask.optimize(*self._held)
+        self._raw = list(zip(*map(_delayed_chunks, held)))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
 
@@ -325,32 +325,32 @@ class DaskSource(_Partitions):
                              f"pass one for each example of {inputs}")
 
     @cached_property
-    def form(self):
+    def schema(self):
         "What delayed batches must look like: as the first."
-        first = dask.delayed(_filled_in, pure=False)(
+        first = dask.delayed(_infer_schema, pure=False)(
             dask.delayed(self._open, pure=False, traverse=False), self._raw[0][0])
         try:
-            form, = dask.compute(first)
+            schema, = dask.compute(first)
         except Exception as error:
-            if _of_the_cluster(error):
+            if _is_dask_error(error):
                 raise
-            raise failure(0, error) from error
-        if isinstance(form, BatchError):
-            raise form
-        return form
+            raise batch_error(0, error) from error
+        if isinstance(schema, BatchError):
+            raise schema
+        return schema
 
-    def _found(self, something):
+    def _not_empty(self, something):
         if something is None:
-            raise ValueError(f"{self.form.names[0]} holds no examples; pass at least one")
+            raise ValueError(f"{self.schema.names[0]} holds no examples; pass at least one")
         return something
 
     @cached_property
     def _empty(self):
         "No example, but of the width and the precision of those after all steps."
         if not self._steps:
-            return np.empty((0, self.form.n_features), self.form.dtype)
-        heads = (self._each(_head, [index])[0] for index in range(len(self._raw)))
-        return self._found(next((head for head in heads if head is not None), None))
+            return np.empty((0, self.schema.n_features), self.schema.dtype)
+        heads = (self._each(_first_rows, [index])[0] for index in range(len(self._raw)))
+        return self._not_empty(next((head for head in heads if head is not None), None))
 
     @property
     def n_features(self):
@@ -362,7 +362,7 @@ class DaskSource(_Partitions):
 
     @property
     def frame(self):
-        return None if self._steps else self.form.frame
+        return None if self._steps else self.schema.frame
 
     @property
     def n_samples(self):
@@ -379,17 +379,17 @@ class DaskSource(_Partitions):
         With `classes`, in their order; ValueError for labels that are not among them.
         """
         if not hasattr(self, "_inspection"):
-            seen = self._each(look)
+            seen = self._each(inspect_batch)
             self._lengths = tuple(0 if f is None else f.n_samples for f in seen)
-            self._inspection = together(self._found([f for f in seen if f is not None] or None))
+            self._inspection = merge_inspections(self._not_empty([f for f in seen if f is not None] or None))
         return super().inspect(classes)
 
-    def pieces(self):
+    def chunks(self):
         "The partitions in order; each is computed, and comes here, when it is wanted."
         ends = itertools.pairwise((0, *itertools.accumulate(self.lengths)))
         for index, (start, stop) in enumerate(ends):
             if start < stop:
-                yield Piece(start, stop, lambda index=index: self._each(_whole, [index])[0])
+                yield Chunk(start, stop, lambda index=index: self._each(_identity, [index])[0])
 
     def accumulate(self, function, rows, pool=None):
         """Σ function(block) over blocks of `rows` examples that lie in one partition.
@@ -397,14 +397,14 @@ class DaskSource(_Partitions):
         If every partition but the last holds 2^j blocks, the sum has the bits that it has
         for the same data in memory. `pool` is not used.
         """
-        return self._found(self._result(self._sum, partial(_sum_blocks, function, rows)))
+        return self._not_empty(self._compute(self._tree_sum, partial(_sum_blocks, function, rows)))
 
     def collect(self, function, rows=None, out=None):
         """function(batch) of all partitions, in memory, joined along the examples.
 
         With `rows`, of blocks of so many examples; with `out`, put into that array.
         """
-        parts = self._each(partial(_join_blocks, function, rows or self._cut))
+        parts = self._each(partial(_join_blocks, function, rows or self._rows_per_batch))
         return np.concatenate([part for part in parts if part is not None], out=out)
 
     def map(self, function, dtype, shape=()):
@@ -413,38 +413,38 @@ class DaskSource(_Partitions):
         For a batch of b examples the function must give an array (b, *shape) of `dtype`.
         Lengths of chunks that are not known stay so.
         """
-        task, predicted = function, dask.delayed(_predicted, pure=False)
-        if self._cut is not None:
-            task = partial(_join_blocks, function, self._cut)
+        task, predicted = function, dask.delayed(_as_result_array, pure=False)
+        if self._rows_per_batch is not None:
+            task = partial(_join_blocks, function, self._rows_per_batch)
         lengths = self.__dict__.get("lengths", (math.nan,) * len(self._raw))
-        parts = [predicted(visit, dtype, shape) for visit in self._visits(task)]
+        parts = [predicted(visit, dtype, shape) for visit in self._delayed_results(task)]
         return da.concatenate([da.from_delayed(part, (n, *shape), dtype)
                                for part, n in zip(parts, lengths)])
 
-    def _then(self, function, arguments, lengths):
+    def _with_step(self, function, arguments, lengths):
         "This source with one more step: function(batch, argument of its partition)."
         after = DaskSource.__new__(DaskSource)
-        after._raw, after._held, after.form = self._raw, self._held, self.form
+        after._raw, after._held, after.schema = self._raw, self._held, self.schema
         after.lengths = lengths
-        after._steps = (*self._steps, (*_kept([function]), arguments))
+        after._steps = (*self._steps, (*_persisted([function]), arguments))
         return after
 
-    def recut(self, rows):
+    def rebatch(self, rows):
         "The source for which batches are blocks of `rows` examples, within each partition."
         after = DaskSource.__new__(DaskSource)
-        after.__dict__ |= self.__dict__ | {"_cut": rows}
+        after.__dict__ |= self.__dict__ | {"_rows_per_batch": rows}
         return after
 
     def apply(self, function):
         "The source of function(batch, start); `start`: the number of its first example."
         starts = [0, *itertools.accumulate(self.lengths)]
-        return self._then(partial(_applied, function, self._cut), starts, self.lengths)
+        return self._with_step(partial(_apply_by_blocks, function, self._rows_per_batch), starts, self.lengths)
 
     def select(self, mask):
         "The source of the examples for which `mask` (n_samples,) is true."
         masks = np.split(check_mask(mask, self.n_samples), np.cumsum(self.lengths)[:-1])
         lengths = tuple(int(np.count_nonzero(part)) for part in masks)
-        return self._then(em.chosen, _kept(masks), lengths)
+        return self._with_step(em.chosen, _persisted(masks), lengths)
 
     def take(self, index):
         "The examples with the sorted numbers `index`, in memory, as one batch."
@@ -452,4 +452,4 @@ class DaskSource(_Partitions):
         cuts = np.searchsorted(index, begins)
         chosen = [index[a:b] - begin for a, b, begin in zip(cuts, cuts[1:], begins)]
         wanted = [i for i, rows in enumerate(chosen) if len(rows)]
-        return em.join(self._then(em.chosen, chosen, None)._each(_whole, wanted))
+        return em.join(self._with_step(em.chosen, chosen, None)._each(_identity, wanted))

@@ -30,7 +30,7 @@ import numpy as np
 from ..validation import as_floating
 from ..em.statistics import accumulate, blocks
 from .open import as_source
-from ..storage import StorageError, atomic_write, explain
+from ..storage import StorageError, atomic_write, storage_error
 
 # %% ../../nbs/data/datasets.ipynb #cell-004
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def _read_local(folders, source):
         try:
             return source.read(path.read_bytes())
         except OSError as error:
-            raise DatasetError(str(explain(path, error, "read"))) from error
+            raise DatasetError(str(storage_error(path, error, "read"))) from error
         except (ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
             raise DatasetError(f"cannot use {path}: {error}; delete it, and it will be fetched again") from error
     return None
@@ -659,5 +659,5 @@ def project(images, projection, scale=1.0):
         raise ValueError(f"scale must be a positive number, not {scale!r}")
     projected = _Projected(projection / scale)
     if source is not None:
-        return source.recut(BLOCK).apply(projected)
+        return source.rebatch(BLOCK).apply(projected)
     return np.concatenate([projected(block, None)[0] for block in blocks((x,), BLOCK)])

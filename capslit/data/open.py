@@ -11,11 +11,11 @@ from os import PathLike
 
 from array_api_compat import is_array_api_obj, is_dask_array
 
-from .sources import (FRAMES, NAMES, ONE_SHOT, ArraySource, BatchSource, Source, _columns, _WithColumns, check_alone,
+from .sources import (ARGUMENT_NAMES, FRAME_ATTRIBUTES, ONE_SHOT_MESSAGE, ArraySource, BatchSource, Source, _check_columns, _WithColumns, check_no_columns,
                                   is_future, is_lazy)
 
 # %% ../../nbs/data/open.ipynb #cell-004
-def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=NAMES):
+def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=ARGUMENT_NAMES):
     """A `Source` for data that do not simply lie in memory; None for data that do.
 
     Parameters
@@ -59,12 +59,12 @@ def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=NAME
         return ArraySource(X, y, sample_weight, **options)
     if not _is_stream(X, labelled, names[0]):
         return None
-    check_alone(y, sample_weight, names, labelled)
+    check_no_columns(y, sample_weight, names, labelled)
     return BatchSource(X, **options)
 
 # %% ../../nbs/data/open.ipynb #cell-005
 def _with_columns(source, columns, names):
-    return source.apply(_WithColumns(_columns(names, columns, source.n_samples), names))
+    return source.apply(_WithColumns(_check_columns(names, columns, source.n_samples), names))
 
 
 def _is_dask(X):
@@ -90,10 +90,10 @@ def _is_stream(X, labelled, name):
     "Whether X is a stream of batches; TypeError if it can be walked only once."
     if isinstance(X, (memoryview, Mapping, Set)) or is_array_api_obj(X):
         return False
-    if any(hasattr(X, attribute) for attribute in ("__array__", *FRAMES)):
+    if any(hasattr(X, attribute) for attribute in ("__array__", *FRAME_ATTRIBUTES)):
         return False
     if hasattr(X, "__next__"):
-        raise TypeError(ONE_SHOT.format(name))
+        raise TypeError(ONE_SHOT_MESSAGE.format(name))
     if not isinstance(X, type) and hasattr(X, "__len__") and hasattr(X, "__getitem__"):
         return len(X) > 0 and _is_batch(X[0], labelled)       # a list, or the like
     return callable(X) or hasattr(X, "__iter__")

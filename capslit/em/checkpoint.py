@@ -17,7 +17,7 @@ from array_api_compat import device as array_device
 
 from ..arrays import namespace, to_numpy
 from .stack import State
-from ..storage import StorageError, load_arrays, save_arrays, sweep
+from ..storage import StorageError, load_arrays, remove_temporary_files, save_arrays
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-004
 _KIND = "capslit.em/"
@@ -102,7 +102,7 @@ class Checkpoint:
         if self.path is None:
             return state
         with suppress(StorageError):
-            sweep(self.path)
+            remove_temporary_files(self.path)
         self.recorded = None
         if os.path.exists(self.path):
             self.found, self.recorded = load_state(self.path, state.parameters, self.settings)

@@ -39,7 +39,7 @@ def map_blocks(source: Source, function: Callable, rows: int, dtype: Any, shape:
     Lazy for examples on a cluster: a Dask array of `dtype`.
     """
     if hasattr(source, "map"):
-        return source.recut(rows).map(function, dtype, shape)
+        return source.rebatch(rows).map(function, dtype, shape)
     return source.collect(function, rows)
 
 # %% ../../nbs/estimator/prediction.ipynb #cell-004

@@ -22,9 +22,9 @@ from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from .. import em
-from ..arrays import detached, namespace, placed, to_numpy
+from ..arrays import detached, namespace, asarray_like, to_numpy
 from ..data.open import as_source
-from ..data.sources import NAMES, Source
+from ..data.sources import ARGUMENT_NAMES, Source
 from ..validation import (as_floating, check_labelled, check_mass, check_shape, check_size, check_values, check_weights,
                                 error_context)
 
@@ -257,7 +257,7 @@ def _tensor_labels(X, y, classes, names):
         if not namespace(y).isdtype(y.dtype, "integral"):
             raise TypeError(f"{names[1]} holds {y.dtype}, but labels in an array of another library "
                             "than NumPy must be integers; convert them")
-        y = placed(check_shape(names[1], y, (X.shape[0],)), X)
+        y = asarray_like(check_shape(names[1], y, (X.shape[0],)), X)
         found = xp.sort(xp.unique_values(y))
         classes, table = _indexed(names[1], to_numpy(found), classes)
         return classes, xp.take(xp.asarray(table, device=device), xp.searchsorted(found, y))
@@ -281,7 +281,7 @@ def _labelled_from_tensors(estimator, X, y, sample_weight, classes, reset, names
     w = None
     if sample_weight is not None:
         w = as_floating(names[2], detached(sample_weight))
-        w = placed(check_shape(names[2], w, (X.shape[0],)), X)
+        w = asarray_like(check_shape(names[2], w, (X.shape[0],)), X)
         w = xp.astype(check_values(names[2], w, lower=0), X.dtype)
     own = (xp.astype(y == c, X.dtype) for c in range(len(classes)))
     mass = np.array([float(xp.sum(mask if w is None else mask * w)) for mask in own])
@@ -324,7 +324,7 @@ def _labelled_from_source(estimator, source, classes, reset, names):
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-019
 def read_training_data(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, labelled: bool, classes: np.ndarray | None = None,
-                       reset: bool = True, names: tuple = NAMES, precisions: tuple = (np.float64, np.float32), least: int = 1) -> TrainingData:
+                       reset: bool = True, names: tuple = ARGUMENT_NAMES, precisions: tuple = (np.float64, np.float32), least: int = 1) -> TrainingData:
     """`TrainingData` from arrays of any library, or from whatever `as_source` knows.
 
     Parameters
@@ -358,7 +358,7 @@ def read_training_data(estimator: Any, X: Any, y: Any = None, sample_weight: Any
     if source is not None:
         return _labelled_from_source(estimator, source, classes, reset, names)
     read = _labelled_from_tensors if is_tensor(X) else _labelled_from_arrays
-    if names == NAMES:
+    if names == ARGUMENT_NAMES:
         return read(estimator, X, y, sample_weight, classes, reset, names)
     with error_context(*names):
         return read(estimator, X, y, sample_weight, classes, reset, names)

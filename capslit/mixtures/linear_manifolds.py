@@ -138,7 +138,7 @@ class _Fit(EMEstimator, _Starts):
 
         Parameters
         ----------
-        X : (n, p) array, or what `capslit.data.sources.as_source` knows
+        X : (n, p) array, or what `capslit.data.as_source` knows
             Batches of a stream are X or (X, weight).
         y : ignored
         sample_weight : (n,) array, optional

@@ -605,7 +605,7 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
         coef = np.ascontiguousarray(weights[..., :p], dtype=data.dtype)
         intercept = weights[..., p].astype(data.dtype) if self.fit_intercept else np.zeros(weights.shape[:-1], data.dtype)
         numbers = data.classes.dtype.kind in "biu"        # other labels, such as names, are NumPy's
-        put = (lambda a: a) if data.like is None else partial(placed, like=data.like)
+        put = (lambda a: a) if data.like is None else partial(asarray_like, like=data.like)
         self.coef_, self.intercept_, self.capsule_dims_ = put(coef), put(intercept), put(dims)
         self.classes_ = put(data.classes) if numbers else data.classes
 

@@ -140,7 +140,7 @@ class Fine:
 
     @property
     def without_solver(self):
-        return getattr(self.model, "lean", self.model)
+        return getattr(self.model, "without_solver", self.model)
 
     def block_rows(self, parameters):
         return 64

@@ -91,7 +91,7 @@ while killed < kills or not os.path.exists(result):
     assert os.WIFSIGNALED(status) or status == 0, status
     if os.path.exists(checkpoint):
         arrays, _ = load_arrays(checkpoint)                   # whole, whenever the process died
-        resumed += os.WIFSIGNALED(status) and 0 < len(arrays["history.objective"]) < 60
+        resumed += os.WIFSIGNALED(status) and 0 < len(arrays.get("history.objective", ())) < 60     # none before the first iteration
     if os.path.exists(result):
         assert np.load(result).tobytes() == whole, "other bits"
         finished += 1

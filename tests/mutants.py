@@ -411,13 +411,13 @@ def alive(result):
 
 
 def table(results):
-    "What became of the mutants, by the folder of the notebook that they come from; `results` is a list of them."
+    "What became of the mutants, by the folder of the notebook that they come from; a record that is kept holds neither cases nor seconds."
     rows = collections.defaultdict(collections.Counter)
     for result in results:
         end = result["status"].split()[0] if result["status"] != "survived" or alive(result) else "by chapter"
         for folder in ((result["notebook"] or "").split("/")[1:-1] or ["(top)"], ["all"]):
-            rows[folder[0]] += collections.Counter({"mutants": 1, end: 1, "unreached": alive(result) and not result["cases"],
-                                               "seconds": result["seconds"] + result.get("chapter_seconds", 0)})
+            rows[folder[0]] += collections.Counter({"mutants": 1, end: 1, "unreached": alive(result) and result.get("cases") == 0,
+                                               "seconds": result.get("seconds", 0) + result.get("chapter_seconds", 0)})
     columns = ["mutants", "killed", "timeout", "by chapter", "survived", "unreached", "seconds"]
     print(f"{'':14}" + "".join(f"{c:>12}" for c in columns))
     for folder in sorted(rows, key=lambda folder: (folder == "all", folder)):

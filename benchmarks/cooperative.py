@@ -1,4 +1,4 @@
-"""Cooperative vector quantizers beside their floor and beside methods that have a prototype for every configuration.
+"""Factorial vector quantisation beside their floor and beside methods that have a prototype for every configuration.
 
 The floor of the exact E-step: the exponentials of one table, in blocks that stay in the cache, and its two matrix products. A mixture has a
 component for each of the kᵈ configurations: that is what a user of scikit-learn would need for the same distribution. k-means has as many centres,
@@ -13,7 +13,8 @@ from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
 from capslit import FactorialVectorQuantizer
-from capslit.factorial.model import CauseParameters, CooperativeQuantizers, configurations
+from capslit.factorial.e_steps import configurations
+from capslit.factorial.model import CauseParameters, FactorialVectorModel
 from capslit.em.statistics import accumulate
 
 
@@ -24,7 +25,7 @@ def problem(d, k, p, n, seed=0):
     states = rng.integers(k, size=(n, d))
     y = sum(weights[0, i, states[:, i]] for i in range(d)) + rng.standard_normal((n, p))
     parameters = CauseParameters(np.full((1, d, k), -np.log(k)), weights, np.zeros(1), np.zeros(1))
-    return CooperativeQuantizers(d, k), parameters, y
+    return FactorialVectorModel(d, k), parameters, y
 
 
 def floor(y, weights, n_rows):

@@ -9,7 +9,7 @@ import numpy as np
 from _table import Row, alone, in_turns
 
 from capslit import em
-from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 
 AIMS = {1: 2.0, 2: 2.0, 4: 1.3, 8: 1.3, 16: 1.3, 32: 1.3}
 

@@ -8,12 +8,13 @@ __all__ = ['make_parser', 'list_experiments', 'summarise', 'reproduce_all', 'mai
 # %% ../nbs/cli.ipynb #cell-002
 import argparse
 import sys
+from os import PathLike
 
 import capslit
 from .storage import StorageError
 
 # %% ../nbs/cli.ipynb #cell-004
-def make_parser():
+def make_parser() -> argparse.ArgumentParser:
     "The parser of the command line."
     parser = argparse.ArgumentParser("capslit", description="Capsule regression: repeat the book's experiments.")
     parser.add_argument("--version", action="version", version=f"capslit {capslit.__version__}")
@@ -32,7 +33,7 @@ def make_parser():
     return parser
 
 # %% ../nbs/cli.ipynb #cell-007
-def list_experiments():
+def list_experiments() -> None:
     "Print the names of experiments, data sets and profiles."
     from capslit.experiments.records import LOADERS, PROFILES
     from capslit.experiments.summary import EXPERIMENTS
@@ -43,7 +44,7 @@ def list_experiments():
     print(f"data       {', '.join(LOADERS)}\nprofiles   {', '.join(PROFILES)}")
 
 # %% ../nbs/cli.ipynb #cell-008
-def summarise(path):
+def summarise(path: str | PathLike) -> str:
     "A few words about the record at `path`: parts, time, and the numbers that the source reports too."
     from capslit.experiments.summary import EXPERIMENTS, load_record
 
@@ -58,7 +59,7 @@ def summarise(path):
     return ", ".join([f"{record.experiment} on {record.data}: {count} part{'s' * (count > 1)}, {seconds:.1f} s", *errors]) + f" → {path}"
 
 # %% ../nbs/cli.ipynb #cell-009
-def reproduce_all(arguments):
+def reproduce_all(arguments: argparse.Namespace) -> None:
     "Run the experiments that the command line asks for."
     from capslit.experiments.summary import EXPERIMENTS, reproduce
 
@@ -73,8 +74,8 @@ def reproduce_all(arguments):
             print(summarise(path), flush=True)
 
 # %% ../nbs/cli.ipynb #cell-011
-def main(argv=None):
-    """The command line.
+def main(argv: list[str] | None = None) -> int:
+    """The command line: run what the words ask for, and return the exit status.
 
     Parameters
     ----------

@@ -10,11 +10,15 @@ import base64
 import html
 import io
 import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
+
+from .validation import check_choice, check_number, check_type
 
 # %% ../nbs/plotting.ipynb #cell-006
 CYCLES = {
@@ -43,32 +47,25 @@ def _rc(theme):
 
 # %% ../nbs/plotting.ipynb #cell-011
 @contextmanager
-def style(theme="light"):
-    """Apply the book's figure style inside a `with` block.
+def style(theme: str = "light") -> Iterator[None]:
+    """The book's figure style inside a `with` block.
 
     Parameters
     ----------
     theme : {"light", "dark"}
         Which page the figure will stand on.
-
-    Raises
-    ------
-    ValueError
-        If `theme` is neither of the two.
     """
-    if theme not in CYCLES:
-        raise ValueError(f"theme must be one of {', '.join(CYCLES)}, not {theme!r}")
-    with plt.rc_context(_rc(theme)):
+    with plt.rc_context(_rc(check_choice("theme", theme, CYCLES))):
         yield
 
 # %% ../nbs/plotting.ipynb #cell-014
-def ink_colours():
+def ink_colours() -> LinearSegmentedColormap:
     "The colour map from nothing to the colour of the text, in the current style."
     ink = to_rgba(plt.rcParams["text.color"])
     return LinearSegmentedColormap.from_list("ink", [(*ink[:3], 0.0), ink])
 
 
-def signed_colours():
+def signed_colours() -> LinearSegmentedColormap:
     "The colour map from the first colour of the cycle by way of nothing to the second, in the current style."
     below, above = to_rgba("C0"), to_rgba("C1")
     return LinearSegmentedColormap.from_list("signed", [(0, below), (0.5, (*below[:3], 0)), (0.5, (*above[:3], 0)), (1, above)])
@@ -79,9 +76,7 @@ def _png(draw, theme):
     before = set(plt.get_fignums())
     try:
         with style(theme):
-            figure = draw()
-            if not isinstance(figure, Figure):
-                raise TypeError(f"draw must return the matplotlib Figure that it made, not {type(figure).__name__}")
+            figure = check_type("draw()", draw(), Figure, hint="return the matplotlib figure that it made")
             buffer = io.BytesIO()
             figure.savefig(buffer, format="png", dpi=192, transparent=True, metadata={"Software": None})
             return [round(96 * inches) for inches in figure.get_size_inches()], buffer.getvalue()
@@ -97,8 +92,16 @@ def _caption_html(caption):
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 # %% ../nbs/plotting.ipynb #cell-022
-def figure_html(draw, *, alt, caption, width=None):
-    """A drawing as an HTML figure that suits light and dark pages.
+def _image_html(draw, theme, alt, width):
+    "The image of one theme, which the style sheet of the book shows or hides; without the sheet, the light one is shown."
+    (w, h), png = _png(draw, theme)
+    w, h = (w, h) if width is None else (width, round(h * width / w))
+    data, hide = base64.b64encode(png).decode(), {"light": "", "dark": ' style="display:none"'}[theme]
+    return f'<img class="only-{theme}" alt="{html.escape(alt.strip())}" width="{w}" height="{h}"{hide} src="data:image/png;base64,{data}">'
+
+# %% ../nbs/plotting.ipynb #cell-022-2
+def figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = None) -> str:
+    """A drawing as an HTML `<figure>` with two images, one for light and one for dark pages.
 
     Parameters
     ----------
@@ -110,37 +113,18 @@ def figure_html(draw, *, alt, caption, width=None):
         What to see in the figure. May contain `$mathematics$` and code in backticks.
     width : int, optional
         Width on the page in pixels; the figure's own width by default. It never exceeds the column's.
-
-    Returns
-    -------
-    str
-        A `<figure>` with two images, of which the page displays one.
-
-    Raises
-    ------
-    ValueError
-        If `alt` or `caption` is empty, or `width` is no positive number.
-    TypeError
-        If `draw` is not a function that returns a matplotlib figure.
     """
     for name, text in {"alt": alt, "caption": caption}.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{name} must be a sentence that says what the figure shows; it is {text!r}")
-    if not callable(draw):
-        raise TypeError(f"draw must be a function that makes a figure and returns it, not {draw!r}")
-    if width is not None and not (isinstance(width, (int, float)) and 0 < width < float("inf")):
-        raise ValueError(f"width must be a positive number of pixels, or None for the figure's own, not {width!r}")
-    images = []
-    for theme, hide in (("light", ""), ("dark", ' style="display:none"')):  # without the book's style sheet, show one
-        (w, h), png = _png(draw, theme)
-        w, h = (w, h) if width is None else (width, round(h * width / w))
-        data = base64.b64encode(png).decode()
-        images.append(f'<img class="only-{theme}" alt="{html.escape(alt.strip())}" width="{w}" height="{h}"{hide} src="data:image/png;base64,{data}">')
+    check_type("draw", draw, Callable, hint="pass a function that makes a figure and returns it")
+    check_number("width", width, above=0, optional=True)
+    images = [_image_html(draw, theme, alt, width) for theme in CYCLES]
     anchor = "fig-" + "-".join(re.findall(r"[a-z0-9]+", caption.lower())[:8])
     return f'<figure class="capslit-figure" id="{anchor}">\n' + "\n".join(images) + f'\n<figcaption class="tex2jax_process">{_caption_html(caption)}</figcaption>\n</figure>'
 
 # %% ../nbs/plotting.ipynb #cell-026
-def show(draw, *, alt, caption, width=None):
+def show(draw: Callable, *, alt: str, caption: str, width: int | None = None) -> None:
     """Display a drawing in a notebook or in the book, in the style of the page.
 
     The arguments and errors are those of `figure_html`.
@@ -151,23 +135,17 @@ def show(draw, *, alt, caption, width=None):
     display({"text/html": page, "text/plain": alt}, raw=True)
 
 # %% ../nbs/plotting.ipynb #cell-028
-def minus(text):
+def minus(text: str) -> str:
     "Text whose hyphens before a number, and after neither letter, digit nor hyphen, are minus signs (U+2212)."
     return re.sub(r"(?<![\w.)-])-(?=\.?\d)", "\N{MINUS SIGN}", text)
 
 # %% ../nbs/plotting.ipynb #cell-031
-def table(head, *rows):
-    """A table to be displayed by a notebook.
+def table(head: Sequence, *rows: Sequence) -> Any:
+    """A table as Markdown for a notebook to display: the first column set to the left, the others to the right.
 
     Parameters
     ----------
     head, *rows : sequences of text or numbers, all of one length
-        The first column is set to the left, the others to the right.
-
-    Raises
-    ------
-    ValueError
-        If the rows are not as long as the head.
     """
     from IPython.display import Markdown
 

@@ -15,6 +15,7 @@ if WORKER:  # a process for each core: two threads for each, so that there are t
 
 import joblib  # noqa: E402
 import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
 
 SCRIPT = Path(sys.executable).with_name("capslit")
@@ -30,11 +31,13 @@ def pytest_xdist_auto_num_workers(config):
 def pytest_collection_modifyitems(config, items):
     """Every process begins with its share of the items marked `first`, and goes on to the rest, file by file.
 
+    Those that read what the longest of the first ones writes come at the end, so that no process waits for it.
     `--dist worksteal` cuts the list into equal parts, one for each process; whoever is done first takes from the end of another's part.
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     first = [item for item in items if item.get_closest_marker("first")]
-    rest = iter([item for item in items if not item.get_closest_marker("first")])
+    rest = [item for item in items if not item.get_closest_marker("first")]
+    rest = iter(sorted(rest, key=lambda item: bool({"everything", "quick_record"} & set(item.fixturenames))))    # by then these records are there
     ends = [len(items) * (i + 1) // count for i in range(count)]
     items[:] = []
     for i, end in enumerate(ends):
@@ -44,24 +47,35 @@ def pytest_collection_modifyitems(config, items):
 
 
 def together(names, values, ids=None):
-    "As `pytest.mark.parametrize`, but all values in one case, for they take the same path; the error says which value it was."
-    names = [name.strip() for name in names.split(",")]
+    """As `pytest.mark.parametrize`, but all values in one case, for they take the same path; the error says which value it was.
+
+    Each value has a `tmp_path` of its own, and what it does with `monkeypatch` is undone after it.
+    """
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
 
     def decorate(test):
         @functools.wraps(test)
-        def every(**kwargs):
+        def every(*args, **kwargs):
             skipped = []
-            for value in values:
+            for i, value in enumerate(values):
                 given = getattr(value, "values", value) if type(value).__name__ == "ParameterSet" else value
                 given = given[:1] if len(names) == 1 and type(value).__name__ == "ParameterSet" else (given,) if len(names) == 1 else given
                 try:
-                    test(**kwargs, **dict(zip(names, given, strict=True)))
+                    for mark in getattr(value, "marks", ()):
+                        if mark.name == "skip":
+                            pytest.skip(mark.kwargs["reason"])
+                    with pytest.MonkeyPatch.context() as patch:
+                        own = {"monkeypatch": patch} if "monkeypatch" in kwargs else {}
+                        if "tmp_path" in kwargs:
+                            own["tmp_path"] = kwargs["tmp_path"] / str(i)
+                            own["tmp_path"].mkdir()
+                        test(*args, **kwargs | own, **dict(zip(names, given, strict=True)))
                 except pytest.skip.Exception as reason:
                     skipped.append(reason)
                 except BaseException as error:
                     error.add_note(f"with {', '.join(names)} = {value!r}")
                     raise
-            if len(skipped) == len(values):
+            if values and len(skipped) == len(values):
                 raise skipped[0]
         left = [p for p in inspect.signature(test).parameters.values() if p.name not in names]
         every.__signature__ = inspect.Signature(left)
@@ -71,26 +85,28 @@ def together(names, values, ids=None):
 
 CHECKS = """
 import json, sys, warnings
+from operator import attrgetter
 from sklearn.utils.estimator_checks import check_estimator
-import capslit
+import capslit, capslit.mixtures.tangents
 warnings.simplefilter("ignore")
-name, parameters, expected = json.loads(sys.argv[1])
-results = check_estimator(getattr(capslit, name)(**parameters), on_fail=None, on_skip=None, expected_failed_checks=expected)
-good = ("passed", "xfail") if expected else ("passed",)
-print(len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] not in good])
+name, cases = json.loads(sys.argv[1])
+for parameters, expected in cases:
+    estimator = attrgetter(name)(capslit)(**parameters)
+    results = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=expected)
+    good = ("passed", "xfail") if expected else ("passed",)
+    print(json.dumps([len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] not in good]]))
 """
 
 
 @pytest.fixture(scope="session")
 def unpassed():
-    "unpassed(name, parameters, expected): how many checks scikit-learn made of an estimator, and which failed or were skipped, as text."
-    def run(name, parameters, expected=None):
+    "unpassed(name, [(parameters, expected failures), …]): for each, how many checks scikit-learn made of an estimator, and those that failed or were skipped."
+    def run(name, cases):
         "In a process of its own, for the array-API checks need the variable before SciPy is imported."
-        done = subprocess.run([sys.executable, "-c", CHECKS, json.dumps([name, parameters, expected])], capture_output=True, text=True, timeout=600,
+        done = subprocess.run([sys.executable, "-c", CHECKS, json.dumps([name, cases])], capture_output=True, text=True, timeout=900,
                               env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
         assert done.returncode == 0, done.stderr
-        count, failures = done.stdout.split(" ", 1)
-        return int(count), failures.strip()
+        return [json.loads(line) for line in done.stdout.splitlines()]
     return run
 
 
@@ -168,3 +184,30 @@ def classes(n=150, p=5, m=3, seed=0):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % m)
     return rng.standard_normal((n, p)) + 2.5 * rng.standard_normal((m, p))[y], y
+
+
+def read_only(a):
+    a = a.copy()
+    a.flags.writeable = False
+    return a
+
+
+def strided(a):
+    "A view of every second entry on each axis of a larger array."
+    big = np.full([2 * n for n in a.shape], np.nan)
+    big[tuple(slice(None, None, 2) for _ in a.shape)] = a
+    return big[tuple(slice(None, None, 2) for _ in a.shape)]
+
+
+FORMS = {  # of one and the same array
+    "list": lambda a: a.tolist(),
+    "Fortran": np.asfortranarray,
+    "read-only": read_only,
+    "strided": strided,
+    "reversed": lambda a: np.ascontiguousarray(a[..., ::-1])[..., ::-1],
+    "object": lambda a: a.astype(object),
+    "other byte order": lambda a: a.astype(a.dtype.newbyteorder()),
+    "frame": lambda a: pd.DataFrame(a) if a.ndim == 2 else pd.Series(a) if a.ndim == 1 else a,
+    "nullable frame": lambda a: pd.DataFrame(a).astype("Float64") if a.ndim == 2 else a,
+    "matrix of memory": lambda a: memoryview(np.ascontiguousarray(a)),
+}

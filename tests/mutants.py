@@ -443,7 +443,7 @@ def main():
     parser.add_argument("--count", type=int, default=320, help="mutants in all")
     parser.add_argument("--least", type=int, default=3, help="mutants of each module")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests for each mutant")
-    parser.add_argument("--cap", type=float, default=60, help="seconds for each test file when it is measured")
+    parser.add_argument("--cap", type=float, default=120, help="seconds for each test file when it is measured")
     parser.add_argument("--like", type=Path, help="an earlier record, whose mutants are drawn first")
     parser.add_argument("--notebooks", action="store_true", help="try survivors against the notebook that their module comes from")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"), help="compare two records")

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
+from conftest import together
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "_build" / "html"
@@ -151,7 +152,7 @@ def contents():
             for p in BOOK.rglob("*.html") if "_static" not in p.parts}
 
 
-@pytest.mark.parametrize("name", PAGES)
+@together("name", PAGES)
 def test_links_lead_somewhere(contents, name):
     broken = []
     for link in contents[name][1]:
@@ -170,7 +171,7 @@ def test_links_lead_somewhere(contents, name):
     assert not broken, broken
 
 
-@pytest.mark.parametrize("name", CHAPTERS)
+@together("name", CHAPTERS)
 def test_nothing_is_loaded_from_elsewhere(name):
     html = (BOOK / name).read_text(encoding="utf-8")
     loaded = re.findall(r"""<(?:script|img|iframe|source)\b[^>]*?\ssrc=["'](https?:[^"']+)""", html)

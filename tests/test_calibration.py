@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import together
 from sklearn.metrics import log_loss as reference_log_loss
 
 from capslit.experiments.calibration import (CALIBRATION, assess, brier_score, calibration_error, fit_temperature, least_calibration_error,
@@ -52,7 +53,7 @@ def test_honest_probabilities_have_the_least_error(sample):
             assert calibration_error(reliability(other, correct, equal=equal)) > 4 * least
 
 
-@pytest.mark.parametrize("wrong", [0.1, 1.0, 7.0])
+@together("wrong", [0.1, 1.0, 7.0])
 def test_the_temperature_is_found(sample, wrong):
     logs, y = sample
     found = fit_temperature(temper(logs, wrong), y)

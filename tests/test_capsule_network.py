@@ -363,10 +363,10 @@ WRONG = {
     "no epochs": ({"epochs": 0}, ValueError, "epochs must be a whole number of at least 1, not 0"),
     "half an epoch": ({"epochs": 0.5}, ValueError, "epochs must be a whole number"),
     "no batch": ({"batch_size": 0}, ValueError, "batch_size must be a whole number"),
-    "batch too large": ({"batch_size": 41}, ValueError, "batch_size must be at most the number of images, 40, not 41"),
+    "batch too large": ({"batch_size": 41}, ValueError, "batch_size must be a number of at most 40, not 41; it may not exceed the number of images"),
     "no watches": ({"watches": 0}, ValueError, "watches must be a whole number"),
-    "no learning rate": ({"learning_rate": 0}, ValueError, "learning_rate must be a positive number"),
-    "learning rate NaN": ({"learning_rate": np.nan}, ValueError, "learning_rate must be a positive number"),
+    "no learning rate": ({"learning_rate": 0}, ValueError, "learning_rate must be a number above 0"),
+    "learning rate NaN": ({"learning_rate": np.nan}, ValueError, "learning_rate must be a number above 0"),
 }
 
 
@@ -386,7 +386,7 @@ def test_arguments_that_make_no_sense(case, make):
 @pytest.mark.parametrize("side, settings, words", [
     (3, {}, "side: a grid of 2 × 2 places is too small|side: a grid of 1"), (1, {}, "side: a grid of 1 × 1 places is too small for windows of 2 × 2"),
     (5, {"n_iterations": 0}, "n_iterations must be a whole number of at least 1"), (5, {"primary": 0}, "primary must be a whole number"),
-    (5, {"n_classes": 0}, "n_classes must be a whole number"), (0, {}, "side must be a whole number"), (5, {"features": []}, "features must hold at least one layer")])
+    (5, {"n_classes": 0}, "n_classes must be a whole number"), (0, {}, "side must be a whole number"), (5, {"features": []}, "features has shape .*pass at least one layer")])
 def test_networks_that_make_no_sense(side, settings, words):
     if side == 3:
         settings = settings | {"capsules": [(2, 3, 1)]}

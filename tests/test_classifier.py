@@ -1,5 +1,6 @@
 """`CapsuleClassifier` as a demanding user of scikit-learn meets it, and against brute force."""
 
+import functools
 import pickle
 import warnings
 
@@ -47,22 +48,11 @@ def poses(model, X):
     return np.einsum("mdp,np->nmd", model.coef_, X) + model.intercept_
 
 
-# ── scikit-learn's own checks ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("parameters", [{}, {"architecture": "ovr", "thresholds": [0], "patience": [4]},
-                                        {"architecture": "ovo", "thresholds": [0], "patience": [4], "alpha": 0.1}], ids=ARCHITECTURES)
-def test_check_estimator_passes_whole(unpassed, parameters):
-    "No check fails and none is skipped."
-    count, failures = unpassed("CapsuleClassifier", parameters)
-    assert count > 50 and failures == "[]"
-
-
 # ── a citizen of scikit-learn ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("labels", [LETTERS, LETTERS.astype(object), np.array([-3, 7, 40]), np.array([0.0, 0.5, 2.0]).astype(int) * 10 + 1])
+@together("labels", [LETTERS, LETTERS.astype(object), np.array([-3, 7, 40]), np.array([0.0, 0.5, 2.0]).astype(int) * 10 + 1])
 def test_labels_of_any_kind(architecture, labels):
     X, y = blobs()
     names = labels[y]
@@ -99,14 +89,14 @@ def test_calibration():
     assert model.score(X, y) > 0.85
 
 
-@pytest.mark.parametrize("copy", [lambda m, p: pickle.loads(pickle.dumps(m)), lambda m, p: (joblib.dump(m, p), joblib.load(p))[1]])
+@together("copy", [lambda m, p: pickle.loads(pickle.dumps(m)), lambda m, p: (joblib.dump(m, p), joblib.load(p))[1]])
 def test_pickle_and_joblib(copy, tmp_path):
     X, y = blobs()
     model = CapsuleClassifier(2, **QUICK).fit(X, y)
     assert np.array_equal(copy(model, tmp_path / "model.joblib").predict_proba(X), model.predict_proba(X))
 
 
-@pytest.mark.parametrize("architecture, columns", [("multiclass", 3 * 2), ("ovr", 3 * 2 * 2), ("ovo", 3 * 2 * 2)])
+@together("architecture, columns", [("multiclass", 3 * 2), ("ovr", 3 * 2 * 2), ("ovo", 3 * 2 * 2)])
 def test_frames_and_names(architecture, columns):
     X, y = blobs()
     frame = pd.DataFrame(X, columns=[f"feature {i}" for i in range(5)], index=np.arange(len(y)) + 100)
@@ -120,8 +110,8 @@ def test_frames_and_names(architecture, columns):
     assert not hasattr(model.fit(X, y), "feature_names_in_")
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("dtype", [np.float32, np.float64])
+@together("architecture", ARCHITECTURES)
 def test_precision_is_kept(dtype, architecture):
     X, y = blobs()
     model = CapsuleClassifier(2, architecture=architecture, **QUICK).fit(X.astype(dtype), y)
@@ -155,7 +145,7 @@ def test_digits_are_learned(digits, architecture):
 
 @together("architecture", ARCHITECTURES)
 @together("fit_intercept", [True, False])
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@together("alpha", [0.0, 0.5])
 def test_a_weight_is_a_repetition(architecture, fit_intercept, alpha):
     X, y = blobs()
     w = np.random.default_rng(1).integers(0, 4, len(y))
@@ -166,8 +156,8 @@ def test_a_weight_is_a_repetition(architecture, fit_intercept, alpha):
     np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("alpha", [0.0, 0.1, 30.0])
+@together("architecture", ARCHITECTURES)
+@together("alpha", [0.0, 0.1, 30.0])
 def test_the_log_posterior_never_decreases(architecture, alpha):
     X, y = blobs(spread=0.7)
     with pytest.warns(ConvergenceWarning):
@@ -201,7 +191,7 @@ def test_capsules_of_different_dimensions():
     assert pairs.capsule_dims_.tolist() == [[1, 4], [1, 2], [1, 3], [4, 2], [4, 3], [2, 3]] and pairs.score(X, LETTERS[y]) > 0.9
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_more_capsule_dimensions_than_features_or_examples(architecture):
     X, y = blobs(p=3)
     with pytest.warns(UserWarning, match="capsule_dim"):
@@ -227,7 +217,7 @@ def test_init_array_and_random_state():
     assert np.array_equal(fits[0], fits[1]) and not np.allclose(fits[0], fits[2])
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_warm_start_goes_on_where_the_last_fit_ended(architecture):
     X, y = blobs(spread=0.7)
     model = CapsuleClassifier(2, architecture=architecture, warm_start=True, patience=(50,), max_iter=10, **PLAIN)
@@ -239,7 +229,7 @@ def test_warm_start_goes_on_where_the_last_fit_ended(architecture):
     assert np.all(second[-1] > first[-1])
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_validation_examples_decide(architecture):
     X, y = blobs(n=240, spread=1.0)
     model = CapsuleClassifier(2, architecture=architecture, **QUICK).fit(X[:120], LETTERS[y[:120]], X_val=X[120:], y_val=LETTERS[y[120:]])
@@ -293,7 +283,7 @@ def test_small_batches_reach_the_accuracy_of_fit(digits, architecture, size, pas
     assert online.score(X_test, y_test) > whole.score(X_test, y_test) - 0.025
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_classes_that_appear_late(architecture):
     X, y = blobs(n=400, m=4)
     early = np.flatnonzero(y[:200] < 2)
@@ -359,8 +349,8 @@ def interrupt(monkeypatch, after):
     return done
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@together("architecture", ARCHITECTURES)
+@together("dtype", [np.float32, np.float64])
 def test_an_interrupted_fit_resumes_to_the_bit(architecture, dtype, tmp_path, monkeypatch):
     X, y = blobs(spread=0.7)
     X, options = X.astype(dtype), {"architecture": architecture, "thresholds": (0.5, 0.0), "patience": (6, 4), "n_jobs": 1}
@@ -394,7 +384,7 @@ def files(architecture="multiclass", **parameters):
     return CapsuleClassifier(**({"capsule_dim": 2, "architecture": architecture} | QUICK | parameters))
 
 
-@pytest.mark.parametrize("model, labels", [
+@together("model, labels", [
     *((files(a), kind) for a in ARCHITECTURES for kind in (LETTERS, LETTERS.astype(object), np.arange(5) * 7 - 3)),
     (files(capsule_dim={"ant": 1, "bee": 3, "cat": 2}, alpha=0.1), LETTERS), (files(capsule_dim={0: 1, 1: 3, 2: 2}), np.arange(5)),
     (files(fit_intercept=False, random_state=3, verbose=0, warm_start=True), np.arange(5)), (files(init=np.ones((3, 2, 5)) * np.arange(5)), np.arange(5)),
@@ -433,7 +423,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         CapsuleClassifier.load(tmp_path / "missing.npz")
 
 
-@pytest.mark.parametrize("damage", [
+@together("damage", [
     lambda arrays, meta: arrays.pop("coef_"), lambda arrays, meta: meta.pop("attributes"), lambda arrays, meta: meta["parameters"].update(depth=3),
     lambda arrays, meta: meta["attributes"].update(predict=1), lambda arrays, meta: meta["attributes"].update(coef_={"array": ["missing", [0]]})])
 def test_a_file_of_another_version_is_refused(damage, tmp_path):
@@ -460,7 +450,7 @@ def test_other_arrays_in_a_file_are_ignored(tmp_path):
 
 @together("architecture", ARCHITECTURES)
 @together("init", ["subspace", "random"])
-@pytest.mark.parametrize("power", [-300, -7, 90, 400])
+@together("power", [-300, -7, 90, 400])
 def test_units_do_not_matter(architecture, init, power):
     X, y = blobs(spread=0.7)
     plain, scaled = (CapsuleClassifier(2, architecture=architecture, init=init, random_state=0, **QUICK) for _ in range(2))
@@ -471,7 +461,7 @@ def test_units_do_not_matter(architecture, init, power):
 
 @together("dtype, scale", [*((np.float64, 10.0**e) for e in (-150, -30, 30, 150)), *((np.float32, 10.0**e) for e in (-30, -10, 10, 30))])
 @together("fit_intercept", [True, False])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_extreme_scales(dtype, scale, fit_intercept, architecture):
     X, y = blobs()
     X = (X * scale).astype(dtype)
@@ -482,8 +472,8 @@ def test_extreme_scales(dtype, scale, fit_intercept, architecture):
         assert np.isfinite(model.squash(X)).all() and np.isfinite(model.transform(X)).all()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@together("architecture", ARCHITECTURES)
+@together("fit_intercept", [True, False])
 def test_rotated_and_permuted_features(architecture, fit_intercept):
     X, y = blobs(spread=0.7)
     rng = np.random.default_rng(5)
@@ -496,7 +486,7 @@ def test_rotated_and_permuted_features(architecture, fit_intercept):
     np.testing.assert_allclose(probabilities(X[:, order]), probabilities(X), rtol=1e-7)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_the_order_of_examples_and_names_of_classes_do_not_matter(architecture):
     X, y = blobs()
     order = np.random.default_rng(0).permutation(len(y))
@@ -507,7 +497,7 @@ def test_the_order_of_examples_and_names_of_classes_do_not_matter(architecture):
     np.testing.assert_allclose(renamed.predict_proba(X)[:, ::-1], model.predict_proba(X), rtol=1e-7)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_the_number_of_threads_does_not_matter(architecture):
     X, y = blobs(n=3000, p=20)
     options = QUICK | {"patience": (2, 2)}
@@ -518,15 +508,18 @@ def test_the_number_of_threads_does_not_matter(architecture):
 # ── predictions ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module", params=[(a, m, i) for a in ARCHITECTURES for m in (2, 4) for i in (True, False)], ids=str)
-def fitted(request):
-    architecture, m, fit_intercept = request.param
+@functools.cache
+def fitted(architecture, m, fit_intercept):
     X, y = blobs(n=160, m=m, spread=1.0)
-    return CapsuleClassifier(3, architecture=architecture, fit_intercept=fit_intercept, **QUICK).fit(X, LETTERS[y]), X, y
+    return CapsuleClassifier(3, architecture=architecture, fit_intercept=fit_intercept, **QUICK).fit(X, LETTERS[y]), X
 
 
-def test_predictions_agree_with_each_other(fitted):
-    model, X, _ = fitted
+models = together("architecture, m, fit_intercept", [(a, m, i) for a in ARCHITECTURES for m in (2, 4) for i in (True, False)])
+
+
+@models
+def test_predictions_agree_with_each_other(architecture, m, fit_intercept):
+    model, X = fitted(architecture, m, fit_intercept)
     p, scores, labels = model.predict_proba(X), model.decision_function(X), model.predict(X)
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-13)
     assert (p >= 0).all() and np.array_equal(model.classes_[p.argmax(axis=1)], labels)
@@ -538,15 +531,17 @@ def test_predictions_agree_with_each_other(fitted):
         assert np.array_equal(model.classes_[scores.argmax(axis=1)], labels)
 
 
-def test_one_by_one_is_all_at_once(fitted):
-    model, X, _ = fitted
+@models
+def test_one_by_one_is_all_at_once(architecture, m, fit_intercept):
+    model, X = fitted(architecture, m, fit_intercept)
     for method in ("predict_proba", "decision_function", "transform", "squash"):
         whole, rows = getattr(model, method)(X[:20]), [getattr(model, method)(X[i:i + 1]) for i in range(20)]
         np.testing.assert_allclose(np.concatenate(rows), whole, rtol=1e-9, atol=1e-13)
 
 
-def test_many_examples_are_as_many_small_batches(fitted):
-    model, X, _ = fitted
+@models
+def test_many_examples_are_as_many_small_batches(architecture, m, fit_intercept):
+    model, X = fitted(architecture, m, fit_intercept)
     for method in ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "squash"):
         few, many = getattr(model, method)(X), getattr(model, method)(np.tile(X, (60, 1)))  # 9,600 rows: more than one block
         assert len(many) == 60 * len(X)
@@ -556,17 +551,19 @@ def test_many_examples_are_as_many_small_batches(fitted):
             np.testing.assert_allclose(many, np.tile(few, (60,) + (1,) * (few.ndim - 1)), rtol=1e-9, atol=1e-13)
 
 
-def test_single_precision_inputs_of_a_double_precision_model(fitted):
-    model, X, _ = fitted
+@models
+def test_single_precision_inputs_of_a_double_precision_model(architecture, m, fit_intercept):
+    model, X = fitted(architecture, m, fit_intercept)
     np.testing.assert_allclose(model.predict_proba(X.astype(np.float32)), model.predict_proba(X), rtol=1e-4, atol=1e-5)
 
 
-def test_squashed_poses_lie_in_the_unit_ball(fitted):
-    model, X, _ = fitted
+@models
+def test_squashed_poses_lie_in_the_unit_ball(architecture, m, fit_intercept):
+    model, X = fitted(architecture, m, fit_intercept)
     np.testing.assert_allclose((model.squash(X) ** 2).sum(axis=(-1, -2)), 1, rtol=1e-13)
 
 
-@pytest.mark.parametrize("capsule_dim", [3, {0: 1, 1: 3, 2: 2}])
+@together("capsule_dim", [3, {0: 1, 1: 3, 2: 2}])
 def test_poses_probabilities_means_and_prototypes_by_definition(capsule_dim):
     X, y = blobs(spread=1.0)
     model = CapsuleClassifier(capsule_dim, **QUICK).fit(X, y)
@@ -584,7 +581,7 @@ def test_poses_probabilities_means_and_prototypes_by_definition(capsule_dim):
             assert found[i, a] == max(members, key=lambda n: mu[n, i, a] ** 2 / (mu[n] ** 2).sum())
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@together("sign", [1, -1])
 def test_enormous_poses_of_one_sign(sign):
     X, y = blobs()
     model = CapsuleClassifier(2, fit_intercept=False, **QUICK).fit(X, y)
@@ -603,8 +600,8 @@ def test_prototypes_of_some_classes():
 # ── one-versus-rest and one-versus-one against classifiers trained alone ─────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("alpha", [0.0, 0.2])
+@together("fit_intercept", [True, False])
+@together("alpha", [0.0, 0.2])
 def test_one_versus_one_is_all_pairs_trained_alone(fit_intercept, alpha):
     X, y = blobs(n=160, m=4, spread=0.8)
     options = {"fit_intercept": fit_intercept, "alpha": alpha, **QUICK}
@@ -629,7 +626,7 @@ def test_one_versus_one_is_all_pairs_trained_alone(fit_intercept, alpha):
     np.testing.assert_allclose(np.rint(stacked.decision_function(X)), votes)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@together("fit_intercept", [True, False])
 def test_one_versus_rest_is_all_classes_trained_alone(fit_intercept):
     X, y = blobs(n=160, m=4, spread=0.8)
     stacked = CapsuleClassifier(2, architecture="ovr", fit_intercept=fit_intercept, **QUICK).fit(X, y)
@@ -642,7 +639,7 @@ def test_one_versus_rest_is_all_classes_trained_alone(fit_intercept):
     assert np.array_equal(stacked.predict(X), scores.argmax(axis=1))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_two_classes_are_one_problem(architecture):
     X, y = blobs(m=2, spread=0.8)
     model = CapsuleClassifier(2, architecture=architecture, **QUICK).fit(X, y)
@@ -676,7 +673,7 @@ def test_fits_in_parallel_threads():
     assert np.array_equal(parallel, cross_val_score(model, X, y, cv=8))
 
 
-@pytest.mark.parametrize("architecture", ["ovr", "ovo"])
+@together("architecture", ["ovr", "ovo"])
 def test_capsules_of_different_dimensions_when_the_largest_have_stopped(architecture):
     for seed in range(6):
         rng = np.random.default_rng(seed)

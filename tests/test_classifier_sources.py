@@ -96,7 +96,7 @@ def same(a, b, place=None):
 # ── the same numbers wherever the data are ───────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("place", SOURCES)
 def test_the_same_bits_from_everywhere(place, architecture, tmp_path):
     X, y, w = examples(dtype=np.float64 if place in CLUSTERED else np.float32)
@@ -106,8 +106,8 @@ def test_the_same_bits_from_everywhere(place, architecture, tmp_path):
     assert there.n_features_in_ == 6 and there.n_iter_ == here.n_iter_
 
 
-@pytest.mark.parametrize("dtype", ["f2", "i1", "u2", "?", ">f4", ">f8"])
-@pytest.mark.parametrize("place", SOURCES)
+@together("dtype", ["f2", "i1", "u2", "?", ">f4", ">f8"])
+@together("place", SOURCES)
 def test_other_numbers_are_learned_in_the_precision_that_memory_gives_them(place, dtype, tmp_path):
     X, y, w = examples()
     X = (X > 0 if dtype == "?" else np.clip(20 * np.abs(X), 0, 100) if dtype == "u2" else np.clip(20 * X, -100, 100)).astype(dtype)
@@ -115,7 +115,7 @@ def test_other_numbers_are_learned_in_the_precision_that_memory_gives_them(place
     assert same(here, there, place) and there.coef_.dtype == here.coef_.dtype == np.float64
 
 
-@pytest.mark.parametrize("place", SOURCES)
+@together("place", SOURCES)
 def test_early_stopping_holds_the_same_examples_out(place, tmp_path, monkeypatch):
     X, y, w = examples()
     w[::7] = 0
@@ -128,7 +128,7 @@ def test_early_stopping_holds_the_same_examples_out(place, tmp_path, monkeypatch
         assert same(here, quick(**options).fit(*place(tmp_path / str(limit), X, y, w)), place)
 
 
-@pytest.mark.parametrize("place", SOURCES)
+@together("place", SOURCES)
 def test_validation_examples_from_everywhere(place, tmp_path):
     X, y, w = examples()
     here = quick("ovr").fit(X[:300], y[:300], X_val=X, y_val=y, sample_weight_val=w)
@@ -157,7 +157,7 @@ def test_a_cluster_with_large_partitions_has_the_same_bits():
 
 
 @pytest.mark.parametrize("place", SOURCES)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_predictions_from_everywhere(place, architecture, tmp_path):
     X, y, w = examples()
     model, given = quick(architecture).fit(X, y), place(tmp_path, X, y, w)
@@ -175,7 +175,7 @@ def test_predictions_from_everywhere(place, architecture, tmp_path):
     assert isinstance(model.score(*given), float)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_what_is_done_with_batches_can_be_sent_to_other_processes(architecture, monkeypatch):
     da = pytest.importorskip("dask.array", reason="Dask is not installed; pip install capslit[dask]")
     from capslit.data.dask import DaskSource
@@ -257,7 +257,7 @@ SPOILED = {"raises": broken, "empty": lambda b: (b[0][:0], b[1][:0]), "width": l
            "labels": lambda b: (b[0], b[1][:5])}
 
 
-@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+@together("spoil", SPOILED.values(), ids=SPOILED)
 def test_a_batch_that_goes_bad_leaves_the_last_good_weights(spoil, tmp_path):
     X, y, _ = examples()
     model = quick(early_stopping=False, momentum=0).fit(X[:100], y[:100])
@@ -378,7 +378,7 @@ def test_tensors_in_and_tensors_out(there, architecture, dtype, transfers):
         assert kind(model.posterior_mean(there(X), there(y))) == wanted
 
 
-@pytest.mark.parametrize("there", [strict_there, torch_there])
+@together("there", [strict_there, torch_there])
 def test_learning_on_a_device_moves_no_data(there, transfers):
     "However many examples there are, what comes to the host has the size of parameters."
     X, y = groups(3000, 4, 3)
@@ -387,7 +387,7 @@ def test_learning_on_a_device_moves_no_data(there, transfers):
     assert transfers and max(transfers) <= 3 * 5 * 5          # the Gram matrices of three classes
 
 
-@pytest.mark.parametrize("there", [strict_there, torch_there])
+@together("there", [strict_there, torch_there])
 def test_early_stopping_on_a_device_holds_the_same_examples_out(there):
     X, y = groups(400, 4, 3)
     options = {"early_stopping": True, "random_state": 1}
@@ -395,7 +395,7 @@ def test_early_stopping_on_a_device_holds_the_same_examples_out(there):
     assert np.array_equal(model.history_["validation_error"], here.history_["validation_error"])
 
 
-@pytest.mark.parametrize("there", [strict_there, torch_there])
+@together("there", [strict_there, torch_there])
 def test_names_as_labels_of_tensors(there):
     X, y, _ = examples()
     model, here = quick().fit(there(X), y), quick().fit(X, y)
@@ -403,7 +403,7 @@ def test_names_as_labels_of_tensors(there):
     assert model.score(there(X), y) == here.score(X, y) and kind(model.predict_proba(there(X))) == kind(there(X))
 
 
-@pytest.mark.parametrize("there", [strict_there, torch_there])
+@together("there", [strict_there, torch_there])
 def test_partial_fit_on_tensors(there):
     X, y = groups(300, 4, 3)
     for online, names in (("stepwise", [None] * 3), ("incremental", "aba"), ("passive-aggressive", [None] * 3)):
@@ -519,7 +519,7 @@ def test_early_stopping_notices_batches_in_another_order():
     assert np.mean(here.predict(X) == there.predict(X)) > 0.95           # otherwise the order does not matter
 
 
-@pytest.mark.parametrize("missing", [None, np.nan, 3])
+@together("missing", [None, np.nan, 3])
 def test_a_missing_name_among_labels_is_named(missing, tmp_path):
     X, y, w = examples()
     y = y.astype(object)
@@ -562,7 +562,7 @@ def test_validation_examples_that_do_not_fit_are_named(tmp_path):
         quick().fit(X, y, X_val=mapped(tmp_path / "large.npy", X * 1e155), y_val=y)
 
 
-@pytest.mark.parametrize("place", [from_file, from_batches, from_dask])
+@together("place", [from_file, from_batches, from_dask])
 def test_labels_of_another_kind_cannot_be_scored(place, tmp_path):
     X, y, w = examples()
     index = np.searchsorted(NAMES, y)

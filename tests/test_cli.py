@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import capslit
+from capslit import cli
 from capslit.experiments.records import load_record
 from capslit.experiments.summary import EXPERIMENTS
 
-from conftest import ALL, SCRIPT
+from conftest import ALL, SCRIPT, together
 
 QUICK = ("reproduce", "figure2", "--profile", "quick")
 
@@ -86,10 +87,9 @@ def test_all_experiments_in_one_command_and_then_nothing_more_to_do(everything):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-@pytest.mark.parametrize("waits", [(0.0,), (0.05, 0.3)])
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed, waits):
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed):
     checkpoint = tmp_path / "figure2-digits-quick.parts" / "multiclass-2.checkpoint"
-    for wait in waits:
+    for wait in (0.0, 0.3):
         process = start_slowly(*QUICK, "--out", tmp_path, "--quiet")
         wait_for(checkpoint, process)
         time.sleep(wait)
@@ -106,20 +106,20 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed, waits):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_an_experiment_of_many_parts_killed_again_and_again(tmp_path):
-    words = ("reproduce", "figure8", "--profile", "quick", "--quiet", "--out")
-    assert capslit_command(*words, tmp_path / "whole").returncode == 0
-    record, kills = tmp_path / "killed" / "figure8-digits-quick.json", 0
-    while not record.exists():
-        process = start_slowly(*words, tmp_path / "killed")
-        try:
-            process.communicate(timeout=1.2 * 1.5**kills)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-    assert kills >= 2 and names(tmp_path / "killed") == names(tmp_path / "whole")
-    assert record.with_suffix(".npz").read_bytes() == (tmp_path / "whole" / record.with_suffix(".npz").name).read_bytes()
+def test_an_experiment_of_many_parts_killed_again_and_again(tmp_path, quick_record):
+    words, whole = ("reproduce", "figure8", "--profile", "quick", "--quiet", "--out", tmp_path), quick_record("figure8")
+    record, parts = tmp_path / whole.name, tmp_path / "figure8-digits-quick.parts"
+    for done in (1, 3):                                       # killed when so many parts are finished, and the next is under way
+        process = start_slowly(*words)
+        while len(list(parts.glob("*.npz"))) < done:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not record.exists()
+    assert capslit_command(*words).returncode == 0
+    assert names(tmp_path) == [record.name, record.with_suffix(".npz").name]
+    assert record.with_suffix(".npz").read_bytes() == whole.with_suffix(".npz").read_bytes()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -131,17 +131,27 @@ def test_ctrl_c(tmp_path):
     assert process.returncode == 130 and "same command goes on" in err and "Traceback" not in err and out == ""
 
 
-@pytest.mark.parametrize("words, said", [
+@together("words, said", [
     (("reproduce", "figure22"), "figure22"), (("reproduce", "figure2", "--data", "cats"), "cats"),
     (("reproduce", "figure2", "--profile", "huge"), "huge"), (("reproduce", "figure2", "--data", "alphadigits"), "alphadigits"),
     ((*QUICK, "--out", __file__), "test_cli.py"), ((*QUICK, "--seed", "-1"), "seed"), ((*QUICK, "--seed", "one"), "one"),
     (("fly",), "fly"), ((), "COMMAND"), (("reproduce",), "NAME")])
-def test_user_errors(tmp_path, words, said):
+def test_user_errors(tmp_path, capsys, words, said):
     if words[:4] == QUICK and "--out" not in words:
-        words = (*words, "--out", tmp_path)
+        words = (*words, "--out", str(tmp_path))
+    try:
+        status = cli.main(list(words))
+    except SystemExit as end:                                 # of argparse
+        status = end.code
+    out, err = capsys.readouterr()
+    assert status == 2 and said in err and "Traceback" not in err and out == ""
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("words, said", [(("reproduce", "figure22"), "figure22"), (("fly",), "fly")])
+def test_user_errors_in_a_process_of_its_own(words, said):
     done = capslit_command(*words)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr and done.stdout == ""
-    assert names(tmp_path) == []
 
 
 def test_no_data_and_no_network(tmp_path):

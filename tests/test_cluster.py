@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
 from capslit import CapsuleClassifier, em
-from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 from capslit.em.statistics import BatchError
 from capslit.mixtures.gaussian import Mixtures, mixture_parameters
 from capslit.data.open import as_source
@@ -81,8 +82,8 @@ def here():
 
 # sums
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("rows", [64, 128, 256, 512, 1024, 4096])
+@together("weighted", [False, True])
+@together("rows", [64, 128, 256, 512, 1024, 4096])
 def test_chunks_of_a_power_of_two_of_blocks_add_up_to_the_bits_of_memory(rows, weighted, here):
     w = W if weighted else None
     assert equal(chunked(rows, w=w).accumulate(moments, 64), em.accumulate(moments, (X, Y, w), 64))
@@ -316,8 +317,8 @@ def batches(fails=None, changes=None, weighted=False):
     return [load(number, fails, changes, weighted) for number in range(len(CUTS) - 1)]
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    (lambda b: (b[0][:0], b[1][:0]), "X is empty"),
+@together(("changes", "said"), [
+    (lambda b: (b[0][:0], b[1][:0]), "with no length of 0"),
     (lambda b: (b[0][:, :5], b[1]), "X has 5 features"),
     (lambda b: (b[0] * np.inf, b[1]), "infinity"),
     (lambda b: (b[0], b[1][1:]), "y has shape"),
@@ -331,7 +332,7 @@ def test_a_bad_delayed_batch_is_named(changes, said, here):
     assert caught.value.index == 3 and said in str(caught.value)
 
 
-@pytest.mark.parametrize("fails", [0, 1, 4])
+@together("fails", [0, 1, 4])
 def test_the_first_delayed_batch_that_raises_is_named(fails, here):
     source = as_source(batches(fails=fails, changes=lambda b: (b[0] * np.nan, b[1])), labelled=True)
     with pytest.raises(BatchError, match=f"^batch {min(fails, 3)}: ") as caught:
@@ -428,7 +429,7 @@ def test_labels_in_a_zarr_array(tmp_path, here):
     assert equal(DaskSource(da.from_zarr(stored), labels, labelled=True).accumulate(moments, 64), chunked(300).accumulate(moments, 64))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, bool])
+@together("dtype", [np.float32, np.float16, np.int8, bool])
 def test_precision_is_that_of_the_other_sources(dtype, here):
     x = X.astype(dtype)
     source = DaskSource(da.from_array(x, chunks=(500, -1)))
@@ -471,9 +472,9 @@ def test_steps(here):
     rows = np.flatnonzero(mask)[[0, 5, 6, 700]]
     assert equal(source.take(rows), (X[rows], Y[rows], W[rows]))
     assert equal(some.take([0, 5, 6, 700]), (X[rows], Y[rows], W[rows]))
-    with pytest.raises(ValueError, match="mask must hold a truth value"):
+    with pytest.raises(ValueError, match="mask has shape .* a truth value for each example"):
         source.select(mask[1:])
-    with pytest.raises(ValueError, match="index must hold sorted numbers"):
+    with pytest.raises(ValueError, match="index must hold sorted whole numbers"):
         source.take([1, N])
     with pytest.raises(BatchError, match="batch 0: the function that is applied makes 2 examples of 256"):
         source.apply(lambda batch, start: tuple(a[:2] for a in batch)).accumulate(moments, 64)
@@ -496,14 +497,14 @@ def test_collect_into_an_array(here):
     assert chunked().collect(first_two, 100, out) is out and np.array_equal(out, X[:, :2])
 
 
-@pytest.mark.parametrize(("make", "error", "said"), [
+@together(("make", "error", "said"), [
     (lambda: DaskSource(da.from_array(X[:, 0])), ValueError, r"X has shape \(3000,\)"),
     (lambda: DaskSource(X), TypeError, "X is a ndarray; pass a Dask array"),
     (lambda: DaskSource([]), TypeError, "X holds no delayed batches"),
     (lambda: DaskSource([da.from_array(X)]), TypeError, r"da.concatenate\(X\)"),
     (lambda: DaskSource(batches(), Y, labelled=True), ValueError, "y and sample_weight belong in the batches of X"),
     (lambda: DaskSource(da.from_array(X), labelled=True), ValueError, "y is None, but labels are needed"),
-    (lambda: chunked(y=Y[1:]), ValueError, r"y has shape \(2999,\), but X has 3000 examples"),
+    (lambda: chunked(y=Y[1:]), ValueError, r"y has shape \(2999,\), but shape \(3000,\) is needed"),
     (lambda: chunked(w=da.from_array(W[1:])), ValueError, r"sample_weight has shape \(2999,\)"),
     (lambda: chunked(y=Y[:, None]), ValueError, r"y has shape \(3000, 1\)"),
     (lambda: chunked(x=X.astype(complex)), TypeError, "X must hold real numbers"),

@@ -39,7 +39,7 @@ def alike(ours, theirs):
 @together("options", [{}, {"early_stopping": True, "random_state": 0}, {"init": "random", "n_init": 3, "random_state": 1},
                                      {"parameter_expansion": True, "acceleration": "squarem", "alpha": 0.1}, {"fit_intercept": False}],
                          ids=lambda options: "-".join(options) or "plain")
-@pytest.mark.parametrize("weighted", [False, True])
+@together("weighted", [False, True])
 def test_folds_side_by_side_are_folds_one_by_one(architecture, options, weighted):
     X, y, w = examples()
     w[::5] = 0
@@ -49,7 +49,7 @@ def test_folds_side_by_side_are_folds_one_by_one(architecture, options, weighted
     alike(cross_validate(model, X, y, **wanted, **params), selection.cross_validate(model, X, y, **wanted, **params))
 
 
-@pytest.mark.parametrize("cv", [selection.KFold(4, shuffle=True, random_state=0), selection.ShuffleSplit(3, test_size=0.4, random_state=0),
+@together("cv", [selection.KFold(4, shuffle=True, random_state=0), selection.ShuffleSplit(3, test_size=0.4, random_state=0),
                                 selection.RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0), [(np.arange(100), np.arange(100, 240))]], ids=str)
 def test_any_splitter(cv):
     X, y, _ = examples()
@@ -60,7 +60,7 @@ def test_any_splitter(cv):
     alike(ours, theirs)
 
 
-@pytest.mark.parametrize("scoring", [["accuracy", "neg_log_loss"], {"right": "accuracy"}, lambda model, X, y: {"n": len(X), "right": model.score(X, y)}],
+@together("scoring", [["accuracy", "neg_log_loss"], {"right": "accuracy"}, lambda model, X, y: {"n": len(X), "right": model.score(X, y)}],
                          ids=["names", "dict", "function"])
 def test_several_scores_have_their_names(scoring):
     X, y, _ = examples()
@@ -114,7 +114,7 @@ def test_tensors():
 
 @together("change, name", [
     ({"estimator": LogisticRegression()}, "estimator"), ({"params": {"groups": 1}}, "params"), ({"X": [(np.ones((3, 2)), np.ones(3))]}, "X"),
-    ({"y": np.zeros(240)}, "y|class"), ({"cv": 1}, "cv"), ({"cv": 200}, "cv"), ({"cv": selection.GroupKFold(3)}, "groups"), ({"cv": []}, "cv gives no folds"),
+    ({"y": np.zeros(240)}, "y|class"), ({"cv": 1}, "cv"), ({"cv": 200}, "cv"), ({"cv": selection.GroupKFold(3)}, "groups"), ({"cv": []}, "the number of folds that cv gives"),
     *(({"cv": [(rows, np.arange(40))]}, "cv") for rows in (np.arange(241), np.arange(80.0), [], np.ones(80, bool), np.arange(80).reshape(2, 40), [-241])),
     ({"cv": [(np.arange(80), np.arange(200, 300))]}, "cv"), ({"cv": [(np.arange(80), np.arange(80), np.arange(80))]}, "cv"),
     ({"cv": [(np.arange(80), np.arange(80, 90))], "params": {"sample_weight": np.repeat([0, 1], [80, 160])}}, "sample_weight of a fold is zero"),

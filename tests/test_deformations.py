@@ -3,6 +3,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ def test_seed_and_place_both_matter():
             assert not np.any(a[..., 0].ravel()[a[..., 0].ravel() != 0] == b[..., 0].ravel()[a[..., 0].ravel() != 0])
 
 
-@pytest.mark.parametrize("name", STRENGTHS)
+@together("name", STRENGTHS)
 def test_a_component_is_switched_off_alone(name):
     "Without one kind, the draws of the others are what they were."
     all_on, without = Deformations().draw(0, 40), Deformations(**{name: 0}).draw(0, 40)
@@ -52,7 +53,7 @@ def test_a_component_is_switched_off_alone(name):
         assert not np.any(getattr(without, belongs))
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, bool, np.int64, np.float32, np.float64])
+@together("dtype", [np.uint8, bool, np.int64, np.float32, np.float64])
 def test_strength_zero_is_the_identity(dtype):
     images = IMAGES.astype(dtype)
     assert np.array_equal(deform(images, Deformations(strength=0, seed=3).draw(0, 30)), images)
@@ -68,7 +69,7 @@ def test_strength_multiplies_the_logarithms_and_lengths():
     assert np.all(np.abs(slanted[:, 1, 0]) <= 0.2) and slanted[:, 1, 0].max() > 0.19
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (6, 1), (2, 3), (28, 28), (16, 20)])
+@together("shape", [(1, 1), (1, 7), (6, 1), (2, 3), (28, 28), (16, 20)])
 def test_any_height_and_width(shape):
     images = RNG.random((5, *shape)).astype(np.float32)
     out = deform(images, Deformations(strength=3).draw(0, 5))
@@ -124,7 +125,7 @@ def test_the_elastic_field_is_smooth_and_of_its_size():
         assert abs(moved.mean()) < 1e-3
 
 
-@pytest.mark.parametrize("arguments, word", [
+@together("arguments, word", [
     ({"strength": -1}, "strength"), ({"strength": np.nan}, "strength"), ({"elastic": np.inf}, "elastic"), ({"rotation": "much"}, "rotation"),
     ({"smoothness": 0}, "smoothness"), ({"seed": -1}, "seed"), ({"seed": 1.5}, "seed"), ({"seed": 2**128}, "seed"), ({"shear": True}, "shear")])
 def test_settings_are_checked(arguments, word):

@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit import (CapsuleClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers,
                      MixtureOfPCA)
@@ -41,7 +42,7 @@ def stack_above_e_step(fit):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ESTIMATORS)
+@together("name", ESTIMATORS)
 def test_at_most_eight_frames_from_fit_to_the_e_step(name):
     names = stack_above_e_step(ESTIMATORS[name])
     assert names and names[-1] in ("e_step", "_run_statistics") and len(names) <= 8, names

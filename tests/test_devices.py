@@ -13,7 +13,7 @@ from test_em import problem
 
 from capslit import CapsuleClassifier, GaussianMixture, em
 from capslit.arrays import to_numpy
-from capslit.capsules.model import CapsuleParameters, LeastSquares, second_moments
+from capslit.capsules.em_steps import CapsuleParameters, LeastSquares, second_moments
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 
 ARCHITECTURES = ["multiclass", "ovr", "ovo"]
@@ -59,8 +59,8 @@ def no_transfer():
         yield
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("options", [{}, {"mixed": True, "affine": True, "weighted": True}], ids=["plain", "everything"])
+@together("architecture", ARCHITECTURES)
+@together("options", [{}, {"mixed": True, "affine": True, "weighted": True}], ids=["plain", "everything"])
 def test_an_e_step_asks_the_device_nothing(architecture, options):
     model, start, data = problem(11, n=60, m=3, d=2, p=4, architecture=architecture, **options)
     nu = np.linspace(0.3, 0.9, len(model.targets))
@@ -79,7 +79,7 @@ def test_an_e_step_asks_the_device_nothing(architecture, options):
 
 @together("xp, device", list(places()))
 @together("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("expanded", [False, True])
+@together("expanded", [False, True])
 def test_a_fit_on_a_device_is_the_fit_on_the_host(xp, device, architecture, expanded):
     model, start, data = problem(7, n=300, m=3, d=2, p=4, architecture=architecture, weighted=True)
     if expanded:
@@ -93,8 +93,8 @@ def test_a_fit_on_a_device_is_the_fit_on_the_host(xp, device, architecture, expa
     assert np.allclose(run.history["validation_error"], ours.history["validation_error"], rtol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("weighted", [False, True])
+@together("architecture", ARCHITECTURES)
+@together("weighted", [False, True])
 def test_prepared_examples_have_the_same_bits(architecture, weighted):
     model, start, data = problem(3, n=2000, m=4, d=3, p=5, architecture=architecture, weighted=weighted, dtype=np.float32)
     runs = [em.fit(model, start, batch, validation=data, **SCHEDULE) for batch in (data, model.prepare(data))]
@@ -112,7 +112,7 @@ def test_pairs_are_sorted_within_blocks_once():
     assert model.prepare((x, labels, None))[0].tobytes() == x.tobytes()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@together("architecture", ARCHITECTURES)
 def test_folds_share_their_products(architecture):
     "Problems stacked with weights of their own are the same problems alone."
     model, start, (X, y, _) = problem(5, n=200, m=3, d=2, p=4, architecture=architecture)
@@ -154,8 +154,8 @@ def tensors(n=120):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("change", ["requires_grad_", "bfloat16"])
-@pytest.mark.parametrize("place", ["memory", "batches", "beside NumPy"])
+@together("change", ["requires_grad_", "bfloat16"])
+@together("place", ["memory", "batches", "beside NumPy"])
 def test_gradients_and_bfloat16_are_taken_everywhere(change, place):
     torch, X, y, w = tensors()
     changed = lambda a: getattr(a.clone(), change)()
@@ -177,7 +177,7 @@ def test_an_array_of_numpy_has_no_history():
     assert to_numpy(there.bfloat16()).dtype == np.float32 and to_numpy([1, 2]).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("change", ["requires_grad_", "to_sparse", "bfloat16"])
+@together("change", ["requires_grad_", "to_sparse", "bfloat16"])
 def test_relatives_say_which_tensor_they_cannot_take(change):
     torch, X, _, w = tensors()
     changed = lambda a: getattr(a.clone(), change)()
@@ -188,7 +188,7 @@ def test_relatives_say_which_tensor_they_cannot_take(change):
             call()
 
 
-@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+@together("layout", ["to_sparse", "to_sparse_csr"])
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_sparse_tensors_are_refused_in_words(layout):
     torch, X, y, w = tensors()
@@ -201,7 +201,7 @@ def test_sparse_tensors_are_refused_in_words(layout):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("place", ["file", "batches", "strict", "torch"])
+@together("place", ["file", "batches", "strict", "torch"])
 def test_a_score_needs_weights(place, tmp_path):
     X, y = groups(120, 5, 3)
     model = CapsuleClassifier(2, **SHORT).fit(X, y)

@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
 from capslit import em
-from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 from capslit.capsules.problems import capsule_dims, capsule_targets
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 from capslit.storage import save_arrays
@@ -425,7 +425,7 @@ def test_a_file_of_another_kind_is_no_checkpoint_and_need_not_be_deleted(tmp_pat
 @pytest.mark.parametrize("every", ["10", None, -1, float("nan")])
 def test_seconds_between_checkpoints_are_checked_at_the_beginning(every):
     model, start, data = problem(1)
-    with pytest.raises(ValueError, match="checkpoint_every must be a number of seconds, at least 0"):
+    with pytest.raises(ValueError, match="checkpoint_every must be a number of at least 0"):
         em.fit(model, start, data, checkpoint_every=every)
 
 

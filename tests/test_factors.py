@@ -4,6 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit.data.datasets import GREY, compose, line_templates, load_digits, load_lines, load_shapes, shape_templates
 from capslit.experiments import lines_and_shapes as factors
@@ -70,8 +71,8 @@ def test_unseen_images_are_others():
 
 # what is recovered
 
-@pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("order", [0, 1])
+@together("name", SIZES)
+@together("order", [0, 1])
 def test_planted_causes_are_found_whatever_their_order_and_constants(name, order):
     rng, templates = np.random.default_rng(order), true_templates(name)
     d, k, p = templates.shape
@@ -93,7 +94,7 @@ def test_each_correlation_stands_at_its_own_template():
     assert whole == {"found": [45 / 48, 1.0], "mostly": [3, 3], "wholly": [2, 3]}
 
 
-@pytest.mark.parametrize("name", SIZES)
+@together("name", SIZES)
 def test_wrong_causes_are_not_found(name):
     templates, rng = true_templates(name), np.random.default_rng(1)
     d, k, p = templates.shape
@@ -122,7 +123,7 @@ def test_names_of_e_steps():
     assert type(inference_of("exact")).__name__ == "Exact"
 
 
-@pytest.mark.parametrize("e_step", ["exact", "gibbs 2", "mean field"])
+@together("e_step", ["exact", "gibbs 2", "mean field"])
 def test_following_em_is_deterministic_and_learns(e_step):
     y = measured(load_lines().images, 16.0)
     first, second = (follow(y, (2, 4), e_step, 3, 12, 0) for _ in range(2))
@@ -137,7 +138,7 @@ def test_following_em_is_deterministic_and_learns(e_step):
 
 
 def test_the_error_is_that_of_the_expected_reconstruction():
-    from capslit.factorial.model import CauseParameters, CooperativeQuantizers
+    from capslit.factorial.model import CauseParameters, FactorialVectorModel
 
     y = measured(load_lines().images, 16.0)
     errors, _, weights = follow(y, (2, 4), "exact", 2, 3, 0)
@@ -147,7 +148,7 @@ def test_the_error_is_that_of_the_expected_reconstruction():
         share = np.exp(log_joint - log_joint.max(axis=(1, 2), keepdims=True))
         share /= share.sum(axis=(1, 2), keepdims=True)
         assert np.isclose(np.mean((y - np.einsum("nij,ijp->np", share, made)) ** 2), error)
-    assert isinstance(CooperativeQuantizers(2, 4).initialise(y), CauseParameters)
+    assert isinstance(FactorialVectorModel(2, 4).initialise(y), CauseParameters)
 
 
 def test_annealing_ends_with_the_model_s_own_noise():
@@ -158,7 +159,7 @@ def test_annealing_ends_with_the_model_s_own_noise():
     assert not np.allclose(weights, anneal(settings | {"annealed": 1.0}, X, (3, 16), 0)[0])
 
 
-@pytest.mark.parametrize("method", factors.METHODS)
+@together("method", factors.METHODS)
 def test_peers_reconstruct_what_they_have_seen(method):
     X = measured(load_lines().images, 16.0)
     with warnings.catch_warnings():
@@ -183,7 +184,7 @@ def records(quick_record):
     return {name: load_record(quick_record(name, data)) for name, data in QUICK.items()}
 
 
-@pytest.mark.parametrize("name", QUICK)
+@together("name", QUICK)
 def test_times_are_no_metrics(records, name):
     assert not any("second" in word for part in records[name].parts.values() for word in part["metrics"])
 

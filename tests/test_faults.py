@@ -1,5 +1,6 @@
 """Nothing is lost on the way: processes that are killed, disks that are full, folders that cannot be written to, batches that are bad."""
 import errno
+import functools
 import os
 import resource
 import shutil
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import together
 from sklearn.datasets import load_digits
 
 from capslit import em, storage
 from capslit.em.acceleration import SafeMomentum
-from capslit.capsules.model import CapsuleRegression
+from capslit.capsules.em_steps import CapsuleRegression
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.composition.model import CompositionalModel
 from capslit.em.checkpoint import CheckpointWarning
@@ -32,7 +34,7 @@ KILLS = int(os.environ.get("CAPSLIT_KILLS", "8"))  # 100 and more on occasion: C
 PROBLEM = """
 import numpy as np
 from capslit import em
-from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.data.open import as_source
 
 def problem(n=2000, p=20):
@@ -237,7 +239,7 @@ def test_at_the_beginning_it_is_an_error(obstacle):
     assert data.passes == 0 and not path.exists()
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EBADF])
+@together("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EBADF])
 def test_every_error_of_the_disk_is_survived(tmp_path, monkeypatch, number):
     def refuse(*args):
         raise OSError(number, os.strerror(number))
@@ -272,31 +274,39 @@ def raises(x):
     raise OSError(errno.EIO, "the disk reports a fault")
 
 
-BATCHES = {"NaN": (with_nan, "X contains NaN"), "infinity": (lambda x: x / 0, "X contains (NaN|infinity)"), "empty": (lambda x: x[:0], "X is empty"),
+BATCHES = {"NaN": (with_nan, "X contains NaN"), "infinity": (lambda x: x / 0, "X contains (NaN|infinity)"), "empty": (lambda x: x[:0], "X has shape .* with no length of 0"),
            "width": (lambda x: x[:, :-2], "X has 18 features, but the batches before it have 20"), "raises": (raises, "OSError: .*reports a fault")}
 
 
-@pytest.mark.parametrize("fault, message", BATCHES.values(), ids=BATCHES)
+def fit_batches(stream, where, n_threads, **options):
+    "A fit whose training or validation examples come in the batches of `stream`."
+    model, start, (X, y), schedule = problem()
+    source = as_source(stream, labelled=True, names=("X", "y", "w") if where == "training" else ("X_val", "y_val", "w_val"))
+    data, held_out = (source, None) if where == "training" else (as_source([(X, y)], labelled=True), source)
+    schedule |= {"n_threads": n_threads, "monitor": "validation" if where == "validation" else "error"}
+    return em.fit(model, start, data, validation=held_out, **schedule | options)
+
+
+@functools.cache
+def healthy_fit(where, n_threads, **options):
+    return fit_batches(batches(*problem()[2], None, 0), where, n_threads, **options)
+
+
+@together("fault, message", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("where", ["training", "validation"])
-@pytest.mark.parametrize("n_threads", [1, 2])
+@together("n_threads", [1, 2])
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_a_bad_batch_leaves_the_last_good_parameters(tmp_path, fault, message, where, n_threads):
-    model, start, (X, y), schedule = problem()
-    schedule |= {"n_threads": n_threads, "monitor": "validation" if where == "validation" else "error"}
-    good = as_source([(X, y)], labelled=True)
-    def fit(stream, **options):
-        source = as_source(stream, labelled=True, names=("X", "y", "w") if where == "training" else ("X_val", "y_val", "w_val"))
-        data, held_out = (source, None) if where == "training" else (good, source)
-        return em.fit(model, start, data, validation=held_out, **schedule | options)
-    path, healthy = tmp_path / "run.npz", batches(X, y, fault, 0)
+    X, y = problem()[2]
+    path, at_pass = tmp_path / "run.npz", 6 if where == "training" else 7                              # the first tells this run from others
     named = message.replace("X ", "X_val ") if where == "validation" else message
     with pytest.raises(BatchError, match=f"^batch 7: {named}") as caught:
-        fit(batches(X, y, fault, 6 if where == "training" else 7), checkpoint=path, checkpoint_every=1e9)     # the first tells this run from others
-    before = fit(healthy, max_iter=5)
+        fit_batches(batches(X, y, fault, at_pass), where, n_threads, checkpoint=path, checkpoint_every=1e9)
+    before = healthy_fit(where, n_threads, max_iter=5)
     assert caught.value.index == 7 and caught.value.fit.n_iter == 5
     assert caught.value.fit.parameters.weights.tobytes() == before.parameters.weights.tobytes()
     assert load_arrays(path)[0]["best.weights"].tobytes() == before.parameters.weights.tobytes()      # written because of the error
-    whole, resumed = fit(healthy), fit(healthy, checkpoint=path)
+    whole, resumed = healthy_fit(where, n_threads), fit_batches(batches(X, y, None, 0), where, n_threads, checkpoint=path)
     assert resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
     assert all(np.array_equal(resumed.history[name], whole.history[name], equal_nan=True) for name in whole.history)
 
@@ -342,7 +352,7 @@ def test_an_iteration_that_is_interrupted_half_way_does_not_count(tmp_path):
     assert all(np.array_equal(again.history[name], whole.history[name], equal_nan=True) for name in whole.history)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
+@together("error", [KeyboardInterrupt, MemoryError, SystemExit])
 def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
     model, start, (X, y), schedule = problem()
     whole = em.fit(model, start, (X, y, None), **schedule)
@@ -455,7 +465,7 @@ RANDOM = {"held out": (classifier, {"early_stopping": True}), "random weights": 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", RANDOM)
+@together("case", RANDOM)
 def test_a_start_at_random_and_a_checkpoint_need_a_number(tmp_path, case):
     make, settings = RANDOM[case]
     X, y = digits()
@@ -477,7 +487,7 @@ CERTAIN = {"subspaces": (classifier, {}), "given weights": (classifier, {"init":
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", CERTAIN)
+@together("case", CERTAIN)
 def test_where_nothing_is_drawn_a_checkpoint_needs_no_number(tmp_path, case):
     make, settings = CERTAIN[case]
     X, y = digits()

@@ -7,7 +7,7 @@ import pytest
 from conftest import together
 from scipy.stats import binom
 
-from capslit.capsules.model import CapsuleParameters
+from capslit.capsules.em_steps import CapsuleParameters
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.capsules.problems import capsule_targets
 from capslit.experiments.figure5 import FIGURE5, Committee, JointlyStopped, compare_predictions
@@ -26,7 +26,7 @@ def problem(seed, n=120, m=4, p=5):
 @together("dtype", [np.float32, np.float64])
 @together("fit_intercept", [False, True])
 @together("weighted", [False, True])
-@pytest.mark.parametrize("architecture", ["ovr", "ovo"])
+@together("architecture", ["ovr", "ovo"])
 def test_a_committee_counts_the_errors_of_the_classifier(architecture, weighted, fit_intercept, dtype):
     for seed, dim in enumerate((1, 2, {0: 2, 1: 2, 2: 1, 3: 2})):
         X, y, rng = problem(seed)
@@ -41,7 +41,7 @@ def test_a_committee_counts_the_errors_of_the_classifier(architecture, weighted,
         assert np.allclose(errors, np.sum(wrong if w is None else w[wrong])) and np.allclose(weight, len(y) if w is None else w.sum())
 
 
-@pytest.mark.parametrize("architecture", ["ovr", "ovo"])
+@together("architecture", ["ovr", "ovo"])
 def test_all_problems_stop_together_at_the_best_joint_error(architecture):
     X, y, rng = problem(7, n=300)
     train, held = np.arange(300) < 200, np.arange(300) >= 200

@@ -192,7 +192,7 @@ def test_locks_agree_with_one_another():
     assert not differ, f"{differ}: make lock"
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@together("lock", LOCKS)
 def test_lock_file_has_hashes_and_no_addresses(lock):
     text = read(lock)
     for block in re.split(r"\n(?=[A-Za-z0-9])", text):

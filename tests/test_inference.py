@@ -312,7 +312,7 @@ BAD = [
     (lambda: squash(W), ValueError, "poses"),
     (lambda: squash("poses"), TypeError, "poses"),
     (lambda: sample_latents(H, y=Y, size=-1), ValueError, "size"),
-    (lambda: sample_latents(H, y=Y, size=1.5), TypeError, "size"),
+    (lambda: sample_latents(H, y=Y, size=1.5), ValueError, "size"),
     (lambda: sample_latents(H, y=Y[:2]), ValueError, "y"),
     (lambda: sample_latents(1e200 * H, y=Y), ValueError, "poses"),
     (lambda: sample_latents(H, 3), ValueError, "capsule_dim"),

@@ -1,4 +1,5 @@
 """The claims of the book: each is checked, none is missing, and the checks reject what is false."""
+import json
 import sys
 from pathlib import Path
 
@@ -9,9 +10,9 @@ sympy = pytest.importorskip("sympy", reason="the claims need the extra `proofs`:
 from hypothesis import given, settings, strategies as st
 
 from capslit.proofs import claims
-from capslit.proofs.alterations import alterations
+from capslit.proofs.mutants import mutants, same
 from capslit.proofs.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, symbolic
-from capslit.proofs.ledger import REQUIRED, Ledger, collect, recorded_reports
+from capslit.proofs.ledger import REQUIRED, Ledger, collect, numbered, recorded_reports
 
 ROOT = Path(claims.__file__).parents[2]
 sys.path.insert(0, str(ROOT / "book"))
@@ -36,8 +37,8 @@ def reports(chapter):
 def test_claims_hold_and_their_mutants_die(chapter):
     for report in reports(chapter):
         assert not report.problems, report.id
-        assert report.tried, f"{report.id}: no alteration was tried"
-        assert report.killed, f"{report.id}: no alteration was rejected"
+        assert report.tried, f"{report.id}: no mutant was tried"
+        assert report.killed, f"{report.id}: no mutant was rejected"
         assert report.kind != "identity" or report.killed == report.tried, report.id
 
 
@@ -76,6 +77,8 @@ PLANTED = {
     "numeric, far digits": (numeric(), sympy.Eq(sympy.sqrt(s)**2, s, evaluate=False), sympy.Eq(s * (1 + sympy.Rational(1, 10**25)), s, evaluate=False)),
     "numeric inequality": (numeric(), sympy.Le(sympy.tanh(s), s, evaluate=False), sympy.Ge(sympy.tanh(s), s, evaluate=False)),
     "limit": (limit(), sympy.Eq(sympy.Limit(sympy.tanh(s), s, sympy.oo), 1, evaluate=False), sympy.Eq(sympy.Limit(sympy.tanh(s), s, sympy.oo), 2, evaluate=False)),
+    "limit, gap that grows": (limit(), sympy.Eq(sympy.Limit(1 / s, s, sympy.oo), 0, evaluate=False),
+                              sympy.Eq(sympy.Limit(s / 10**15, s, sympy.oo), 0, evaluate=False)),
     "monte carlo": (monte_carlo({f: estimate}), sympy.Eq(f(s), s**2), sympy.Eq(f(s), s**2 * 1.03)),
     "implementation": (implementation({f: np.expm1}), sympy.Eq(f(s), sympy.exp(s) - 1), sympy.Eq(f(s), sympy.exp(s) - 1 + sympy.Rational(1, 10**9))),
 }
@@ -99,11 +102,11 @@ def test_algebra_that_gets_stuck_is_no_rejection():
         if statement != sympy.Eq(f(x), x**2):
             raise ValueError("cannot do this")
         return claims.Verdict(True)
-    with pytest.raises(ClaimError, match="alteration survives"):
+    with pytest.raises(ClaimError, match="mutant survives"):
         Claim("capslit:stuck", "", "identity", sympy.Eq(f(x), x**2), [claims.Check("stuck", stuck)]).verify()
 
 
-def test_callable_statement_and_its_alterations():
+def test_callable_statement_and_its_mutants():
     claim = Claim("capslit:t", "normal equations", "algorithm step", least_squares,
                   [on_problems(lambda rng: (rng.normal(size=(7, 3)), rng.normal(size=7)))])
     assert claim.verify().report.killed == claim.report.tried >= 8
@@ -116,13 +119,13 @@ def test_false_claim_raises_and_names_itself():
 
 def test_blind_check_is_found_out():
     blind = claims.Check("blind", lambda statement: claims.Verdict(True, "always"))
-    with pytest.raises(ClaimError, match="alteration survives"):
+    with pytest.raises(ClaimError, match="mutant survives"):
         Claim("capslit:blind", "", "identity", sympy.Eq(x + y, y + x, evaluate=False), [blind]).verify()
 
 
 def test_equivalents_must_exist_and_survive():
     statement = sympy.Eq(f(x), x**2)
-    with pytest.raises(ClaimError, match="no alteration is called 'nonsense'"):
+    with pytest.raises(ClaimError, match="no mutant is called 'nonsense'"):
         Claim("capslit:a", "", "identity", statement, [numeric(define={f: lambda t: t**2})], equivalent={"nonsense": "because"}).verify()
     with pytest.raises(ClaimError, match="listed as equivalent, but rejected"):
         Claim("capslit:b", "", "identity", statement, [numeric(define={f: lambda t: t**2})], equivalent={"left: sign": "because"}).verify()
@@ -131,7 +134,7 @@ def test_equivalents_must_exist_and_survive():
 def test_claim_names_the_argument_that_is_wrong():
     with pytest.raises(ValueError, match="kind"):
         Claim("capslit:t", "", "fact", sympy.Eq(x, y), [numeric()])
-    with pytest.raises(ValueError, match="statement"):
+    with pytest.raises(TypeError, match="statement"):
         Claim("capslit:t", "", "identity", sympy.Eq(x, x), [numeric()])
     with pytest.raises(ValueError, match="checks"):
         Claim("capslit:t", "", "identity", sympy.Eq(x, y), [])
@@ -160,7 +163,38 @@ def test_ledger_refuses_two_claims_of_one_name_circles_and_unknown_names():
     assert list(Ledger(map(entry, ["capslit:a", "saul:A.1", "saul:2.10", "saul:2.9"]))) == ["saul:2.9", "saul:2.10", "saul:A.1", "capslit:a"]
 
 
-# Properties of the alterations
+def test_a_check_sees_what_others_rejected_until_it_has_rejected_enough_itself():
+    statement = sympy.Eq((x + y)**3, sympy.expand((x + y)**3), evaluate=False)
+    report = Claim("capslit:t", "", "identity", statement, [symbolic(), numeric()]).verify().report
+    seen = {check: sum(check in trial.seen for trial in report.trials) for check in ("numeric", "symbolic")}
+    assert seen["numeric"] == len(report.trials) > 10 and seen["symbolic"] == claims.ENOUGH
+    assert all(trial.killers == ["numeric", "symbolic"] for trial in report.trials[:claims.ENOUGH])
+
+
+def test_claims_of_chapters_of_one_name_keep_their_own_source(tmp_path):
+    "A statement in Python is altered in its source, which Python looks up by the name of the cell."
+    cell = "#| claim\nfrom capslit.proofs.claims import claim, on_problems\ndef step(v):\n    return {}\n" \
+           "claim('capslit:{}', '', 'algorithm step', step, [on_problems(lambda rng: (rng.normal(size=3),))])"
+    for part, line in (("one", "v - v"), ("two", "v * 0")):
+        chapter = tmp_path / part / "model.ipynb"
+        chapter.parent.mkdir()
+        chapter.write_text(json.dumps({"cells": [{"cell_type": "code", "id": "a", "source": cell.format(line, part)}]}))
+    found = collect(tmp_path)
+    assert [list(mutants(found[f"capslit:{part}"].statement))[0] for part in ("one", "two")] == ["line 2: v - v → v + v", "line 2: v * 0 → v / 0"]
+
+
+def test_sections_of_a_source_are_counted_from_one():
+    assert numbered("saul", _2=2, A=1) == ["saul:2.1", "saul:2.2", "saul:A.1"]
+
+
+def test_relations_agree_up_to_a_factor_that_keeps_the_relation():
+    equation, bound = sympy.Eq(x, y), sympy.Le(x, y)
+    assert same(sympy.Eq(3 * x, 3 * y), equation) and same(sympy.Eq(-x, -y), equation) and same(sympy.Le(3 * x, 3 * y), bound)
+    assert not any(same(*pair) for pair in [
+        (sympy.Eq(x, 2 * y), equation), (sympy.Eq(x**2, x * y), equation), (sympy.Le(-x, -y), bound), (sympy.Eq(x, y + 1), equation)])
+
+
+# Properties of the mutants
 
 leaves = st.sampled_from([x, y, sympy.Integer(2), sympy.Rational(3, 2)])
 trees = st.recursive(leaves, lambda inner: st.one_of(
@@ -170,9 +204,9 @@ trees = st.recursive(leaves, lambda inner: st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(trees)
-def test_alterations_differ_from_the_statement_and_from_each_other(tree):
+def test_mutants_differ_from_the_statement_and_from_each_other(tree):
     statement = sympy.Eq(f(x, y), tree, evaluate=False)
-    found = alterations(statement)
+    found = mutants(statement)
     assert len(set(found.values())) == len(found) >= 4
     assert statement not in found.values()
 
@@ -183,7 +217,7 @@ polynomials = st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 3), st.integ
 
 @settings(max_examples=25, deadline=None)
 @given(polynomials)
-def test_every_alteration_of_a_polynomial_identity_dies_or_is_equivalent(p):
+def test_every_mutant_of_a_polynomial_identity_dies_or_is_equivalent(p):
     report = Claim("capslit:p", "", "identity", sympy.Eq(f(x, y), p, evaluate=False),
                    [numeric(define={f: lambda a, b: p.subs({x: a, y: b}, simultaneous=True)}, digits=30, tol=1e-20, points=2)]).report
     assert not report.problems

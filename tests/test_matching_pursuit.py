@@ -83,7 +83,7 @@ def test_warp_is_linear_keeps_precision_and_broadcasts():
 
 
 @pytest.mark.parametrize("arguments, said", [
-    ((np.zeros((2, 9)), np.zeros((3, 3)), (3, 3)), "poses has 3 rows for 2 images"),
+    ((np.zeros((2, 9)), np.zeros((3, 3)), (3, 3)), r"poses has shape \(3, 3\), but shape \(2, 3\) is needed; pass one pose for each image"),
     ((np.zeros((2, 9)), np.zeros((2, 2)), (3, 3)), "poses has shape"),
     ((np.zeros((2, 8)), np.zeros(3), (3, 3)), "images has shape"),
     ((np.full((2, 9), np.nan), np.zeros(3), (3, 3)), "images contains NaN"),
@@ -437,12 +437,12 @@ def test_extreme_sizes(search):
     ([[0, 1]], [0.5, 0.5], {}, ValueError, "templates has shape"),
     (np.zeros((2, 0)), np.zeros((1, 0)), {}, ValueError, "templates has no columns"),
     ([[0, 1]], [[0.5, 0.5]], {"truncated": "no"}, ValueError, "truncated must be True or False"),
-    ([[0, 1]], [[0.5, 1.5]], {}, ValueError, "templates must hold probabilities"),
-    ([[0, 1]], [[0.5, -0.1]], {}, ValueError, "templates must hold probabilities"),
+    ([[0, 1]], [[0.5, 1.5]], {}, ValueError, "templates must be at most 1"),
+    ([[0, 1]], [[0.5, -0.1]], {}, ValueError, "templates must be at least 0"),
     ([[0, 1]], [[0.5, np.nan]], {}, ValueError, "templates contains NaN"),
-    ([[0, 1]], [[0.5, 0.5]], {"q": 2}, ValueError, "q must be a probability"),
-    ([[0, 1]], [[0.5, 0.5]], {"q": "half"}, ValueError, "q must be a probability"),
-    ([[0, 1]], [[0.5, 0.5]], {"q": float("nan")}, ValueError, "q must be a probability"),
+    ([[0, 1]], [[0.5, 0.5]], {"q": 2}, ValueError, "q must be a number of at least 0 and at most 1"),
+    ([[0, 1]], [[0.5, 0.5]], {"q": "half"}, ValueError, "q must be a number of at least 0 and at most 1"),
+    ([[0, 1]], [[0.5, 0.5]], {"q": float("nan")}, ValueError, "q must be a number of at least 0 and at most 1"),
     ([[0, 1]], [[0.5, 0.5]], {"transforms": Transforms((2, 2))}, ValueError, "transforms is made for images"),
     ([[0, 1]], [[0.5, 0.5]], {"transforms": (2, 1)}, TypeError, "transforms must be"),
     ([[0, 1]], [[0.5, 0.5]], {"max_experts": -1}, ValueError, "max_experts"),

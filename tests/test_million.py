@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.data.datasets import load_digits, project, svd_projection
@@ -63,7 +64,7 @@ def test_the_strength_is_chosen_on_the_validation_images():
     assert choose_strength(finished) == 1.0
 
 
-@pytest.mark.parametrize("profile", ["quick", "paper"])
+@together("profile", ["quick", "paper"])
 def test_the_search_comes_first(profile):
     parts = MILLION.parts("mnist", profile)
     chosen = [part.parameters["strength"] == CHOSEN for part in parts]
@@ -93,7 +94,7 @@ def test_the_experiment_on_the_embedded_digits(quick_record):
         assert set(record.parts[f"ovo-{d}"]["seconds"]) == {"generate", "fit", "measure"}
 
 
-@pytest.mark.parametrize("capsule_dim", [1, 3])
+@together("capsule_dim", [1, 3])
 def test_another_device_learns_the_same(protocol, tmp_path, monkeypatch, capsule_dim):
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
     monkeypatch.setattr(OnDevice, "device", "cpu")

@@ -8,7 +8,7 @@ import test_mixtures
 
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 from capslit.factorial.hmm import FactorialChains
-from capslit.factorial.model import CooperativeQuantizers
+from capslit.factorial.model import FactorialVectorModel
 from capslit.mixtures.factor_analysis import _halves
 from capslit.mixtures.gaussian import Mixtures
 
@@ -43,7 +43,7 @@ def chains(seed, e_step):
 
 def vectors(seed, e_step):
     rng = np.random.default_rng(seed)
-    model = CooperativeQuantizers(int(rng.integers(1, 4)), int(rng.integers(2, 4)), e_step, noise="learned", priors="learned")
+    model = FactorialVectorModel(int(rng.integers(1, 4)), int(rng.integers(2, 4)), e_step, noise="learned", priors="learned")
     y = 2 * rng.normal(size=(40, 3))
     start = model.initialise(y, 3, seed)
     return model.with_warm_starts(3, len(y)), start, (y, None, np.arange(len(y)))

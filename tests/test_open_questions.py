@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def test_batches_are_a_partition():
     assert sorted(np.concatenate(rows).tolist()) == list(range(1283)) and max(map(len, rows)) - min(map(len, rows)) <= 1
 
 
-@pytest.mark.parametrize("profile", ["paper", "quick"])
+@together("profile", ["paper", "quick"])
 def test_every_question_has_its_parts(profile):
     names = [part.name for part in open_question_parts("mnist", profile)]
     assert len(set(names)) == len(names) and "ridge-0" in names

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import together
 from sklearn.datasets import load_iris
 from sklearn.neural_network import MLPClassifier
 
@@ -51,7 +52,7 @@ def test_mcnemar():
     assert mcnemar(second, first, labels)[2] == p
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@together("name", ESTIMATORS)
 def test_sizes_are_those_that_prediction_needs(name):
     X, y = load_iris(return_X_y=True)
     settings = {"logistic": {"max_iter": 1000}, "forest": {"n_estimators": 3}, "network": {"hidden_layer_sizes": 5, "max_iter": 3}, "svm": {"gamma": 1.0, "C": 1.0}}

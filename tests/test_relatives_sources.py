@@ -104,7 +104,7 @@ def known():
 
 
 # ── the same bits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("source", SOURCES)
+@together("source", SOURCES)
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits_wherever_examples_lie(name, source, known, tmp_path):
     estimator, inputs = CASES[name]
@@ -117,13 +117,13 @@ def test_the_same_bits_wherever_examples_lie(name, source, known, tmp_path):
     assert np.isclose(model.score(elsewhere), model.score(inputs), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["GaussianMixture", "MixtureOfFactorAnalyzers", "MixtureOfPCA", "FactorialVectorQuantizer"])
+@together("name", ["GaussianMixture", "MixtureOfFactorAnalyzers", "MixtureOfPCA", "FactorialVectorQuantizer"])
 def test_the_same_bits_in_single_precision(name, tmp_path):
     estimator, inputs = CASES[name][0], X.astype(np.float32)
     assert_same(learned(estimator, inputs), learned(estimator, as_file(inputs, tmp_path)))
 
 
-@pytest.mark.parametrize("name", WEIGHED)
+@together("name", WEIGHED)
 def test_weights_come_with_the_batches_or_beside_the_file(name, tmp_path):
     estimator, inputs = CASES[name]
     weight = 8 * WEIGHT
@@ -160,7 +160,7 @@ def small_samples(monkeypatch):
     monkeypatch.setattr(estimators, "FEWEST", 60)
 
 
-@pytest.mark.parametrize("name", CASES)
+@together("name", CASES)
 def test_a_start_from_a_sample_is_the_same_everywhere(name, known, small_samples, tmp_path):
     estimator, inputs = CASES[name]
     model = learned(estimator, inputs)
@@ -184,7 +184,7 @@ def test_what_is_measured_is_measured_on_all_examples(small_samples):
     data = estimators.read_training_data(GaussianMixture(), parts(X), labelled=False)
     origin, variance = data.spread()
     assert np.allclose(origin, X.mean(axis=0)) and np.isclose(variance, X.var(axis=0).mean())
-    model = learned(MixtureOfFactorAnalyzers(1, 4, reg_covar=0.1, random_state=0, max_iter=300, tol=1e-9), parts(X))
+    model = learned(MixtureOfFactorAnalyzers(1, 4, added_noise=0.1, random_state=0, max_iter=300, tol=1e-9), parts(X))
     S = np.cov(X.T, ddof=0) + 0.1 * X.var(axis=0).mean() * np.eye(5)
     np.testing.assert_allclose(model.get_covariance()[0], S, rtol=0.02, atol=0.02 * S.max())
 
@@ -212,7 +212,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("fault", BAD)
+@together("fault", BAD)
 def test_a_bad_batch_is_named_and_changes_nothing(fault):
     batches = parts(X)
     model = learned(GaussianMixture(2, random_state=0), batches)
@@ -241,13 +241,13 @@ def test_a_batch_that_goes_bad_later_leaves_what_was_learned():
 
 WRONG = {
     "one-shot": (GaussianMixture(), lambda: iter(parts(X)), "one-shot iterator"),
-    "too few": (GaussianMixture(), lambda: [X[:1]], "X has 1 example.* at least 2"),
-    "fewer than components": (GaussianMixture(9), lambda: [X[:3], X[3:8]], "n_components is 9, but X has only 8"),
-    "features": (MixtureOfPCA(1, 6), lambda: parts(X), "n_dims is 6, but X has fewer features"),
+    "too few": (GaussianMixture(), lambda: [X[:1]], "number of examples in X must be a number of at least 2"),
+    "fewer than components": (GaussianMixture(9), lambda: [X[:3], X[3:8]], "n_components must be .* at most 8, not 9"),
+    "features": (MixtureOfPCA(1, 6), lambda: parts(X), "n_dims must be a whole number of at most 5"),
     "size": (GaussianMixture(), lambda: parts(X * 1e155), "divide X by its largest magnitude"),
-    "weight": (GaussianMixture(), lambda: list(zip(parts(X), parts(-WEIGHT))), "^batch 0: sample_weight is negative"),
+    "weight": (GaussianMixture(), lambda: list(zip(parts(X), parts(-WEIGHT))), "^batch 0: sample_weight must be at least 0"),
     "no weight": (FactorialVectorQuantizer(), lambda: list(zip(parts(X), parts(0 * WEIGHT))), "sample_weight is zero for every example"),
-    "range": (FactorialVectorQuantizer(observable="bernoulli"), lambda: parts(X), "X must hold no negative numbers"),
+    "range": (FactorialVectorQuantizer(observable="bernoulli"), lambda: parts(X), "X must lie between 0 and 1"),
     "range of a later batch": (FactorialVectorQuantizer(observable="bernoulli", init="random"), lambda: [BITS, 2 * BITS],
                                "X must lie between 0 and 1"),
     "no ink": (CompositionalModel(1), lambda: parts(X), "^batch 0: X must hold zeros and ones"),
@@ -277,7 +277,7 @@ def dask_of(x, chunks=(20, 200, 30, 300)):
     return da.from_array(x, chunks=(tuple(np.diff(edges).tolist()), x.shape[1]))
 
 
-@pytest.mark.parametrize("name", CASES)
+@together("name", CASES)
 def test_dask_arrays(name, known):
     dask = pytest.importorskip("dask")
     estimator, inputs = CASES[name]

@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import together
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KernelDensity
@@ -117,7 +118,7 @@ def known(estimator):
 
 
 # ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("name", CASES)
+@together("name", CASES)
 def test_the_same_bits_come_back(name, made, tmp_path):
     estimator, path = made(name)
     again, inputs = type(estimator).load(path), CASES[name][1]
@@ -156,7 +157,7 @@ def test_not_finite_numbers_and_equal_names_come_back(tmp_path):
 
 
 # ── what is in a file ────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("name", MAKERS)
+@together("name", MAKERS)
 def test_a_file_holds_plain_arrays_and_says_what_it_is(name, made):
     estimator, path = made(name)
     with np.load(path, allow_pickle=False) as arrays:
@@ -165,7 +166,7 @@ def test_a_file_holds_plain_arrays_and_says_what_it_is(name, made):
     assert meta["schema"] == f"capslit.{name}/{estimator._layout}" and meta["version"] == capslit.__version__
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@together("name", MAKERS)
 def test_nothing_is_unpickled(name, made, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a pickle was opened")
@@ -225,7 +226,7 @@ def test_foreign_files_are_refused(made, tmp_path):
     refused(made("MixtureOfPCA")[1], "it holds no GaussianMixture, but 'capslit.MixtureOfPCA/1'; give a file that GaussianMixture.save")
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@together("name", MAKERS)
 def test_a_file_that_ends_too_early_is_refused(name, made, tmp_path):
     estimator, path = made(name)
     whole, part = path.read_bytes(), tmp_path / "part.npz"
@@ -234,7 +235,7 @@ def test_a_file_that_ends_too_early_is_refused(name, made, tmp_path):
         refused(part, "truncated, corrupt or not ours", type(estimator))
 
 
-@pytest.mark.parametrize("name", ["GaussianMixture", "CompositionalModel"])
+@together("name", ["GaussianMixture", "CompositionalModel"])
 def test_a_changed_byte_is_noticed_or_harmless(name, made, tmp_path):
     estimator, path = made(name)
     whole, other = path.read_bytes(), tmp_path / "other.npz"
@@ -266,7 +267,7 @@ FUTURE = {
 }
 
 
-@pytest.mark.parametrize("change", FUTURE.values(), ids=FUTURE)
+@together("change", FUTURE.values(), ids=FUTURE)
 def test_a_newer_file_says_so(change, made, tmp_path):
     path = shutil.copy(made("CompositionalModel")[1], tmp_path / "model.npz")
     rewritten(path, change)
@@ -294,7 +295,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+@together("change", WRONG.values(), ids=WRONG)
 def test_other_content_is_refused(change, made, tmp_path):
     path = shutil.copy(made("CompositionalModel")[1], tmp_path / "model.npz")
     rewritten(path, change)
@@ -302,7 +303,7 @@ def test_other_content_is_refused(change, made, tmp_path):
 
 
 # ── whole or not at all ──────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("moment", [0, 3, "sync", "rename"])
+@together("moment", [0, 3, "sync", "rename"])
 def test_a_file_is_written_whole_or_not_at_all(moment, made, tmp_path, monkeypatch):
     path, (estimator, _) = tmp_path / "model.npz", made("GaussianMixture")
     write, count = storage._write_member, iter(range(100))
@@ -333,7 +334,7 @@ def expected():
 KEPT = sorted(path.stem for path in SAVED.glob("*-*.npz"))
 
 
-@pytest.mark.parametrize("name", KEPT)
+@together("name", KEPT)
 def test_files_of_earlier_releases_give_what_they_gave(name):
     kind, wanted = name.split("-")[0], expected()
     estimator = {"TangentDistanceClassifier": TangentDistanceClassifier}.get(kind) or getattr(capslit, kind)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit import em
 from capslit.experiments import scaling
@@ -35,7 +36,7 @@ def test_functions_are_called_in_turns_and_the_shortest_time_counts(monkeypatch)
     assert "".join(called) == "ababab"
 
 
-@pytest.mark.parametrize("n, hands", [(1_000, 1), (20_000, 1), (20_000, 2)])
+@together("n, hands", [(1_000, 1), (20_000, 1), (20_000, 2)])
 def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
     case, seen = Case(n, p=6, d=2, m=3, hands=hands), []
     plain = em.BoundStep.__call__

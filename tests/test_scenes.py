@@ -194,21 +194,21 @@ def test_any_zeros_and_ones_are_scenes(kind):
 @together("call, words", [
     (lambda s, t: s.pursue(np.full((2, 9, 11), 0.5), 3), "scenes must hold zeros and ones"),
     (lambda s, t: s.pursue(np.full((2, 9, 11), np.nan), 3), "scenes must hold zeros and ones"),
-    (lambda s, t: s.pursue(np.zeros((9, 11)), 3), "scenes must have shape"),
-    (lambda s, t: s.iterate(np.zeros((2, 8, 11)), None, 3), "scenes must have shape"),
-    (lambda s, t: SceneSearch(t / 20, read("truncated"), (9, 11)), "templates must be whole numbers"),
-    (lambda s, t: SceneSearch(t + 10, read("truncated"), (9, 11)), "templates must be whole numbers"),
-    (lambda s, t: SceneSearch(t[0], read("truncated"), (9, 11)), "templates must be whole numbers"),
+    (lambda s, t: s.pursue(np.zeros((9, 11)), 3), "scenes has shape"),
+    (lambda s, t: s.iterate(np.zeros((2, 8, 11)), None, 3), "scenes has shape"),
+    (lambda s, t: SceneSearch(t / 20, read("truncated"), (9, 11)), "templates must hold whole numbers from 0 to 19"),
+    (lambda s, t: SceneSearch(t + 10, read("truncated"), (9, 11)), "templates must hold whole numbers from 0 to 19"),
+    (lambda s, t: SceneSearch(t[0], read("truncated"), (9, 11)), "templates has shape .*20 . probabilities"),
     (lambda s, t: SceneSearch(t, read("truncated"), (3, 11)), "shape must be"),
     (lambda s, t: SceneSearch(t, read("truncated")[::-1], (9, 11)), "probabilities must be 20"),
     (lambda s, t: SceneSearch(t, np.arange(20) / 20, (9, 11)), "probabilities must be 20"),
     (lambda s, t: SceneSearch(t, np.full(20, np.nan), (9, 11)), "probabilities must be 20"),
     (lambda s, t: make_scenes(t, 2, 1, (9, 11), 1.5, np.random.default_rng(0)), "noise must be"),
     (lambda s, t: make_scenes(t, 2, 1, (2, 11), 0.5, np.random.default_rng(0)), "shape must be"),
-    (lambda s, t: learn_templates(np.ones((3, 2, 2)), [0, 1], "one"), "labels must hold"),
+    (lambda s, t: learn_templates(np.ones((3, 2, 2)), [0, 1], "one"), "labels has shape"),
     (lambda s, t: learn_templates(np.ones((2, 2, 2)), [0, 1], "two"), "kind must be"),
     (lambda s, t: read("mixture"), "value must be"), (lambda s, t: read("original", 0.0), "value must be"),
-    (lambda s, t: read("fair", 0.1), "name must be")])
+    (lambda s, t: read("fair", 0.1), "name must be 'original', 'truncated' or 'mixture'")])
 def test_wrong_arguments_are_named(call, words):
     templates, _ = problem()
     with pytest.raises(ValueError, match=words):

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 from capslit import em
 from capslit.data import sources
-from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.data.datasets import project, svd_projection
 from capslit.em.statistics import BatchError
 from capslit.data.open import as_source
@@ -147,7 +147,7 @@ def test_sources_from_sources(source):
     expected = em.accumulate(moments, (X[mask], Y[mask], None), 64)
     assert np.allclose(part.accumulate(moments, 64).gram, expected.gram, rtol=1e-5)
     for wrong in ([5, 3000], [], [7, 5]):
-        with pytest.raises(ValueError, match="sorted numbers from 0 to 2999"):
+        with pytest.raises(ValueError, match="index has shape|sorted whole numbers from 0 to 2999"):
             source.take(np.array(wrong, int))
     for wrong in (mask[:-1], mask.astype(int)):
         with pytest.raises(ValueError, match="mask"):
@@ -245,17 +245,17 @@ def test_what_lies_in_memory_is_no_source(X):
     (lambda t: as_source(stream(), labelled=True, names=("X_val", "y_val", "w")), TypeError, "^X_val is a one-shot iterator"),
     (lambda t: list(as_source(lambda it=stream(): it, labelled=True)) + list(as_source(stream, Y, labelled=True)), ValueError, "belong in the"),
     (lambda t: as_source(saved(t, X), labelled=True), ValueError, "^y is None"),
-    (lambda t: as_source(saved(t, X), Y[:-1], labelled=True), ValueError, r"^y has shape \(2999,\), but X has 3000"),
+    (lambda t: as_source(saved(t, X), Y[:-1], labelled=True), ValueError, r"^y has shape \(2999,\), but shape \(3000,\) is needed"),
     (lambda t: as_source(saved(t, X), Y, W[:, None], labelled=True), ValueError, "^sample_weight has shape"),
     (lambda t: as_source(as_source(saved(t, X), labelled=False), np.append(Y, 1), labelled=True), ValueError, r"^y has shape \(3001,\)"),
     (lambda t: as_source(saved(t, X[0]), Y, labelled=True), ValueError, r"^X has shape \(37,\)"),
-    (lambda t: as_source(Stored(X[:0]), Y[:0], labelled=True), ValueError, "^X is empty"),
+    (lambda t: as_source(Stored(X[:0]), Y[:0], labelled=True), ValueError, r"^X has shape \(0, 37\), but .* with no length of 0"),
     (lambda t: as_source(saved(t, X.astype("S4")), Y, labelled=True), TypeError, "^X must hold real numbers"),
     (lambda t: as_source(list, labelled=True).inspect(), ValueError, "^X holds no batches"),
     (lambda t: as_source(list, labelled=True).n_features, ValueError, "^X holds no batches"),
     (lambda t: as_source(lambda: None, labelled=True).inspect(), TypeError, "^X is a function that returned None; it must return an iterator"),
     (lambda t: as_source(stream, None, W, labelled=False), ValueError, r"^sample_weight belongs in the batches of X; .* X, \(X,\) or \(X, weight\)$"),
-    (lambda t: as_source([(Stored(X[:700]), Y)], labelled=True).inspect(), ValueError, r"^batch 0: y has shape \(3000,\), but X has 700"),
+    (lambda t: as_source([(Stored(X[:700]), Y)], labelled=True).inspect(), ValueError, r"^batch 0: y has shape \(3000,\), but shape \(700,\) is needed"),
     (lambda t: as_source([(Stored(X[:700]), Y[:700], W)], labelled=True).inspect(), ValueError, r"^batch 0: sample_weight has shape \(3000,\)"),
     (lambda t: as_source([(saved(t, X[:700]), W)], labelled=False).inspect(), ValueError, r"^batch 0: sample_weight has shape \(3000,\)"),
 ], ids=range(17))
@@ -283,12 +283,12 @@ def collapse(x, y):
 FAULTS = {
     "NaN": (lambda x, y: (marred(x, np.nan), y), "X contains NaN"),
     "infinity": (lambda x, y: (marred(x, -np.inf), y), "X contains infinity"),
-    "empty": (lambda x, y: (x[:0], y[:0]), r"X is empty, with shape \(0, 37\)"),
+    "empty": (lambda x, y: (x[:0], y[:0]), r"X has shape \(0, 37\), but .* with no length of 0"),
     "width": (lambda x, y: (x[:, :-1], y), "X has 36 features, but the batches before it have 37"),
     "precision": (lambda x, y: (x.astype(float), y), "X holds float64, but the batches before it hold float32"),
     "dimensions": (lambda x, y: (x[0], y), r"X has shape \(37,\)"),
     "text": (lambda x, y: (x.astype(str), y), "X must hold real numbers"),
-    "labels": (lambda x, y: (x, y[1:]), r"y has shape \(1298,\), but there are 1299 examples"),
+    "labels": (lambda x, y: (x, y[1:]), r"y has shape \(1298,\), but shape \(1299,\) is needed"),
     "no labels": (lambda x, y: (x, None), "y is None"),
     "label": (lambda x, y: (x, np.where(y == 2, np.nan, y)), "y contains NaN"),
     "weights": (lambda x, y: (x, y, np.ones(len(x))), "sample_weight must come with every batch or with none"),
@@ -316,7 +316,7 @@ def test_a_bad_row_of_a_file_is_an_error_with_the_number_of_its_chunk(tmp_path, 
         with pytest.raises(BatchError, match=message):
             as_source(saved(tmp_path, values), Y, labelled=True).inspect()
     for weights, message in ((np.where(np.arange(3000) == 1234, np.nan, W), "batch 12: sample_weight contains NaN"),
-                             (np.where(np.arange(3000) == 1234, -1, W), "batch 12: sample_weight is negative for 1 examples")):
+                             (np.where(np.arange(3000) == 1234, -1, W), "batch 12: sample_weight must be at least 0, but its smallest value is -1")):
         with pytest.raises(BatchError, match=message):
             as_source(saved(tmp_path, X), Y, weights, labelled=True).inspect()
     for rows in (1, 64, 700):                                  # whatever blocks are read
@@ -438,7 +438,7 @@ MEMORY = """
 import resource, sys
 import numpy as np
 from capslit import em
-from capslit.capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.data.open import as_source
 
 def peak():

@@ -5,10 +5,7 @@ import pytest
 from conftest import together
 import scipy.sparse as sparse
 from hypothesis import given, settings, strategies as st
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from capslit.mixtures import tangents
 from capslit.data.datasets import load_digits
@@ -103,7 +100,7 @@ def test_images_are_not_changed_and_need_not_be_contiguous():
 
 @pytest.mark.parametrize("images, message", [
     (X, "images has shape"), (np.full((1, 4, 4), np.nan), "images contains NaN"), (np.full((1, 4, 4), np.inf), "images contains infinity"),
-    (np.zeros((2, 0, 3)), "no pixels")])
+    (np.zeros((2, 0, 3)), "the number of pixels of images must be")])
 def test_bad_images_are_named(images, message):
     for function in (smooth, tangent_vectors):
         with pytest.raises(ValueError, match=message):
@@ -212,8 +209,8 @@ def test_nothing_to_compare():
     ((X, X), {"spring": -1}, ValueError, "spring must"),
     ((X, X), {"spring": np.nan}, ValueError, "spring must"),
     ((X, X), {"candidates": np.zeros((60, 3))}, TypeError, "candidates must hold row numbers"),
-    ((X, X), {"candidates": np.full((60, 3), 60)}, ValueError, "candidates must lie between 0 and 59"),
-    ((X, X), {"candidates": np.full((60, 3), -1)}, ValueError, "candidates must lie between 0 and 59"),
+    ((X, X), {"candidates": np.full((60, 3), 60)}, ValueError, "candidates must hold whole numbers from 0 to 59"),
+    ((X, X), {"candidates": np.full((60, 3), -1)}, ValueError, "candidates must hold whole numbers from 0 to 59"),
     ((X, X), {"candidates": np.zeros(60, int)}, ValueError, "candidates has shape"),
     ((sparse.csr_matrix(X), X), {}, TypeError, "X is a sparse matrix")])
 def test_bad_arguments_of_distances_are_named(arguments, named, error, message):
@@ -222,11 +219,6 @@ def test_bad_arguments_of_distances_are_named(arguments, named, error, message):
 
 
 # ── classifier ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-@parametrize_with_checks([TangentDistanceClassifier(), TangentDistanceClassifier(3, sides=1, n_candidates=5)])
-def test_scikit_learn_conventions(estimator, check):
-    check(estimator)
-
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_no_sides_are_the_usual_neighbours(k):
@@ -297,37 +289,3 @@ def test_blank_and_equal_images():
     assert np.array_equal(TangentDistanceClassifier().fit(blank, [3, 1, 2, 0]).predict(blank), [3, 3, 3, 3])
     twice = TangentDistanceClassifier(2).fit(np.concatenate([X, X]), np.concatenate([Y, Y]))
     assert np.array_equal(twice.predict(X), Y)
-
-
-@together("wrong, message", [
-    ({"image_shape": (8, 9)}, "image_shape is .8, 9., which makes 72 features, but X has 64"),
-    ({"image_shape": (64,)}, "image_shape must be a height and a width"),
-    ({"image_shape": (8.0, 8.0)}, "image_shape must be a height and a width"),
-    ({"n_neighbors": 61}, "n_neighbors is 61, but there are n_samples = 60"),
-    ({"n_neighbors": 5, "n_candidates": 4}, "n_candidates is 4"),
-    ({"n_neighbors": 0}, "n_neighbors"), ({"sides": 3}, "sides"), ({"spring": -1}, "spring"), ({"mode": "round"}, "mode"),
-    ({"sigma": -1}, "sigma"), ({"sigma": 100}, "sigma"), ({"kinds": ("twist",)}, "kinds")])
-def test_bad_parameters_are_named_and_change_nothing(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        TangentDistanceClassifier(**wrong).fit(X, Y)
-    model = TangentDistanceClassifier().fit(X, Y)
-    before = dict(vars(model))
-    with pytest.raises(ValueError, match=message):
-        model.set_params(**wrong).fit(X, Y)
-    assert all(vars(model)[name] is value for name, value in before.items() if name.endswith("_"))
-
-
-def test_bad_inputs_are_named():
-    model = TangentDistanceClassifier()
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-    for bad, error, message in ((np.where(X > 0, X, np.nan), ValueError, "X contains NaN"), (sparse.csr_matrix(X), TypeError, "[Ss]parse")):
-        with pytest.raises(error, match=message):
-            clone(model).fit(bad, Y)
-        with pytest.raises(error, match=message):
-            clone(model).fit(X, Y).predict(bad)
-    with pytest.raises(ValueError, match="X has 63 features"):
-        model.fit(X, Y).predict(X[:, 1:])
-    for k in (0, 61, 2.5, True):
-        with pytest.raises(ValueError, match="n_neighbors must be a whole number from 1 to 60"):
-            model.kneighbors(X, k)

@@ -1,11 +1,12 @@
 """Figures 6, 7 and 8: stacked problems are those that they stack, and the trends can be refuted."""
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit import em
 from capslit.data.datasets import load_digits
-from capslit.experiments.figure8 import FIGURE8, random_streams
-from capslit.experiments.records import load_protocol, load_record, perform
+from capslit.experiments.figure8 import random_streams
+from capslit.experiments.records import load_protocol, load_record
 from capslit.experiments.updates import (FIGURE7, TRENDS, UPDATES, all_training_examples, doubling_means, gaps, multiclass_problem,
                                          reach, read_curves, rises, significant_from, trends)
 
@@ -104,7 +105,7 @@ def test_the_trends_hold_where_they_should():
     assert all(np.all(np.diff(means) > 0) for means in found["gap_means"][:1])
 
 
-@pytest.mark.parametrize("trend", TRENDS)
+@together("trend", TRENDS)
 def test_each_trend_can_fail(trend):
     quantity, pairs = TRENDS[trend]
     for i, (lower, higher) in enumerate(pairs):
@@ -144,10 +145,3 @@ def test_the_record_of_the_starts(records):
         assert np.allclose(best * n, np.round(best * n))
         assert part["metrics"]["lowest"] == best.min() and part["metrics"]["highest"] == best.max()
     assert len({record.array(name, "training_error").tobytes() for name in record.parts}) == 6
-
-
-def test_the_same_seed_gives_the_same_record(records, tmp_path):
-    again = load_record(perform("figure8", FIGURE8, "digits", profile="quick", out=tmp_path))
-    assert all(np.array_equal(again.arrays[key], values) for key, values in records["figure8"].arrays.items())
-    other = load_record(perform("figure8", FIGURE8, "digits", profile="quick", out=tmp_path / "other", seed=1))
-    assert not np.array_equal(other.array("noise-1", "training_error"), again.array("noise-1", "training_error"))

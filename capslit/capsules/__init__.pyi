@@ -5,8 +5,8 @@ from .inference import log_class_probabilities as log_class_probabilities
 from .inference import posterior_ratios as posterior_ratios
 from .inference import posterior_mean as posterior_mean
 from .inference import squash as squash
-from .model import CapsuleParameters as CapsuleParameters
-from .model import CapsuleRegression as CapsuleRegression
-from .model import LeastSquares as LeastSquares
+from .em_steps import CapsuleParameters as CapsuleParameters
+from .em_steps import CapsuleRegression as CapsuleRegression
+from .em_steps import LeastSquares as LeastSquares
 from .classifier import CapsuleClassifier as CapsuleClassifier
 from .cross_validation import cross_validate as cross_validate

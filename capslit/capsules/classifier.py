@@ -29,7 +29,7 @@ from .. import em
 from ..arrays import detached, namespace, asarray_like, to_numpy
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
-from .model import CapsuleParameters, CapsuleRegression
+from .em_steps import CapsuleParameters, CapsuleRegression
 from .online import BatchSums, OnlineState, incremental, passive_aggressive, stepwise
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002-1
@@ -41,7 +41,7 @@ from ..em.acceleration import Anderson, SafeMomentum, Squarem
 from ..estimator.persistence import Saved
 from ..estimator.prediction import fitting_source, map_blocks
 from ..estimator.training_data import TrainingData, check_tensor, encode, is_tensor, read_training_data
-from ..validation import atomic, check_mass, check_repeatable, check_shape, check_values, error_context
+from ..validation import atomic, check_mass, check_number, check_repeatable, check_shape, check_type, check_values, error_context
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-004
 def check_classes(name: str, classes: np.ndarray):
@@ -57,12 +57,9 @@ def threshold_schedule(thresholds: Sequence, patience: Sequence) -> list[em.Roun
         with error_context(name):
             given[name] = np.asarray(values, dtype=np.float64)
     nu, wait = given.values()
-    if nu.ndim != 1 or nu.shape != wait.shape or not nu.size:
-        raise ValueError(f"thresholds and patience need one entry per round each, but have {nu.size} and {wait.size}")
-    if not np.all((nu >= 0) & (nu <= 1)):
-        raise ValueError(f"thresholds must lie between 0 and 1, got {thresholds!r}")
-    if not np.all((wait >= 1) & (wait == np.round(wait)) & (wait < np.inf)):
-        raise ValueError(f"patience must hold positive integers, got {patience!r}")
+    check_values("thresholds", check_shape("thresholds", nu, (None,), empty=False), lower=0, upper=1)
+    for w in check_shape("patience", wait, nu.shape, hint="one entry per round, as in thresholds").tolist():
+        check_number("each entry of patience", int(w) if w % 1 == 0 else w, at_least=1, integer=True)
     return [em.Round(int(w), {"threshold": float(v)}) for v, w in zip(nu, wait)]
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-006
@@ -174,7 +171,7 @@ class Answer:
     method: str
     classes: Any = None
 
-    def __call__(self, batch):
+    def __call__(self, batch: Any):
         found = getattr(self.predictor, self.method)(batch[0] if isinstance(batch, tuple) else batch)
         return found if self.classes is None else namespace(self.classes).take(self.classes, found)
 
@@ -190,7 +187,7 @@ class Judgement:
     "The `Tally` of a batch."
     answer: Answer
 
-    def __call__(self, batch):
+    def __call__(self, batch: Any):
         _, y, w = batch
         found = self.answer(batch)
         if (found.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
@@ -251,9 +248,7 @@ def inputs_with_labels(estimator: "CapsuleClassifier", X: Any, y: Any) -> tuple:
         raise TypeError("X is a stream or a Dask array, but this needs inputs and labels in memory; pass arrays, or a part of them")
     X, y = checked_inputs(estimator, X), to_numpy(y) if is_tensor(y) else y
     index = encode("y", y, to_numpy(estimator.classes_))
-    if len(index) != X.shape[0]:
-        raise ValueError(f"y has {len(index)} labels, but X has {X.shape[0]} examples; pass one label for each")
-    return X, index
+    return X, check_shape("y", index, (X.shape[0],), hint="pass one label for each example")
 
 
 def _is_multiclass(estimator):
@@ -581,8 +576,7 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
         if (batch is None) == (self.online == "incremental"):
             raise ValueError("batch must name the batch if online is 'incremental', and may be given only then; "
                              f"online is {self.online!r} and batch {batch!r}")
-        if not isinstance(batch, (str, Integral, type(None))):
-            raise TypeError(f"batch must be a string or a whole number, not {batch!r}")
+        check_type("batch", batch, (str, Integral, type(None)))
 
     def _learned(self, run, model, data):
         "Set what a run has found: for each problem, the best of its starts, of equals the first."

@@ -9,41 +9,33 @@ __all__ = ['RULES', 'as_probabilities', 'bernoulli_log_likelihood', 'noisy_or', 
 # %% ../../nbs/composition/rules.ipynb #cell-002
 import operator
 from functools import lru_cache
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 from array_api_compat import device as device_of
 from scipy.special import roots_legendre
 
 from ..arrays import namespace
-from ..validation import as_floating, check_shape, check_values
+from ..validation import as_floating, check_choice, check_number, check_shape, check_values
 
 # %% ../../nbs/composition/rules.ipynb #cell-004
-def as_probabilities(name, value):
+def as_probabilities(name: str, value: Any) -> Any:
     """`value` as a float32 or float64 array of probabilities.
 
     Raises TypeError for what holds no real numbers, and ValueError for NaN and for
     numbers outside [0, 1].
     """
-    p = check_values(name, as_floating(name, value))
-    xp = namespace(p)
-    low, high = (0.0, 1.0) if 0 in p.shape else (float(xp.min(p)), float(xp.max(p)))
-    if low < 0 or high > 1:
-        raise ValueError(f"{name} must hold probabilities from 0 to 1, but spans {low:g} "
-                         f"to {high:g}; rescale or clip it first")
-    return p
+    return check_values(name, as_floating(name, value), lower=0, upper=1)
 
 
 def _opinions(templates, axis):
     "`templates` as probabilities, their namespace, and `axis` counted from the front."
     p = as_probabilities("templates", templates)
-    axis = operator.index(axis)
-    if not -p.ndim <= axis < p.ndim:
-        raise ValueError(f"axis: templates of shape {tuple(p.shape)} have no axis {axis}")
+    axis = check_number("axis", operator.index(axis), at_least=-p.ndim, below=p.ndim, hint=f"templates has shape {tuple(p.shape)}")
     return p, namespace(p), axis % p.ndim
 
 # %% ../../nbs/composition/rules.ipynb #cell-005
-def bernoulli_log_likelihood(X, templates):
+def bernoulli_log_likelihood(X: Any, templates: Any) -> Any:
     """log P(x | μ) in nats: x log μ + (1 − x) log(1 − μ), summed over the last axis.
 
     `X` holds zeros and ones (what lies between is an expected pixel); it and `templates`
@@ -67,7 +59,7 @@ def bernoulli_log_likelihood(X, templates):
     return xp.sum(on + off, axis=-1)
 
 # %% ../../nbs/composition/rules.ipynb #cell-008
-def noisy_or(templates, axis=0):
+def noisy_or(templates: Any, axis: int = 0) -> Any:
     """The probability that at least one of the experts along `axis` turns the pixel on.
 
     Abstention is 0. Without experts the result is 0.
@@ -79,7 +71,7 @@ def noisy_or(templates, axis=0):
     return xp.abs(xp.expm1(log_white))                     # 1 − ∏(1 − p), also where p is tiny
 
 # %% ../../nbs/composition/rules.ipynb #cell-012
-def sum_of_odds(templates, axis=0):
+def sum_of_odds(templates: Any, axis: int = 0) -> Any:
     """The probability whose odds are the sum of the experts' odds along `axis`.
 
     Abstention is 0. Without experts the result is 0.
@@ -91,7 +83,7 @@ def sum_of_odds(templates, axis=0):
         return xp.where(xp.isinf(odds), xp.ones_like(odds), odds / (1 + odds))
 
 # %% ../../nbs/composition/rules.ipynb #cell-022
-def mean(templates, axis=0):
+def mean(templates: Any, axis: int = 0) -> Any:
     """The mean of the experts' probabilities along `axis`.
 
     No value abstains. Raises ValueError without experts.
@@ -103,7 +95,7 @@ def mean(templates, axis=0):
     return xp.mean(p, axis=axis)
 
 # %% ../../nbs/composition/rules.ipynb #cell-027
-def sum_of_log_odds(templates, axis=0):
+def sum_of_log_odds(templates: Any, axis: int = 0) -> Any:
     """The probability whose log-odds are the sum of the experts' log-odds along `axis`.
 
     Abstention is 1/2. Without experts the result is 1/2. Votes of 0 and 1 cancel in
@@ -125,7 +117,7 @@ def _quadrature(n):
     return (nodes + 1) / 2, weights / 2
 
 
-def normalized_sum(templates, axis=0):
+def normalized_sum(templates: Any, axis: int = 0) -> Any:
     """The share of votes for 1 along `axis` to be expected, voting with probability |2p − 1|.
 
     This is the normalised sum of opinions 0, 1/2 and 1, linear in each expert's opinion
@@ -145,7 +137,7 @@ def normalized_sum(templates, axis=0):
     return xp.where(xp.squeeze(ones_lead, axis=axis), 1 - share, share)
 
 # %% ../../nbs/composition/rules.ipynb #cell-039
-def extremes(templates, axis=0, q=0.5):
+def extremes(templates: Any, axis: int = 0, q: float = 0.5) -> tuple:
     """U = max(q, max p) and L = min(q, min p) along `axis`: the most extreme opinions.
 
     They are all that must be carried when experts are added one by one. U alone is the
@@ -161,13 +153,13 @@ def extremes(templates, axis=0, q=0.5):
     return upper, lower
 
 
-def compose_extremes(upper, lower, q=0.5):
+def compose_extremes(upper: Any, lower: Any, q: float = 0.5) -> Any:
     "U + L − q for U ≥ q ≥ L, without rounding where only one side votes."
     xp, q = namespace(upper, lower), float(q)
     return xp.where(lower < q, lower + (upper - q), upper)
 
-
-def max_minus_min(templates, axis=0, q=0.5):
+# %% ../../nbs/composition/rules.ipynb #cell-039-1
+def max_minus_min(templates: Any, axis: int = 0, q: float = 0.5) -> Any:
     """max(q, max p) + min(q, min p) − q along `axis`.
 
     Abstention is q. Without experts the result is q. With q = 0 it is the maximum, with
@@ -176,7 +168,7 @@ def max_minus_min(templates, axis=0, q=0.5):
     return compose_extremes(*extremes(templates, axis, q), q)
 
 # %% ../../nbs/composition/rules.ipynb #cell-040
-def maximum(templates, axis=0):
+def maximum(templates: Any, axis: int = 0) -> Any:
     """The largest of the experts' probabilities along `axis`.
 
     Abstention is 0. Without experts the result is 0.
@@ -202,18 +194,15 @@ RULES = {
     "max_minus_min": Rule(max_minus_min, 0.5, False),
 }
 
-
-def compose(templates, rule, axis=0, **options):
+# %% ../../nbs/composition/rules.ipynb #cell-049-1
+def compose(templates: Any, rule: str | Callable, axis: int = 0, **options: Any) -> Any:
     """The composition of `templates` along `axis` by a rule.
 
     `rule` is a name in `RULES`, or a function of templates and axis. Further `options`,
     such as q, go to the rule. Source: Goessling and Amit, section 2.
     """
-    names = ", ".join(RULES)
     if isinstance(rule, str):
-        if rule not in RULES:
-            raise ValueError(f"rule must be one of {names}, or a function, not {rule!r}")
-        rule = RULES[rule].function
+        rule = RULES[check_choice("rule", rule, RULES)].function
     if not callable(rule):
-        raise TypeError(f"rule must be one of {names}, or a function, not {rule!r}")
+        raise TypeError(f"rule must be one of {', '.join(RULES)}, or a function, not {rule!r}")
     return rule(templates, axis=axis, **options)

@@ -9,10 +9,11 @@ __all__ = ['DaskSource']
 import itertools
 import math
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
@@ -21,16 +22,16 @@ from array_api_compat import is_dask_array
 from dask.delayed import Delayed
 
 from .. import em
-from ..em.statistics import BatchError
-from .sources import (ARGUMENT_NAMES, BatchSchema, Chunk, Source, apply_to_batch, check_no_columns, check_index,
-                             check_mask, unpack_batch, batch_error, as_input_array, is_future, inspect_batch,
-                             merge_inspections)
+from ..validation import BatchError, check_shape
+from .sources import (ARGUMENT_NAMES, BatchSchema, Chunk, Inspection, Source, apply_to_batch, as_input_array, batch_error,
+                                  check_examples, check_index, check_labels_given, check_mask, check_no_columns, check_same,
+                                  inspect_batch, is_future, merge_inspections, not_empty, unpack_batch)
 
 # %% ../../nbs/data/dask.ipynb #cell-004
 class _PartitionTask(NamedTuple):
     "What is to be done with every partition: one node of the graph."
     schema: BatchSchema
-    task: object
+    task: Callable
 
 
 def _read_partition(schema, raw):
@@ -94,11 +95,16 @@ def _apply_by_blocks(function, rows, batch, start):
     return parts[0] if len(parts) == 1 else em.join(parts)
 
 
-def _as_result_array(found, dtype, shape):
-    "What `DaskSource.map` makes of a visit; here a fault is raised at last."
+def _unless_fault(found):
+    "What a visit has found; a fault, which it returned, is raised here at last."
     if isinstance(found, BatchError):
         raise found
-    return np.empty((0, *shape), dtype) if found is None else np.asarray(found, dtype)
+    return found
+
+
+def _as_result_array(found, dtype, shape):
+    "What `DaskSource.map` makes of a visit."
+    return np.empty((0, *shape), dtype) if _unless_fault(found) is None else np.asarray(found, dtype)
 
 # %% ../../nbs/data/dask.ipynb #cell-013
 @dask.delayed(pure=False)
@@ -121,14 +127,42 @@ def _delayed_batches(X, y, w, names, labelled):
                         f"da.concatenate({names[0]}))")
     return [[batch] for batch in batches]
 
+# %% ../../nbs/data/dask.ipynb #cell-013-2
+def _is_dask_error(error):
+    "Whether an error says something of Dask, and not of what it computed."
+    module = type(error).__module__.partition(".")[0]
+    return module in ("dask", "distributed", "asyncio", "concurrent")
+
 
 def _infer_schema(schema, batch):
-    "The schema with what the first batch says of it."
+    "The schema with what the first batch says of it, or the `BatchError` of that batch: a task for a worker."
     try:
         schema.checked(*unpack_batch(batch, schema.labelled))
         return schema
     except Exception as error:
         return batch_error(0, error)
+
+
+def _schema_like_first(schema, batch):
+    "The schema with what the first batch, a `Delayed`, says of it."
+    first = dask.delayed(_infer_schema, pure=False)(dask.delayed(schema, pure=False, traverse=False), batch)
+    try:
+        found, = dask.compute(first)
+    except Exception as error:
+        if _is_dask_error(error):
+            raise
+        raise batch_error(0, error) from error
+    return _unless_fault(found)
+
+# %% ../../nbs/data/dask.ipynb #cell-015-8
+def _check_dask_array(X, y, schema):
+    "TypeError or ValueError unless X is a Dask array of examples, with labels if need be."
+    name = schema.names[0]
+    if not is_dask_array(X):
+        raise TypeError(f"{name} is a {type(X).__name__}; pass a Dask array (of a data frame: {name}.to_dask_array(lengths=True)), "
+                        "or a list of delayed batches")
+    check_examples(name, X, schema.flat, empty=True)
+    check_labels_given(schema.names, y, schema.labelled)
 
 # %% ../../nbs/data/dask.ipynb #cell-015
 def _align_column(name, values, X):
@@ -144,13 +178,10 @@ def _align_column(name, values, X):
         if values.shape == (sum(lengths),):
             values = da.from_array(values, chunks=(lengths,)).persist()
     unknown = math.isnan(sum(lengths)) or math.isnan(sum(values.shape))
-    if values.ndim != 1 or (not unknown and values.shape != (sum(lengths),)):
-        raise ValueError(f"{name} has shape {values.shape}, but X has {sum(lengths)} "
-                         "examples; pass one entry for each")
-    if unknown and values.numblocks != X.numblocks[:1]:
-        raise ValueError(f"{name} has {values.numblocks[0]} chunks and X has "
-                         f"{X.numblocks[0]}, of lengths that are not known; "
-                         "call compute_chunk_sizes() on both")
+    check_shape(name, values, (None if unknown else sum(lengths),), hint="pass one entry for each example of X")
+    if unknown:
+        check_same(values.numblocks[0], X.numblocks[0],
+                   name + " has {0} chunks and X has {1}, of lengths that are not known; call compute_chunk_sizes() on both")
     return values if unknown or values.chunks == (lengths,) else values.rechunk((lengths,))
 
 # %% ../../nbs/data/dask.ipynb #cell-016
@@ -176,7 +207,7 @@ def _worker_addresses(held):
     except ValueError:                                        # there is no client any more
         return {}
 
-
+# %% ../../nbs/data/dask.ipynb #cell-018-2
 def _on_workers(workers):
     "Tasks that are made inside should run on these workers, as long as they live."
     if not workers:
@@ -190,12 +221,6 @@ def _persisted(values):
     return dask.persist(*values)
 
 # %% ../../nbs/data/dask.ipynb #cell-020
-def _is_dask_error(error):
-    "Whether an error says something of Dask, and not of what it computed."
-    module = type(error).__module__.partition(".")[0]
-    return module in ("dask", "distributed", "asyncio", "concurrent")
-
-
 class _Partitions(Source):
     "What is done with `_raw`, the parts of each partition; `_held` keeps them there."
 
@@ -253,8 +278,46 @@ class _Partitions(Source):
             return list(dask.compute(*self._delayed_results(task, which)))
         return self._compute(compute, task, which)
 
+# %% ../../nbs/data/dask.ipynb #cell-021-1
+class _SteppedPartitions(_Partitions):
+    "Partitions on which functions are applied, one after the other, before a task sees them."
+    _rows_per_batch = None                                               # a batch is a whole partition
+
+    def _copy(self, **changed):
+        after = object.__new__(type(self))
+        after.__dict__ |= changed
+        return after
+
+    def _with_step(self, function, arguments, lengths):
+        "This source with one more step: function(batch, argument of its partition)."
+        steps = (*self._steps, (*_persisted([function]), arguments))
+        return self._copy(_raw=self._raw, _held=self._held, schema=self.schema, lengths=lengths, _steps=steps)
+
+    def rebatch(self, rows: int) -> Source:
+        "The source for which batches are blocks of `rows` examples, within each partition."
+        return self._copy(**self.__dict__ | {"_rows_per_batch": rows})
+
+    def apply(self, function: Callable) -> Source:
+        "The source of function(batch, start); `start`: the number of its first example."
+        starts = [0, *itertools.accumulate(self.lengths)]
+        return self._with_step(partial(_apply_by_blocks, function, self._rows_per_batch), starts, self.lengths)
+
+    def select(self, mask: Any) -> Source:
+        "The source of the examples for which `mask` (n_samples,) is true."
+        masks = np.split(check_mask(mask, self.n_samples), np.cumsum(self.lengths)[:-1])
+        lengths = tuple(int(np.count_nonzero(part)) for part in masks)
+        return self._with_step(em.chosen, _persisted(masks), lengths)
+
+    def take(self, index: Any) -> tuple:
+        "The examples with the sorted numbers `index`, in memory, as one batch."
+        index, begins = check_index(index, self.n_samples), np.cumsum((0, *self.lengths))
+        cuts = np.searchsorted(index, begins)
+        chosen = [index[a:b] - begin for a, b, begin in zip(cuts, cuts[1:], begins)]
+        wanted = [i for i, rows in enumerate(chosen) if len(rows)]
+        return em.join(self._with_step(em.chosen, chosen, None)._each(_identity, wanted))
+
 # %% ../../nbs/data/dask.ipynb #cell-022
-class DaskSource(_Partitions):
+class DaskSource(_SteppedPartitions):
     """Examples in chunks of Dask arrays or in delayed batches, a `Source` that computes there.
 
     Every pass is one graph, which `dask.compute` gives to the current scheduler or client:
@@ -271,7 +334,7 @@ class DaskSource(_Partitions):
         X, (X,) or (X, weight).
     y, sample_weight : Dask arrays or arrays in memory (n_samples,), optional
         For a Dask array X, whose chunks they follow.
-    labelled, flat, names : as for `capslit.data.sources.as_source`
+    labelled, flat, names : as for `capslit.data.open.as_source`
 
     Attributes
     ----------
@@ -289,60 +352,30 @@ class DaskSource(_Partitions):
         If X, y or sample_weight are something else, or their lengths differ.
     """
 
-    _rows_per_batch = None                                               # a batch is a whole partition
-
-    def __init__(self, X, y=None, sample_weight=None, *, labelled=None, flat=False,
-                 names=ARGUMENT_NAMES):
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, *, labelled: bool | None = None, flat: bool = False,
+                 names: tuple = ARGUMENT_NAMES):
         self._steps, self._open = (), BatchSchema(labelled, flat, names)
         if isinstance(X, (list, tuple, Delayed)) or is_future(X):
             self._raw = _delayed_batches(X, y, sample_weight, names, labelled)
             self._held = [batch for batch, in self._raw],
             return
-        self._check(X, y)
+        _check_dask_array(X, y, self._open)
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
         dtype = as_input_array(names[0], np.empty(0, X.dtype)).dtype
-        self.schema = replace(self._open, n_features=math.prod(X.shape[1:]), dtype=dtype,
-                            weighted=sample_weight is not None)
-        columns = zip(names[1:], (y, sample_weight))
-        self._held = X, *(_align_column(name, values, X) for name, values in columns)
+        self.schema = replace(self._open, n_features=math.prod(X.shape[1:]), dtype=dtype, weighted=sample_weight is not None)
+        self._held = X, *(_align_column(name, values, X) for name, values in zip(names[1:], (y, sample_weight)))
         held = self._held if _is_on_cluster(X) else dask.optimize(*self._held)
         self._raw = list(zip(*map(_delayed_chunks, held)))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
 
-    def _check(self, X, y):
-        "TypeError or ValueError unless X is a Dask array of examples, with labels if need be."
-        inputs, labels, _ = self._open.names
-        if not is_dask_array(X):
-            raise TypeError(f"{inputs} is a {type(X).__name__}; pass a Dask array (of a data "
-                            f"frame: {inputs}.to_dask_array(lengths=True)), or a list of "
-                            "delayed batches")
-        if X.ndim != 2 and not (self._open.flat and X.ndim > 2):
-            raise ValueError(f"{inputs} has shape {X.shape}, but (n_samples, n_features) "
-                             "is needed")
-        if self._open.labelled and y is None:
-            raise ValueError(f"{labels} is None, but labels are needed; "
-                             f"pass one for each example of {inputs}")
-
     @cached_property
-    def schema(self):
+    def schema(self) -> BatchSchema:
         "What delayed batches must look like: as the first."
-        first = dask.delayed(_infer_schema, pure=False)(
-            dask.delayed(self._open, pure=False, traverse=False), self._raw[0][0])
-        try:
-            schema, = dask.compute(first)
-        except Exception as error:
-            if _is_dask_error(error):
-                raise
-            raise batch_error(0, error) from error
-        if isinstance(schema, BatchError):
-            raise schema
-        return schema
+        return _schema_like_first(self._open, self._raw[0][0])
 
-    def _not_empty(self, something):
-        if something is None:
-            raise ValueError(f"{self.schema.names[0]} holds no examples; pass at least one")
-        return something
+    def _not_empty(self, found):
+        return not_empty(self.schema.names[0], found, "examples")
 
     @cached_property
     def _empty(self):
@@ -352,28 +385,17 @@ class DaskSource(_Partitions):
         heads = (self._each(_first_rows, [index])[0] for index in range(len(self._raw)))
         return self._not_empty(next((head for head in heads if head is not None), None))
 
-    @property
-    def n_features(self):
-        return self._empty.shape[1]
-
-    @property
-    def dtype(self):
-        return self._empty.dtype
-
-    @property
-    def frame(self):
-        return None if self._steps else self.schema.frame
-
-    @property
-    def n_samples(self):
-        return int(sum(self.lengths))
+    n_features = property(lambda self: self._empty.shape[1])
+    dtype = property(lambda self: self._empty.dtype)
+    frame = property(lambda self: None if self._steps else self.schema.frame)
+    n_samples = property(lambda self: int(sum(self.lengths)))
 
     @cached_property
-    def lengths(self):
+    def lengths(self) -> tuple:
         self.inspect()
         return self._lengths
 
-    def inspect(self, classes=None):
+    def inspect(self, classes: Any = None) -> Inspection:
         """The `Inspection` of the source, made in one pass and kept.
 
         With `classes`, in their order; ValueError for labels that are not among them.
@@ -381,17 +403,17 @@ class DaskSource(_Partitions):
         if not hasattr(self, "_inspection"):
             seen = self._each(inspect_batch)
             self._lengths = tuple(0 if f is None else f.n_samples for f in seen)
-            self._inspection = merge_inspections(self._not_empty([f for f in seen if f is not None] or None))
+            self._inspection = merge_inspections(self._not_empty([f for f in seen if f is not None]))
         return super().inspect(classes)
 
-    def chunks(self):
+    def chunks(self) -> Iterator[Chunk]:
         "The partitions in order; each is computed, and comes here, when it is wanted."
         ends = itertools.pairwise((0, *itertools.accumulate(self.lengths)))
         for index, (start, stop) in enumerate(ends):
             if start < stop:
                 yield Chunk(start, stop, lambda index=index: self._each(_identity, [index])[0])
 
-    def accumulate(self, function, rows, pool=None):
+    def accumulate(self, function: Callable, rows: int, pool: Any = None) -> tuple:
         """Σ function(block) over blocks of `rows` examples that lie in one partition.
 
         If every partition but the last holds 2^j blocks, the sum has the bits that it has
@@ -399,7 +421,7 @@ class DaskSource(_Partitions):
         """
         return self._not_empty(self._compute(self._tree_sum, partial(_sum_blocks, function, rows)))
 
-    def collect(self, function, rows=None, out=None):
+    def collect(self, function: Callable, rows: int | None = None, out: np.ndarray | None = None) -> np.ndarray:
         """function(batch) of all partitions, in memory, joined along the examples.
 
         With `rows`, of blocks of so many examples; with `out`, put into that array.
@@ -407,7 +429,7 @@ class DaskSource(_Partitions):
         parts = self._each(partial(_join_blocks, function, rows or self._rows_per_batch))
         return np.concatenate([part for part in parts if part is not None], out=out)
 
-    def map(self, function, dtype, shape=()):
+    def map(self, function: Callable, dtype: Any, shape: tuple = ()) -> da.Array:
         """function(batch) of all partitions as a lazy Dask array (n_samples, *shape).
 
         For a batch of b examples the function must give an array (b, *shape) of `dtype`.
@@ -418,38 +440,4 @@ class DaskSource(_Partitions):
             task = partial(_join_blocks, function, self._rows_per_batch)
         lengths = self.__dict__.get("lengths", (math.nan,) * len(self._raw))
         parts = [predicted(visit, dtype, shape) for visit in self._delayed_results(task)]
-        return da.concatenate([da.from_delayed(part, (n, *shape), dtype)
-                               for part, n in zip(parts, lengths)])
-
-    def _with_step(self, function, arguments, lengths):
-        "This source with one more step: function(batch, argument of its partition)."
-        after = DaskSource.__new__(DaskSource)
-        after._raw, after._held, after.schema = self._raw, self._held, self.schema
-        after.lengths = lengths
-        after._steps = (*self._steps, (*_persisted([function]), arguments))
-        return after
-
-    def rebatch(self, rows):
-        "The source for which batches are blocks of `rows` examples, within each partition."
-        after = DaskSource.__new__(DaskSource)
-        after.__dict__ |= self.__dict__ | {"_rows_per_batch": rows}
-        return after
-
-    def apply(self, function):
-        "The source of function(batch, start); `start`: the number of its first example."
-        starts = [0, *itertools.accumulate(self.lengths)]
-        return self._with_step(partial(_apply_by_blocks, function, self._rows_per_batch), starts, self.lengths)
-
-    def select(self, mask):
-        "The source of the examples for which `mask` (n_samples,) is true."
-        masks = np.split(check_mask(mask, self.n_samples), np.cumsum(self.lengths)[:-1])
-        lengths = tuple(int(np.count_nonzero(part)) for part in masks)
-        return self._with_step(em.chosen, _persisted(masks), lengths)
-
-    def take(self, index):
-        "The examples with the sorted numbers `index`, in memory, as one batch."
-        index, begins = check_index(index, self.n_samples), np.cumsum((0, *self.lengths))
-        cuts = np.searchsorted(index, begins)
-        chosen = [index[a:b] - begin for a, b, begin in zip(cuts, cuts[1:], begins)]
-        wanted = [i for i, rows in enumerate(chosen) if len(rows)]
-        return em.join(self._with_step(em.chosen, chosen, None)._each(_identity, wanted))
+        return da.concatenate([da.from_delayed(part, (n, *shape), dtype) for part, n in zip(parts, lengths)])

@@ -7,17 +7,18 @@ __all__ = ['random_uniforms', 'linear_maps', 'elastic_field', 'Deformations', 'D
            'resample', 'deform', 'DeformedImages']
 
 # %% ../../nbs/data/deformations.ipynb #cell-002
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
 from .. import em
-from ..validation import check_shape, check_values
+from ..validation import check_choice, check_number, check_shape, check_values
 
 # %% ../../nbs/data/deformations.ipynb #cell-005
-def random_uniforms(seed, start, stop, count):
+def random_uniforms(seed: int, start: int, stop: int, count: int) -> np.ndarray:
     """Numbers from the open interval (0, 1), `count` for each place of a stream from `start` to `stop`.
 
     What stands at a place depends on `seed`, `count` and the place alone.
@@ -31,7 +32,7 @@ def random_uniforms(seed, start, stop, count):
     return (((words >> np.uint64(11)) + 0.5) * 2.0**-53).reshape(stop - start, 4 * blocks)[:, :count]
 
 # %% ../../nbs/data/deformations.ipynb #cell-008
-def linear_maps(angle, log_height, log_width, shear):
+def linear_maps(angle: np.ndarray, log_height: np.ndarray, log_width: np.ndarray, shear: np.ndarray) -> np.ndarray:
     "Matrices (n, 2, 2): scalings of height and width (logarithms) and shear, then a rotation (radians, from the downward to the rightward axis)."
     n = len(angle)
     rotation, triangle = np.empty((n, 2, 2)), np.zeros((n, 2, 2))
@@ -58,7 +59,7 @@ def _cosines(k, size):
     return np.cos(np.pi * np.outer(np.arange(k), np.arange(size) + 0.5) / size).astype(np.float32)
 
 
-def elastic_field(coefficients, height, width):
+def elastic_field(coefficients: np.ndarray, height: int, width: int) -> np.ndarray:
     "Displacements (n, 2, height, width) from coefficients (n, 2, k, k), by two small matrix products for each image."
     k = coefficients.shape[-1]
     return _cosines(k, height).T @ (coefficients.astype(np.float32) @ _cosines(k, width))
@@ -102,16 +103,13 @@ class Deformations:
 
     def __post_init__(self):
         for item in fields(self):
-            value, lowest = getattr(self, item.name), 5 if item.name == "smoothness" else 0
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not lowest <= value < np.inf:
-                raise ValueError(f"{item.name} must be a number of at least {lowest}, not {value!r}")
-        if self.seed != int(self.seed) or self.seed >= 2**128:
-            raise ValueError(f"seed must be an integer below 2**128, not {self.seed!r}")
+            check_number(item.name, getattr(self, item.name), at_least=5 if item.name == "smoothness" else 0)
+        whole = int(self.seed) if self.seed == int(self.seed) else self.seed
+        check_number("seed", whole, below=2**128, integer=True)
 
-    def draw(self, start, stop):
+    def draw(self, start: int, stop: int) -> "Draws":
         "The `Draws` of the places `start` to `stop` of the stream."
-        if not 0 <= start <= stop:
-            raise ValueError(f"start and stop must be places of a stream, 0 <= start <= stop, not {start!r} and {stop!r}")
+        check_number("start", start, at_least=0, at_most=stop)
         return _draw(self, int(start), int(stop))
 
 # %% ../../nbs/data/deformations.ipynb #cell-016
@@ -145,7 +143,7 @@ def _dilated(x):
     return out
 
 
-def thicken(images, amount):
+def thicken(images: np.ndarray, amount: np.ndarray) -> np.ndarray:
     """Images (n, height, width) with the edges of their ink moved outwards by `amount` (n,) pixels, or inwards where it is negative.
 
     Ink is what has large grey values.
@@ -158,7 +156,7 @@ def thicken(images, amount):
     return x * sign
 
 # %% ../../nbs/data/deformations.ipynb #cell-024
-def sources(draws, height, width):
+def sources(draws: Draws, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     "Rows and columns, each (n, height, width) in pixels, at which the pixels of the deformed images find their values."
     side = np.sqrt(height * width)
     inverse = np.linalg.inv(draws.matrix).astype(np.float32)[..., None, None]
@@ -172,25 +170,16 @@ def sources(draws, height, width):
     return moved[:, 0], moved[:, 1]
 
 # %% ../../nbs/data/deformations.ipynb #cell-026
-def cubic_weights(f):
+def cubic_weights(f: np.ndarray) -> tuple:
     "Weights of the pixels at −1, 0, 1 and 2 for a point at the fraction `f` between 0 and 1 (Keys 1981)."
     return f * (-0.5 + f * (1 - 0.5 * f)), 1 + f * f * (1.5 * f - 2.5), f * (0.5 + f * (2 - 1.5 * f)), f * f * (0.5 * f - 0.5)
 
 # %% ../../nbs/data/deformations.ipynb #cell-029
-def resample(images, rows, columns):
-    """Read images at points between their pixels.
+def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Grey values (n, height, width), float32, of images at points between their pixels, within the range of each image (and 0).
 
-    Parameters
-    ----------
-    images : array of shape (n, height, width)
-        Grey values, 0 for the background, which also surrounds the image.
-    rows, columns : float32 arrays of shape (n, height, width)
-        Where to read, in pixels.
-
-    Returns
-    -------
-    float32 array of shape (n, height, width)
-        Values between the smallest and the largest of each image (and 0).
+    `images` (n, height, width) have the value 0 as their background, which also surrounds them; `rows` and `columns`, float32 of
+    the same shape, say where to read, in pixels.
     """
     n, height, width = images.shape
     line = width + 5
@@ -211,25 +200,15 @@ def resample(images, rows, columns):
     return np.clip(out, padded.min(axis=(1, 2), keepdims=True), padded.max(axis=(1, 2), keepdims=True), out=out)
 
 # %% ../../nbs/data/deformations.ipynb #cell-031
-def deform(images, draws):
-    """Images after the deformations that were drawn for them, one by one.
+def deform(images: Any, draws: Draws) -> np.ndarray:
+    """Images (n, height, width), float32, after the deformations that were drawn for them, one by one.
 
     Parameters
     ----------
     images : array of shape (n, height, width)
-        Grey values, 0 for the background.
+        Finite grey values, 0 for the background.
     draws : Draws
         Of n images: `Deformations(…).draw(start, start + n)`.
-
-    Returns
-    -------
-    float32 array of shape (n, height, width)
-        In the units of `images`.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit, or images hold NaN or infinity.
     """
     images = check_shape("images", np.asarray(images), (len(draws.thickness), None, None)).astype(np.float32)
     check_values("images", images)
@@ -260,32 +239,28 @@ class DeformedImages:
     batch: int = 128
 
     def __post_init__(self):
-        check_shape("images", np.asarray(self.images), (None, None, None))
+        check_shape("images", np.asarray(self.images), (None, None, None), empty=False)
         check_shape("labels", np.asarray(self.labels), (len(self.images),))
         for name in ("size", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        if 0 in np.shape(self.images):
-            raise ValueError("images holds no pixels; pass at least one image")
+            check_number(name, getattr(self, name), at_least=1)
 
-    def __len__(self):
+    def __len__(self) -> int:
         "The number of images in the stream."
         return self.size
 
-    def part(self, start, stop):
+    def part(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         "The images float32 (stop - start, height, width) and labels at the places `start` to `stop`, which end with the stream."
         stop = min(stop, self.size)
         which = np.arange(start, stop) % len(self.images)
         return deform(self.images[which], self.deformations.draw(start, stop)), self.labels[which]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple]:
         "Batches (images, labels), from the beginning."
         return (self.part(start, start + self.batch) for start in range(0, self.size, self.batch))
 
-    def write(self, out, function=lambda images: images, n_threads=None):
+    def write(self, out: np.ndarray, function: Callable = lambda images: images, n_threads: int | None = None) -> np.ndarray:
         "Fill `out` (size, …) with `function(images)`, batch by batch, and return the labels (size,)."
-        if len(out) != self.size:
-            raise ValueError(f"out has {len(out)} rows, but the stream has {self.size} images; pass one row for each")
+        check_choice("len(out)", len(out), [self.size])
         def work(start):
             images, _ = self.part(start, start + self.batch)
             out[start : start + len(images)] = function(images)

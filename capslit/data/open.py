@@ -8,65 +8,14 @@ __all__ = ['as_source']
 # %% ../../nbs/data/open.ipynb #cell-002
 from collections.abc import Mapping, Set
 from os import PathLike
+from typing import Any
 
 from array_api_compat import is_array_api_obj, is_dask_array
 
-from .sources import (ARGUMENT_NAMES, FRAME_ATTRIBUTES, ONE_SHOT_MESSAGE, ArraySource, BatchSource, Source, _check_columns, _WithColumns, check_no_columns,
-                                  is_future, is_lazy)
-
-# %% ../../nbs/data/open.ipynb #cell-004
-def as_source(X, y=None, sample_weight=None, *, labelled, flat=False, names=ARGUMENT_NAMES):
-    """A `Source` for data that do not simply lie in memory; None for data that do.
-
-    Parameters
-    ----------
-    X : memory map, zarr or h5py array, Dask array, list of batches, of delayed
-        batches or of futures, re-iterable of batches, function that returns an iterator of
-        batches, or Source
-        Anything else is left to the caller.
-    y, sample_weight : (n_samples,) arrays, optional
-        The labels and weights of the rows of an array. A stream has them in its batches.
-    labelled : bool or None
-        True: batches are (X, y) or (X, y, weight). False: X, (X,) or (X, weight).
-        None: X counts, whatever else a batch holds.
-    flat : bool
-        Whether examples of several axes, such as images, are laid out as rows.
-    names : tuple of str
-        What messages call X, y and sample_weight.
-
-    Raises
-    ------
-    TypeError
-        For an iterator, which could be walked only once, for a path, and for what holds no
-        numbers.
-    ValueError
-        If y is missing or superfluous, or lengths differ.
-    """
-    options = {"labelled": labelled, "flat": flat, "names": names}
-    if isinstance(X, (str, PathLike)):
-        raise TypeError(f"{names[0]} is the path of a file; open it, for example with "
-                        "np.load(path, mmap_mode='r')")
-    if isinstance(X, Source):
-        given = y is not None or sample_weight is not None
-        return _with_columns(X, (y, sample_weight), names) if given else X
-    if _is_dask(X) or (isinstance(X, (list, tuple)) and any(map(_is_deferred, X))):
-        from capslit.data.dask import DaskSource
-        return DaskSource(X, y, sample_weight, **options)
-    if is_lazy(X):
-        if labelled and y is None:
-            raise ValueError(f"{names[1]} is None, but labels are needed; pass one for "
-                             f"each example of {names[0]}")
-        return ArraySource(X, y, sample_weight, **options)
-    if not _is_stream(X, labelled, names[0]):
-        return None
-    check_no_columns(y, sample_weight, names, labelled)
-    return BatchSource(X, **options)
+from .sources import (ARGUMENT_NAMES, FRAME_ATTRIBUTES, ArraySource, BatchSource, Source, WithColumns, check_columns, check_labels_given,
+                                  check_no_columns, check_reiterable, is_future, is_lazy)
 
 # %% ../../nbs/data/open.ipynb #cell-005
-def _with_columns(source, columns, names):
-    return source.apply(_WithColumns(_check_columns(names, columns, source.n_samples), names))
-
-
 def _is_dask(X):
     return is_dask_array(X) or hasattr(X, "__dask_graph__") or is_future(X)
 
@@ -85,15 +34,56 @@ def _is_batch(item, labelled):
         return True
     return not labelled and len(getattr(item, "shape", ())) >= 2
 
-
+# %% ../../nbs/data/open.ipynb #cell-005-2
 def _is_stream(X, labelled, name):
     "Whether X is a stream of batches; TypeError if it can be walked only once."
     if isinstance(X, (memoryview, Mapping, Set)) or is_array_api_obj(X):
         return False
     if any(hasattr(X, attribute) for attribute in ("__array__", *FRAME_ATTRIBUTES)):
         return False
-    if hasattr(X, "__next__"):
-        raise TypeError(ONE_SHOT_MESSAGE.format(name))
+    check_reiterable(name, X)
     if not isinstance(X, type) and hasattr(X, "__len__") and hasattr(X, "__getitem__"):
         return len(X) > 0 and _is_batch(X[0], labelled)       # a list, or the like
     return callable(X) or hasattr(X, "__iter__")
+
+# %% ../../nbs/data/open.ipynb #cell-004
+def as_source(X: Any, y: Any = None, sample_weight: Any = None, *, labelled: bool | None, flat: bool = False,
+              names: tuple = ARGUMENT_NAMES) -> Source | None:
+    """A `Source` for data that do not simply lie in memory; None for data that do.
+
+    Parameters
+    ----------
+    X : memory map, zarr or h5py array, Dask array, list of batches, of delayed
+        batches or of futures, re-iterable of batches, function that returns an iterator of
+        batches, or Source
+        Anything else is left to the caller.
+    y, sample_weight : (n_samples,) arrays, optional
+        The labels and weights of the rows of an array. A stream has them in its batches.
+    labelled : bool or None
+        True: batches are (X, y) or (X, y, weight). False: X, (X,) or (X, weight).
+        None: X counts, whatever else a batch holds.
+    flat : bool
+        Whether examples of several axes, such as images, are laid out as rows.
+    names : tuple of str
+        What messages call X, y and sample_weight.
+    """
+    options = {"labelled": labelled, "flat": flat, "names": names}
+    if isinstance(X, (str, PathLike)):
+        raise TypeError(f"{names[0]} is the path of a file; open it, for example with "
+                        "np.load(path, mmap_mode='r')")
+    if isinstance(X, Source):
+        return X if y is None and sample_weight is None else _with_columns(X, (y, sample_weight), names)
+    if _is_dask(X) or (isinstance(X, (list, tuple)) and any(map(_is_deferred, X))):
+        from capslit.data.dask import DaskSource
+        return DaskSource(X, y, sample_weight, **options)
+    if is_lazy(X):
+        check_labels_given(names, y, labelled)
+        return ArraySource(X, y, sample_weight, **options)
+    if not _is_stream(X, labelled, names[0]):
+        return None
+    check_no_columns(y, sample_weight, names, labelled)
+    return BatchSource(X, **options)
+
+# %% ../../nbs/data/open.ipynb #cell-004-2
+def _with_columns(source, columns, names):
+    return source.apply(WithColumns(check_columns(names, columns, source.n_samples), names))

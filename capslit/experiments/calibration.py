@@ -10,28 +10,30 @@ __all__ = ['LENGTHS', 'COVERAGES', 'LONG', 'CALIBRATION', 'log_loss', 'brier_sco
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-002
 from copy import copy
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from ..data.datasets import TITLES
 from .peers import FLOOR, OURS, peer_parts, unpack
-from .records import PAPER, Experiment, Part, learn
+from .records import PAPER, Bench, Experiment, Part, Record, learn
+from ..validation import check_choice
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-005
-def log_loss(logs, y):
+def log_loss(logs: np.ndarray, y: np.ndarray) -> float:
     "Mean of −log P(y|x) in nats, from log-probabilities (n, m)."
     return float(-np.mean(logs[np.arange(len(y)), y]))
 
 
-def brier_score(logs, y):
+def brier_score(logs: np.ndarray, y: np.ndarray) -> float:
     "Mean squared distance of probabilities (n, m) from those that give the true class all; between 0 and 2."
     p = np.exp(logs)
     return float(1 + np.mean(np.sum(p**2, axis=1) - 2 * p[np.arange(len(y)), y]))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-008
-def reliability(confidence, correct, n_bins=15, *, equal="width"):
-    """Sort predictions into bins of confidence and see how many of each bin are correct.
+def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15, *, equal: str = "width") -> np.ndarray:
+    """Number, mean confidence and share of correct ones (3, n_bins) of the predictions in bins of confidence; NaN in empty bins.
 
     Parameters
     ----------
@@ -41,19 +43,8 @@ def reliability(confidence, correct, n_bins=15, *, equal="width"):
     n_bins : int
     equal : {"width", "mass"}
         Bins of equal width on [0, 1], or bins that hold equally many predictions.
-
-    Returns
-    -------
-    array of shape (3, n_bins)
-        Number of predictions, their mean confidence, and the share that is correct; NaN in empty bins.
-
-    Raises
-    ------
-    ValueError
-        If `equal` is neither of the two.
     """
-    if equal not in ("width", "mass"):
-        raise ValueError(f"equal must be 'width' or 'mass', not {equal!r}")
+    check_choice("equal", equal, ("width", "mass"))
     order = np.argsort(confidence, kind="stable")
     c, k = np.asarray(confidence, dtype=float)[order], np.asarray(correct, dtype=float)[order]
     inner = np.linspace(0, 1, n_bins + 1)[1:-1]
@@ -65,26 +56,26 @@ def reliability(confidence, correct, n_bins=15, *, equal="width"):
         return np.stack([sums[0], sums[1] / sums[0], sums[2] / sums[0]])
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-008-1
-def calibration_error(bins):
+def calibration_error(bins: np.ndarray) -> float:
     "Expected calibration error: the mean distance between confidence and accuracy of `bins` (3, n_bins)."
     count, confidence, accuracy = bins[:, bins[0] > 0]
     return float(np.sum(count * np.abs(confidence - accuracy)) / np.sum(count))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-011
-def least_calibration_error(confidence, rng, n_bins=15, n_draws=200, equal="width"):
+def least_calibration_error(confidence: np.ndarray, rng: np.random.Generator, n_bins: int = 15, n_draws: int = 200, equal: str = "width") -> float:
     "What `calibration_error` would be on average if each prediction were correct with just its confidence."
     draws = (rng.random(len(confidence)) < confidence for _ in range(n_draws))
     bins = (reliability(confidence, correct, n_bins, equal=equal) for correct in draws)
     return float(np.mean([calibration_error(b) for b in bins]))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-013
-def temper(logs, temperature):
+def temper(logs: np.ndarray, temperature: float) -> np.ndarray:
     "Log-probabilities (n, m) of probabilities raised to the power 1 / temperature and normalised again."
     logs = np.asarray(logs, dtype=float) / temperature
     return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
-def fit_temperature(logs, y):
+def fit_temperature(logs: np.ndarray, y: np.ndarray) -> float:
     "The temperature, between 1/100 and 100, with the smallest log-loss."
     loss = lambda t: log_loss(temper(logs, np.exp(t)), y)
     limits = (-np.log(100), np.log(100))
@@ -92,7 +83,7 @@ def fit_temperature(logs, y):
     return float(np.exp(found.x))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-016
-def rejection_curve(confidence, correct):
+def rejection_curve(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
     "Error among the k most confident predictions, k = 1 … n; equally confident ones count with their mean."
     value, group = np.unique(-np.asarray(confidence, dtype=float), return_inverse=True)
     wrong = ~np.asarray(correct, dtype=bool)
@@ -100,7 +91,7 @@ def rejection_curve(confidence, correct):
     return np.cumsum(share[np.sort(group)]) / np.arange(1, len(wrong) + 1)
 
 
-def perfect_rejection(n_wrong, n):
+def perfect_rejection(n_wrong: int, n: int) -> float:
     "The mean of `rejection_curve` if all that is wrong were rejected first."
     k = np.arange(1, n + 1)
     return float(np.mean(np.maximum(0, k - (n - n_wrong)) / k))
@@ -109,13 +100,13 @@ def perfect_rejection(n_wrong, n):
 LENGTHS = (1, 4, 16, 64, 256, 1024)  # in the last the probabilities are all but shares
 
 
-def log_probabilities(model, X):
+def log_probabilities(model: Any, X: np.ndarray) -> np.ndarray:
     "Log-probabilities (n, m) of a fitted classifier, none below the cut-off of `peers`."
     logs = np.log(np.maximum(model.predict_proba(X).astype(float), FLOOR))
     return temper(logs, 1)
 
 
-def lengthen(model, X_val, y_val):
+def lengthen(model: Any, X_val: np.ndarray, y_val: np.ndarray) -> tuple:
     "A copy of a fitted capsule classifier, its weights times that of `LENGTHS` which suits the examples; and the factor."
     def times(length):
         longer = copy(model)
@@ -128,7 +119,7 @@ def lengthen(model, X_val, y_val):
 COVERAGES = tuple(np.round(np.linspace(0.005, 1, 200), 3).tolist())  # where the rejection curve is recorded
 
 
-def assess(logs, y, rng, n_bins=15):
+def assess(logs: np.ndarray, y: np.ndarray, rng: np.random.Generator, n_bins: int = 15) -> tuple:
     "Metrics and arrays that say what log-probabilities (n, m) are worth for the labels `y`."
     confidence, correct = np.exp(logs.max(axis=1)), logs.argmax(axis=1) == y
     kinds = ("width", "mass")
@@ -147,7 +138,7 @@ def assess(logs, y, rng, n_bins=15):
                      "rejection": np.array([at(c) for c in COVERAGES])}
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027
-def recalled(part, bench):
+def recalled(part: Part, bench: Bench) -> tuple:
     "Log-probabilities for validation and test images, recorded or of ours trained again and lengthened; and metrics."
     name, protocol, peers = part.parameters["model"], bench.protocol, bench.records["peers"]
     if not part.parameters["lengthened"]:
@@ -156,7 +147,7 @@ def recalled(part, bench):
     return log_probabilities(model, protocol.X_val), log_probabilities(model, protocol.X_test), {"length": length}
 
 
-def run_calibration(part, bench):
+def run_calibration(part: Part, bench: Bench) -> tuple:
     "Assess the probabilities for the test images, as they are and at the temperature that suits the validation images."
     protocol, rng = bench.protocol, np.random.default_rng(bench.seed)
     y, n_bins, arrays = protocol.y_test, part.parameters["n_bins"], {}
@@ -176,7 +167,7 @@ def run_calibration(part, bench):
 LONG = {"multiclass-8-long": "capsules, lengthened", "ovo-8-long": "one-versus-one, lengthened"}
 
 
-def calibration_parts(data, profile):
+def calibration_parts(data: str, profile: str) -> tuple:
     "One part for each classifier of the experiment `peers`, and two of ours lengthened."
     names = {part.name: (part.name, False) for part in peer_parts(data, profile)}
     names |= {name: (name.removesuffix("-long"), True) for name in LONG}
@@ -188,7 +179,7 @@ CALIBRATION = Experiment("What the probabilities are worth", ("mnist", "fashion"
                          run_calibration, needs=("peers",))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-031
-def compare_calibration(record, names):
+def compare_calibration(record: Record, names: dict) -> str:
     "Log-loss, Brier score and calibration error, as they come and tempered, of the parts in `names`, as a table in Markdown."
     lines = ["| | log-loss | tempered | Brier | tempered | ECE / % | tempered | $T$ |", "|---|" + "---:|" * 7]
     whens = ("before", "after")
@@ -201,15 +192,14 @@ def compare_calibration(record, names):
     return "\n".join(lines)
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-033
-def draw_reliability(record, names):
+def draw_reliability(record: Record, names: dict) -> Any:
     "Reliability diagrams in small multiples, as they come and tempered, of the parts in `names`; a matplotlib Figure."
     from textwrap import fill
 
     import matplotlib.pyplot as plt
 
     rows = -(-len(names) // 4)
-    figure, axes = plt.subplots(rows, 4, figsize=(5.4, 1.75 * rows + 0.7), sharex=True, sharey=True,
-                                squeeze=False)
+    figure, axes = plt.subplots(rows, 4, figsize=(5.4, 1.75 * rows + 0.7), sharex=True, sharey=True, squeeze=False)
     for axis, (name, words) in zip(axes.flat, names.items()):
         axis.plot([0, 1], [0, 1], ":", color=plt.rcParams["text.color"], lw=0.8)
         styles = (("before", "as it comes", "C0", "o"), ("after", "tempered", "C1", "s"))
@@ -218,8 +208,7 @@ def draw_reliability(record, names):
             full = count >= 10
             axis.plot(confidence[full], accuracy[full], "-", color=colour, lw=1)
             size = 6 + 60 * count[full] / count.sum()
-            axis.scatter(confidence[full], accuracy[full], s=size, c=colour, marker=mark, lw=0, label=label,
-                         zorder=3)
+            axis.scatter(confidence[full], accuracy[full], s=size, c=colour, marker=mark, lw=0, label=label, zorder=3)
         axis.set_title(fill(words, 16, break_on_hyphens=False), fontsize=9.5)
         axis.set(xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     for axis in axes.flat[len(names):]:
@@ -230,7 +219,7 @@ def draw_reliability(record, names):
     return figure
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-043
-def draw_rejection(records, marks, names):
+def draw_rejection(records: dict, marks: dict, names: dict) -> Any:
     "Error against coverage of the parts in `names`, in the colours of `marks`, a panel for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
@@ -250,7 +239,7 @@ def draw_rejection(records, marks, names):
     return figure
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-045
-def compare_rejection(record, names):
+def compare_rejection(record: Record, names: dict) -> str:
     "Error at coverages of 100, 90 and 80 %, and its mean over all, also tempered and at best, as a table in Markdown."
     heads = ("error", "of the surest 90 %", "of the surest 80 %", "mean over coverages", "tempered", "least possible")
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]

@@ -6,14 +6,16 @@
 __all__ = ['PLANES', 'FIGURE2', 'FIGURE3', 'TEN_COLOURS', 'collect', 'run_planes', 'draw_learning', 'draw_squashed']
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-002
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from .records import PAPER, Experiment, Part, learn, measure
+from .records import PAPER, Bench, Experiment, Part, Protocol, Record, learn, measure
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-005
-def collect(model, protocol):
+def collect(model: Any, protocol: Protocol) -> dict:
     "The arrays of a record: history, weights, squashed vectors and labels of the test images, confusion counts, the surest image of each class."
     probability, predicted, y = model.predict_proba(protocol.X_test), model.predict(protocol.X_test), protocol.y_test
     m = len(model.classes_)
@@ -27,7 +29,7 @@ def collect(model, protocol):
 PLANES = "multiclass-2"  # the name of the only part
 
 
-def run_planes(part, bench):
+def run_planes(part: Part, bench: Bench) -> tuple:
     "Train two-dimensional capsules; see `measure` and `collect` for what is kept."
     model = learn(bench, part.parameters)
     return bench.step("measure", "measuring", lambda: (measure(model, bench.protocol), collect(model, bench.protocol)))
@@ -38,7 +40,7 @@ FIGURE2 = Experiment("Squashed capsules of handwritten digits", ("mnist",), lamb
 FIGURE3 = replace(FIGURE2, title="Squashed capsules of clothes and shoes", data=("fashion",), source={"fashion": {f"{PLANES}/test_error": 0.1514}})
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-013
-def draw_learning(record):
+def draw_learning(record: Record) -> Any:
     "Validation and training error and the log-likelihood per example along the iterations of the only part of a record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
@@ -75,9 +77,19 @@ def _inset(axis, image):
     box.spines[:].set_visible(False)
     box.grid(False)
 
+# %% ../../nbs/experiments/figure2.ipynb #cell-017-2
+def _unit_disc(axis, title):
+    "The panel of a class: the circle within which all squashed capsules lie."
+    import matplotlib.pyplot as plt
+
+    axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=0.8, ec=plt.rcParams["text.color"], alpha=0.6))
+    axis.set_title(title, fontsize=12)
+    axis.tick_params(labelsize=12)
+    axis.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+
 # %% ../../nbs/experiments/figure2.ipynb #cell-017
-def draw_squashed(squashed, labels, class_names, images=None, columns=5):
-    """Panels of squashed two-dimensional capsules, one for each class (Saul, Figures 2 and 3).
+def draw_squashed(squashed: np.ndarray, labels: np.ndarray, class_names: Sequence, images: np.ndarray | None = None, columns: int = 5) -> Any:
+    """A matplotlib Figure of squashed two-dimensional capsules, a panel for each class (Saul, Figures 2 and 3).
 
     Parameters
     ----------
@@ -90,10 +102,6 @@ def draw_squashed(squashed, labels, class_names, images=None, columns=5):
         For each class an image to show at the top right of its panel.
     columns : int
         Panels in a row.
-
-    Returns
-    -------
-    matplotlib Figure
     """
     import matplotlib.pyplot as plt
 
@@ -104,11 +112,8 @@ def draw_squashed(squashed, labels, class_names, images=None, columns=5):
     colours = np.array(TEN_COLOURS)[np.asarray(labels) % len(TEN_COLOURS)]
     size = 12 if len(labels) < 1000 else 1.2
     for i, axis in enumerate(axes.flat[:m]):
-        axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=0.8, ec=plt.rcParams["text.color"], alpha=0.6))
+        _unit_disc(axis, class_names[i])
         axis.scatter(*np.asarray(squashed[order, i], dtype=float).T, s=size, c=colours[order], lw=0)
-        axis.set_title(class_names[i], fontsize=12)
-        axis.tick_params(labelsize=12)
-        axis.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
         if images is not None:
             _inset(axis, images[i])
     for axis in axes.flat[m:]:

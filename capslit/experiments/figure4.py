@@ -7,17 +7,20 @@ __all__ = ['EIGHT', 'FIGURE4', 'AXES', 'run_prototypes', 'draw_prototypes', 'squ
            'principal_axes', 'random_axes', 'run_axes', 'axes_parts']
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-002
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from scipy.stats import special_ortho_group
 
-from .records import PAPER, Experiment, Part, learn, measure
+from .records import PAPER, Bench, Experiment, Part, learn, measure
 from ..capsules.inference import squash
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-005
 EIGHT = "multiclass-8"  # the name of the only part
 
 
-def run_prototypes(part, bench):
+def run_prototypes(part: Part, bench: Bench) -> tuple:
     "Train eight-dimensional capsules and find the prototypes (Saul 3.2) among the training images."
     model, protocol = learn(bench, part.parameters), bench.protocol
     which = bench.step("prototypes", "looking for prototypes",
@@ -35,8 +38,8 @@ FIGURE4 = Experiment(
     lambda data, profile: (Part(EIGHT, PAPER | {"capsule_dim": 8}),), run_prototypes)
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-009
-def draw_prototypes(images, share, class_names, elements=None):
-    """An array of images, a row for each class and a column for each element, with a bar for the share of each (Saul, Figure 4).
+def draw_prototypes(images: np.ndarray, share: np.ndarray, class_names: Sequence, elements: Sequence | None = None) -> Any:
+    """A matplotlib Figure of images, a row for each class and a column for each element, with a bar for the share of each (Saul, Figure 4).
 
     Parameters
     ----------
@@ -46,10 +49,6 @@ def draw_prototypes(images, share, class_names, elements=None):
     class_names : sequence of m str
     elements : sequence of d str, optional
         Names of the columns, 1 to d by default.
-
-    Returns
-    -------
-    matplotlib Figure
     """
     import matplotlib.pyplot as plt
 
@@ -73,7 +72,7 @@ def draw_prototypes(images, share, class_names, elements=None):
     return figure
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-018
-def squashed_by_class(weights, X, y):
+def squashed_by_class(weights: np.ndarray, X: np.ndarray, y: np.ndarray) -> list:
     "Rows of each class in X, with their Ψ_i (n_i, d) in the capsule of the class; weights (m, d, p)."
     weights = np.asarray(weights, X.dtype)
     squashed = squash(np.einsum("mdp,np->nmd", weights, X, optimize=True))
@@ -81,7 +80,7 @@ def squashed_by_class(weights, X, y):
             for i in range(len(weights))]
 
 
-def prototypes_along(axes, squashed):
+def prototypes_along(axes: np.ndarray, squashed: list) -> tuple:
     "Prototypes along the rows of `axes` (m, d, d): their indices, shares and probabilities, each (m, d)."
     found = []
     for directions, (rows, poses) in zip(axes, squashed):
@@ -91,20 +90,20 @@ def prototypes_along(axes, squashed):
     return tuple(np.stack(column) for column in zip(*found))
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-019
-def principal_axes(squashed):
+def principal_axes(squashed: list) -> tuple:
     "Mean shares (m, d) along the principal axes of each class, falling, and the axes (m, d, d) as rows."
     moments = np.stack([poses.T @ poses / len(poses) for _, poses in squashed])
     values, vectors = np.linalg.eigh(moments)
     return values[:, ::-1], vectors[:, :, ::-1].transpose(0, 2, 1)
 
 
-def random_axes(m, d, seed, count=1):
+def random_axes(m: int, d: int, seed: int, count: int = 1) -> np.ndarray:
     "Independent random rotations (count, m, d, d)."
     rotations = special_ortho_group.rvs(d, size=count * m, random_state=seed)
     return rotations.reshape(count, m, d, d)
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-020
-def run_axes(part, bench):
+def run_axes(part: Part, bench: Bench) -> tuple:
     "Turn the capsules of Figure 4 and find their prototypes again."
     trained, protocol = bench.records["figure4"], bench.protocol
     squashed = bench.step("poses", "computing pose vectors", lambda: squashed_by_class(
@@ -124,7 +123,7 @@ def run_axes(part, bench):
         "probability": probability[0], "shares": share, "kept": kept, "principal_moments": mean_share}
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-021
-def axes_parts(data, profile):
+def axes_parts(data: str, profile: str) -> tuple:
     "A hundred random rotations of the capsules, and the one to principal axes."
     return Part("random", {"axes": "random", "count": 100}), Part("principal", {"axes": "principal"})
 

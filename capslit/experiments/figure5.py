@@ -10,9 +10,9 @@ __all__ = ['ARCHITECTURES', 'FIGURE5', 'LINEAR', 'NONLINEAR', 'Committee', 'Join
 import numpy as np
 from scipy.stats import binomtest
 
-from ..capsules.model import CapsuleRegression, ErrorCount, pose_vectors
+from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, ErrorCount, pose_vectors
 from ..capsules.classifier import CapsuleClassifier
-from .records import PAPER, Experiment, Part, learn, measure
+from .records import PAPER, Bench, Experiment, Part, Record, learn, measure
 from ..capsules.inference import class_probabilities
 from ..capsules.prediction import votes
 
@@ -20,7 +20,7 @@ from ..capsules.prediction import votes
 class Committee(CapsuleRegression):
     "Binary problems that are judged together: the errors on validation data are those of the label that all of them elect."
 
-    def count_errors(self, parameters, batch):
+    def count_errors(self, parameters: CapsuleParameters, batch: tuple) -> ErrorCount:
         "ErrorCount of the committee, the same for every problem."
         x, y, w = batch
         norms = pose_vectors(parameters.weights.astype(x.dtype), x)[1]                  # (k, 2, b)
@@ -43,7 +43,7 @@ class JointlyStopped(CapsuleClassifier):
         return Committee(model.targets, model.dims, model.solver, model.alpha, model.affine)
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-010
-def run_dimension(part, bench):
+def run_dimension(part: Part, bench: Bench) -> tuple:
     "Train one classifier of the figure; keep its errors and its predictions for the test images."
     parameters = dict(part.parameters)
     joint = parameters.pop("stopping") == "joint"
@@ -57,14 +57,14 @@ def run_dimension(part, bench):
 ARCHITECTURES = {"multiclass": 10, "ovr": 20, "ovo": 18}  # capsules that see an example of one of ten classes
 
 
-def dimension_part(architecture, stopping, d):
+def dimension_part(architecture: str, stopping: str, d: int) -> Part:
     "The part that trains one classifier."
     name = f"{architecture}-{'joint-' * (stopping == 'joint')}{d}"
     parameters = PAPER | {"architecture": architecture, "capsule_dim": d, "stopping": stopping}
     return Part(name, parameters, ARCHITECTURES[architecture] * (d + 1))
 
 
-def dimension_parts(data, profile):
+def dimension_parts(data: str, profile: str) -> tuple:
     "The points of Figure 5, and some of them with joint stopping."
     dims, joint = ((1, 2, 4, 8, 16, 32), (2, 8)) if profile == "paper" else ((1, 2), (2,))
     points = [(a, "separate", d) for a in ARCHITECTURES for d in dims]
@@ -81,7 +81,7 @@ LINEAR = {"mnist": 0.083, "fashion": 0.158}                   # logistic regress
 NONLINEAR = {"mnist": (0.02, 0.03), "fashion": (0.10, 0.12)}  # nearest neighbours, random forests, networks
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-025
-def compare_predictions(record, first, second):
+def compare_predictions(record: Record, first: str, second: str) -> tuple:
     """Test two parts of a record on the same test images by McNemar's exact test.
 
     Returns

@@ -8,7 +8,7 @@ __all__ = ['NOISE', 'FIGURE8', 'start_parts', 'random_streams', 'run_starts', 's
 # %% ../../nbs/experiments/figure8.ipynb #cell-002
 import numpy as np
 
-from .records import Experiment, Part
+from .records import Bench, Experiment, Part, Record
 from .updates import (FOUR, all_training_examples, iterate,
                                          multiclass_problem)
 
@@ -16,7 +16,7 @@ from .updates import (FOUR, all_training_examples, iterate,
 NOISE = (0.001, 0.01, 0.1, 1.0, 10.0)  # root mean square of the pose vectors' elements
 
 
-def start_parts(data, profile):
+def start_parts(data: str, profile: str) -> tuple:
     "Subspaces, and random weights of growing size."
     n_updates, n_starts = (1000, 20) if profile == "paper" else (60, 4)
     common = FOUR | {"momentum": 0.9, "threshold": 0.8, "n_updates": n_updates}
@@ -28,13 +28,13 @@ def start_parts(data, profile):
     return (Part("subspace", subspace), *random)
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-007
-def random_streams(seed, stream, count):
+def random_streams(seed: int, stream: int, count: int) -> list:
     "Independent random generators for `count` starts of one part."
     children = np.random.SeedSequence([seed, stream]).spawn(count)
     return [np.random.default_rng(child) for child in children]
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-008
-def run_starts(part, bench):
+def run_starts(part: Part, bench: Bench) -> tuple:
     """Learn from one kind of initial weights, all starts stacked.
 
     Metrics: the lowest training error of the best, the median and the worst start. Arrays, one
@@ -62,7 +62,7 @@ FIGURE8 = Experiment("Random and subspace initialisation", ("mnist", "fashion"),
                      start_parts, run_starts)
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-021
-def starts_below(record, updates=None):
+def starts_below(record: Record, updates: int | None = None) -> dict:
     """How many random starts of each noise level have had a lower training error than the subspaces.
 
     Parameters

@@ -28,7 +28,7 @@ from ..composition.pursuit import Transforms, warp
 # %% ../../nbs/experiments/letters.ipynb #cell-004
 NATIVE = 3.0                          # width of Omniglot's pen, in its pixels
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-004-1
 def normalise(image, side=56, extent=40.0, stroke=4.0):
     """A drawing of one pen, brought to one size and one width of stroke.
 
@@ -123,7 +123,7 @@ def transforms_of(data, shape, motion="shifts and rotations"):
         return None
     return Transforms(shape, shifts, rotations if motion == "shifts and rotations" else (0.0,))
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-012-1
 def learned(X, n_experts, transforms, settings="paper", max_iter=12, online=False):
     "A CompositionalModel of images X (n, D), by EM or, if `online`, image by image."
     model = CompositionalModel(n_experts, transforms=transforms, max_iter=max_iter, random_state=0,
@@ -158,7 +158,7 @@ def geometry_of(codes, n_experts):
     sums = ExpertStatistics(None, None, a.T @ a, np.einsum("nl,njc->jlc", a, g), flat.T @ flat, None, None)
     return Geometry(a.sum(axis=0), len(a), *pose_moments(sums))
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-014-1
 def cautious(geometry, transforms):
     """The covariance (3K, 3K) of poses that one foresees for further images.
 
@@ -180,7 +180,7 @@ def _steps(transforms):
 # %% ../../nbs/experiments/letters.ipynb #cell-015
 CODES = ("uniform", "separate", "joint")
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-015-1
 def code_lengths(codes, geometry, transforms):
     """Nats (n,) that it takes to tell which experts are active and in which poses, by name of the distribution of poses.
 
@@ -230,7 +230,7 @@ def bernoulli_mixture(X, n_components, seed=0, pseudocount=1.0, n_starts=5, n_it
         best = max(best, (score, weights, templates), key=lambda found: found[0])
     return best[1:]
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-016-1
 def mixture_log_likelihood(X, weights, templates):
     "ln P(x) (n,) under a mixture of templates."
     return logsumexp(np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T, axis=1)
@@ -261,7 +261,7 @@ def stroke_shape(template, shape):
     angle = np.degrees(np.arctan2(-down, right))
     return float(np.sqrt(values[1] / values[0])), float(90 - (90 - angle) % 180)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-018-1
 def likeness(first, second):
     "Mean correlation over pixels of the templates (K, D) of two models, matched one to one."
     rows = [np.asarray(a, np.float64) for a in (first, second)]
@@ -283,7 +283,7 @@ CHOICES = (("untruncated", "none"), ("untruncated", "shifts"), ("untruncated", "
            ("sharper", "shifts and rotations"))
 ALTERNATIVES = ("paper", "searched", "white and black")                        # two experts, with all motions
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-020-1
 def letters_parts(data, profile):
     "The letter T online, the alphabet, held-out writers for each choice, baselines, and the order of writers."
     plan, quick = PLAN.get(data, PLAN["digits"]), profile == "quick"
@@ -363,7 +363,7 @@ def run_online(settings, letters, bench):
               "codes": np.float32(codes), "drawn": np.float32(draw_poses(geometry, 9, bench.seed))}
     return metrics, arrays | {"pose_mean": geometry.mean, "pose_covariance": geometry.covariance}
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-023-1
 def draw_poses(geometry, n, seed=0):
     "Poses (n, K, 3) of all experts, drawn from their joint Gaussian."
     values, axes = np.linalg.eigh(geometry.covariance)
@@ -427,7 +427,7 @@ def run_held_out(settings, letters, bench):
     arrays = {f"code, {name}": np.float32(nats) for name, nats in told.items()}
     return metrics, {"log_likelihood": np.float32(new), "pieces": np.float32(pieces)} | arrays
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-027-1
 def run_baselines(settings, letters, bench):
     "The same writers with one template, and with mixtures of templates."
     n = settings["n_learned"]
@@ -452,7 +452,7 @@ def bar_and_stem(shapes):
     apart = abs((angle - other_angle + 90) % 180 - 90)
     return bool(min(long, other_long) > STRAIGHT and apart > ACROSS)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-029-1
 def run_orders(settings, letters, bench):
     "Two experts of some letters from the same writers in several orders: are they the same ones?"
     K, n, T = settings["n_experts"], settings["n_learned"], transforms_of(bench.data.name, letters.shape)

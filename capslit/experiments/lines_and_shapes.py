@@ -22,8 +22,8 @@ from sklearn.decomposition import NMF, PCA, DictionaryLearning
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from ..factorial.model import (CooperativeQuantizers, Exact, Gibbs, MeanField,
-                                 Truncated)
+from ..factorial.e_steps import Exact, Gibbs, MeanField, Truncated
+from ..factorial.model import FactorialVectorModel
 from ..data.datasets import compose, draw_lines, line_templates, shape_templates
 from .records import Experiment, Part
 from ..factorial.quantizer import FactorialVectorQuantizer
@@ -132,7 +132,7 @@ def follow(y, shape, e_step, n_starts, n_steps, seed, spread=1.0):
         After the last step, with the states that this E-step finds.
     weights : (n_starts, d, k, p) array
     """
-    model = CooperativeQuantizers(*shape, inference=inference_of(e_step, seed))
+    model = FactorialVectorModel(*shape, inference=inference_of(e_step, seed))
     umpire = replace(model, inference=Exact())
     parameters, errors = model.initialise(y, n_starts, seed, spread=spread), []
     batch = y, np.ones(len(y)), np.arange(len(y))
@@ -221,7 +221,7 @@ def learn_variant(settings, X, shape, seed):
 def anneal(settings, X, shape, seed):
     "Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of the first four fifths of the steps, and the last bound per image."
     e_step = "exact" if settings["e_step"] == "exact" else f"gibbs {settings['n_samples']}"
-    model = CooperativeQuantizers(*shape, inference=inference_of(e_step, seed))
+    model = FactorialVectorModel(*shape, inference=inference_of(e_step, seed))
     parameters, batch = model.initialise(X, 1, seed), (X, np.ones(len(X)), np.arange(len(X)))
     for step in range(settings["max_iter"]):
         left = max(0.0, 1 - step / (0.8 * settings["max_iter"]))
@@ -366,7 +366,7 @@ def measure_cost(settings, bench):
             if name == "exact" and k**d > Exact().limit:
                 continue
             bench.report(f"{name}, {d} vectors of {k} states")
-            model = CooperativeQuantizers(d, k, inference=inference, noise=0.05)
+            model = FactorialVectorModel(d, k, inference=inference, noise=0.05)
             parameters = model.initialise(y, 1, bench.seed)
             seconds[name][place] = _least_time(model, parameters, y, settings["repeats"]) / len(y)
     counted = np.array([[operations(name, d, k) for d, k in grid] for name in COST_STEPS], dtype=np.float64)

@@ -110,7 +110,7 @@ CANDIDATES = 200                                          # nearest images, comp
 def factor_analysers(m, r, reg, X, seed):
     "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel."
     unit = float(np.mean(np.var(X, axis=0)))
-    density = MixtureOfFactorAnalyzers(m, r, reg_covar=reg, noise_unit=unit,
+    density = MixtureOfFactorAnalyzers(m, r, added_noise=reg, noise_unit=unit,
                                        max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 

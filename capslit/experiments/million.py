@@ -10,35 +10,27 @@ __all__ = ['CHOSEN', 'MILLION', 'enlarge', 'WideBlocks', 'LargeData', 'OnDevice'
 import weakref
 from dataclasses import replace
 from importlib.util import find_spec
+from os import PathLike
+from typing import Any
 
 import numpy as np
 from array_api_compat import is_numpy_array
 
 from ..arrays import to_numpy
-from ..capsules.model import CapsuleRegression
+from ..capsules.em_steps import CapsuleParameters, CapsuleRegression
 from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import project, svd_projection
 from ..data.deformations import DeformedImages, Deformations
-from .records import PAPER, Experiment, Part, learn, measure
+from .records import PAPER, Bench, Experiment, Part, Protocol, learn, measure
 
 # %% ../../nbs/experiments/million.ipynb #cell-004
 _kept = {}                                                    # one enlarged protocol: the fits that follow one another share it
 
 # %% ../../nbs/experiments/million.ipynb #cell-004-1
-def enlarge(protocol, deformations, n_extra):
-    """A protocol whose training images are followed by `n_extra` deformations of them.
+def enlarge(protocol: Protocol, deformations: Deformations, n_extra: int) -> Protocol:
+    """A protocol whose training images are followed by `n_extra` deformations of them; at strength zero none is added.
 
-    Parameters
-    ----------
-    protocol : Protocol
-    deformations : Deformations
-        At strength zero no image is added.
-    n_extra : int
-
-    Returns
-    -------
-    Protocol
-        The last one is kept while `protocol` lives, and returned again if it is asked for again.
+    The last one is kept while `protocol` lives, and returned again if it is asked for again.
     """
     if not deformations.strength:
         return protocol
@@ -58,7 +50,7 @@ def enlarge(protocol, deformations, n_extra):
 class WideBlocks(CapsuleRegression):
     "Capsule regression in large blocks."
 
-    def block_rows(self, parameters):
+    def block_rows(self, parameters: CapsuleParameters) -> int:
         "Examples per block: more for a graphics card, which has many hands to keep busy."
         return 2**15 if is_numpy_array(parameters.weights) else 2**17
 
@@ -76,7 +68,7 @@ class OnDevice(LargeData):
 
     device = "cuda"
 
-    def fit(self, X, y, *, X_val, y_val, checkpoint=None):
+    def fit(self, X: np.ndarray, y: np.ndarray, *, X_val: np.ndarray, y_val: np.ndarray, checkpoint: str | PathLike | None = None) -> Any:
         "As `CapsuleClassifier.fit`, with validation images."
         import torch
 
@@ -87,7 +79,7 @@ class OnDevice(LargeData):
         return self
 
 # %% ../../nbs/experiments/million.ipynb #cell-008
-def find_estimator():
+def find_estimator() -> tuple:
     "The classifier to use and the name of what it runs on: a graphics card where PyTorch finds one, otherwise the processor."
     if find_spec("torch"):
         import torch
@@ -99,13 +91,13 @@ def find_estimator():
 CHOSEN = "chosen by the search"
 
 
-def choose_strength(finished):
+def choose_strength(finished: dict) -> float:
     "The positive strength with the smallest validation error among the finished parts of the search; of equally good ones the smallest."
     errors = {metrics["strength"]: metrics["validation_error"] for name, metrics in finished.items() if name.startswith("strength-")}
     return min(sorted(strength for strength in errors if strength > 0), key=errors.get)
 
 
-def run_million(part, bench):
+def run_million(part: Part, bench: Bench) -> tuple:
     "Train an all-versus-all classifier on the training images and deformations of them."
     parameters = dict(part.parameters)
     strength, n_extra = parameters.pop("strength"), parameters.pop("n_extra")
@@ -120,7 +112,7 @@ def run_million(part, bench):
     return metrics, arrays | ({"gallery": gallery(bench.protocol, deformations)} if part.name.startswith("strength-") else {})
 
 # %% ../../nbs/experiments/million.ipynb #cell-012
-def gallery(protocol, deformations, copies=6):
+def gallery(protocol: Protocol, deformations: Deformations, copies: int = 6) -> np.ndarray:
     "Images uint8 (copies, n_classes, height, width), 0 … 255: members of the stream that come from the first image of each class."
     n = len(protocol.X)
     first = [int(np.flatnonzero(protocol.y == c)[0]) for c in range(len(protocol.data.class_names))]
@@ -129,7 +121,7 @@ def gallery(protocol, deformations, copies=6):
     return np.rint(255 / protocol.data.scale * images).astype(np.uint8)
 
 # %% ../../nbs/experiments/million.ipynb #cell-013
-def million_parts(data, profile):
+def million_parts(data: str, profile: str) -> tuple:
     "The search over strengths, and then the classifiers of Figure 5's lowest curve."
     paper = profile == "paper"
     strengths = (0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.5) if paper else (0, 0.5, 1.0, 2.0)

@@ -10,22 +10,24 @@ __all__ = ['RULES', 'ONLINE', 'KINDS', 'METHODS', 'SIZES', 'RUNS', 'OPEN_QUESTIO
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-002
 import time
-from itertools import islice
 import warnings
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import em
 from ..em.acceleration import Anderson, SafeMomentum, Squarem
-from ..capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
 from ..capsules.classifier import CapsuleClassifier
 from ..capsules.problems import initial_weights
 from ..capsules.expansion import ExpandedCapsuleRegression
-from .records import PAPER, Experiment, Part, learn, measure
+from .records import PAPER, Bench, Experiment, Part, Protocol, learn, measure
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-007
-def run_ridge(part, bench):
+def run_ridge(part: Part, bench: Bench) -> tuple:
     "Errors and mean log-probabilities of the right class, learned with a prior."
     protocol, model = bench.protocol, learn(bench, PAPER | part.parameters)
     metrics = measure(model, protocol) | {
@@ -35,18 +37,18 @@ def run_ridge(part, bench):
     return metrics, {}
 
 
-def mean_log_probability(model, X, y):
+def mean_log_probability(model: Any, X: np.ndarray, y: np.ndarray) -> float:
     "Mean of log P(y|x) over examples."
     return float(np.mean(model.predict_log_proba(X)[np.arange(len(y)), y], dtype=float))
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-015
-def effective_dimensions(X, y, n_classes):
+def effective_dimensions(X: np.ndarray, y: np.ndarray, n_classes: int) -> np.ndarray:
     "(tr C)² / tr C² of the covariance matrix of each class (n_classes,)."
     spectra = [np.linalg.eigvalsh(np.cov(X[y == c].T.astype(float))) for c in range(n_classes)]
     return np.array([s.sum() ** 2 / np.sum(s**2) for s in spectra])
 
 
-def share_out(total, need):
+def share_out(total: int, need: np.ndarray) -> np.ndarray:
     """Whole numbers (m,) with the sum `total`, each at least 1.
 
     Half of it is shared out equally and half in proportion to `need`, by largest remainders.
@@ -64,7 +66,7 @@ def share_out(total, need):
 RULES = ("equal", "spectra", "mistakes")
 
 
-def run_dims(part, bench):
+def run_dims(part: Part, bench: Bench) -> tuple:
     "Errors with chosen dimensions; which test images are right; validation mistakes by class."
     protocol, d, rule = bench.protocol, part.parameters["mean_dim"], part.parameters["rule"]
     m = len(protocol.data.class_names)
@@ -82,7 +84,7 @@ def run_dims(part, bench):
     return metrics, {"right": model.predict(protocol.X_test) == protocol.y_test}
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-019
-def paired_difference(right, other):
+def paired_difference(right: np.ndarray, other: np.ndarray) -> tuple:
     "Two error rates on the same images, the first minus the second, and the standard error."
     worse, better = int(np.sum(~right & other)), int(np.sum(right & ~other))
     n, surplus = len(right), worse - better
@@ -93,12 +95,12 @@ ONLINE = {"capsule_dim": 4, "fit_intercept": False}
 KINDS = ("stepwise", "incremental", "passive-aggressive")
 
 
-def batch_rows(n, size, seed):
+def batch_rows(n: int, size: int, seed: int) -> list:
     "A partition of n examples into batches of about `size`, drawn at random."
     return np.array_split(np.random.default_rng(seed).permutation(n), max(1, round(n / size)))
 
 
-def one_pass(model, protocol, batches, marks=()):
+def one_pass(model: Any, protocol: Protocol, batches: Iterable, marks: Sequence = ()) -> list:
     "Show a classifier all batches once; its test errors after the numbers of batches in `marks`."
     errors, classes = [], np.arange(len(protocol.data.class_names))
     for number, rows in enumerate(batches):
@@ -109,11 +111,11 @@ def one_pass(model, protocol, batches, marks=()):
     return errors
 
 
-def error_on_test(model, protocol):
+def error_on_test(model: Any, protocol: Protocol) -> float:
     return int(np.sum(model.predict(protocol.X_test) != protocol.y_test)) / len(protocol.y_test)
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-028
-def run_online(part, bench):
+def run_online(part: Part, bench: Bench) -> tuple:
     "Test error against passes over the data."
     protocol, settings = bench.protocol, part.parameters
     batches = batch_rows(len(protocol.X), settings["batch_size"], bench.seed)
@@ -138,7 +140,7 @@ def run_online(part, bench):
     return metrics | choice | {"search": search}, arrays
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-028-1
-def choose_aggressiveness(parameters, protocol, batches, values):
+def choose_aggressiveness(parameters: dict, protocol: Protocol, batches: Iterable, values: Sequence) -> tuple:
     "The value with the lowest validation error after one pass, as a keyword; errors of all."
     search = []
     for value in values:
@@ -148,7 +150,7 @@ def choose_aggressiveness(parameters, protocol, batches, values):
     return ({"aggressiveness": values[int(np.argmin(search))]} if search else {}), search
 
 
-def quietly(function):
+def quietly(function: Callable) -> Callable:
     "`function` without the warnings that a batch was small, or that learning was stopped."
     def quiet(*args):
         with warnings.catch_warnings():
@@ -158,7 +160,7 @@ def quietly(function):
     return quiet
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-030
-def run_whole(part, bench):
+def run_whole(part: Part, bench: Bench) -> tuple:
     "Test error against passes over the data, when all images are seen before each step."
     protocol, settings = bench.protocol, part.parameters
     model = CapsuleClassifier(
@@ -190,7 +192,7 @@ METHODS = {
 }  # name → what is done to EM
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-036-1
-def run_accelerated(part, bench):
+def run_accelerated(part: Part, bench: Bench) -> tuple:
     "Log-likelihood along the iterations, which were accepted, and the seconds that had passed."
     protocol, settings = bench.protocol, part.parameters
     batch, options = (protocol.X, protocol.y, None), dict(METHODS[settings["method"]])
@@ -215,7 +217,7 @@ def run_accelerated(part, bench):
     return metrics, arrays | {"seconds": np.array(clock)}
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-036-2
-def subspace_problem(batch, n_classes, dim, expand, seed):
+def subspace_problem(batch: tuple, n_classes: int, dim: int, expand: bool, seed: int) -> tuple:
     "A multiclass capsule regression, expanded or not, and its subspace start."
     moments = em.accumulate(lambda block: second_moments(block, range(n_classes)), batch, 4096)
     targets, dims = np.arange(n_classes)[None], np.full((1, n_classes), dim)
@@ -235,7 +237,7 @@ RUNS = {"ridge": run_ridge, "dims": run_dims, "online": run_online, "whole": run
         "accelerated": run_accelerated}
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-044-1
-def open_question_parts(data, profile):
+def open_question_parts(data: str, profile: str) -> tuple:
     "The parts of the four questions."
     size, parts = SIZES[profile], []
     passes = {"n_passes": size["passes"]}
@@ -255,7 +257,7 @@ def open_question_parts(data, profile):
     return tuple(parts)
 
 
-def run_open_question(part, bench):
+def run_open_question(part: Part, bench: Bench) -> tuple:
     "Run one part: its name says to which question it belongs."
     return RUNS[part.name.split("-")[0]](part, bench)
 

@@ -9,6 +9,7 @@ __all__ = ['ESTIMATORS', 'LEAST', 'RATIO', 'FLOOR', 'GRIDS', 'OURS', 'SMALL', 'C
 
 # %% ../../nbs/experiments/peers.ipynb #cell-002
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -21,7 +22,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 from ..data.datasets import TITLES
-from .records import PAPER, Experiment, Part, learn
+from .records import PAPER, Bench, Experiment, Part, Protocol, Record, learn
 from ..capsules.prediction import coupled
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
@@ -35,7 +36,7 @@ ESTIMATORS = {
 }  # from training inputs, seed and settings to the estimator
 
 # %% ../../nbs/experiments/peers.ipynb #cell-007
-def fit_network(network, X, y, X_val, y_val):
+def fit_network(network: Any, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> Any:
     "Train until the validation error has not fallen for `n_iter_no_change` passes; keep the best pass."
     classes, best, kept, waited = np.unique(y), np.inf, None, 0
     for _ in range(network.max_iter):
@@ -49,14 +50,14 @@ def fit_network(network, X, y, X_val, y_val):
     return network
 
 
-def fit_peer(model, X, y, X_val, y_val):
+def fit_peer(model: Any, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> Any:
     "The fitted model; only the network looks at the validation images."
     if isinstance(model, MLPClassifier):
         return fit_network(model, X, y, X_val, y_val)
     return model.fit(X, y)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-008
-def search(parameters, protocol, seed):
+def search(parameters: dict, protocol: Protocol, seed: int) -> tuple:
     "The settings of the grid, and the validation error of each after learning from the first `search_images`."
     n, grid = parameters["search_images"], list(ParameterGrid(parameters["grid"]))
     X, y, X_val, y_val = protocol.X[:n], protocol.y[:n], protocol.X_val, protocol.y_val
@@ -69,7 +70,7 @@ def search(parameters, protocol, seed):
     return grid, run(delayed(error)(settings) for settings in grid)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-010
-def model_size(model):
+def model_size(model: Any) -> tuple:
     "How many numbers a fitted classifier needs to predict, and the bytes that its library takes for them."
     if isinstance(model, RandomForestClassifier):
         trees = [tree.tree_ for tree in model.estimators_]
@@ -89,7 +90,7 @@ def model_size(model):
     return sum(a.size for a in arrays), sum(a.nbytes for a in arrays)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-013
-def pairs_to_probabilities(scores_val, y_val, scores):
+def pairs_to_probabilities(scores_val: np.ndarray, y_val: np.ndarray, scores: np.ndarray) -> np.ndarray:
     "Class probabilities (n, m) from pairwise scores, by sigmoids fitted to those of examples with labels 0 … m−1."
     pairs = zip(*np.triu_indices(len(np.unique(y_val)), 1))
     first = np.empty(scores.shape)
@@ -107,7 +108,7 @@ def _elected(scores):
     return np.argmax((scores > 0) @ first + (scores <= 0) @ second, axis=1)
 
 
-def probabilities(model, protocol):
+def probabilities(model: Any, protocol: Protocol) -> tuple:
     "Labels predicted for the validation images, class probabilities for them, and for the test images."
     if isinstance(model, SVC):
         scores = [model.decision_function(X) for X in (protocol.X_val, protocol.X_test)]
@@ -122,7 +123,7 @@ def probabilities(model, protocol):
 LEAST, RATIO = 2.0**-10, 2.0 ** (14 / 254)  # the finest distance in nats, and the step: 255 of them end at 16
 
 
-def pack(probability):
+def pack(probability: np.ndarray) -> np.ndarray:
     "Probabilities (n, m) as bytes: how far below the likeliest class each lies, in logarithms, to two per cent."
     p = np.asarray(probability, dtype=float)
     top = p.argmax(axis=1)[:, None]
@@ -134,7 +135,7 @@ def pack(probability):
     return code
 
 
-def unpack(code):
+def unpack(code: np.ndarray) -> np.ndarray:
     "Log-probabilities (n, m) from what `pack` made."
     logs = -np.where(code == 0, 0, LEAST * RATIO ** (code - 1.0))
     return logs - np.log(np.sum(np.exp(logs), axis=1, keepdims=True))
@@ -143,7 +144,7 @@ def unpack(code):
 FLOOR = float(np.finfo(np.float32).eps)  # where scikit-learn's log_loss cuts off in single precision
 
 
-def judge(model, predicted, protocol):
+def judge(model: Any, predicted: tuple, protocol: Protocol) -> tuple:
     "Metrics of a fitted classifier, and the arrays from which others can be computed."
     guessed, validation, test = probabilities(model, protocol)
     true = test[np.arange(len(test)), protocol.y_test]
@@ -172,7 +173,7 @@ def _learn_peer(parameters, bench):
     return model, {"chosen": words, "search_errors": errors}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-021-1
-def run_peer(part, bench):
+def run_peer(part: Part, bench: Bench) -> tuple:
     "Choose the settings of a peer on the validation images, or take ours as given; fit, predict and judge."
     parameters, protocol = dict(part.parameters), bench.protocol
     repeats = parameters.pop("repeats")
@@ -207,7 +208,7 @@ COSTS = {"multiclass-8": 30, "likelihood-8": 30, "ovo-8": 60, "logistic": 20, "n
          "network": 100, "svm": 250}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-023-1
-def peer_parts(data, profile):
+def peer_parts(data: str, profile: str) -> tuple:
     "Ours and the peers, one part each."
     small = profile == "quick"
     ours = [(name, PAPER | given | {"model": "capsules", "repeats": 10}) for name, given in OURS.items()]
@@ -236,7 +237,7 @@ def _ratio(value):
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"
 
 
-def cost_ratios(record, base="multiclass-8"):
+def cost_ratios(record: Record, base: str = "multiclass-8") -> dict:
     "For each part of a record of peers: time to fit, to search and fit, to predict, and size, divided by those of `base`."
     def costs(name):
         seconds, parameters = record.parts[name]["cpu_seconds"], record.parts[name]["parameters"]
@@ -247,7 +248,7 @@ def cost_ratios(record, base="multiclass-8"):
     return {name: {key: value / unit[key] for key, value in costs(name).items()} for name in record.parts}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-030
-def compare_peers(record, base="multiclass-8"):
+def compare_peers(record: Record, base: str = "multiclass-8") -> str:
     "Errors of all parts of a record of peers, and their costs as ratios to those of `base`, as a table in Markdown."
     lines = ["| | test error | standard error | fit | search and fit | predict | size |",
              "|---|" + "---:|" * 6]
@@ -265,7 +266,7 @@ MARKS = {"multiclass-8": ("C0", "o"), "likelihood-8": ("C0", "s"), "ovo-8": ("C0
          "forest": ("C5", "v")}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-035-1
-def draw_costs(records):
+def draw_costs(records: dict) -> Any:
     "Test error against times and size, as ratios to ours, a row for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
@@ -289,7 +290,7 @@ def draw_costs(records):
     return figure
 
 # %% ../../nbs/experiments/peers.ipynb #cell-038
-def mcnemar(first, second, labels):
+def mcnemar(first: np.ndarray, second: np.ndarray, labels: np.ndarray) -> tuple:
     """How many images only the first of two classifiers gets right, how many only the second, and McNemar's exact test.
 
     The third number is the probability of so unequal a division, or a more unequal one, if both were equally good.
@@ -299,7 +300,7 @@ def mcnemar(first, second, labels):
     return *only, float(binomtest(only[0], sum(only)).pvalue) if sum(only) else 1.0
 
 # %% ../../nbs/experiments/peers.ipynb #cell-040
-def compare_pairs(record, ours):
+def compare_pairs(record: Record, ours: str) -> str:
     "How often only ours, or only a peer, is right, and McNemar's probability of that, as a table in Markdown."
     lines = [f"| {NAMES[ours]} against | only ours is right | only the other | probability if equally good |",
              "|---|---:|---:|---:|"]

@@ -72,7 +72,7 @@ def extremes_of_sets(templates, sets):
     return (np.max(np.where(on, templates, 0.5), axis=1, initial=0.5),
             np.min(np.where(on, templates, 0.5), axis=1, initial=0.5))
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-020-1
 def explain_small(templates, X, greedy=True, seen=None):
     """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a table.
 
@@ -165,7 +165,7 @@ def start_templates(start, X, rng):
         return 0.25 + 0.5 * X[rng.permutation(len(X))[:8]]
     return {"uniform": noise, "truth and noise": (truth + noise) / 2}[start]
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-025-1
 def learn_experts(X, n_steps, rng, learner="equation 1", start="uniform", n_starts=1):
     """EM from the best of some random starts.
 
@@ -221,7 +221,7 @@ def learned_experts(templates):
         return max_minus_min_of(templates, active)[:, d]
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, templates - 0.5)
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-039-1
 def max_minus_min_of(templates, active):
     "Composed templates (n, D) of active experts (n, K)."
     return compose_extremes(*extremes_of_sets(templates, active))
@@ -274,7 +274,7 @@ def sparse_codes(X, atoms, penalty, positive, sweeps=50):
 
 CLIPS = (0.01, 0.02, 0.05, 0.1)
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-042-1
 def learn_dictionary(X, seed, penalty, positive, passes):
     """Dictionary learning of x − ½ with eight atoms.
 
@@ -331,7 +331,7 @@ COMPOSED = {"paper": ("equation 1", "uniform", 1), "exact": ("exact M-step", "im
 ESTIMATORS = {"as it comes": {}, "eight": {"n_experts": 8, "prune": True}}
 AIMS = ("rebuilt", "foretold")
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-045-1
 def quadrants_parts(data, profile):
     "Recovery for each way of learning and each start, and curves for each method and size."
     quick = profile == "quick"
@@ -362,7 +362,7 @@ def training_rows(bench, run, n):
     rng = np.random.RandomState([bench.seed, 100 + run])
     return as_rows(draw_quadrants(n, rng)[0]), rng
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-046-1
 def run_recovery(settings, bench):
     "Experts found after each of `SHOWN` steps, in all runs; templates of the median and of the best run."
     test = as_rows(bench.data.test_images)
@@ -412,7 +412,7 @@ def run_composed(settings, bench):
     metrics = {name: [one[name] for one in found] for name in found[0]}
     return {aim: metrics for aim in AIMS}, {"votes": course[-1] - 0.5}
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-048-1
 def run_peer(settings, bench):
     "A peer with the settings that validation images prefer for each aim, for each training set."
     learn, fixed = PEERS[settings["method"]][0], settings["fixed"]

@@ -20,8 +20,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from hashlib import sha256
 from inspect import signature
+from os import PathLike
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -29,12 +31,13 @@ from threadpoolctl import threadpool_info
 import capslit
 from ..data import datasets
 from ..capsules.classifier import CapsuleClassifier
-from ..storage import StorageError, atomic_write, load_arrays, load_json, remove, save_arrays, save_json, to_json
+from ..storage import StorageError, atomic_write, check_content, load_arrays, load_json, remove, save_arrays, save_json, storage_context, to_json
+from ..validation import check_choice, check_number
 
 # %% ../../nbs/experiments/records.ipynb #cell-004
 @dataclass(frozen=True)
 class Protocol:
-    "Inputs (float32, one row per image) and labels for learning, validation and testing, and the test images themselves."
+    "A data set that is divided and projected: inputs (float32, one row per image) and labels for learning, validation and testing, and the test images."
 
     data: datasets.ImageData
     n_components: int
@@ -55,38 +58,28 @@ def _parts(data, profile):
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(data.images))
     return [np.arange(start, start + (stop - start) // share) for start, stop in zip(edges, edges[1:])]
 
+# %% ../../nbs/experiments/records.ipynb #cell-006-1
+PROFILES = ("paper", "quick")
+
 # %% ../../nbs/experiments/records.ipynb #cell-006
-def load_protocol(data, profile="paper"):
-    """Divide and project a data set as in Saul 3.1.
+def load_protocol(data: datasets.ImageData, profile: str = "paper") -> Protocol:
+    """A data set divided and projected as in Saul 3.1.
 
     Parameters
     ----------
     data : ImageData
+        With a test part.
     profile : {"paper", "quick"}
         All images, or the first tenth of each part where there are more than 10,000.
-
-    Returns
-    -------
-    Protocol
-
-    Raises
-    ------
-    ValueError
-        If `profile` is unknown, or `data` has no test part.
     """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
-    train, validation, test = _parts(data, profile)
+    train, validation, test = _parts(data, check_choice("profile", profile, PROFILES))
     p = data.images[0].size // 4
     projection = datasets.svd_projection(data.images[: data.n_train], p)
     inputs = [(datasets.project(data.images[rows], projection, data.scale), data.labels[rows]) for rows in (train, validation, test)]
     return Protocol(data, p, *inputs[0], *inputs[1], *inputs[2], data.images[test])
 
-# %% ../../nbs/experiments/records.ipynb #cell-006-1
-PROFILES = ("paper", "quick")
-
 # %% ../../nbs/experiments/records.ipynb #cell-009
-def describe_machine():
+def describe_machine() -> dict:
     "Processor, usable cores, threads of matrix products, operating system and library versions, as a dict. Nothing that identifies the machine."
     processor = platform.processor() or platform.machine()
     try:
@@ -99,7 +92,7 @@ def describe_machine():
     return {"processor": processor, "cores": cores, "threads": threads, "system": platform.system(), "python": platform.python_version(), "numpy": np.__version__}
 
 # %% ../../nbs/experiments/records.ipynb #cell-010
-def describe_code():
+def describe_code() -> dict:
     "Version of the package and, when it runs from a git checkout, the commit and whether tracked files differ from it."
     root = Path(capslit.__file__).parents[1]
     git = lambda *words: subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True).stdout.strip()
@@ -114,7 +107,7 @@ def describe_code():
 # %% ../../nbs/experiments/records.ipynb #cell-013
 @dataclass
 class Record:
-    """What a run of an experiment on a data set leaves behind.
+    """The record of a run: settings, data, code, machine, times, metrics and arrays.
 
     Parameters
     ----------
@@ -149,15 +142,15 @@ class Record:
     arrays: dict = field(repr=False)
     needs: dict = field(default_factory=dict)
 
-    def metrics(self, part):
+    def metrics(self, part: str) -> dict:
         "The metrics of a part."
         return self.parts[part]["metrics"]
 
-    def array(self, part, name):
+    def array(self, part: str, name: str) -> np.ndarray:
         "An array of a part."
         return self.arrays[f"{part}/{name}"]
 
-    def digest(self):
+    def digest(self) -> str:
         "SHA-256 of the metrics and the arrays, but for arrays of times, whose names begin with \"seconds\"."
         hashed = sha256(to_json("metrics", {name: part["metrics"] for name, part in self.parts.items()}).encode())
         for name in sorted(self.arrays):
@@ -166,7 +159,7 @@ class Record:
                 hashed.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
         return hashed.hexdigest()
 
-    def seconds(self, part, step=None, clock="seconds"):
+    def seconds(self, part: str, step: str | None = None, clock: str = "seconds") -> float:
         "Wall time of a step of a part, or of all its steps; CPU time if `clock` is \"cpu_seconds\"."
         times = self.parts[part][clock]
         return sum(times.values()) if step is None else times[step]
@@ -176,12 +169,12 @@ RECORD, RECORD_ARRAYS = "capslit.record/2", "capslit.record-arrays/2"
 RESULTS = Path(capslit.__file__).parents[1] / "results"  # of a checkout: the records that the book is drawn from
 
 
-def record_path(experiment, data, profile, out):
+def record_path(experiment: str, data: str, profile: str, out: str | PathLike) -> Path:
     "Where the record of a run is kept; its arrays are beside it, under the same name with `.npz`."
     return Path(out).expanduser() / f"{experiment}-{data}{'' if profile == 'paper' else f'-{profile}'}.json"
 
 # %% ../../nbs/experiments/records.ipynb #cell-015
-def save_record(path, record):
+def save_record(path: str | PathLike, record: Record) -> None:
     "Write a record: the arrays beside `path` as `.npz`, then `path` itself; both whole or not at all. StorageError if that fails."
     path = Path(path)
     entries = asdict(record)
@@ -195,25 +188,17 @@ def _hash(path):
     return sha256(path.read_bytes()).hexdigest()
 
 # %% ../../nbs/experiments/records.ipynb #cell-016
-def load_record(path):
-    """Read a record that `save_record` has written.
-
-    Raises
-    ------
-    StorageError
-        If a file is missing, damaged or of another schema, or if the arrays do not belong to the record.
-    """
+def load_record(path: str | PathLike) -> Record:
+    "The record that `save_record` has written; StorageError if a file is missing or damaged, or if the arrays do not belong to the record."
     path = Path(path)
     entries = load_json(path, schema=RECORD)
     arrays, _ = load_arrays(path.with_suffix(".npz"), schema=RECORD_ARRAYS)
     expected = entries.pop("arrays_sha256", None)
     entries.pop("schema")
-    if _hash(path.with_suffix(".npz")) != expected:
-        raise StorageError(f"cannot read {path}: {path.with_suffix('.npz').name} belongs to another run; repeat the experiment")
-    try:
+    check_content(path, _hash(path.with_suffix(".npz")) == expected,
+                  f"{path.with_suffix('.npz').name} belongs to another run; repeat the experiment")
+    with storage_context(path, damage={TypeError: "its entries are not those of a record ({}); repeat the experiment"}):
         return Record(**entries, arrays=arrays)
-    except TypeError as error:
-        raise StorageError(f"cannot read {path}: its entries are not those of a record ({error}); repeat the experiment") from error
 
 # %% ../../nbs/experiments/records.ipynb #cell-018
 @dataclass(frozen=True)
@@ -227,7 +212,7 @@ class Part:
 # %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)
 class Experiment:
-    """A figure or table: what it shows and how it comes about.
+    """An experiment behind a figure or table: its data sets, its parts, how a part is run, and what the source reports.
 
     Parameters
     ----------
@@ -257,7 +242,7 @@ class Experiment:
     quick: tuple = ("digits",)
     extra: str = ""
 
-    def lacks(self):
+    def lacks(self) -> str | None:
         "What to install before this experiment can run, in words; None if nothing is missing."
         if self.extra and importlib.util.find_spec(self.extra) is None:
             return f"pip install 'capslit[{self.extra}]'"
@@ -265,7 +250,7 @@ class Experiment:
 # %% ../../nbs/experiments/records.ipynb #cell-019
 @dataclass
 class Bench:
-    """What the run of a part may use.
+    """The data, the seed, the checkpoint and the stopwatch that the run of a part may use.
 
     Parameters
     ----------
@@ -299,11 +284,11 @@ class Bench:
     cpu_seconds: dict = field(default_factory=dict)
 
     @property
-    def protocol(self):
+    def protocol(self) -> Protocol:
         "The data divided and projected as in Saul 3.1."
         return self.prepare(self.data, self.profile)
 
-    def step(self, name, words, function):
+    def step(self, name: str, words: str, function: Callable) -> Any:
         "Run `function`, report what is done in `words`, and note the wall time and the CPU time under `name`."
         self.report(words)
         start, cpu = time.perf_counter(), time.process_time()
@@ -317,7 +302,7 @@ PAPER = {"init": "subspace", "thresholds": [0.8, 0.6, 0.4, 0.2, 0.0], "patience"
          "max_iter": 5_000, "fit_intercept": False}
 
 
-def learn(bench, parameters, estimator=CapsuleClassifier):
+def learn(bench: Bench, parameters: dict, estimator: type = CapsuleClassifier) -> CapsuleClassifier:
     "A classifier with the given parameters, fitted to the bench's data with its checkpoint."
     protocol = bench.protocol
     model = estimator(**parameters, random_state=bench.seed, verbose=int(bench.verbose))
@@ -326,7 +311,7 @@ def learn(bench, parameters, estimator=CapsuleClassifier):
                                                       checkpoint=bench.checkpoint))
 
 # %% ../../nbs/experiments/records.ipynb #cell-022
-def measure(model, protocol):
+def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
     "Metrics of a fitted classifier: test, validation and training error, iterations in all, and in each round or for each problem."
     parts = {"test": (protocol.X_test, protocol.y_test), "validation": (protocol.X_val, protocol.y_val), "training": (protocol.X, protocol.y)}
     errors = {f"{name}_error": int(np.sum(model.predict(X) != y)) / len(y) for name, (X, y) in parts.items()}  # from the whole number
@@ -344,12 +329,9 @@ PART = "capslit.part/1"
 
 def _check_run(data, profile, seed):
     "ValueError for data sets, profiles and seeds that do not exist."
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number from 0 to 4294967295, not {seed!r}")
-    if data not in LOADERS:
-        raise ValueError(f"there is no data set {data!r} for experiments; choose one of {', '.join(LOADERS)}")
+    check_choice("profile", profile, PROFILES)
+    check_number("seed", seed, at_least=0, below=2**32, integer=True)
+    check_choice("data", data, LOADERS)
 
 # %% ../../nbs/experiments/records.ipynb #cell-027
 def _check_folder(out):
@@ -412,10 +394,47 @@ def _run_part(experiment, part, bench, path, settings, code):
     remove(bench.checkpoint)
     return json.loads(to_json("metrics", outcome)), arrays
 
+# %% ../../nbs/experiments/records.ipynb #cell-031
+def _metrics(outcomes):
+    "Part name → metrics."
+    return {name: outcome["metrics"] for name, outcome in outcomes.items()}
+
+
+def _is_recorded(path, parts, seed):
+    "Whether the record at `path` is that of a run with these parts and this seed."
+    if not path.exists():
+        return False
+    record = load_record(path)
+    settings = {part.name: json.loads(to_json("parameters", part.parameters)) for part in parts}
+    return record.seed == seed and {name: part["parameters"] for name, part in record.parts.items()} == settings
+
+
+def _changed_needs(record, out):
+    "Names of the experiments from whose records this one was made and whose records in the folder `out` now hold something else."
+    paths = {other: record_path(other, record.data, record.profile, out) for other in record.needs}
+    return [other for other, path in paths.items() if path.exists() and load_record(path).digest() != record.needs[other]]
+
+# %% ../../nbs/experiments/records.ipynb #cell-031-2
+def _run_parts(experiment, parts, make_bench, settings, folder, code):
+    "Outcomes of all parts by name, and arrays by part/array. What an earlier run has finished is read; `make_bench(checkpoint, finished)`."
+    outcomes, arrays, done, seconds = {}, {}, [], 0.0
+    for number, part in enumerate(parts):
+        path, bench = folder / f"{part.name}.npz", make_bench(folder / f"{part.name}.checkpoint", _metrics(outcomes))
+        settings = settings | {"parameters": part.parameters}
+        found = _read_part(path, settings)
+        if found is None:
+            bench.report(f"part {number + 1} of {len(parts)}: {part.name}{_time_left(parts[number:], done, seconds)}")
+            start = time.perf_counter()
+            found = _run_part(experiment, part, bench, path, settings, code)
+            done, seconds = [*done, part], seconds + time.perf_counter() - start
+        outcomes[part.name] = found[0]
+        arrays |= {f"{part.name}/{key}": a for key, a in found[1].items()}
+    return outcomes, arrays
+
 # %% ../../nbs/experiments/records.ipynb #cell-030
-def perform(name, experiment, data, *, profile="paper", out="results", seed=0, data_home=None, verbose=False, again=False,
-            report=lambda words: None):
-    """Run an experiment on a data set and write its record; go on where an earlier run was stopped.
+def perform(name: str, experiment: Experiment, data: str, *, profile: str = "paper", out: str | PathLike = "results", seed: int = 0,
+            data_home: str | PathLike | None = None, verbose: bool = False, again: bool = False, report: Callable = lambda words: None) -> Path:
+    """The path of the record of an experiment on a data set, which is run if need be, and goes on where an earlier run was stopped.
 
     Parameters
     ----------
@@ -437,10 +456,6 @@ def perform(name, experiment, data, *, profile="paper", out="results", seed=0, d
     report : callable
         Told in words which step begins.
 
-    Returns
-    -------
-    path of the record
-
     Raises
     ------
     ValueError
@@ -461,51 +476,20 @@ def perform(name, experiment, data, *, profile="paper", out="results", seed=0, d
     _check_folder(out)
     code, machine = describe_code(), describe_machine()       # of this start
     report(f"loading {data}")
-    images = _load(data, data_home)
-    prepare, folder = _prepare_once(report), path.with_suffix(".parts")
+    images, prepare, folder = _load(data, data_home), _prepare_once(report), path.with_suffix(".parts")
     records = {other: load_record(record_path(other, data, profile, out)) for other in experiment.needs}
     needs = {other: record.digest() for other, record in records.items()}
-    outcomes, arrays, done, seconds = {}, {}, [], 0.0
-    for number, part in enumerate(parts):
-        checkpoint = folder / f"{part.name}.checkpoint"
-        bench = Bench(images, profile, seed, checkpoint, verbose, report, _metrics(outcomes), records, prepare)
-        settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed, "parameters": part.parameters}
-        settings |= {"needs": needs} if needs else {}
-        found = _read_part(folder / f"{part.name}.npz", settings)
-        if found is None:
-            report(f"part {number + 1} of {len(parts)}: {part.name}{_time_left(parts[number:], done, seconds)}")
-            start = time.perf_counter()
-            found = _run_part(experiment, part, bench, folder / f"{part.name}.npz", settings, code)
-            done, seconds = [*done, part], seconds + time.perf_counter() - start
-        outcomes[part.name] = found[0]
-        arrays |= {f"{part.name}/{key}": a for key, a in found[1].items()}
+    settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed} | ({"needs": needs} if needs else {})
+    def make_bench(checkpoint, finished):
+        return Bench(images, profile, seed, checkpoint, verbose, report, finished, records, prepare)
+    outcomes, arrays = _run_parts(experiment, parts, make_bench, settings, folder, code)
     save_record(path, Record(name, data, profile, seed, images.sha256, code, machine, datetime.now(timezone.utc).date().isoformat(),
                              outcomes, arrays, needs))
     rmtree(folder, ignore_errors=True)
     return path
 
-# %% ../../nbs/experiments/records.ipynb #cell-031
-def _metrics(outcomes):
-    "Part name → metrics."
-    return {name: outcome["metrics"] for name, outcome in outcomes.items()}
-
-
-def _is_recorded(path, parts, seed):
-    "Whether the record at `path` is that of a run with these parts and this seed."
-    if not path.exists():
-        return False
-    record = load_record(path)
-    settings = {part.name: json.loads(to_json("parameters", part.parameters)) for part in parts}
-    return record.seed == seed and {name: part["parameters"] for name, part in record.parts.items()} == settings
-
-
-def _changed_needs(record, out):
-    "Names of the experiments from whose records this one was made and whose records in the folder `out` now hold something else."
-    paths = {other: record_path(other, record.data, record.profile, out) for other in record.needs}
-    return [other for other, path in paths.items() if path.exists() and load_record(path).digest() != record.needs[other]]
-
 # %% ../../nbs/experiments/records.ipynb #cell-039
-def describe_run(record):
+def describe_run(record: Record) -> str:
     "A record's data, time, machine and code as a table in Markdown."
     machine, times = record.machine, [record.seconds(name) for name in record.parts]
     cpu = sum(record.seconds(name, clock="cpu_seconds") for name in record.parts)
@@ -536,7 +520,7 @@ def _words(seconds):
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 # %% ../../nbs/experiments/records.ipynb #cell-040
-def compare_errors(record, experiment):
+def compare_errors(record: Record, experiment: Experiment) -> str:
     "The source's error rates beside ours, their differences, and what these mean, as a table in Markdown."
     lines = ["| | source | ours | difference | why |", "|---|---|---|---|---|"]
     for key, source in experiment.source[record.data].items():
@@ -547,7 +531,7 @@ def compare_errors(record, experiment):
     return "\n".join(lines)
 
 
-def explain_difference(source, ours, n):
+def explain_difference(source: float, ours: float, n: int) -> str:
     "The difference of two error rates, the source's and ours on `n` images, in standard errors."
     deviation = np.sqrt(source * (1 - source) / n)
     size = abs(ours - source) / deviation

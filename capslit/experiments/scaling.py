@@ -18,10 +18,13 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -29,20 +32,20 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from .. import em
-from ..capsules.model import CapsuleParameters, CapsuleRegression, LeastSquares
+from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
 from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import load_digits
-from .records import Experiment, Part
+from .records import Bench, Experiment, Part, Record
 from ..data.open import as_source
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-004
-def timed(function):
+def timed(function: Callable) -> tuple:
     "Result of a function and the seconds it took."
     start = time.perf_counter()
     return function(), time.perf_counter() - start
 
 
-def in_turns(*functions, rounds=7):
+def in_turns(*functions: Callable, rounds: int = 7) -> np.ndarray:
     "Best time of each of several functions, called in turn, in seconds."
     return np.min([[timed(f)[1] for f in functions] for _ in range(rounds)], axis=0)
 
@@ -64,7 +67,7 @@ class Case:
     where: str = "memory"
     partitions: int = 0
 
-    def model(self, solver=None):
+    def model(self, solver: Any = None) -> tuple:
         "Capsule regression of this size, and small random weights."
         weights = np.random.default_rng(0).standard_normal((1, self.m, self.d, self.p))
         dims = np.full((1, self.m), self.d)
@@ -80,7 +83,7 @@ AMOUNTS = {"products": "operation of the two products", "elements": "element of 
            "calls": "iteration of a cluster"}
 
 
-def amounts(case, cores=None):
+def amounts(case: Case, cores: int | None = None) -> dict:
     """How often each of `AMOUNTS` is done in one iteration, as a dict.
 
     Of what is shared out, the part of the hand that has most to do; at most `cores` hands work
@@ -104,7 +107,7 @@ def _block_rows(case):
     return model.block_rows(parameters)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-015
-def write_examples(folder, n, p, seed=0, rows=2**16):
+def write_examples(folder: str | PathLike, n: int, p: int, seed: int = 0, rows: int = 2**16) -> None:
     "Write noisy random features of digits, X.npy (n, p), float32, and y.npy (n,), to `folder`."
     rng, images = np.random.default_rng(seed), load_digits()
     pixels = images.images.reshape(len(images.images), -1) / images.scale
@@ -123,7 +126,7 @@ def write_examples(folder, n, p, seed=0, rows=2**16):
         os.fsync(file.fileno())
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-018
-def stepper(case, data):
+def stepper(case: Case, data: Any) -> Callable:
     "A function that makes one iteration of the engine on `data`."
     gram = np.eye(case.p)[None] * case.n
     model, parameters = case.model(LeastSquares.from_gram(gram))
@@ -136,14 +139,14 @@ def stepper(case, data):
     return step
 
 
-def made_up(case, seed=0):
+def made_up(case: Case, seed: int = 0) -> tuple:
     "Inputs (n, p), normally distributed, float32, and labels (n,), of a case."
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((case.n, case.p), dtype=np.float32)
     return X, rng.integers(0, case.m, case.n)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-019
-def time_local(cases, folder, rounds=7):
+def time_local(cases: list, folder: str | PathLike, rounds: int = 7) -> np.ndarray:
     "Seconds of an iteration of each case (k,), in turns; `folder` is for files."
     held, steps = {}, []
     for case in sorted(cases, key=lambda case: -case.n):  # inputs are shared
@@ -162,7 +165,7 @@ def _filed(X, y, folder):
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020
 @contextmanager
-def local_cluster(workers, processes=True):
+def local_cluster(workers: int, processes: bool = True) -> Iterator:
     "A Dask cluster of single-threaded workers on this machine."
     import dask
     from distributed import Client, LocalCluster
@@ -180,7 +183,7 @@ def local_cluster(workers, processes=True):
         os.environ.update(before)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020-1
-def made_there(case, seed=0):
+def made_there(case: Case, seed: int = 0) -> tuple:
     "The same as Dask arrays in partitions, made by the workers and held by them."
     import dask.array as da
 
@@ -189,7 +192,7 @@ def made_there(case, seed=0):
     return X.persist(), rng.integers(0, case.m, case.n, chunks=rows).persist()
 
 
-def time_dask(cases, rounds=7, processes=True):
+def time_dask(cases: list, rounds: int = 7, processes: bool = True) -> np.ndarray:
     "Seconds of an iteration of each case (k,) on clusters whose workers hold the data."
     seconds = np.empty(len(cases))
     for workers in sorted({case.hands for case in cases}):
@@ -202,7 +205,7 @@ def time_dask(cases, rounds=7, processes=True):
     return seconds
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-022
-def forget(path):
+def forget(path: str | PathLike) -> bool:
     "Have the operating system drop what it holds of a file; False where it cannot be asked."
     if not hasattr(os, "posix_fadvise"):
         return False
@@ -212,7 +215,7 @@ def forget(path):
     return True
 
 
-def read_file(path, buffer=2**23):
+def read_file(path: str | PathLike, buffer: int = 2**23) -> None:
     "Read a file from its beginning to its end, and do nothing else."
     held = bytearray(buffer)
     with open(path, "rb", buffering=0) as file:
@@ -225,7 +228,7 @@ MACHINE = {"product, float32": "GFLOP/s", "product, float64": "GFLOP/s",
            "copy in memory": "GB/s", "read from disk": "GB/s"}
 
 
-def machine_figures(folder, size=2048, megabytes=512, rounds=5):
+def machine_figures(folder: str | PathLike, size: int = 2048, megabytes: int = 512, rounds: int = 5) -> tuple:
     "For each of `MACHINE`: operations or bytes, and the best time that they took, in seconds."
     rng, nbytes = np.random.default_rng(0), megabytes * 2**20
     a = rng.standard_normal((size, size))
@@ -247,12 +250,12 @@ def machine_figures(folder, size=2048, megabytes=512, rounds=5):
     return [2 * size**3] * 4 + [2 * nbytes, nbytes], np.append(seconds, reading)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-023-1
-def machine_rates(done, seconds):
+def machine_rates(done: Sequence, seconds: Sequence) -> dict:
     "The rates of `MACHINE`, in its units, as a dict."
     return {name: amount / t / 1e9 for name, amount, t in zip(MACHINE, done, seconds)}
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-027
-def resident(highest=False):
+def resident(highest: bool = False) -> int:
     "Bytes of this process that are in memory now, or were at most."
     try:
         text = Path("/proc/self/status").read_text()
@@ -272,7 +275,7 @@ def _read_rows(path, n):
         return np.fromfile(file, dtype, n * shape[1]).reshape(n, -1)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-027-1
-def fit_here(folder, n, in_memory, parameters):
+def fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict) -> dict:
     "What `fit_apart` returns, measured in the process that calls."
     path, y = Path(folder) / "X.npy", np.load(Path(folder) / "y.npy")[:n]
     with warnings.catch_warnings():
@@ -291,14 +294,13 @@ _APART = ("import json, sys; from capslit.experiments.scaling import fit_here; "
           "print(json.dumps(fit_here(*json.loads(sys.argv[1]))))")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-028-1
-def fit_apart(folder, n, in_memory, parameters, apart=True):
-    """Fit the first n examples of a file, in a process of its own.
+def fit_apart(folder: str | PathLike, n: int, in_memory: bool, parameters: dict, apart: bool = True) -> dict:
+    """Time, memory, weights and iterations of a fit of the first n examples of a file, in a process of its own.
 
     Parameters
     ----------
     folder : path
         Where `write_examples` wrote X.npy and y.npy.
-    n : int
     in_memory : bool
         Whether the inputs are read into memory first; otherwise they are a memory-mapped array.
     parameters : dict
@@ -332,7 +334,7 @@ CHECKS = (Case(120_000, 300, 6, 26), Case(30_000, 96, 12, 5, 2), Case(700_000, 6
 SMALL_CHECKS = (Case(3_000, 20, 3, 4), Case(2_500, 30, 2, 5, 1, "cluster", 2))
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-030-1
-def curves(quick):
+def curves(quick: bool) -> dict:
     "The cases of each curve, by name."
     few, hands = slice(0, 2 if quick else None), 1 if quick else 2
     base, many = (Case(2_000), Case(2_000, 16, 2)) if quick else (Case(), Case(400_000))
@@ -354,7 +356,7 @@ def curves(quick):
 FITTED = {"capsule_dim": 4, "max_iter": 5, "early_stopping": False, "fit_intercept": False}
 
 
-def scaling_parts(data, profile):
+def scaling_parts(data: str, profile: str) -> tuple:
     "The machine, the curves, memory, and the large file."
     quick = profile == "quick"
     rates = {"size": 256, "megabytes": 8} if quick else {"size": 2048, "megabytes": 1024}
@@ -369,7 +371,7 @@ def scaling_parts(data, profile):
     return tuple(parts)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-032
-def run_curve(part, bench):
+def run_curve(part: Part, bench: Bench) -> tuple:
     "Seconds of an iteration for each case, in this process and on a cluster."
     cases, rounds = [Case(**one) for one in part.parameters["cases"]], part.parameters["rounds"]
     there = np.array([case.where == "cluster" for case in cases])
@@ -383,7 +385,7 @@ def run_curve(part, bench):
     return {}, {"seconds": seconds}
 
 
-def run_machine(part, bench):
+def run_machine(part: Part, bench: Bench) -> tuple:
     "Rates of the machine."
     done, seconds = machine_figures(bench.checkpoint.parent, **part.parameters)
     return {"done": done}, {"seconds": seconds}
@@ -397,7 +399,7 @@ def _numbers(fits):
     return np.array([[fit[key] for key in ("seconds", "before", "peak")] for fit in fits])
 
 
-def run_memory(part, bench):
+def run_memory(part: Part, bench: Bench) -> tuple:
     "Time and memory of fits from a file and in memory, for each size (sizes, 2, 3)."
     given, rows, same = part.parameters, [], []
     with TemporaryDirectory(dir=bench.checkpoint.parent) as folder:
@@ -410,7 +412,7 @@ def run_memory(part, bench):
     return {"same_weights": same}, {MEMORY: np.array(rows)}
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-035
-def time_passes(folder, case, passes):
+def time_passes(folder: str | PathLike, case: Case, passes: int) -> np.ndarray:
     """Seconds of four ways to pass over a file, (4,).
 
     To read it; to make its two products; an iteration after it was forgotten, and one when it
@@ -436,7 +438,7 @@ def time_passes(folder, case, passes):
     return np.array([reading, products, best(step, True), best(step, False)])
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-036
-def run_large(part, bench):
+def run_large(part: Part, bench: Bench) -> tuple:
     "A file larger than many memories: its passes, a fit of it, and the same fit in memory."
     n, p, fit, apart = (part.parameters[key] for key in ("n", "p", "fit", "apart"))
     case = Case(n, p, fit["capsule_dim"], 10, hands=2, where="file")
@@ -456,7 +458,7 @@ def run_large(part, bench):
 RUNNERS = {"machine": run_machine, "memory": run_memory, "large": run_large}
 
 
-def run_scaling(part, bench):
+def run_scaling(part: Part, bench: Bench) -> tuple:
     "One part."
     bench.checkpoint.parent.mkdir(parents=True, exist_ok=True)
     run = RUNNERS.get(part.name, run_curve)
@@ -467,7 +469,7 @@ SCALING = Experiment("How cost grows", ("digits",), scaling_parts, run_scaling,
                      extra="dask")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-039
-def cost_model(cases, seconds, cores=None):
+def cost_model(cases: list, seconds: Sequence, cores: int | None = None) -> dict:
     "Seconds for one of each of `AMOUNTS`, as a dict, by non-negative least squares."
     table = np.array([list(amounts(case, cores).values()) for case in cases])
     table = table / np.asarray(seconds)[:, None]
@@ -476,12 +478,12 @@ def cost_model(cases, seconds, cores=None):
     return dict(zip(AMOUNTS, found / unit))
 
 
-def foretell(costs, case, cores=None):
+def foretell(costs: dict, case: Case, cores: int | None = None) -> float:
     "Seconds of an iteration of a case."
     return sum(costs[name] * amount for name, amount in amounts(case, cores).items())
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-043
-def measured(record, *names):
+def measured(record: Record, *names: str) -> tuple:
     "Cases and seconds of the curves of these names; of all but the checks by default."
     names = names or [name for name in curves(True) if name != "checks"]
     parameters = [record.parts[name]["parameters"] for name in names]
@@ -489,7 +491,7 @@ def measured(record, *names):
     return cases, np.concatenate([record.array(name, "seconds") for name in names])
 
 
-def fit_costs(record):
+def fit_costs(record: Record) -> dict:
     "The cost model of a record."
     return cost_model(*measured(record), record.machine["cores"])
 
@@ -509,7 +511,7 @@ class Cluster:
     latency: float = 1e-4
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-045-1
-def forecast(costs, case, cluster):
+def forecast(costs: dict, case: Case, cluster: Cluster) -> dict:
     """Seconds of an iteration on a cluster, as a dict.
 
     `compute`; `read`, 0 if the examples fit into memory; `send`; `schedule`, with one
@@ -533,7 +535,7 @@ PANELS = {"n": "examples $n$", "p": "inputs $p$", "d": "dimension $d$", "m": "ca
           "threads": "threads", "workers": "worker processes"}
 
 
-def draw_growth(record, costs):
+def draw_growth(record: Record, costs: dict) -> Any:
     "Times of an iteration, measured and of the cost model; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
@@ -568,7 +570,7 @@ def _draw_curve(axis, record, costs, name, shown, colour, marker):
         side.set_major_formatter(lambda value, _: f"{value:,g}")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-049
-def draw_memory(record):
+def draw_memory(record: Record) -> Any:
     "Resident memory that a fit adds, against the number of examples; a matplotlib Figure."
     import matplotlib.pyplot as plt
 

@@ -18,6 +18,7 @@ from scipy.optimize import linear_sum_assignment
 
 from .records import Experiment, Part
 from ..composition.pursuit import warp
+from ..validation import check_choice, check_indices, check_number, check_shape
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-004
 def handwritten(images, scale):
@@ -40,7 +41,7 @@ def handwritten(images, scale):
         images = ndimage.zoom(images, (1, 2, 2), order=1, grid_mode=True, mode="nearest")
     return in_the_middle(images > scale / 2)
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-004-1
 def in_the_middle(images):
     "Binary images (n, height, width), their ink in the middle; half pixels up and to the left."
     n, *shape = images.shape
@@ -59,7 +60,7 @@ def _to_the_middle(inked):
 # %% ../../nbs/experiments/scenes.ipynb #cell-006
 LEVELS = 20                      # probabilities are twentieths, and none is 1
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-006-1
 def learn_templates(images, labels, kind):
     """One template for each class.
 
@@ -81,12 +82,9 @@ def learn_templates(images, labels, kind):
     ValueError
         If there is no such kind, or images and labels differ in number.
     """
-    if kind not in ("mean", "one"):
-        raise ValueError(f"kind must be 'mean' or 'one', not {kind!r}")
-    if len(images) != len(labels) or not len(images):
-        raise ValueError(f"labels must hold one class for each image, but there are "
-                         f"{len(labels)} for {len(images)} images")
+    check_choice("kind", kind, ("mean", "one"))
     images, labels, templates = np.asarray(images, bool), np.asarray(labels), []
+    check_shape("labels", labels, (len(images),), empty=False, hint="pass one class for each image")
     for label in np.unique(labels):
         members = images[labels == label]
         mean = (np.sum(members, axis=0) + 1) / (len(members) + 2)
@@ -111,16 +109,14 @@ class Scenes(NamedTuple):
 def _check_templates(templates, shape):
     "Templates as integers that fit into scenes, and the shape of these, or ValueError."
     templates, shape = np.asarray(templates), tuple(int(side) for side in shape)
-    whole = templates.ndim == 3 and templates.size and templates.dtype.kind in "iu"
-    if not whole or templates.min() < 0 or templates.max() >= LEVELS:
-        raise ValueError(f"templates must be whole numbers from 0 to {LEVELS - 1}, twentieths, of shape "
-                         "(K, height, width); use np.rint(20 * probabilities).astype(int)")
+    hint = "pass np.rint(20 * probabilities).astype(int)"
+    check_indices("templates", check_shape("templates", templates, (None, None, None), empty=False, hint=hint), LEVELS)
     if len(shape) != 2 or any(big < small for big, small in zip(shape, templates.shape[1:])):
         raise ValueError(f"shape must be the (height, width) of scenes into which templates of "
                          f"{templates.shape[1:]} fit, not {shape}")
     return templates.astype(np.intp), shape
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-010-1
 def make_scenes(templates, n, n_digits, shape, noise, rng, instances=None):
     """Scenes of digits at random places, black wherever one of them is, with pixels flipped.
 
@@ -146,9 +142,7 @@ def make_scenes(templates, n, n_digits, shape, noise, rng, instances=None):
     ValueError
         If templates are no twentieths or do not fit into the scenes, or noise is no probability.
     """
-    (templates, shape), noise = _check_templates(templates, shape), float(noise)
-    if not 0 <= noise <= 1:
-        raise ValueError(f"noise must be a probability from 0 to 1, not {noise}")
+    (templates, shape), noise = _check_templates(templates, shape), check_number("noise", float(noise), at_least=0, at_most=1)
     K, *size = templates.shape
     digits = rng.integers(K, size=(n, n_digits))
     rows, columns = (rng.integers(big - small + 1, size=(n, n_digits))
@@ -175,10 +169,8 @@ READINGS = {"original": lambda v, b: np.maximum(v, b),
 
 def read(name, value=None):
     "The probabilities (20,) that stand for 0, 1/20, …, 19/20; `value` is the background b, or α."
-    if name not in READINGS:
-        raise ValueError(f"name must be one of {', '.join(READINGS)}, not {name!r}")
-    if name != "truncated" and not (isinstance(value, (int, float)) and 0 < value < 1):
-        raise ValueError(f"value must be a number between 0 and 1, background or α, not {value!r}")
+    if check_choice("name", name, READINGS) != "truncated":
+        check_number("value", value, above=0, below=1, hint="it is the background, or α")
     return READINGS[name](np.arange(LEVELS) / LEVELS, value)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-024
@@ -201,7 +193,7 @@ class Found(NamedTuple):
 # %% ../../nbs/experiments/scenes.ipynb #cell-025
 BLOCK, LEAST = 8, 0.01           # scenes at a time; nats that an expert must gain
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-1
 class SceneSearch:
     """Templates that are looked for at all places of larger scenes.
 
@@ -241,9 +233,7 @@ class SceneSearch:
     def _check_scenes(self, scenes):
         "Scenes as truth values; ValueError unless they hold zeros and ones and have the right size."
         scenes = np.asarray(scenes)
-        if scenes.ndim != 3 or scenes.shape[1:] != self.shape:
-            raise ValueError(f"scenes must have shape (n, {self.shape[0]}, {self.shape[1]}), "
-                             f"not {scenes.shape}")
+        check_shape("scenes", scenes, (None, *self.shape))
         if scenes.dtype != bool and not np.all((scenes == 0) | (scenes == 1)):
             raise ValueError("scenes must hold zeros and ones; binarise them first, "
                              "for example with scenes > 0.5")
@@ -340,7 +330,7 @@ class SceneSearch:
             a[going[added], j], a[going[dropped], j] = values[added], none
         return added | dropped
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-2
 def _nothing(n):
     "Found in n scenes: nothing."
     return Found(*(np.zeros((n, 0), np.intp) for _ in range(3)), np.zeros((n, 0)))
@@ -354,7 +344,7 @@ def _one_more(found):
 # %% ../../nbs/experiments/scenes.ipynb #cell-029
 TOLERANCE = 2                    # pixels, in rows and in columns
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-029-1
 def judge(found, scenes, tolerance=TOLERANCE):
     """What is right.
 
@@ -403,7 +393,7 @@ METHODS = {                      # reading, its value, with a price?, with a sec
 BACKGROUNDS = (1e-6, FAINT, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5)
 ALPHAS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-037-1
 def rates(seen, detected):
     """Success over scenes, with standard errors that take scenes, not digits, for independent.
 
@@ -474,7 +464,7 @@ def first_right(found, scenes):
     "The share of scenes in which the expert of the first slot stands for a digit."
     return float(np.mean(np.any(judge(found.first(1), scenes)[0], axis=1)))
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-039-1
 def sweep(templates, scenes, reading, values, most):
     "For each value of a reading, the rates of the plain search (dict), and the agreement."
     made, scores = [], []

@@ -7,9 +7,10 @@ __all__ = ['EXPERIMENTS', 'LINEAR', 'NONLINEAR', 'SECTION_3', 'BOTH', 'APPENDIX_
            'error_rate', 'comparison', 'within', 'higher_is_better', 'more_is_better', 'weights', 'subspace_wins']
 
 # %% ../../nbs/experiments/summary.ipynb #cell-002
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
+from os import PathLike
+from typing import Any
 
 from ..data.datasets import TITLES
 from .calibration import CALIBRATION
@@ -25,11 +26,12 @@ from .million import MILLION
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
 from .quadrants import QUADRANTS
-from .records import RESULTS, explain_difference, load_record, perform
+from .records import RESULTS, Record, explain_difference, load_record, perform
 from .scaling import SCALING
 from .scenes import SCENES
 from .updates import FIGURE6, FIGURE7
 from .viewpoints import CAPSULES, VIEWPOINTS
+from ..validation import check_choice
 
 # %% ../../nbs/experiments/summary.ipynb #cell-004
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
@@ -40,8 +42,9 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
-def reproduce(name, data=None, *, profile="paper", out="results", report=lambda words: None, **options):
-    """Run an experiment, after those whose records it needs; ValueError if there is none of this name, other errors as in `perform`.
+def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",
+              report: Callable = lambda words: None, **options: Any) -> list:
+    """The paths of the records of an experiment, which is run if need be, after those whose records it needs.
 
     Parameters
     ----------
@@ -51,13 +54,8 @@ def reproduce(name, data=None, *, profile="paper", out="results", report=lambda 
         One of `LOADERS`; all data sets of the source by default, those for quick runs for the profile "quick".
     profile, out, report, **options
         See `perform`.
-
-    Returns
-    -------
-    list of the paths of the records
     """
-    if name not in EXPERIMENTS:
-        raise ValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
+    check_choice("name", name, EXPERIMENTS)
     experiment = EXPERIMENTS[name]
     chosen = (data,) if data else experiment.quick if profile == "quick" else experiment.data
     for one in chosen:
@@ -87,13 +85,13 @@ class Statement:
     ours: Callable
 
 
-def compare(statement, results=RESULTS):
+def compare(statement: Statement, results: str | PathLike = RESULTS) -> list:
     "A row of the table, as a list of texts."
     records = [load_record(results / f"{name}.json") for name in statement.records]
     return [statement.where, statement.says, statement.source, *statement.ours(*records), ", ".join(f"`{name}`" for name in statement.records)]
 
 # %% ../../nbs/experiments/summary.ipynb #cell-009
-def error_rate(where, says, name, data, key, digits=2, why=None):
+def error_rate(where: str, says: str, name: str, data: str, key: str, digits: int = 2, why: str | None = None) -> Statement:
     "The Statement of an error rate that is listed in an experiment's `source`; `why` it differs, if not by chance."
     part, metric = key.rsplit("/", 1)
     source = EXPERIMENTS[name].source[data][key]
@@ -106,7 +104,7 @@ def error_rate(where, says, name, data, key, digits=2, why=None):
     return Statement(where, says, f"{show(source)} %", (f"{name}-{data}",), ours)
 
 
-def comparison(where, says, records, cases, why):
+def comparison(where: str, says: str, records: Sequence, cases: Callable, why: str) -> Statement:
     "The Statement that something holds in all cases: `cases(*records)` gives a list of truth values; `why` is said where some are false."
     def ours(*records):
         held = list(cases(*records))
@@ -115,7 +113,7 @@ def comparison(where, says, records, cases, why):
     return Statement(where, says, "always", records, ours)
 
 # %% ../../nbs/experiments/summary.ipynb #cell-009-1
-def within(where, says, records, rates, low, high, why):
+def within(where: str, says: str, records: Sequence, rates: Callable, low: float, high: float, why: str) -> Statement:
     "The Statement that error rates lie in a range: `rates(*records)` gives ours."
     def ours(*records):
         found = rates(*records)
@@ -131,18 +129,18 @@ def _points(record, architectures=ARCHITECTURES):
     return {a: [record.metrics(f"{a}-{d}")["test_error"] for d in dims] for a in architectures}
 
 
-def higher_is_better(record):
+def higher_is_better(record: Record) -> list:
     "Whether the error falls from each dimension to the next."
     return [after < before for errors in _points(record).values() for before, after in zip(errors, errors[1:])]
 
 
-def more_is_better(record):
+def more_is_better(record: Record) -> list:
     "Whether an architecture with more capsules has the smaller error, at each dimension."
     errors = list(_points(record).values())
     return [more < fewer for few, many in zip(errors, errors[1:]) for fewer, more in zip(few, many)]
 
 
-def weights(architecture, factor):
+def weights(architecture: str, factor: float) -> Callable:
     "Whether the architecture has so many times the weights of the multiclass one, at each dimension."
     def cases(record):
         dims = [part.rsplit("-", 1)[1] for part in record.parts if part.startswith("multiclass")]
@@ -184,7 +182,7 @@ def _holds(trend):
     return cases
 
 
-def subspace_wins(record):
+def subspace_wins(record: Record) -> list:
     "Whether the subspace start reaches a lower training error than each of the random ones."
     best = record.metrics("subspace")["lowest"]
     return [best < error for part in record.parts if part != "subspace" for error in record.array(part, "best")]

@@ -8,13 +8,16 @@ __all__ = ['UPDATES', 'FOUR', 'FIGURE6', 'MOMENTUM', 'TRENDS', 'FIGURE7', 'all_t
            'trends', 'read_curves', 'run_trends']
 
 # %% ../../nbs/experiments/updates.ipynb #cell-002
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from .. import em
-from ..capsules.model import (CapsuleParameters, CapsuleRegression, LeastSquares,
+from ..capsules.em_steps import (CapsuleParameters, CapsuleRegression, LeastSquares,
                               second_moments)
 from ..capsules.problems import initial_weights
-from .records import Experiment, Part
+from .records import Bench, Experiment, Part, Protocol, Record
 
 # %% ../../nbs/experiments/updates.ipynb #cell-005
 UPDATES = {"em": (0.0, 0.0), "thresholded": (0.0, 0.8),  # name → (γ, ν)
@@ -22,13 +25,13 @@ UPDATES = {"em": (0.0, 0.0), "thresholded": (0.0, 0.8),  # name → (γ, ν)
 FOUR = {"capsule_dim": 4, "fit_intercept": False}
 
 
-def all_training_examples(protocol):
+def all_training_examples(protocol: Protocol) -> tuple:
     "All training images and their labels, those of the validation part included, as a batch for EM."
     X = np.concatenate([protocol.X, protocol.X_val])
     return X, np.concatenate([protocol.y, protocol.y_val]), None
 
 # %% ../../nbs/experiments/updates.ipynb #cell-007
-def multiclass_problem(batch, n_classes, dim, initialisations):
+def multiclass_problem(batch: tuple, n_classes: int, dim: int, initialisations: Sequence) -> tuple:
     """Multiclass capsule regressions that differ in where they start, stacked.
 
     Parameters
@@ -54,7 +57,7 @@ def multiclass_problem(batch, n_classes, dim, initialisations):
     return model, CapsuleParameters(np.concatenate(weights))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-009
-def iterate(bench, model, weights, batch, n_updates, momentum, threshold):
+def iterate(bench: Bench, model: Any, weights: CapsuleParameters, batch: tuple, n_updates: int, momentum: float, threshold: float) -> Any:
     """Let EM run for `n_updates` updates, come what may.
 
     Returns the Fit, whose history begins with the initial weights: n_updates + 1 entries.
@@ -66,7 +69,7 @@ def iterate(bench, model, weights, batch, n_updates, momentum, threshold):
         max_iter=n_updates + 1, progress=bench.verbose, checkpoint=bench.checkpoint))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-010
-def run_updates(part, bench):
+def run_updates(part: Part, bench: Bench) -> tuple:
     "Iterate one of the updates; keep the normalised log-loss and the training error of each."
     settings, protocol = part.parameters, bench.protocol
     batch, m = all_training_examples(protocol), len(protocol.data.class_names)
@@ -82,7 +85,7 @@ def run_updates(part, bench):
     return metrics, {"log_loss": loss, "training_error": error}
 
 # %% ../../nbs/experiments/updates.ipynb #cell-011
-def update_parts(data, profile):
+def update_parts(data: str, profile: str) -> tuple:
     "The four updates."
     n_updates = 1000 if profile == "paper" else 100
     return tuple(Part(name, FOUR | {"momentum": momentum, "threshold": threshold,
@@ -105,7 +108,7 @@ TRENDS = {  # name → the quantity, and pairs of updates, the first of which sh
 }
 
 
-def gaps(curves, trend):
+def gaps(curves: dict, trend: str) -> np.ndarray:
     """How far the curve that should be lower is below the other, after each update.
 
     `curves[update][quantity]` begins with the initial weights. Shape (2, n_updates), for the two
@@ -116,7 +119,7 @@ def gaps(curves, trend):
                      for lower, higher in pairs])[:, 1:]
 
 # %% ../../nbs/experiments/updates.ipynb #cell-027
-def significant_from(low, high, n, errors=5.0):
+def significant_from(low: np.ndarray, high: np.ndarray, n: int, errors: float = 5.0) -> int | None:
     """First iteration from which on `low` is always more than so many standard errors below `high`.
 
     Both are rates, of n examples each; the standard errors are those of their difference. None if
@@ -128,7 +131,7 @@ def significant_from(low, high, n, errors=5.0):
     return first if first < len(low) else None
 
 
-def doubling_means(curve, start=10):
+def doubling_means(curve: np.ndarray, start: int = 10) -> list:
     "Means of a curve over start … 2 start − 1, 2 start … 4 start − 1, and so on to its end."
     edges = [start]
     while 2 * edges[-1] < len(curve):
@@ -136,18 +139,18 @@ def doubling_means(curve, start=10):
     return [float(np.mean(part)) for part in np.split(curve, edges)[1:]]
 
 # %% ../../nbs/experiments/updates.ipynb #cell-030
-def reach(curve, value):
+def reach(curve: np.ndarray, value: float) -> int | None:
     "The first iteration at which a curve is at most `value`; None if it never is."
     found = np.flatnonzero(curve <= value)
     return int(found[0]) if found.size else None
 
 
-def rises(loss):
+def rises(loss: np.ndarray) -> int:
     "After how many of the updates the log-loss is higher than before, rounding apart."
     return int(np.sum(np.diff(loss) > 1e-12))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-031
-def trends(curves, n, errors=5.0):
+def trends(curves: dict, n: int, errors: float = 5.0) -> dict:
     """The four trends of Saul, appendix B.1, in numbers.
 
     Parameters
@@ -182,13 +185,13 @@ def trends(curves, n, errors=5.0):
     return numbers
 
 # %% ../../nbs/experiments/updates.ipynb #cell-033
-def read_curves(record):
+def read_curves(record: Record) -> dict:
     "update → quantity → curve, from a record of Figure 6."
     quantities = ("log_loss", "training_error")
     return {name: {what: record.array(name, what) for what in quantities} for name in UPDATES}
 
 
-def run_trends(part, bench):
+def run_trends(part: Part, bench: Bench) -> tuple:
     "The trends of both figures in numbers, and the gaps of the curves, from the record of Figure 6."
     record = bench.records["figure6"]
     curves = read_curves(record)

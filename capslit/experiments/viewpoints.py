@@ -87,7 +87,7 @@ def divided(data, profile):
     share = 10 if profile == "quick" and n > 10_000 else 1
     return (images[:n // share], data.labels[:n // share]), (images[n:][::share], data.labels[n:][::share])
 
-
+# %% ../../nbs/experiments/viewpoints.ipynb #cell-011-1
 @contextmanager
 def one_thread():
     "PyTorch with a single thread: the products of routing are too small to be shared out, and cores may be busy."
@@ -109,7 +109,7 @@ def _train(part, bench, images, y, watch=None):
         net, loss, images, y, watch=watch, checkpoint=bench.checkpoint, report=bench.report, **settings))
     return net, learned
 
-
+# %% ../../nbs/experiments/viewpoints.ipynb #cell-011-2
 def _about(net, n_test):
     import torch
 
@@ -143,7 +143,7 @@ def judged(net, X, y, motions):
               for kind, amounts in motions.items()}
     return metrics, {name: classes.astype(np.int8) for name, classes in predicted.items()} | curves
 
-
+# %% ../../nbs/experiments/viewpoints.ipynb #cell-013-1
 @one_thread()
 def run_viewpoints(part, bench):
     """Learn familiar views; errors on familiar and on novel views.

@@ -12,7 +12,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import device as array_device
@@ -27,12 +27,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import em
 from ..arrays import namespace, to_numpy
-from ..validation import as_floating, check_shape, check_values
 from ..estimator.base import EMEstimator
 from ..estimator.prediction import by_blocks
-from ..estimator.training_data import read_training_data
+from ..estimator.training_data import TrainingData, read_training_data
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_count, check_size, check_spread, error_context
+from ..validation import (as_floating, atomic, check_choice, check_count, check_distribution, check_number, check_shape, check_size,
+                                check_spread, check_values, error_context)
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-038
 class MixtureParameters(NamedTuple):
@@ -57,7 +57,7 @@ class MixtureStatistics(NamedTuple):
     weight: object                # Σ w                  (k,)
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-040
-def log_sum(joint):
+def log_sum(joint: Any) -> tuple:
     "log Σ_j exp(joint_j) (k, b), and the responsibilities (k, m, b), of joint (k, m, b)."
     xp = namespace(joint)
     top = xp.max(joint, axis=1, keepdims=True)
@@ -66,7 +66,7 @@ def log_sum(joint):
     return (xp.log(total) + top)[:, 0, :], shares / total
 
 
-def log_proportions(mass):
+def log_proportions(mass: Any) -> Any:
     "Logarithms of the shares of mass (k, m) in its rows, finite even where a share is 0."
     xp = namespace(mass)
     least = xp.asarray(1e-300, dtype=mass.dtype, device=array_device(mass))
@@ -113,7 +113,7 @@ def _roots(S, typical, strict):
     return U
 
 
-def mixture_parameters(weights, means, covariances):
+def mixture_parameters(weights: Any, means: Any, covariances: Any) -> MixtureParameters:
     """MixtureParameters from their weights, means and covariances.
 
     Weights are (k, m), means (k, m, p), covariances (k, m, p, p), or (k, m, p) for independent
@@ -259,33 +259,30 @@ class Mixtures:
     origin: object = None
 
     def __post_init__(self):
-        if self.covariance_type not in ("full", "diag"):
-            raise ValueError("covariance_type must be 'full' or 'diag', "
-                             f"not {self.covariance_type!r}")
-        if not 0 <= self.reg_covar < np.inf:
-            raise ValueError(f"reg_covar must be finite and at least 0, not {self.reg_covar!r}")
+        check_choice("covariance_type", self.covariance_type, ("full", "diag"))
+        check_number("reg_covar", self.reg_covar, at_least=0)
 
     @property
-    def signature(self):
+    def signature(self) -> dict:
         "Settings compared on resume."
         return {"covariance_type": self.covariance_type, "reg_covar": float(self.reg_covar)}
 
-    def block_rows(self, parameters: Any):
+    def block_rows(self, parameters: MixtureParameters) -> int:
         "Examples per block, such that what is computed for them stays in the cache."
         k, m, p = parameters.means.shape
         return int(np.clip(min(2**16 // p, 2**18 // (k * m)), 256, 8192))
 
-    def select(self, problems):
+    def select(self, problems: np.ndarray) -> "Mixtures":
         "The model of some of the stacked problems: the same one."
         return self
 
-    def objective(self, parameters: Any, statistics):
-        "What EM raises (k,): the log-likelihood, less the price of added variance."
+    def objective(self, parameters: MixtureParameters, statistics: MixtureStatistics) -> Any:
+        "Penalised log-likelihood (k,): the penalty α/2 Σ tr Σ⁻¹ is that of the added variance α."
         xp, U = namespace(statistics.mass), parameters.precisions_cholesky
         trace = xp.sum(U * U, axis=tuple(range(2, U.ndim)))                                  # tr Σ⁻¹
         return statistics.log_likelihood - 0.5 * self.reg_covar * xp.sum(statistics.mass * trace, axis=1)
 
-    def log_joint(self, parameters: Any, x):
+    def log_joint(self, parameters: MixtureParameters, x: Any) -> Any:
         "log π_j + log N_j(x) (k, m, b) of a block x (b, p)."
         x = self._measured(_checked_block(parameters, (x, None))[0])
         return _log_joint(parameters, x, _distances(parameters, x).squares)
@@ -296,7 +293,7 @@ class Mixtures:
         xp = namespace(x)
         return x - xp.astype(xp.asarray(self.origin, device=array_device(x)), x.dtype)
 
-    def e_step(self, parameters: Any, batch: Any):
+    def e_step(self, parameters: MixtureParameters, batch: tuple) -> MixtureStatistics:
         "MixtureStatistics of a batch."
         x, weight = _checked_block(parameters, batch)
         x = self._measured(x)
@@ -304,7 +301,7 @@ class Mixtures:
         log_densities, r = log_sum(_log_joint(parameters, x, found.squares))
         return self.sums(found, x, weight, r, log_densities)
 
-    def sums(self, found, x, weight: Any, r, log_densities):
+    def sums(self, found: _Distances, x: Any, weight: Any, r: Any, log_densities: Any) -> MixtureStatistics:
         "MixtureStatistics of measured x, responsibilities r (k, m, b), log-densities (k, b)."
         xp, f64, (k, m, b) = namespace(x), namespace(x).float64, r.shape
         total = xp.asarray(float(b), dtype=f64, device=array_device(x))
@@ -319,7 +316,7 @@ class Mixtures:
         return MixtureStatistics(mass, first, second, mu * total, likelihood,
                                  xp.broadcast_to(total, (k,)))
 
-    def m_step(self, statistics):
+    def m_step(self, statistics: MixtureStatistics) -> MixtureParameters:
         "MixtureParameters from statistics; empty components take half of the heaviest one."
         mass, first, second, centre, _, weight = (to_numpy(a) for a in statistics)
         n = np.where(mass > 0, mass, 1.0)[..., None]
@@ -347,7 +344,7 @@ def _variances(mass, means, S):
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-069
 class MixtureExamples:
-    "What the fit of a mixture is given, checked."
+    "Base of estimators of mixtures: their training data, checked, and the sample from which EM starts."
 
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
@@ -358,9 +355,8 @@ class MixtureExamples:
         "The `TrainingData`, checked."
         data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
         check_size(np.array([data.largest], data.dtype))
-        if self.n_components > data.n_samples:
-            raise ValueError(f"n_components is {self.n_components}, but X has only {data.n_samples} "
-                             f"examples (n_samples = {data.n_samples}); lower n_components")
+        check_number("n_components", self.n_components, at_most=data.n_samples, integer=True,
+                     hint=f"X has only n_samples = {data.n_samples} examples")
         return data
 
     def _sample(self, data):
@@ -368,7 +364,7 @@ class MixtureExamples:
         return data.sample(self.random_state, 4 * self.n_components)
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-069-1
-def centred(data: Any, X: Any, weight: Any):
+def centred(data: TrainingData, X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """A sample X (s, p) of the `TrainingData` about their mean, that mean (p,), and their variance.
 
     The mean is weighted; the variance is the mean of those of the features.
@@ -389,7 +385,7 @@ def _nearest(X, points):
     return np.argmin(squares, axis=1)
 
 
-def start_labels(init: Any, X: Any, weight: Any, n_components: int, rng: np.random.Generator):
+def start_labels(init: str, X: np.ndarray, weight: np.ndarray | None, n_components: int, rng: np.random.RandomState) -> np.ndarray:
     "Components (n,) of the examples X (n, p) of weight (n,) or None; `init` says how."
     if n_components == 1:
         return np.zeros(len(X), int)
@@ -404,7 +400,7 @@ def start_labels(init: Any, X: Any, weight: Any, n_components: int, rng: np.rand
         return means.fit(X, sample_weight=weight).labels_
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-074
-def log_shares(joint):
+def log_shares(joint: np.ndarray) -> np.ndarray:
     "Logarithms of the shares of exp(joint) in its rows; equal shares where all of a row is −∞."
     lost = np.max(joint, axis=1, keepdims=True) == -np.inf
     joint = np.where(lost, 0.0, joint)
@@ -412,7 +408,7 @@ def log_shares(joint):
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-074-1
 class MixtureDensities(DensityMixin):
-    """Densities and responsibilities.
+    """Base of estimators of mixtures: log-densities, responsibilities and samples.
 
     An estimator brings `_fitted()`, a model of the engine and its parameters, and
     `_draws(rng, counts)`, as many examples of each component as `counts` says.
@@ -436,25 +432,25 @@ class MixtureDensities(DensityMixin):
         return np.where(joint < np.inf, joint, -np.inf)           # ∞ − ∞ is too far away as well
 
     @by_blocks
-    def score_samples(self, X: Any):
+    def score_samples(self, X: Any) -> np.ndarray:
         "Log-density (n,) of each example."
         return logsumexp(self._log_joint(X), axis=1)
 
-    def score(self, X: Any, y: Any = None):
+    def score(self, X: Any, y: Any = None) -> float:
         "Mean log-density of the examples."
         return float(np.mean(self.score_samples(X)))
 
     @by_blocks
-    def predict_proba(self, X: Any):
+    def predict_proba(self, X: Any) -> np.ndarray:
         "Responsibilities (n, n_components): the probability that each component made the example."
         return np.exp(log_shares(self._log_joint(X)))
 
     @by_blocks
-    def predict(self, X: Any):
+    def predict(self, X: Any) -> np.ndarray:
         "Index (n,) of the most responsible component."
         return np.argmax(self._log_joint(X), axis=1)
 
-    def sample(self, n_samples: int = 1):
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         "Draw examples (n_samples, n_features), in the order of their components (n_samples,)."
         check_is_fitted(self)
         check_count("n_samples", n_samples)
@@ -465,25 +461,28 @@ class MixtureDensities(DensityMixin):
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-076
 class InformationCriteria:
-    "Criteria that charge for parameters; an estimator brings `score_samples` and `n_parameters_`."
+    "Bayesian and Akaike information criteria; an estimator brings `score_samples` and `n_parameters_`."
 
-    def bic(self, X: Any):
+    def bic(self, X: Any) -> float:
         "Bayesian information criterion on X; lower is better."
         log_densities = np.asarray(self.score_samples(X))
         return float(-2 * np.sum(log_densities) + self.n_parameters_ * np.log(len(log_densities)))
 
-    def aic(self, X: Any):
+    def aic(self, X: Any) -> float:
         "Akaike information criterion on X; lower is better."
         return float(-2 * np.sum(self.score_samples(X)) + 2 * self.n_parameters_)
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-078
 def _checked_weights(weights, m):
     "weights_init (m,), or an error."
-    weights = check_shape("weights_init", to_numpy(as_floating("weights_init", weights)), (m,))
-    if abs(np.sum(check_values("weights_init", weights, lower=0)) - 1) > 1e-6:
-        raise ValueError("weights_init must add up to 1, but their sum is "
-                         f"{np.sum(weights):g}; divide them by it")
-    return weights
+    weights = to_numpy(as_floating("weights_init", weights))
+    return check_distribution("weights_init", check_shape("weights_init", weights, (m,)))
+
+
+def _checked_means(means, m, p):
+    "means_init (m, p) in double precision, or an error."
+    means = to_numpy(as_floating("means_init", means)).astype(np.float64)
+    return check_values("means_init", check_shape("means_init", means, (m, p)))
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-078-1
 def _checked_precisions(precisions, shape, full):
@@ -491,18 +490,36 @@ def _checked_precisions(precisions, shape, full):
     name, (m, p) = "precisions_init", shape
     P = to_numpy(as_floating(name, precisions)).astype(np.float64)
     check_values(name, check_shape(name, P, (m, p, p) if full else (m, p)))
-    variance = np.diagonal(P, axis1=-2, axis2=-1) if full else P
-    wrong = ValueError(f"{name} must be symmetric and positive definite for every component"
-                       if full else f"{name} must be positive")
-    if not np.all(variance > 0):
-        raise wrong
     if not full:
-        return 1 / P
-    scale = np.sqrt(variance)
+        return 1 / check_values(name, P, lower=0, strict=True)
+    diagonal = np.diagonal(P, axis1=-2, axis2=-1)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1))
     R = P / scale[:, :, None] / scale[:, None, :]
-    if not np.allclose(R, np.swapaxes(R, 1, 2), atol=1e-8) or np.min(np.linalg.eigvalsh(R)) <= 0:
-        raise wrong
+    symmetric = np.allclose(R, np.swapaxes(R, 1, 2), atol=1e-8)
+    if not (np.all(diagonal > 0) and symmetric and np.min(np.linalg.eigvalsh(R)) > 0):
+        raise ValueError(f"{name} must be symmetric and positive definite for every component")
     return np.linalg.inv((R + np.swapaxes(R, 1, 2)) / 2) / scale[:, :, None] / scale[:, None, :]
+
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-078-2
+def _given_start(mixture, p):
+    "What is given of weights, means and covariances for p features, by name and checked."
+    m, full, given = mixture.n_components, mixture.covariance_type == "full", {}
+    if mixture.weights_init is not None:
+        given["weights"] = _checked_weights(mixture.weights_init, m)
+    if mixture.means_init is not None:
+        given["means"] = _checked_means(mixture.means_init, m, p)
+    if mixture.precisions_init is not None:
+        given["covariances"] = _checked_precisions(mixture.precisions_init, (m, p), full)
+    return given
+
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-078-4
+def _last_fit(mixture, p):
+    "Weights, means and covariances of the last fit, by name, or ValueError if p features need other shapes."
+    m, hint = mixture.n_components, "warm_start goes on from the last fit; set warm_start=False to start anew"
+    shapes = {"weights": (m,), "means": (m, p),
+              "covariances": (m, p, p) if mixture.covariance_type == "full" else (m, p)}
+    return {name: check_shape(f"{name}_", getattr(mixture, f"{name}_"), shape, hint=hint)
+            for name, shape in shapes.items()}
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-080
 def _labelled(model, X, weight, labels, m):
@@ -524,51 +541,42 @@ def _labelled(model, X, weight, labels, m):
 
     return model.m_step(em.accumulate(sums, batch, model.block_rows(about)))
 
+# %% ../../nbs/mixtures/gaussian.ipynb #cell-080-1
+def _one_start(mixture, model, X, weight, given, rng):
+    "Parameters from what is given and, for the rest, from labels of the centred examples X."
+    if len(given) < 3:
+        if "means" in given:
+            labels = _nearest(X, given["means"])
+        else:
+            labels = start_labels(mixture.init, X, weight, mixture.n_components, rng)
+        found = _labelled(model, X, weight, labels, mixture.n_components)
+        found = {"weights": np.exp(found.log_weights[0]), "means": found.means[0],
+                 "covariances": found.covariances[0]}
+        given = found | given
+    parts = (given[name] for name in ("weights", "means", "covariances"))
+    return mixture_parameters(*(part[None] for part in parts))
+
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-081
 class _GaussianStart(MixtureExamples):
-    "The model and the parameters from which EM starts."
+    "Base of `GaussianMixture`: the model and the parameters from which EM starts."
 
     def _begin(self, data, X, weight):
         "The model and its initial parameters, stacked over the `n_init` starts."
-        m, p = self.n_components, X.shape[1]
-        given, ones = self._given(m, p), np.ones(len(X), X.dtype)
+        p, ones = X.shape[1], np.ones(len(X), X.dtype)
+        given = _last_fit(self, p) if self._goes_on() else _given_start(self, p)
         Y, origin, _ = centred(data, X, ones if weight is None else weight)
         if "means" in given:
             given["means"] = given["means"] - origin
         model = Mixtures(self.covariance_type, self.reg_covar)
         rng = check_random_state(self.random_state)
-        starts = [self._one_start(model, Y, weight, given, rng)
+        starts = [_one_start(self, model, Y, weight, given, rng)
                   for _ in range(1 if "means" in given else self.n_init)]
         model = Mixtures(self.covariance_type, self.reg_covar, origin)
         return model, MixtureParameters(*map(np.concatenate, zip(*starts)))
 
-    def _given(self, m, p):
-        "What is given of weights, means and covariances, checked."
-        given = {}
-        if self.weights_init is not None:
-            given["weights"] = _checked_weights(self.weights_init, m)
-        if self.means_init is not None:
-            means = to_numpy(as_floating("means_init", self.means_init)).astype(np.float64)
-            check_shape("means_init", means, (m, p))
-            given["means"] = check_values("means_init", means)
-        if self.precisions_init is not None:
-            full = self.covariance_type == "full"
-            given["covariances"] = _checked_precisions(self.precisions_init, (m, p), full)
-        return given
-
-    def _one_start(self, model, X, weight, given, rng):
-        "Parameters from what is given and, for the rest, from labels of the centred examples X."
-        if len(given) < 3:
-            if "means" in given:
-                labels = _nearest(X, given["means"])
-            else:
-                labels = start_labels(self.init, X, weight, self.n_components, rng)
-            found = _labelled(model, X, weight, labels, self.n_components)
-            found = {"weights": np.exp(found.log_weights[0]), "means": found.means[0],
-                     "covariances": found.covariances[0]}
-            given = found | given
-        parts = (given[name] for name in ("weights", "means", "covariances"))
-        return mixture_parameters(*(part[None] for part in parts))
+    def _goes_on(self):
+        "Whether EM starts from the parameters of the last fit."
+        return self.warm_start and hasattr(self, "means_")
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-082
 class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, InformationCriteria, Saved,
@@ -586,7 +594,7 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         Variance added to every feature of every component, in the units of X squared: lower it,
         or scale X, if features vary by 1e-3 or less. With 0 the likelihood falls only when an empty
         component is revived, but a component that collapses ends the fit with an error.
-        Improvements are those of the likelihood less the price of what is added.
+        Improvements are those of the penalised likelihood.
     max_iter : int, default=500
     n_init : int, default=1
         Starts; they share their matrix products, and the best outcome is kept. One is enough if
@@ -605,6 +613,9 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         Threads; by default as many as the matrix library would use; −1 for all processors.
     random_state : int, RandomState or None
         For starts and samples.
+    warm_start : bool, default=False
+        Start `fit` from the weights, means and covariances of the last one, if there was one; other
+        starts, `n_init` and the parameters given above do not count then.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -618,12 +629,12 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         Upper triangular U with U Uᵀ = Σ⁻¹, or inverse standard deviations.
     precisions_ : array like `covariances_`
     lower_bound_ : float
-        The mean log-density of the examples, less the price of `reg_covar`, α/2 tr Σ⁻¹ for the
-        component of each example.
+        The mean log-density of the examples, less the penalty that `reg_covar` stands for: α/2 tr Σ⁻¹
+        of the component of each example.
     n_iter_ : int
     converged_ : bool
     history_ : dict of (n_iter_,) arrays
-        `log_likelihood` and `objective` (less the price), summed over the examples.
+        `log_likelihood` and `objective` (less the penalty), summed over the examples.
     n_parameters_ : int
         Free parameters, as `bic` and `aic` count them.
 
@@ -643,11 +654,13 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         "weights_init": ["array-like", None],
         "means_init": ["array-like", None],
         "precisions_init": ["array-like", None],
+        "warm_start": ["boolean"],
     }
 
     def __init__(self, n_components: int = 1, *, covariance_type: str = "full", tol: float = 1e-3, reg_covar: float = 1e-6,
                  max_iter: int = 500, n_init: int = 1, init: str = "kmeans", weights_init: Any = None, means_init: Any = None,
-                 precisions_init: Any = None, patience: int = 3, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
+                 precisions_init: Any = None, patience: int = 3, n_jobs: int | None = None, random_state: Any = None, warm_start: bool = False,
+                 verbose: int = 0):
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.tol = tol
@@ -661,10 +674,12 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         self.patience = patience
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.warm_start = warm_start
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None,
+            checkpoint_every: float = 10.0) -> Self:
         """Learn the mixture by EM.
 
         Parameters
@@ -689,11 +704,12 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         sample = self._sample(data)
         model, parameters = self._begin(data, *sample)
         drawn = len(sample[0]) < data.n_samples or self.n_components > 1 and self.means_init is None
+        drawn = drawn and not self._goes_on()
         found = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
         self._keep(model, found)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None):
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
         "Learn the mixture, and return the most responsible component (n,) of each example."
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
@@ -716,7 +732,7 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         return model, MixtureParameters(*(a[None] for a in kept))
 
     @property
-    def precisions_(self):
+    def precisions_(self) -> np.ndarray:
         check_is_fitted(self)
         U = self.precisions_cholesky_
         return U @ np.swapaxes(U, 1, 2) if U.ndim == 3 else U**2

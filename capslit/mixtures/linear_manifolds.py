@@ -11,7 +11,7 @@ import warnings
 from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import logsumexp
@@ -22,16 +22,16 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import em
 from ..arrays import to_numpy
-from ..validation import as_floating, check_shape, check_values
 from ..estimator.base import EMEstimator
 from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-002-1
-from ..validation import atomic, check_labelled, error_context
+from ..validation import (as_floating, atomic, check_choice, check_distribution, check_labelled, check_number, check_shape,
+                                check_values, error_context)
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .gaussian import (InformationCriteria, MixtureDensities, MixtureExamples, centred,
                               log_shares, start_labels)
@@ -100,14 +100,11 @@ def _with_tangents(data, tangents):
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-012
 def _checked_directions(name, r, X):
     "The number of directions, or ValueError if X (n, p) has fewer features."
-    if r > X.shape[1]:
-        raise ValueError(f"{name} is {r}, but X has fewer features "
-                         f"(n_features = {X.shape[1]}); lower {name}")
-    return r
+    return check_number(name, r, at_most=X.shape[1], integer=True, hint=f"X has n_features = {X.shape[1]}")
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-013
 class _Starts(MixtureExamples):
-    "The model and the parameters from which EM starts."
+    "Base of mixtures of linear manifolds: the model and the parameters from which EM starts."
 
     def _begin(self, data, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
@@ -129,11 +126,11 @@ class _Starts(MixtureExamples):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
 class _Fit(EMEstimator, _Starts):
-    "Learning by EM."
+    "Base of mixtures of linear manifolds: learning by EM."
 
     @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
-            checkpoint_every: float = 10.0):
+            checkpoint_every: float = 10.0) -> Self:
         """Learn the mixture by EM.
 
         Parameters
@@ -165,13 +162,13 @@ class _Fit(EMEstimator, _Starts):
         self._keep(model, model.admissible(chosen), data.batches)
         return self
 
-    def fit_predict(self, X, y=None, sample_weight=None, *, tangents=None):
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None) -> np.ndarray:
         "Learn the mixture, and return the most responsible component (n,) of each example."
         return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-017
 class _Densities(MixtureDensities):
-    "Densities and responsibilities, of examples freed along their tangents if there are any."
+    "Base of mixtures of linear manifolds: log-densities and responsibilities, of examples freed along their tangents if there are any."
 
     def _log_joint(self, X, tangents=None):
         "log π_j + log N_j(x) (n, m)."
@@ -181,28 +178,28 @@ class _Densities(MixtureDensities):
         return self._log_joint_of(X, _checked_tangents(X, tangents), rows=256)
 
     @by_blocks
-    def score_samples(self, X, *, tangents=None):
+    def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "Log-density (n,) of each example, freed along its tangents (n, t, p) if given."
         return logsumexp(self._log_joint(X, tangents), axis=1)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-019
 class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    "Codes, reconstructions and samples."
+    "Base of mixtures of linear manifolds: codes, reconstructions and samples."
 
     @by_blocks
-    def codes(self, X):
+    def codes(self, X: Any) -> np.ndarray:
         "E[h|x] (n, n_components, n_directions) under each component."
         X = self._checked(X)
         return np.stack([(X - mean) @ R.T for mean, R in zip(self.means_, self.recognition_)], axis=1)
 
     @by_blocks
-    def transform(self, X):
+    def transform(self, X: Any) -> np.ndarray:
         "Codes weighed by responsibilities (n, n_components · n_directions), component by component."
         shares = self.predict_proba(X)
         return (shares[:, :, None] * self.codes(X)).reshape(len(shares), -1)
 
     @by_blocks
-    def reconstruct(self, X):
+    def reconstruct(self, X: Any) -> np.ndarray:
         "What each component makes of each example (n, n_components, n_features), μ + G E[h|x]."
         codes = np.moveaxis(self.codes(X), 1, 0)
         parts = zip(self.means_, codes, self._generative())
@@ -223,7 +220,7 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-020
 class _Mixture(_Fit, _Codes, Saved, BaseEstimator):
-    "A mixture of linear manifolds, but for the kind of its noise."
+    "Base of mixtures of linear manifolds: all but the kind of noise."
 
     _parameter_constraints = {
         **MixtureExamples._parameter_constraints,
@@ -264,16 +261,17 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         random ones.
     n_init : int, default=1
         Starts; they share their matrix products, and the best outcome is kept.
-    reg_covar : float, default=1e-2
-        Variance of the noise that is added, in expectation, to every feature of every
-        example, in units of the mean variance of the features. For images 0.1 serves better.
-        Features in different units should be standardised, as for PCA.
+    added_noise : float, default=1e-2
+        Variance of the noise that is added, in expectation, to every feature of every example:
+        a share of `noise_unit`, where the `reg_covar` of `GaussianMixture` is in the units of X
+        squared. For images 0.1 serves better. Features in different units should be
+        standardised, as for PCA.
     min_noise : float, default=1e-6
-        Least noise variance, in the same units.
+        Least noise variance that is learned, also a share of `noise_unit`.
     noise_unit : float, optional
-        The unit of these two, by default the mean variance of the features of X. Densities
-        that are compared with one another, such as those of classes, are better regularised
-        by one and the same amount.
+        The variance that `added_noise` and `min_noise` are shares of; by default the mean variance
+        of the features of X. Densities that are compared with one another, such as those of
+        classes, are better regularised by one and the same amount.
     tol : float, default=1e-3
         Improvements of the bound per example up to `tol` do not count.
     patience : int, default=3
@@ -312,18 +310,20 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """
 
+    _layout = 2
+
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
         "n_factors": [Interval(Integral, 1, None, closed="left")],
         "noise": [StrOptions({"diagonal", "isotropic"})],
         "init": [StrOptions({"pca", "kmeans", "random"})],
-        "reg_covar": [Interval(Real, 0, None, closed="left")],
+        "added_noise": [Interval(Real, 0, None, closed="left")],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     def __init__(self, n_components: int = 1, n_factors: int = 2, *, noise: str = "diagonal", responsibilities: str = "soft",
-                 init: str = "pca", n_init: int = 1, reg_covar: float = 1e-2, min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
+                 init: str = "pca", n_init: int = 1, added_noise: float = 1e-2, min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
                  patience: int = 3, max_iter: int = 500, acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None,
                  verbose: int = 0):
         self.n_components = n_components
@@ -332,7 +332,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         self.responsibilities = responsibilities
         self.init = init
         self.n_init = n_init
-        self.reg_covar = reg_covar
+        self.added_noise = added_noise
         self.min_noise = min_noise
         self.noise_unit = noise_unit
         self.tol = tol
@@ -361,7 +361,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         unit = unit if self.noise_unit is None else float(self.noise_unit)
         floor = max(self.min_noise * unit, np.finfo(float).tiny)
         model = LinearManifolds(self.noise, self.responsibilities == "hard",
-                                added=self.reg_covar * unit, floor=floor, origin=origin)
+                                added=self.added_noise * unit, floor=floor, origin=origin)
         noise = np.exp(start.log_noise)
         if self.noise == "isotropic":
             noise = np.broadcast_to(np.mean(noise, axis=-1, keepdims=True), noise.shape)
@@ -389,6 +389,13 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         model, parameters = self._fitted()
         return model.recognition(parameters)[0][0]
 
+    @classmethod
+    def _from_older(cls, layout, arrays, description):
+        "The estimator in a file of layout 1, where `added_noise` was called `reg_covar`."
+        parameters = dict(description["parameters"])
+        parameters["added_noise"] = parameters.pop("reg_covar")
+        return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})
+
     def _generative(self):
         return self.loadings_
 
@@ -396,7 +403,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         "Loadings and noise variances of the samples."
         return self.loadings_, self.noise_variances_
 
-    def get_covariance(self):
+    def get_covariance(self) -> np.ndarray:
         "The covariances (n_components, n_features, n_features), G Gᵀ + Ψ."
         check_is_fitted(self)
         noise = self.noise_variances_[:, :, None] * np.eye(self.means_.shape[1])
@@ -404,7 +411,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-027
 class MixtureOfPCA(_Mixture):
-    """Mixture of principal component analysers: the best reconstruction takes responsibility.
+    """Mixture of PCA, learned by EM: responsibilities follow from squared reconstruction errors.
 
     Parameters
     ----------
@@ -519,7 +526,7 @@ class MixtureOfPCA(_Mixture):
         return model, ManifoldParameters(*(a[None] for a in kept))
 
     @by_blocks
-    def score_samples(self, X: Any, *, tangents: Any = None):
+    def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²), or the largest if hard."
         joint = self._log_joint(X, tangents)
         hard = self.responsibilities == "hard"
@@ -541,64 +548,64 @@ class MixtureOfPCA(_Mixture):
         return np.swapaxes(self.components_ * scales[:, :, None], 1, 2), noise
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-056
-def _no_tangents(density):
-    return (f"tangents were given, but {type(density).__name__} knows nothing of them; "
-            "use a density of capslit.mixtures.linear_manifolds, or pass no tangents")
+def _check_takes_tangents(density, method):
+    "Raise ValueError unless a method of `density` has an argument of the name `tangents`."
+    if "tangents" not in signature(method).parameters:
+        raise ValueError(f"tangents were given, but {type(density).__name__} knows nothing of them; "
+                         "use a density of capslit.mixtures.linear_manifolds, or pass no tangents")
+
+
+def _log_priors(priors, counts):
+    "Logarithms (n_classes,) of `priors`, or ValueError; `counts` are the examples of each class."
+    if isinstance(priors, str):
+        counts = counts if priors == "empirical" else np.ones(len(counts))
+        return np.log(counts / np.sum(counts))
+    priors = check_shape("priors", to_numpy(as_floating("priors", priors)), (len(counts),))
+    return np.log(check_distribution("priors", priors, strict=True))
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-056-1
 class _ClassDensities:
-    "Predictions from the densities of the classes."
+    "Base of `ClassConditionalClassifier`: predictions from the densities of the classes."
 
-    def log_densities(self, X, *, tangents=None):
+    def log_densities(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "log P(x|class) (n, n_classes); with tangents (n, t, p), of each example freed along them."
         check_is_fitted(self)
         with error_context("X"):
             X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         given = {} if tangents is None else {"tangents": tangents}
-        if given and "tangents" not in signature(self.densities_[0].score_samples).parameters:
-            raise ValueError(_no_tangents(self.densities_[0]))
+        if given:
+            _check_takes_tangents(self.densities_[0], self.densities_[0].score_samples)
         found = np.stack([density.score_samples(X, **given) for density in self.densities_], axis=1)
         if np.any(np.isnan(found)):
             raise ValueError(f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
                              "scale X, or regularise the density")
         return found
 
-    def _log_priors(self):
-        if isinstance(self.priors, str):
-            counts = self.counts_ if self.priors == "empirical" else np.ones(len(self.counts_))
-            return np.log(counts / np.sum(counts))
-        priors = to_numpy(as_floating("priors", self.priors))
-        priors = check_shape("priors", priors, (len(self.counts_),))
-        if abs(np.sum(check_values("priors", priors, lower=0, strict=True)) - 1) > 1e-6:
-            raise ValueError(f"priors must add up to 1, but their sum is {np.sum(priors):g}; "
-                             "divide them by it")
-        return np.log(priors)
-
-    def predict_joint_log_proba(self, X, *, tangents=None):
+    def predict_joint_log_proba(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "log P(x, class) (n, n_classes); tangents as in `log_densities`."
-        return self.log_densities(X, tangents=tangents) + self._log_priors()
+        return self.log_densities(X, tangents=tangents) + _log_priors(self.priors, self.counts_)
 
-    def predict_log_proba(self, X, *, tangents=None):
+    def predict_log_proba(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "log P(class|x) (n, n_classes), the priors where all densities are 0; tangents as in `log_densities`."
         joint = self.predict_joint_log_proba(X, tangents=tangents)
         lost = np.max(joint, axis=1, keepdims=True) == -np.inf
-        return log_shares(np.where(lost, self._log_priors(), joint))
+        return log_shares(np.where(lost, _log_priors(self.priors, self.counts_), joint))
 
-    def predict_proba(self, X, *, tangents=None):
+    def predict_proba(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "P(class|x) (n, n_classes); tangents as in `log_densities`."
         return np.exp(self.predict_log_proba(X, tangents=tangents))
 
-    def predict(self, X, *, tangents=None):
+    def predict(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "The most probable label (n,) of each example; tangents as in `log_densities`."
         best = np.argmax(self.predict_log_proba(X, tangents=tangents), axis=1)
         return self.classes_[best]
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-058
 class _Rejects(_ClassDensities):
-    "Examples that are better left undecided."
+    "Base of `ClassConditionalClassifier`: rejection of examples that are ambiguous or belong to no class."
 
-    def rejects(self, X, *, density=0.01, probability=0.0):
-        """Which examples (n,) are better left to somebody else.
+    def rejects(self, X: Any, *, density: float = 0.01, probability: float = 0.0) -> np.ndarray:
+        """Whether to reject each example (n,), because it is unlikely in every class or ambiguous.
 
         Parameters
         ----------
@@ -612,12 +619,11 @@ class _Rejects(_ClassDensities):
             Reject what has no class more probable than this.
         """
         for name, value in {"density": density, "probability": probability}.items():
-            if not isinstance(value, Real) or not 0 <= value <= 1:
-                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
+            check_number(name, value, at_least=0, at_most=1)
         log_densities = self.log_densities(X)
         levels = np.array([np.quantile(own, density) for own in self.levels_])
         strange = np.all(log_densities < levels, axis=1) if density > 0 else False
-        log_priors = self._log_priors()
+        log_priors = _log_priors(self.priors, self.counts_)
         lost = np.max(log_densities, axis=1, keepdims=True) == -np.inf
         sure = np.exp(np.max(log_shares(np.where(lost, 0, log_densities) + log_priors), axis=1))
         return (sure <= probability) | strange
@@ -625,8 +631,8 @@ class _Rejects(_ClassDensities):
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-059
 def _fitted_density(density, label, X, tangents, cv):
     "A clone of `density` fitted to one class, and sorted log-densities of examples of the class."
-    if tangents is not None and not has_fit_parameter(density, "tangents"):
-        raise ValueError(_no_tangents(density))
+    if tangents is not None:
+        _check_takes_tangents(density, density.fit)
 
     def fitted(rows):
         given = {} if tangents is None else {"tangents": tangents[rows]}
@@ -692,7 +698,7 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X: Any, y: Any, *, tangents: Any = None):
+    def fit(self, X: Any, y: Any, *, tangents: Any = None) -> Self:
         """Fit one density to the examples of each class.
 
         Parameters
@@ -709,11 +715,10 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         self._validate_params()
         X, y = check_labelled(self, X, y)
         self.classes_, index, self.counts_ = np.unique(y, return_inverse=True, return_counts=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has {len(self.classes_)} class, {self.classes_.tolist()}; "
-                             "a classifier needs at least two. For one class fit the density itself")
+        check_number("the number of classes in y", len(self.classes_), at_least=2, integer=True,
+                     hint="for one class fit the density itself")
         tangents = None if tangents is None else _checked_tangents(X, tangents)
-        self._log_priors()
+        _log_priors(self.priors, self.counts_)
         jobs = [delayed(_fitted_density)(self._density(), label, X[index == c],
                                          None if tangents is None else tangents[index == c], self.cv)
                 for c, label in enumerate(self.classes_.tolist())]
@@ -728,7 +733,7 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         return MixtureOfFactorAnalyzers() if self.density is None else self.density
 
     @atomic
-    def add_class(self, X: Any, label, *, tangents: Any = None):
+    def add_class(self, X: Any, label: Any, *, tangents: Any = None) -> Self:
         """Fit a density to the examples of a new class; the other densities stay as they are.
 
         Parameters
@@ -754,16 +759,11 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
 
     def _extended(self, label):
         "The classes with one more at the end, and the order that sorts them."
-        if not isinstance(self.priors, str):
-            raise ValueError("priors were given as an array, which has no entry for a new class; "
-                             "set priors to 'empirical' or 'uniform'")
+        check_choice("priors", self.priors, ("empirical", "uniform"))   # an array has no entry for the new class
         new = np.asarray([label], dtype=object if self.classes_.dtype == object else None)
         kinds = [labels.dtype.kind.replace("u", "i") for labels in (new, self.classes_)]
-        if new.ndim != 1 or kinds[0] != kinds[1]:
-            raise ValueError("label must be one label of the same kind as the classes "
+        if new.ndim != 1 or kinds[0] != kinds[1] or new[0] in self.classes_:
+            raise ValueError("label must be one new label of the same kind as the classes "
                              f"{self.classes_.tolist()[:10]}, not {label!r}")
-        if new[0] in self.classes_:
-            raise ValueError(f"label {label!r} is one of the classes already; "
-                             "pass a new label, or call fit")
         classes = np.concatenate([self.classes_, new])
         return classes, np.argsort(classes)

@@ -7,8 +7,9 @@ __all__ = ['BORDERS', 'TANGENTS', 'ROWS', 'COLUMNS', 'smooth', 'tangent_vectors'
            'TangentDistanceClassifier']
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-002
+from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.ndimage import correlate1d
@@ -17,9 +18,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import em
-from ..validation import as_floating, check_shape, check_values
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_labelled, error_context
+from ..validation import (as_floating, atomic, check_choice, check_count, check_indices, check_labelled, check_number,
+                                check_shape, check_values, error_context)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-005
 def _kernels(sigma):
@@ -36,12 +37,8 @@ BORDERS = ("constant", "nearest", "reflect", "mirror", "wrap")
 
 def _matrices(shape, sigma, mode, dtype):
     "For each axis of an image, a matrix that smooths along it and one that differentiates."
-    if mode not in BORDERS:
-        raise ValueError(f"mode must be one of {', '.join(BORDERS)}, not {mode!r}")
-    number = isinstance(sigma, Real) and not isinstance(sigma, bool)
-    if not (number and 0 <= sigma <= max(shape)):
-        raise ValueError("sigma must be a number of pixels between 0 and the side of the image, "
-                         f"{max(shape)}, not {sigma!r}")
+    check_choice("mode", mode, BORDERS)
+    check_number("sigma", sigma, at_least=0, at_most=max(shape), hint="it is a number of pixels, at most the side of the image")
     return [[correlate1d(np.eye(size), weights, axis=0, mode=mode).astype(dtype)
              for weights in _kernels(sigma)] for size in shape]
 
@@ -49,12 +46,11 @@ def _matrices(shape, sigma, mode, dtype):
 def _check_images(images):
     "`images` as a float32 or float64 array (n, height, width)."
     images = check_shape("images", as_floating("images", images), (None, None, None))
-    if 0 in images.shape[1:]:
-        raise ValueError(f"images has shape {images.shape}, so its images hold no pixels")
+    check_count("the number of pixels of images", images.shape[1] * images.shape[2])
     return check_values("images", np.asarray(images))
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-009
-def smooth(images: Any, sigma: float = 0.5, *, mode: str = "constant"):
+def smooth(images: Any, sigma: float = 0.5, *, mode: str = "constant") -> np.ndarray:
     """Images convolved with a Gaussian.
 
     Parameters
@@ -88,6 +84,12 @@ def _velocities(height, width, radius, dtype):
             "hyperbolic": (-y, x), "diagonal": (x, y)}
 
 
+def _derivatives(images, sigma, mode):
+    "Derivatives of the smoothed images along the two axes, downwards and to the right, (n, height, width) each."
+    (smooth_y, slope_y), (smooth_x, slope_x) = _matrices(images.shape[1:], sigma, mode, images.dtype)
+    return slope_y @ images @ smooth_x.T, smooth_y @ images @ slope_x.T
+
+
 def _thickness(down, right):
     "‖∇g‖² / s from the two derivatives, (n, height, width)."
     length = np.hypot(down, right)
@@ -97,8 +99,9 @@ def _thickness(down, right):
     return relative * length * (total / np.where(squares > 0, squares, 1))
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-012
-def tangent_vectors(images: Any, sigma: float = 0.5, kinds=TANGENTS, *, unit: str = "pixel", mode: str = "constant"):
-    """What small motions do to images: derivatives with respect to the amount of each motion.
+def tangent_vectors(images: Any, sigma: float = 0.5, kinds: Sequence[str] = TANGENTS, *, unit: str = "pixel",
+                    mode: str = "constant") -> np.ndarray:
+    """Tangent vectors of images: derivatives with respect to the amount of each motion.
 
     The smoothed image plus λ times its tangent is, to first order in λ, the smoothed image moved
     by λ units. To weigh the kinds, multiply by their amounts: `tangents * amounts[:, None]`.
@@ -127,12 +130,9 @@ def tangent_vectors(images: Any, sigma: float = 0.5, kinds=TANGENTS, *, unit: st
     """
     images = _check_images(images)
     kinds = _check_kinds(kinds)
-    if unit not in ("pixel", "natural"):
-        raise ValueError(f"unit must be 'pixel' or 'natural', not {unit!r}")
+    check_choice("unit", unit, ("pixel", "natural"))
     n, height, width = images.shape
-    along_y, along_x = _matrices((height, width), sigma, mode, images.dtype)
-    (smooth_y, slope_y), (smooth_x, slope_x) = along_y, along_x
-    down, right = slope_y @ images @ smooth_x.T, smooth_y @ images @ slope_x.T
+    down, right = _derivatives(images, sigma, mode)
     radius = np.sqrt(height * width) / 2 if unit == "pixel" else 1
     velocity = _velocities(height, width, radius, images.dtype)
     tangents = np.empty((n, len(kinds), height, width), images.dtype)
@@ -154,7 +154,7 @@ def _check_kinds(kinds):
     return names
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-033
-def tangent_basis(tangents: Any):
+def tangent_basis(tangents: Any) -> np.ndarray:
     """Orthonormal bases of the planes that tangents span.
 
     Parameters
@@ -242,8 +242,8 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
     return np.maximum(D, 0, out=D)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-040
-def tangent_distance(X: Any, Y, tangents_X: Any = None, tangents_Y: Any = None, *, candidates: Any = None, spring: float = 0.0,
-                     n_threads: int | None = None):
+def tangent_distance(X: Any, Y: Any, tangents_X: Any = None, tangents_Y: Any = None, *, candidates: Any = None, spring: float = 0.0,
+                     n_threads: int | None = None) -> np.ndarray:
     """Squared tangent distances: between two points, a point and a plane, or two planes.
 
     Parameters
@@ -257,7 +257,7 @@ def tangent_distance(X: Any, Y, tangents_X: Any = None, tangents_Y: Any = None, 
     candidates : integer array of shape (n, c), optional
         Which rows of Y each row of X is compared with; by default all.
     spring : float
-        Price k of a step along a plane, as a share of the price of a step off the plane. Zero is
+        Penalty k of a squared step along a plane, where that of a squared step off it is 1. Zero is
         the distance of the planes themselves.
     n_threads : int, optional
         By default as many as the matrix library would use.
@@ -274,9 +274,7 @@ def tangent_distance(X: Any, Y, tangents_X: Any = None, tangents_Y: Any = None, 
     directions that two planes share are found and passed over.
     """
     X, Y, U, V = _points_and_planes(X, Y, tangents_X, tangents_Y)
-    number = isinstance(spring, Real) and not isinstance(spring, bool)
-    if not (number and 0 <= spring < np.inf):
-        raise ValueError(f"spring must be a number of at least 0, not {spring!r}")
+    check_number("spring", spring, at_least=0)
     middle = Y.mean(axis=0) if len(Y) else 0
     X, Y = X - middle, Y - middle
     scale = max(np.abs(X).max(initial=0), np.abs(Y).max(initial=0)) or 1
@@ -309,27 +307,23 @@ def _check_candidates(candidates, n, m):
     candidates = check_shape("candidates", np.asarray(candidates), (n, None))
     if candidates.dtype.kind not in "iu":
         raise TypeError(f"candidates must hold row numbers of Y, not {candidates.dtype}")
-    if candidates.size and not 0 <= candidates.min() <= candidates.max() < m:
-        raise ValueError(f"candidates must lie between 0 and {m - 1}, but spans "
-                         f"{candidates.min()} to {candidates.max()}")
-    return candidates
+    return check_indices("candidates", candidates, m)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-060
 class _Planes(Saved, BaseEstimator):
-    "From rows of features to smoothed images and the planes through them."
+    "Base of `TangentDistanceClassifier`: smoothed images of rows of features, and their tangent planes."
 
-    def _shape(self, n_features):
-        "The shape of the images."
+    def _shape(self, X):
+        "The height and width of the images in the rows of X (n, p), or ValueError."
         if self.image_shape is None:
+            n_features = X.shape[1]
             side = round(n_features**0.5)
             return (side, side) if side * side == n_features else (1, n_features)
         shape = tuple(self.image_shape)
         if len(shape) != 2 or not all(isinstance(s, Integral) and s > 0 for s in shape):
             raise ValueError("image_shape must be a height and a width, "
                              f"not {self.image_shape!r}")
-        if shape[0] * shape[1] != n_features:
-            raise ValueError(f"image_shape is {shape}, which makes {shape[0] * shape[1]} features, "
-                             f"but X has {n_features}")
+        check_shape("X", X, (None, shape[0] * shape[1]), hint=f"image_shape is {shape}")
         return shape
 
     def _planes(self, X, needed):
@@ -343,12 +337,10 @@ class _Planes(Saved, BaseEstimator):
 
     def _check_numbers(self, n_samples):
         "Raise ValueError unless there are enough neighbours to be found."
-        if self.n_neighbors > n_samples:
-            raise ValueError(f"n_neighbors is {self.n_neighbors}, but there are n_samples = "
-                             f"{n_samples} training examples; pass fewer neighbours")
-        if self.n_candidates is not None and self.n_candidates < self.n_neighbors:
-            raise ValueError(f"n_candidates is {self.n_candidates}, but {self.n_neighbors} "
-                             "neighbours are to be chosen from them; raise it")
+        check_number("n_neighbors", self.n_neighbors, at_most=n_samples, integer=True,
+                     hint=f"there are n_samples = {n_samples} training examples")
+        check_number("n_candidates", self.n_candidates, at_least=self.n_neighbors, integer=True, optional=True,
+                     hint=f"n_neighbors = {self.n_neighbors} are chosen from them")
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-061
 def _smallest(D, k):
@@ -361,9 +353,9 @@ def _smallest(D, k):
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-061-1
 class _Search(_Planes):
-    "The nearest planes."
+    "Base of `TangentDistanceClassifier`: the nearest tangent planes."
 
-    def kneighbors(self, X, n_neighbors=None, return_distance=True):
+    def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """The nearest training examples.
 
         Parameters
@@ -384,9 +376,7 @@ class _Search(_Planes):
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         m = len(self.examples_)
         limit = m if self.n_candidates is None else min(self.n_candidates, m)
-        if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= limit:
-            raise ValueError(f"n_neighbors must be a whole number from 1 to {limit}, "
-                             f"the number of examples to choose from, not {k!r}")
+        check_number("n_neighbors", k, at_least=1, at_most=limit, integer=True, hint=f"there are {limit} examples to choose from")
         found = [self._nearest(X[i : i + 256], int(k), limit) for i in range(0, len(X), 256)]
         distances, rows = (np.concatenate(parts) for parts in zip(*found))
         return (distances, rows) if return_distance else rows
@@ -408,7 +398,7 @@ class _Search(_Planes):
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-062
 class TangentDistanceClassifier(ClassifierMixin, _Search):
-    """Nearest neighbours by tangent distance: images that differ by a small motion are near.
+    """Nearest-neighbour classifier with tangent distance, which is small for images that differ by a small motion.
 
     Parameters
     ----------
@@ -428,7 +418,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         Compare planes only with the so many training examples that are nearest by Euclid's
         distance; by default with all.
     spring : float, default=0.01
-        Price of a step along a plane, as a share of the price of a step off it (see
+        Penalty of a squared step along a plane, where that of a squared step off it is 1 (see
         `tangent_distance`).
     mode : {"constant", "nearest", "reflect", "mirror", "wrap"}, default="constant"
         What lies beyond the border of an image; "constant" is a background of zeros.
@@ -463,7 +453,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(self, n_neighbors: int = 1, *, sides: int = 2, sigma: float = 0.5, kinds=TANGENTS, image_shape: Any = None,
+    def __init__(self, n_neighbors: int = 1, *, sides: int = 2, sigma: float = 0.5, kinds: Sequence[str] = TANGENTS, image_shape: Any = None,
                  n_candidates: int | None = None, spring: float = 0.01, mode: str = "constant", n_jobs: int | None = None):
         self.n_neighbors = n_neighbors
         self.sides = sides
@@ -476,7 +466,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X: Any, y: Any):
+    def fit(self, X: Any, y: Any) -> Self:
         """Store the training images and their tangent planes.
 
         Parameters
@@ -492,7 +482,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         self._validate_params()
         X, y = check_labelled(self, X, y)
         self._check_numbers(len(X))
-        self.image_shape_ = self._shape(X.shape[1])
+        self.image_shape_ = self._shape(X)
         self.scale_ = float(np.abs(X).max()) or 1.0
         self.classes_, self.labels_ = np.unique(y, return_inverse=True)
         self.examples_, self.bases_ = self._planes(X, self.sides > 0)
@@ -500,13 +490,13 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         self.examples_ -= self.middle_
         return self
 
-    def predict_proba(self, X: Any):
+    def predict_proba(self, X: Any) -> np.ndarray:
         "Shares of the classes among the neighbours, (n, n_classes)."
         rows = self.kneighbors(X, return_distance=False)
         votes = self.labels_[rows][:, :, None] == np.arange(len(self.classes_))
         return votes.mean(axis=1)
 
-    def predict(self, X: Any):
+    def predict(self, X: Any) -> np.ndarray:
         "The class of most neighbours, (n,)."
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]

@@ -10,15 +10,15 @@ __all__ = ['SIDE', 'Capsules', 'as_capsules', 'PrimaryCapsules', 'cast_votes', '
 
 # %% ../../nbs/routing/network.ipynb #cell-002
 import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays import to_numpy
-from ..validation import as_floating, check_labels, check_shape, check_values
-from ..validation import check_count
-from .procedure import em_routing, inverse_temperatures
+from ..validation import as_floating, check_count, check_labels, check_number, check_shape, check_values
+from .procedure import Routed, em_routing, inverse_temperatures
 from ..storage import load_arrays, save_arrays
 
 try:
@@ -39,31 +39,31 @@ class Capsules(NamedTuple):
     activations: torch.Tensor    # (n, h, w, types), between 0 and 1
 
 
-def as_capsules(routed):
-    "What routing has found, as Capsules."
+def as_capsules(routed: Routed) -> Capsules:
+    "The parents that routing found, as Capsules."
     return Capsules(routed.poses.unflatten(-1, (SIDE, SIDE)), routed.activations)
 
 # %% ../../nbs/routing/network.ipynb #cell-006
 class PrimaryCapsules(nn.Module):
-    """The first capsules, made of each place of a feature map.
+    """Primary capsules: poses and activations computed from each place of a feature map.
 
     From features (n, n_channels, h, w) to Capsules with `n_types` types on the same grid.
     """
 
-    def __init__(self, n_channels, n_types):
+    def __init__(self, n_channels: int, n_types: int):
         super().__init__()
         self.n_types = n_types
         self.poses = nn.Conv2d(n_channels, n_types * SIDE**2, 1)
         self.activations = nn.Conv2d(n_channels, n_types, 1)
 
-    def forward(self, features):
+    def forward(self, features: torch.Tensor) -> Capsules:
         n, _, height, width = features.shape
         poses = self.poses(features).permute(0, 2, 3, 1)
         return Capsules(poses.reshape(n, height, width, self.n_types, SIDE, SIDE),
                         torch.sigmoid(self.activations(features)).permute(0, 2, 3, 1))
 
 # %% ../../nbs/routing/network.ipynb #cell-008
-def cast_votes(poses, transformations):
+def cast_votes(poses: torch.Tensor, transformations: torch.Tensor) -> torch.Tensor:
     """The votes V_ij = P_i W_ij, as vectors.
 
     Poses (…, n_in, 4, 4) and matrices (n_in, n_out, 4, 4) give votes (…, n_in, n_out, 16),
@@ -78,7 +78,7 @@ def cast_votes(poses, transformations):
     return by_parent.transpose(1, 2).unflatten(0, batch)
 
 # %% ../../nbs/routing/network.ipynb #cell-015
-def windows(x, size, stride):
+def windows(x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
     """All size × size windows on a grid.
 
     Of x (n, h, w, types, …): (n, h′, w′, size² · types, …), h′ = (h − size) // stride + 1.
@@ -89,7 +89,7 @@ def windows(x, size, stride):
 
 # %% ../../nbs/routing/network.ipynb #cell-018
 class RoutedCapsules(nn.Module):
-    """What all layers of parents have in common: matrices, prices and routing.
+    """Base class of the layers of parents: transformation matrices, β_u, β_a and routing.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class RoutedCapsules(nn.Module):
         How many places with the same matrices vote for the same parents.
     """
 
-    def __init__(self, n_in, n_out, n_iterations=2, spread=0.1, n_places=1):
+    def __init__(self, n_in: int, n_out: int, n_iterations: int = 2, spread: float = 0.1, n_places: int = 1):
         super().__init__()
         check_count("n_iterations", n_iterations)
         noise = torch.randn(n_in, n_out, SIDE, SIDE)
@@ -115,37 +115,37 @@ class RoutedCapsules(nn.Module):
         self.last = 1 / (mass * SIDE**2)                      # λ of the last iteration
         self.final = self.last / inverse_temperatures(n_iterations, 1.0)[-1]
 
-    def route(self, votes, activations):
+    def route(self, votes: torch.Tensor, activations: torch.Tensor) -> Routed:
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
         return em_routing(votes, activations, self.beta_u, self.beta_a / self.last,
                           self.n_iterations, inverse_temperature=self.final)
 
 # %% ../../nbs/routing/network.ipynb #cell-020
 class ConvolutionalCapsules(RoutedCapsules):
-    """At each place, the children in a window vote for parents of `types_out` types.
+    """Convolutional capsules: at each place, the children in a window vote for parents of `types_out` types.
 
     From Capsules on a grid to Capsules on the grid of the windows, size × size places and
-    `stride` apart. All windows share their matrices and prices; each routes on its own.
+    `stride` apart. All windows share their matrices, β_u and β_a; each routes on its own.
     """
 
-    def __init__(self, types_in, types_out, size=3, stride=1, **settings):
+    def __init__(self, types_in: int, types_out: int, size: int = 3, stride: int = 1, **settings: Any):
         super().__init__(size**2 * types_in, types_out, **settings)
         self.size, self.stride = size, stride
 
-    def forward(self, capsules):
+    def forward(self, capsules: Capsules) -> Capsules:
         poses, activations = (windows(x, self.size, self.stride) for x in capsules)
         return as_capsules(self.route(cast_votes(poses, self.transformations), activations))
 
 # %% ../../nbs/routing/network.ipynb #cell-022
 class ClassCapsules(RoutedCapsules):
-    """All children vote for the classes; those of one type share their matrices.
+    """Class capsules: all children vote for the classes; those of one type share their matrices.
 
     From Capsules on a grid to Capsules (n, n_classes, 4, 4) and (n, n_classes). The place of a
     child, row and column as fractions of height and width, is added to its votes (coordinate
     addition).
     """
 
-    def votes(self, capsules):
+    def votes(self, capsules: Capsules) -> tuple[torch.Tensor, torch.Tensor]:
         "Votes (n, children, n_classes, 16) and activations (n, children) of all children."
         votes = cast_votes(capsules.poses, self.transformations)
         _, height, width, _, _, d = votes.shape
@@ -155,14 +155,13 @@ class ClassCapsules(RoutedCapsules):
         place[..., 2 * SIDE - 1] = ((column + 0.5) / width)[:, None, None]
         return (votes + place).flatten(1, 3), capsules.activations.flatten(1)
 
-    def forward(self, capsules):
+    def forward(self, capsules: Capsules) -> Capsules:
         return as_capsules(self.route(*self.votes(capsules)))
 
 # %% ../../nbs/routing/network.ipynb #cell-028
-def stem(layers):
+def stem(layers: Sequence) -> nn.Sequential:
     "Convolutions with batch normalisation and ReLU: `layers` of (channels, size, stride)."
-    if not layers:
-        raise ValueError("features must hold at least one layer (channels, size, stride)")
+    check_shape("features", np.asarray(layers), (None, 3), empty=False, hint="pass at least one layer (channels, size, stride)")
     modules, before = [], 1
     for channels, size, stride in layers:
         convolution = nn.Conv2d(before, channels, size, stride)
@@ -171,7 +170,7 @@ def stem(layers):
     return nn.Sequential(*modules)
 
 
-def side_after(side, layers):
+def side_after(side: int, layers: Sequence) -> int:
     "Side of the grid that layers of (…, size, stride) leave; ValueError if nothing is left."
     for *_, size, stride in layers:
         if side < size:
@@ -192,7 +191,7 @@ def _lists(layers):
 
 # %% ../../nbs/routing/network.ipynb #cell-030
 class CapsuleNetwork(nn.Module):
-    """From images (n, side, side) to the activations (n, n_classes) of their class capsules.
+    """Capsule network: from images (n, side, side) to the activations (n, n_classes) of the class capsules.
 
     Parameters
     ----------
@@ -211,8 +210,8 @@ class CapsuleNetwork(nn.Module):
     that the chapter names.
     """
 
-    def __init__(self, side, n_classes, *, features=((64, 5, 2), (64, 3, 2)), primary=16,
-                 capsules=((8, 3, 1),), n_iterations=2, spread=0.1):
+    def __init__(self, side: int, n_classes: int, *, features: Sequence = ((64, 5, 2), (64, 3, 2)), primary: int = 16,
+                 capsules: Sequence = ((8, 3, 1),), n_iterations: int = 2, spread: float = 0.1):
         super().__init__()
         routing = {"n_iterations": n_iterations, "spread": spread}
         _check_counts(side=side, n_classes=n_classes, primary=primary)
@@ -226,26 +225,26 @@ class CapsuleNetwork(nn.Module):
                                       for before, layer in zip(types, capsules)))
         self.classes = ClassCapsules(types[-1], n_classes, n_places=places, **routing)
 
-    def parts(self, images):
+    def parts(self, images: torch.Tensor) -> Capsules:
         "The Capsules below the classes, which vote for them."
         return self.hidden(self.primary(self.features(images[:, None])))
 
-    def capsules(self, images):
+    def capsules(self, images: torch.Tensor) -> Capsules:
         "The class Capsules: poses (n, n_classes, 4, 4) and activations (n, n_classes)."
         return self.classes(self.parts(images))
 
-    def forward(self, images):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         check_shape("images", images, (None, self.settings["side"], self.settings["side"]))
         return self.capsules(images).activations
 
 # %% ../../nbs/routing/network.ipynb #cell-032
 class ConvolutionalNetwork(nn.Module):
-    """From images (n, side, side) to scores (n, n_classes): convolutions and a linear layer.
+    """Convolutional network: from images (n, side, side) to scores (n, n_classes).
 
-    `features` are convolutions (channels, size, stride), as for `CapsuleNetwork`.
+    `features` are convolutions (channels, size, stride), as for `CapsuleNetwork`; a linear layer follows.
     """
 
-    def __init__(self, side, n_classes, *, features=((64, 5, 2), (64, 3, 2), (64, 3, 1))):
+    def __init__(self, side: int, n_classes: int, *, features: Sequence = ((64, 5, 2), (64, 3, 2), (64, 3, 1))):
         super().__init__()
         _check_counts(side=side, n_classes=n_classes)
         self.settings = {"side": side, "n_classes": n_classes, "features": _lists(features)}
@@ -253,17 +252,17 @@ class ConvolutionalNetwork(nn.Module):
         n_features = side_after(side, features) ** 2 * features[-1][0]
         self.scores = nn.Linear(n_features, n_classes)
 
-    def forward(self, images):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         check_shape("images", images, (None, self.settings["side"], self.settings["side"]))
         return self.scores(self.features(images[:, None]).flatten(1))
 
 
-def count_parameters(network):
-    "How many numbers of a network are learned."
+def count_parameters(network: nn.Module) -> int:
+    "The number of learned parameters of a network."
     return sum(p.numel() for p in network.parameters())
 
 # %% ../../nbs/routing/network.ipynb #cell-037
-def spread_loss(activations, y, margin):
+def spread_loss(activations: torch.Tensor, y: torch.Tensor, margin: float) -> torch.Tensor:
     """Σ_{j≠y} max(0, margin − (a_y − a_j))², mean over the examples.
 
     Activations (n, n_classes), labels y (n,). Source: Hinton, Sabour and Frosst 2018.
@@ -273,13 +272,13 @@ def spread_loss(activations, y, margin):
     return (short.sum(1) - margin**2).mean()                     # the term j = y is margin²
 
 
-def growing_spread_loss(activations, y, progress):
+def growing_spread_loss(activations: torch.Tensor, y: torch.Tensor, progress: float) -> torch.Tensor:
     "`spread_loss` with a margin from 0.2 to 0.9, growing while `progress` goes from 0 to 0.7."
     return spread_loss(activations, y, 0.2 + 0.7 * min(1, progress / 0.7))
 
 # %% ../../nbs/routing/network.ipynb #cell-043
 class Learned(NamedTuple):
-    "What `learn` leaves behind, one entry for each time that the network was watched."
+    "Training history and snapshots of a network, one entry for each time that it was watched."
     history: dict     # name → array: epoch, loss of the last batch, what `watch` returned
     snapshots: dict   # name of a parameter or buffer → array with one more leading axis
 
@@ -293,13 +292,13 @@ def _rows(columns):
 
 # %% ../../nbs/routing/network.ipynb #cell-044
 def _state(network):
-    "All numbers of a network: name → array, a copy."
+    "Copies of all parameters and buffers of a network: name → array."
     leaves = network.state_dict().items()
     return {name: leaf.detach().cpu().numpy().copy() for name, leaf in leaves}
 
 
-def restore(network, snapshots, moment):
-    "Put a network back where it stood at one of the moments of `snapshots` (0, 1, … or −1)."
+def restore(network: nn.Module, snapshots: dict, moment: int) -> None:
+    "Load the parameters that a network had at one of the moments of `snapshots` (0, 1, … or −1)."
     state = {name: torch.as_tensor(array[moment]) for name, array in snapshots.items()}
     network.load_state_dict(state)
 
@@ -313,8 +312,8 @@ def _tensor(images, network, n=None):
     return torch.from_numpy(check_values("images", x)).to(like.device)
 
 # %% ../../nbs/routing/network.ipynb #cell-047
-def scores(network, images, batch_size=250):
-    """What a network says about images (n, side, side), as an array (n, n_classes).
+def scores(network: nn.Module, images: Any, batch_size: int = 250) -> np.ndarray:
+    """The outputs (n, n_classes) of a network for images (n, side, side).
 
     Images are numbers of any kind, grey values as in training. The network is left as it was.
     """
@@ -328,13 +327,13 @@ def scores(network, images, batch_size=250):
         network.train(was)
 
 
-def predict(network, images, batch_size=250):
-    "The classes (n,) that a network gives to images (n, side, side)."
+def predict(network: nn.Module, images: Any, batch_size: int = 250) -> np.ndarray:
+    "The predicted classes (n,) of images (n, side, side)."
     return scores(network, images, batch_size).argmax(axis=1)
 
 # %% ../../nbs/routing/network.ipynb #cell-049
 class _Training:
-    "Where a training stands."
+    "State of a training: network, optimiser, learning-rate schedule, history."
 
     def __init__(self, network, learning_rate, n_steps):
         self.network = network
@@ -367,7 +366,7 @@ _CHECKPOINT = "capslit.routing.network.training/1"
 
 
 def _save(path, run, signature):
-    "Write where a training stands, whole or not at all."
+    "Write the state of a training to a file, atomically."
     parts = {"network": _state(run.network), "history": _columns(run.history),
              "snapshots": _columns(run.snapshots)}
     kept = run.optimiser.state_dict()
@@ -380,7 +379,7 @@ def _save(path, run, signature):
 
 # %% ../../nbs/routing/network.ipynb #cell-051
 def _load(path, run, signature):
-    "Put a training where it stood; ValueError if the file belongs to another."
+    "Load the state of a training; ValueError if the file belongs to another."
     arrays, meta = load_arrays(path)
     if meta.get("schema") != _CHECKPOINT or meta.get("signature") != signature:
         raise ValueError(f"checkpoint {path} was written by a run with other settings, data "
@@ -400,7 +399,7 @@ def _load(path, run, signature):
 
 # %% ../../nbs/routing/network.ipynb #cell-052
 def _signature(network, loss, images, y, watch, settings):
-    "What a run must have in common with the one that wrote its checkpoint."
+    "Settings and data compared on resume."
     def name(function):
         return getattr(function, "__qualname__", type(function).__qualname__)
 
@@ -415,18 +414,15 @@ def _signature(network, loss, images, y, watch, settings):
 
 # %% ../../nbs/routing/network.ipynb #cell-053
 def _steps(n, epochs, batch_size, learning_rate, watches):
-    "How many batches an epoch has; ValueError if a setting makes no sense."
+    "Number of batches in an epoch; ValueError for invalid settings."
     _check_counts(epochs=epochs, batch_size=batch_size, watches=watches)
-    if not 0 < learning_rate < np.inf:
-        raise ValueError(f"learning_rate must be a positive number, not {learning_rate!r}")
-    if batch_size > n:
-        raise ValueError("batch_size must be at most the number of images, "
-                         f"{n}, not {batch_size}")
+    check_number("learning_rate", learning_rate, above=0)
+    check_number("batch_size", batch_size, at_most=n, hint="it may not exceed the number of images")
     return n // batch_size
 
 
 def _labels(y, network, x):
-    "Labels as a tensor, once it is known that the network has a score for each."
+    "Labels as a tensor; ValueError unless the network has a score for each."
     n_classes = scores(network, x[:1]).shape[1]
     y = check_labels("y", np.asarray(y), n_classes, (len(x),))
     return torch.tensor(y, dtype=torch.int64, device=x.device)
@@ -438,8 +434,8 @@ def _batches(n, batch_size, seed):
     return order.split(batch_size)[: n // batch_size]
 
 # %% ../../nbs/routing/network.ipynb #cell-054
-def learn(network, loss, images, y, *, epochs, batch_size=32, learning_rate=1e-2, watches=1,
-          watch=None, seed=0, checkpoint=None, report=None):
+def learn(network: nn.Module, loss: Callable, images: Any, y: Any, *, epochs: int, batch_size: int = 32, learning_rate: float = 1e-2,
+          watches: int = 1, watch: Callable | None = None, seed: int = 0, checkpoint: Any = None, report: Callable | None = None) -> Learned:
     """Train a network, in place, by Adam with one cycle of learning rates.
 
     Parameters
@@ -512,8 +508,8 @@ _NETWORK = "capslit.capsule_network/1"
 _KINDS = {kind.__name__: kind for kind in (CapsuleNetwork, ConvolutionalNetwork)}
 
 
-def save_network(path, network):
-    """Write a CapsuleNetwork or ConvolutionalNetwork to a file, whole or not at all.
+def save_network(path: Any, network: nn.Module) -> None:
+    """Write a CapsuleNetwork or ConvolutionalNetwork to a file, atomically.
 
     TypeError for another network, StorageError if the file cannot be written.
     """
@@ -524,7 +520,7 @@ def save_network(path, network):
     save_arrays(path, _state(network), meta)
 
 
-def load_network(path):
+def load_network(path: Any) -> nn.Module:
     "The network that `save_network` wrote, in evaluation mode. No code in the file is run."
     arrays, meta = load_arrays(path, schema=_NETWORK)
     with torch.random.fork_rng(devices=[]):            # its first numbers are not needed

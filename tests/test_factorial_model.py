@@ -1,4 +1,4 @@
-"""Cooperative vector quantizers on the engine: monotonicity, bounds, sums, sampling, scoring, symmetries, awkward data."""
+"""Factorial vector quantisation: monotonicity, bounds, sums, sampling, scoring, symmetries, awkward data."""
 from dataclasses import replace
 
 import numpy as np
@@ -10,15 +10,15 @@ from scipy.special import log_expit, logsumexp
 from scipy.stats import norm, poisson
 
 from capslit import em
-from capslit.factorial.model import (OBSERVABLES, CauseParameters, CooperativeQuantizers, Gibbs, MeanField, Truncated, configurations,
-                                 score_weights)
+from capslit.factorial.e_steps import Gibbs, MeanField, Truncated, configurations
+from capslit.factorial.model import OBSERVABLES, CauseParameters, FactorialVectorModel, score_weights
 
 
 def problem(seed, q=25, n=30, d=None, k=None, p=4, observable="gaussian", **settings):
     "q stacked random starts on data of one random model: (model, parameters, y)."
     rng = np.random.default_rng(seed)
     d, k = d or int(rng.integers(1, 4)), k or int(rng.integers(1, 4))
-    model = CooperativeQuantizers(d, k, observable=observable, **settings)
+    model = FactorialVectorModel(d, k, observable=observable, **settings)
     log_priors = np.log(rng.dirichlet(np.ones(k), (1, d)))
     truth = CauseParameters(log_priors, 2 * rng.normal(size=(1, d, k, p)) / np.sqrt(d), rng.normal(size=1), np.zeros(1))
     y = model.sample(truth, n, seed)[0][0]
@@ -105,7 +105,7 @@ def test_statistics_of_parts_add_up_and_weights_count_examples(e_step):
 
 @pytest.mark.parametrize("e_step", E_STEPS.values(), ids=E_STEPS)
 def test_runs_resume_to_the_bit_and_do_not_depend_on_batches_or_threads(e_step, tmp_path, monkeypatch):
-    monkeypatch.setattr(CooperativeQuantizers, "block_rows", lambda self, parameters: 64)
+    monkeypatch.setattr(FactorialVectorModel, "block_rows", lambda self, parameters: 64)
     model, parameters, y = problem(2, q=3, n=300, d=2, k=3, inference=e_step, noise="learned", priors="learned")
     row, settings = np.arange(300), dict(rounds=[em.Round(20)], max_iter=7)
     data = (y, None, row)
@@ -117,7 +117,7 @@ def test_runs_resume_to_the_bit_and_do_not_depend_on_batches_or_threads(e_step, 
     for other in (cut, resumed):
         assert all((a == b).all() for a, b in zip(whole.parameters, other.parameters))
         assert np.array_equal(whole.history["objective"], other.history["objective"])
-    other = CooperativeQuantizers(2, 3, e_step, noise="learned")
+    other = FactorialVectorModel(2, 3, e_step, noise="learned")
     with pytest.raises(ValueError, match="other settings"):
         em.fit(other, parameters, data, checkpoint=tmp_path / "run.npz", **settings)
 
@@ -136,7 +136,7 @@ def test_gibbs_statistics_approach_the_exact_ones_at_the_monte_carlo_rate():
     model, parameters, y = problem(4, q=1, n=50, d=2, k=3, noise=8.0)
     exact, chains, errors = model.e_step(parameters, (y, None, None)), 40, {}
     for n_samples in (8, 128):
-        sampler = [CooperativeQuantizers(2, 3, Gibbs(n_samples, 30, seed)) for seed in range(chains)]
+        sampler = [FactorialVectorModel(2, 3, Gibbs(n_samples, 30, seed)) for seed in range(chains)]
         found = np.stack([s.e_step(parameters, (y, None, np.arange(50))).moments[0] for s in sampler])
         error = found.std(axis=0, ddof=1) / chains**0.5
         assert np.all(np.abs(found.mean(axis=0) - exact.moments[0]) <= 5 * error + 1e-9)
@@ -157,7 +157,7 @@ def test_the_truncated_posterior_with_room_for_all_is_exact_and_fewer_come_from_
     model, parameters, y = problem(seed, q=3, n=40, d=3, k=3)
     exact, before = model.e_step(parameters, (y, None, None)), -np.inf
     for size in (1, 3, 9, 27):
-        found = CooperativeQuantizers(3, 3, Truncated(size)).e_step(parameters, (y, None, None))
+        found = FactorialVectorModel(3, 3, Truncated(size)).e_step(parameters, (y, None, None))
         assert np.all(found.bound >= before - 1e-9) and np.all(found.bound <= exact.bound + 1e-9)
         before = found.bound
     assert all(np.allclose(a, b) for a, b in zip(found, exact))
@@ -166,7 +166,7 @@ def test_the_truncated_posterior_with_room_for_all_is_exact_and_fewer_come_from_
 def test_the_beam_finds_the_best_of_many_configurations():
     model, parameters, y = problem(6, q=1, n=100, d=8, k=2, p=12)
     best = np.max(brute_force(model, parameters, y)[0], axis=1)
-    found = CooperativeQuantizers(8, 2, Truncated(16)).bound(parameters, y)[0]
+    found = FactorialVectorModel(8, 2, Truncated(16)).bound(parameters, y)[0]
     assert np.mean(found >= best - 1e-9) > 0.98
 
 
@@ -184,7 +184,7 @@ def test_the_m_step_solves_least_squares(seed):
     assert np.allclose(new.weights.reshape(2, d * k, -1), reference, atol=1e-9)
     assert np.allclose(np.exp(new.log_noise), np.sum(root**2 * (y - S @ reference) ** 2) / (w.sum() * y.shape[1]))
     assert np.allclose(np.exp(new.log_priors)[0].ravel(), w @ S / w.sum())
-    ridge = CooperativeQuantizers(3, 3, ridge=0.7).m_step(statistics).weights.reshape(2, d * k, -1)
+    ridge = FactorialVectorModel(3, 3, ridge=0.7).m_step(statistics).weights.reshape(2, d * k, -1)
     assert np.allclose(ridge, np.linalg.solve((S.T * w) @ S + 0.7 * np.eye(d * k), (S.T * w) @ y))
 
 
@@ -240,7 +240,7 @@ def test_separated_bits_stay_finite_and_never_fall():
     "Bits that the states predict perfectly send the weights to infinity; a ridge keeps them."
     y = np.repeat(np.eye(3), 10, axis=0)
     for ridge in (0.0, 0.1):
-        model = CooperativeQuantizers(1, 3, observable="bernoulli", ridge=ridge)
+        model = FactorialVectorModel(1, 3, observable="bernoulli", ridge=ridge)
         run = em.fit(model, model.initialise(y, 5, 0), (y, None, None), rounds=[em.Round(40)], max_iter=40, n_threads=1)
         assert np.nanmin(np.diff(run.history["objective"], axis=0)) > -1e-9
         assert np.all(np.isfinite(run.parameters.weights)) and (not ridge or np.abs(run.parameters.weights).max() < 5)
@@ -251,7 +251,7 @@ def test_separated_bits_stay_finite_and_never_fall():
 def test_units_do_not_matter(e_step, scale):
     rng = np.random.default_rng(0)
     y, row = rng.normal(size=(40, 3)), np.arange(40)
-    model = CooperativeQuantizers(2, 2, e_step, noise="learned")
+    model = FactorialVectorModel(2, 2, e_step, noise="learned")
     begin = model.initialise(y, 3, 0)
     there = begin._replace(weights=begin.weights * scale, log_noise=begin.log_noise + 2 * np.log(scale))
     settings = dict(rounds=[em.Round(9)], max_iter=6, n_threads=1)
@@ -266,7 +266,7 @@ def test_awkward_data(e_step):
     y[:, 1], y[:, 2] = 7.0, y[:, 3]
     kinds = {"float32": y.astype(np.float32), "fortran": np.asfortranarray(y), "frame": pandas.DataFrame(y), "strided": np.repeat(y, 2, axis=0)[::2]}
     y.setflags(write=False)
-    model = CooperativeQuantizers(2, 3, e_step, noise="learned", priors="learned")
+    model = FactorialVectorModel(2, 3, e_step, noise="learned", priors="learned")
     begin, row = model.initialise(y, 2, 0), np.arange(30)
     reference = model.e_step(begin, (y, None, row))
     for name, other in kinds.items():
@@ -275,7 +275,7 @@ def test_awkward_data(e_step):
         data = (few, None, np.arange(len(few)))
         run = em.fit(model, model.initialise(few, 2, 0), data, rounds=[em.Round(5)], max_iter=15, n_threads=1)
         assert all(np.all(np.isfinite(leaf)) for leaf in run.parameters)
-    one = CooperativeQuantizers(1, 1, e_step)
+    one = FactorialVectorModel(1, 1, e_step)
     alone = em.fit(one, one.initialise(y, 1, 0), (y, None, row), rounds=[em.Round(2)], max_iter=4, n_threads=1)
     assert np.allclose(alone.parameters.weights[0, 0, 0], y.mean(axis=0))
     for wrong in (np.nan, np.inf):
@@ -304,7 +304,7 @@ def test_misuse_is_explained():
                               (dict(floor=np.inf), "floor must be"), (dict(inference=MeanField(0)), "n_sweeps must be"),
                               (dict(inference=Gibbs(0)), "n_samples must be"), (dict(inference=Truncated(0)), "n_configurations")]:
         with pytest.raises(ValueError, match=message):
-            CooperativeQuantizers(**dict(n_vectors=2, n_states=2) | settings)
+            FactorialVectorModel(**dict(n_vectors=2, n_states=2) | settings)
     model, parameters, y = problem(10, q=1, d=2, k=2, inference="gibbs")
     row = np.arange(len(y))
     for batch, message in [((y[:, 1:], None, row), "y has shape"), ((y, np.ones(3), row), "weight has shape"), ((y, None, row[1:]), "row has shape"),
@@ -314,9 +314,9 @@ def test_misuse_is_explained():
     with pytest.raises(ValueError, match="log_noise has shape"):
         model.e_step(parameters._replace(log_noise=np.zeros(3)), (y, None, row))
     with pytest.raises(ValueError, match="2 vectors of 3 states"):
-        CooperativeQuantizers(2, 3).e_step(parameters, (y, None, row))
+        FactorialVectorModel(2, 3).e_step(parameters, (y, None, row))
     with pytest.raises(ValueError, match="too|more than"):
-        CooperativeQuantizers(30, 2, "mean_field").log_likelihood(CooperativeQuantizers(30, 2, "mean_field").initialise(y), y)
+        FactorialVectorModel(30, 2, "mean_field").log_likelihood(FactorialVectorModel(30, 2, "mean_field").initialise(y), y)
     for observable, wrong in (("bernoulli", 2.0), ("bernoulli", -1.0), ("poisson", -1.0), ("poisson", np.nan)):
         with pytest.raises(ValueError, match="y must|y contains"):
-            CooperativeQuantizers(2, 2, observable=observable).initialise(np.full((4, 2), wrong))
+            FactorialVectorModel(2, 2, observable=observable).initialise(np.full((4, 2), wrong))

@@ -1,0 +1,35 @@
+"""The conventions of scikit-learn, by its own checks: once for each estimator, in the settings that lead to other code."""
+import pytest
+
+import capslit
+
+DRAWN = {"check_sample_weight_equivalence_on_dense_data": "the start is drawn, and so depends on the number and order of the examples (as that of KMeans does)"}
+SEQUENCES = {"check_methods_sample_order_invariance": "the order of the examples is what the model is about",
+             "check_methods_subset_invariance": "a part of a sequence is another sequence"}
+SHORT = {"n_init": 1, "max_iter": 10}                         # the checks fit hundreds of times; what they check does not depend on how long
+CONVENTIONS = {
+    "CapsuleClassifier": [({"thresholds": [0.5, 0], "patience": [4, 4]}, {}), ({"architecture": "ovr", "thresholds": [0], "patience": [4]}, {}),
+                          ({"architecture": "ovo", "thresholds": [0], "patience": [4], "alpha": 0.1}, {})],
+    "GaussianMixture": [({}, {}), ({"covariance_type": "diag"}, {}), ({"n_components": 2}, DRAWN)],
+    "MixtureOfFactorAnalyzers": [({}, {}), ({"n_components": 2}, DRAWN)],
+    "MixtureOfPCA": [({}, {}), ({"n_components": 2}, DRAWN)],
+    "ClassConditionalClassifier": [({}, {})],
+    "mixtures.tangents.TangentDistanceClassifier": [({}, {}), ({"n_neighbors": 3, "sides": 1, "n_candidates": 5}, {})],
+    "FactorialVectorQuantizer": [(SHORT, {}), (SHORT | {"e_step": "truncated", "priors": "learned"}, {}), (SHORT | {"e_step": "mean_field"}, {}),
+                                 (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
+                                 (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {})],
+    "FactorialHMM": [(SHORT | {"e_step": e, "random_state": 0, "tol": 1e-2}, SEQUENCES) for e in ("exact", "mean_field")],
+    "CompositionalModel": [(SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "init": "random"}, {}),
+                           (SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "rule": "maximum", "init": "online"}, {})],
+}
+
+
+@pytest.mark.first
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_conventions_of_scikit_learn(name, unpassed):
+    for (parameters, _), (count, failures) in zip(CONVENTIONS[name], unpassed(name, CONVENTIONS[name]), strict=True):
+        assert count > 30 + 20 * (name == "CapsuleClassifier") and failures == [], parameters
+
+
+def test_every_estimator_is_tried():
+    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier"}

@@ -214,7 +214,7 @@ def check_labelled(estimator: Any, X: Any, y: Any, *, reset: bool = True, names:
     from sklearn.utils.validation import validate_data
 
     with error_context(*names):
-        X, y = validate_data(estimator, X, y, reset=reset, dtype=[np.float64, np.float32])
+        X, y = validate_data(estimator, X, y, reset=reset, dtype=[np.float64, np.float32], order="C")
         check_classification_targets(y)
     return X, y
 

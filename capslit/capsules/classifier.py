@@ -201,7 +201,7 @@ def checked_inputs(estimator: "CapsuleClassifier", X: Any) -> Any:
     if is_tensor(X):
         return check_tensor(estimator, X, reset=False)
     with error_context("X"):
-        return validate_data(estimator, X, reset=False, dtype=[np.float64, np.float32])
+        return validate_data(estimator, X, reset=False, dtype=[np.float64, np.float32], order="C")
 
 
 def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, classes: Any = None) -> Any:

@@ -433,7 +433,7 @@ class _Settings(EMEstimator):
     def _images(self, X, reset=False):
         "X (n, D) of zeros and ones, in double precision."
         with error_context("X"):
-            X = validate_data(self, X, reset=reset, dtype=np.float64)
+            X = validate_data(self, X, reset=reset, dtype=np.float64, order="C")
         return self._ink((X, None), 0)[0]
 
     @property

@@ -226,7 +226,7 @@ def _largest(X):
 def _from_arrays(estimator, X, sample_weight, least, precisions):
     "Training data without labels from whatever scikit-learn can turn into NumPy arrays."
     with error_context("X"):
-        X = validate_data(estimator, X, dtype=list(precisions), ensure_min_samples=least)
+        X = validate_data(estimator, X, dtype=list(precisions), order="C", ensure_min_samples=least)
     weight = check_weights(X, sample_weight)
     total = float(len(X) if weight is None else np.sum(weight, dtype=np.float64))
     return TrainingData((X, weight), *X.shape, X.dtype, _largest(X), total)

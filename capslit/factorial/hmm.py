@@ -759,7 +759,7 @@ def _checked_rows(estimator, X, **options):
     if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) == 2:
         raise ValueError("X is a list of sequences; pass np.concatenate(X), and lengths=[len(x) for x in X]")
     with error_context("X"):
-        return validate_data(estimator, X, dtype=[np.float64, np.float32], **options)
+        return validate_data(estimator, X, dtype=[np.float64, np.float32], order="C", **options)
 
 
 def _check_y(X, y):

@@ -114,7 +114,7 @@ class _InputScaling:
         "X (n, p) in double precision, in the range of the observable."
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=np.float64)
+            X = validate_data(self, X, reset=False, dtype=np.float64, order="C")
         _check_range(X, self.observable)
         return X
 

@@ -417,7 +417,7 @@ class MixtureDensities(DensityMixin):
     def _checked(self, X):
         check_is_fitted(self)
         with error_context("X"):
-            return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+            return validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
 
     def _log_joint(self, X):
         "log π_j + log N_j(x) (n, m)."

@@ -571,7 +571,7 @@ class _ClassDensities:
         "log P(x|class) (n, n_classes); with tangents (n, t, p), of each example freed along them."
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         given = {} if tangents is None else {"tangents": tangents}
         if given:
             _check_takes_tangents(self.densities_[0], self.densities_[0].score_samples)
@@ -749,7 +749,7 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         check_is_fitted(self)
         classes, order = self._extended(label)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         density, levels = _fitted_density(self._density(), label, X, tangents, self.cv)
         self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]

@@ -372,7 +372,7 @@ class _Search(_Planes):
         """
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         m = len(self.examples_)
         limit = m if self.n_candidates is None else min(self.n_candidates, m)

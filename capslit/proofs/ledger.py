@@ -31,7 +31,7 @@ def collect_notebook(notebook: str | Path):
         for number, cell in enumerate(cells):
             source = "".join(cell["source"])
             if is_claim_cell(cell):
-                name = f"<{notebook.stem}, cell {number}>"       # linecache keeps sources by this name
+                name = f"<{chapter_of(notebook)}, cell {number}>"       # linecache keeps sources by this name
                 linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
                 try:
                     exec(compile(source, name, "exec"), namespace)

@@ -23,7 +23,7 @@ def regression_head(dim, X, y, X_val, y_val):
 
 
 def logistic_head(C, X, y, X_val, y_val):
-    "Logistic regression; three hundred iterations will do."
+    "Logistic regression with the inverse strength `C` of its prior, at most 300 iterations."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return LogisticRegression(C=C, max_iter=300).fit(X, y)
@@ -45,7 +45,7 @@ def restored(record, data):
 
 # %% ../../nbs/experiments/heads.ipynb #cell-055-1
 def routed_poses(net, images):
-    """What a capsule network makes of images (n, side, side), float32.
+    """Inputs for heads: poses that a capsule network finds in images (n, side, side), float32.
 
     Returns a dict: poses of the `classes`, those of the `hidden` capsules times their activations, the `pixels`,
     each (n, …) in one row per image; and the network's `own` answer (n,).

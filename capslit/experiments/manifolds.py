@@ -130,7 +130,7 @@ def gaussians(m, reg, X, seed):
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-1
 def learn(model, X, y, tangents=None):
-    "The fitted model. That EM may stop at MAX_ITER is planned: it is counted, not warned of."
+    "Fit a model; that EM stops at MAX_ITER is expected and gives no warning."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y) if tangents is None else model.fit(X, y, tangents=tangents)
@@ -152,7 +152,7 @@ METHODS = {
 
 
 def build(method, chosen, X, seed):
-    "The classifier of a method with the chosen values, yet to learn."
+    "The classifier of a method with the chosen values, not yet fitted."
     if method.startswith("pca"):
         return principal_components(chosen["m"], chosen["r"], seed)
     if method.startswith("fa"):
@@ -296,7 +296,7 @@ def classified(model, X, tangents=None):
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-017
 def portrait(model, X, y, label=2):
-    """What the figures show of the model of one class.
+    """Arrays for the figures of the model of one class.
 
     Parameters
     ----------

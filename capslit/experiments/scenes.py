@@ -96,9 +96,9 @@ def learn_templates(images, labels, kind):
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010
 class Scenes(NamedTuple):
-    "n scenes of J digits each: what is seen, and what there is."
-    clean: np.ndarray        # (n, H, W)   bool
-    noisy: np.ndarray        # (n, H, W)   bool, with pixels flipped
+    "n scenes of J digits each: images without and with noise, and the digits with their places."
+    clean: np.ndarray        # (n, height, width)   bool
+    noisy: np.ndarray        # (n, height, width)   bool, with pixels flipped
     digits: np.ndarray       # (n, J)      classes
     rows: np.ndarray         # (n, J)      of the upper left corner of each digit's frame
     columns: np.ndarray      # (n, J)
@@ -125,7 +125,7 @@ def make_scenes(templates, n, n_digits, shape, noise, rng, instances=None):
     templates : int array of shape (K, height, width)
         In twentieths; the scene is drawn from their maximum (the write-black model).
     n, n_digits : int
-    shape : (H, W)
+    shape : (height, width)
         Of the scenes.
     noise : float
         The probability that a pixel is flipped.
@@ -195,7 +195,7 @@ BLOCK, LEAST = 8, 0.01           # scenes at a time; nats that an expert must ga
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-1
 class SceneSearch:
-    """Templates that are looked for at all places of larger scenes.
+    """Exact matching pursuit of templates at all places of larger scenes.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class SceneSearch:
         In twentieths, from 0 to 19.
     probabilities : array of shape (20,)
         What each level stands for, rising from that of the background; see `read`.
-    shape : (H, W)
+    shape : (height, width)
         Of the scenes.
 
     Raises
@@ -228,7 +228,7 @@ class SceneSearch:
         self.table = gained.astype(np.float32).reshape(2 * LEVELS, -1)
         masks = np.zeros((*self.shape, len(self.votes), len(self.templates)), np.float32)
         masks[:h, :w] = np.moveaxis(self.templates[..., None] == self.votes, 0, -1)
-        self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))              # (H, W/2 + 1, L, K)
+        self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))              # (height, width/2 + 1, L, K)
 
     def _check_scenes(self, scenes):
         "Scenes as truth values; ValueError unless they hold zeros and ones and have the right size."
@@ -241,13 +241,13 @@ class SceneSearch:
 
     @property
     def price(self):
-        "The logarithm of the number of experts in all places: what it takes to name one, in nats."
+        "ln KT, the nats that it takes to name one of K experts at one of T places."
         return math.log(len(self.templates) * math.prod(self.places))
 
     def all_gains(self, scenes, composed):
         "What each expert at each place would add to the log-likelihood: (rows, columns, n, K)."
-        code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)       # (H, W, n)
-        votes = fft.rfft2(self.table[code], axes=(0, 1))                 # (H, W/2 + 1, n, L)
+        code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)       # (height, width, n)
+        votes = fft.rfft2(self.table[code], axes=(0, 1))                 # (height, width/2 + 1, n, L)
         gains = fft.irfft2(votes @ self.masks, s=self.shape, axes=(0, 1))
         return gains[:self.places[0], :self.places[1]]
 
@@ -263,7 +263,7 @@ class SceneSearch:
         return [np.concatenate(a) for a in zip(*found)]
 
     def compose(self, found, without=None):
-        "The largest templates at every pixel (n, H, W), in twentieths, but for slot `without`."
+        "The largest templates at every pixel (n, height, width), in twentieths, but for slot `without`."
         n, J = found.experts.shape
         h, w = self.templates.shape[1:]
         composed = np.zeros((n, *self.shape), np.intp)
@@ -295,7 +295,7 @@ class SceneSearch:
         return found
 
     def iterate(self, scenes, found, most, price=0.0, sweeps=20):
-        """Experts are taken away and put back, one by one, until nothing changes.
+        """Coordinate-wise search: each expert in turn is taken away and chosen anew, until nothing changes.
 
         In each sweep every slot, and one slot more where all are full (up to `most`), is emptied
         and filled with the best expert in its best place, if it gains more than `price`. The
@@ -332,12 +332,12 @@ class SceneSearch:
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-2
 def _nothing(n):
-    "Found in n scenes: nothing."
+    "Found for n scenes, without any expert."
     return Found(*(np.zeros((n, 0), np.intp) for _ in range(3)), np.zeros((n, 0)))
 
 
 def _one_more(found):
-    "The same with an empty slot at the end."
+    "`found` with an empty slot at the end."
     return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
                    for a, none in zip(found, (-1, -1, -1, 0.0))))
 
@@ -346,7 +346,7 @@ TOLERANCE = 2                    # pixels, in rows and in columns
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029-1
 def judge(found, scenes, tolerance=TOLERANCE):
-    """What is right.
+    """Match the experts that were found with the digits of the scenes.
 
     Parameters
     ----------
@@ -395,7 +395,7 @@ ALPHAS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-1
 def rates(seen, detected):
-    """Success over scenes, with standard errors that take scenes, not digits, for independent.
+    """Shares of digits found and of scenes resolved, with standard errors over scenes.
 
     Parameters
     ----------
@@ -417,7 +417,7 @@ def rates(seen, detected):
 
 
 def agreement(seen, detected):
-    "Twice the digits found by digits and experts: 1 if nothing is missed and nothing invented."
+    "F1 score: twice the digits found, divided by digits plus experts; 1 if nothing is missed and nothing invented."
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038

@@ -48,7 +48,7 @@ class ManifoldStatistics(NamedTuple):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-050
 class _Form(NamedTuple):
-    "−2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx − offset, of components."
+    "Coefficients of −2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx − offset, of components."
     maps: object               # V                               (k, m, p, r)
     offset: object             # Vᵀμ                             (k, m, r)
     precision: object          # diag Ψ⁻¹                        (k, m, p)
@@ -125,7 +125,7 @@ def _inner_products(form, tangents, codes):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-059
 def _freed(form, x, z, tangents):
-    "What freeing x (b, p), of codes z (k, m, r, b), along tangents (b, t, p) adds to log N (k, m, b)."
+    "Gain in log N (k, m, b) if x (b, p), of codes z (k, m, r, b), may have moved along tangents (b, t, p)."
     xp, (k, m, p, r), (b, t, _) = namespace(x), form.maps.shape, tangents.shape
 
     def cast(a, *shape):
@@ -233,21 +233,21 @@ def _moments(statistics):
 
 
 def _least_code_cost(statistics):
-    "What takes the place of I where codes are free, (k, m, 1, 1): what rounding may have left in VᵀSV."
+    "The multiple (k, m, 1, 1) of I that is added to VᵀSV where codes cost nothing: the size of rounding errors."
     xp = namespace(statistics.mass)
     n = xp.where(statistics.mass > 0, statistics.mass, 1.0)
     return (1e-13 * xp.linalg.trace(statistics.inner) / n + 1e-300)[..., None, None]
 
 
 def _loadings(cross, inner, cost):
-    "S V C⁻ᵀ with CCᵀ = VᵀSV + cost · I."
+    "New loadings: S V times the inverse transpose of the Cholesky factor of VᵀSV + cost · I."
     xp = namespace(cross)
     C = xp.linalg.cholesky(inner + cost * _eye(inner))
     return xp.matrix_transpose(xp.linalg.solve(C, xp.matrix_transpose(cross)))
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-068
 def _least_noise(statistics, floor, noise):
-    "The floor, or 10⁻¹² of an element's mean square (the typical one where it is 0): rounding."
+    "Least noise variances: the floor, or 10⁻¹² of an element's mean square (the typical one where it is 0), for rounding."
     xp = namespace(statistics.mass)
     n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
     square = statistics.second / n
@@ -259,7 +259,7 @@ def _least_noise(statistics, floor, noise):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-070
 def _halves(mass):
-    "Whom each component copies, its share of that, and where it moves: itself, 1 and 0 if none is empty."
+    "Which component each one copies, its share of that one's mass, and its displacement: itself, 1 and 0 if none is empty."
     k, m = mass.shape
     source, share, side = np.tile(np.arange(m), (k, 1)), np.ones((k, m)), np.zeros((k, m))
     empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
@@ -291,10 +291,10 @@ def _revived(parameters, mass, weighed):
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072
 @dataclass(frozen=True)
 class LinearManifolds:
-    """k stacked mixtures of factor analysers, of probabilistic PCA or of PCA, for the engine.
+    """k stacked mixtures of factor analysers, of probabilistic PCA or of PCA, for the EM driver.
 
     Batches are (x (b, p), weight (b,) or None, tangents (b, t, p) or None); tangents are
-    multiplied by their weights λ already. float32 examples need a floor or added noise that
+    multiplied by their amounts already. float32 examples need a floor or added noise that
     is not tiny.
 
     Attributes
@@ -368,7 +368,7 @@ class LinearManifolds:
         return covariance @ scaled, covariance
 
     def log_joint(self, parameters: ManifoldParameters, x: Any, tangents: Any = None) -> Any:
-        "log π_j + log N_j(x) (k, m, b) of a block x (b, p), freed along tangents (b, t, p) if given."
+        "log π_j + log N_j(x) (k, m, b) of a block x (b, p), which may have moved along tangents (b, t, p) if given."
         x, _, tangents = _checked_batch(parameters, (x, None, tangents))
         joint, z, form, x = self._evaluated(parameters, x)
         return joint if tangents is None else joint + _freed(form, x, z, tangents)

@@ -141,7 +141,7 @@ class _Fit(EMEstimator, _Starts):
         sample_weight : (n,) array, optional
             Only their ratios count.
         tangents : (n, t, p) array, optional
-            Tangent vectors of the examples, multiplied by their weights λ; see
+            Tangent vectors of the examples, multiplied by their amounts λ; see
             `capslit.mixtures.tangents`. X must then lie in memory.
         checkpoint : path, optional
             Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
@@ -168,7 +168,7 @@ class _Fit(EMEstimator, _Starts):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-017
 class _Densities(MixtureDensities):
-    "Base of mixtures of linear manifolds: log-densities and responsibilities, of examples freed along their tangents if there are any."
+    "Base of mixtures of linear manifolds: log-densities and responsibilities, of examples that may have moved along tangents if these are given."
 
     def _log_joint(self, X, tangents=None):
         "log π_j + log N_j(x) (n, m)."
@@ -179,7 +179,7 @@ class _Densities(MixtureDensities):
 
     @by_blocks
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
-        "Log-density (n,) of each example, freed along its tangents (n, t, p) if given."
+        "Log-density (n,) of each example, which may have moved along its tangents (n, t, p) if these are given."
         return logsumexp(self._log_joint(X, tangents), axis=1)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-019
@@ -568,7 +568,7 @@ class _ClassDensities:
     "Base of `ClassConditionalClassifier`: predictions from the densities of the classes."
 
     def log_densities(self, X: Any, *, tangents: Any = None) -> np.ndarray:
-        "log P(x|class) (n, n_classes); with tangents (n, t, p), of each example freed along them."
+        "log P(x|class) (n, n_classes); with tangents (n, t, p), of examples that may have moved along them."
         check_is_fitted(self)
         with error_context("X"):
             X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")

@@ -19,7 +19,7 @@ from ..validation import check_choice, check_count, check_number
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-055
 class Field(NamedTuple):
-    """log p(y, s) = base + linear·s − ½ s·coupling·s of one problem, for one-hot s.
+    """Coefficients of log p(y, s) = base + linear·s − ½ s·coupling·s of one problem, for one-hot s.
 
     Where the last term is not quadratic, `constants` stand in its place.
     """
@@ -189,7 +189,7 @@ class MeanField:
         return int(np.clip(2**18 // (d * k), 256, 8192))
 
     def memory(self, q: int, n: int, d: int, k: int) -> np.ndarray:
-        "Room for the warm starts of n examples of q problems, empty."
+        "An empty array for the warm starts of n examples of q problems."
         return np.full((q, n, d * k), np.nan)
 
     def __call__(self, field: Field, weight: np.ndarray, warm_start: np.ndarray | None = None, uniform: Any = None) -> Posterior:
@@ -308,7 +308,7 @@ class Gibbs:
         return int(np.clip(2**20 // (self.n_samples * d * k), 16, 4096))
 
     def numbers(self, d: int) -> int:
-        "Uniform numbers that an example needs."
+        "How many uniform random numbers an example needs."
         return d * (1 + self.burn_in + self.n_samples)
 
     def __call__(self, field: Field, weight: np.ndarray, warm_start: Any = None, uniform: np.ndarray | None = None) -> Posterior:
@@ -412,7 +412,7 @@ class Truncated:
         return int(np.clip(2**19 // (self.n_configurations * d * k), 16, 4096))
 
     def memory(self, q: int, n: int, d: int, k: int) -> np.ndarray:
-        "Room for the warm starts of n examples of q problems, empty."
+        "An empty array for the warm starts of n examples of q problems."
         return np.zeros((q, n, self.n_configurations, d), np.int16)
 
     def __call__(self, field: Field, weight: np.ndarray, warm_start: np.ndarray | None = None, uniform: Any = None) -> Posterior:

@@ -20,7 +20,7 @@ from ..validation import as_floating, check_choice, check_count, check_indices, 
 
 # %% ../../nbs/factorial/model.ipynb #cell-053
 class CauseParameters(NamedTuple):
-    "q stacked models: s_i ~ π_i, one of k states, for i = 1 … d; y = Σ W_i s_i + ε, ε ~ N(0, σ²I)."
+    "Parameters of q stacked models: y = Σ W_i s_i + ε, s_i ~ π_i, one of k states, for i = 1 … d, and ε ~ N(0, σ²I)."
     log_priors: np.ndarray         # (q, d, k)     log π
     weights: np.ndarray            # (q, d, k, p)  the column of W_i that belongs to state j
     log_noise: np.ndarray          # (q,)          log σ²; not used by counts and bits
@@ -69,7 +69,7 @@ def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
 
 # %% ../../nbs/factorial/model.ipynb #cell-060-1
 def state_names(kind: str, shape: tuple) -> np.ndarray:
-    "Names (d·k,) of the columns of such rows, such as vector0_state3."
+    "Names (d·k,) of the columns of rows of states, such as vector0_state3."
     return np.array([f"{kind}{i}_state{j}" for i in range(shape[0]) for j in range(shape[1])], dtype=object)
 
 # %% ../../nbs/factorial/model.ipynb #cell-079

@@ -73,7 +73,7 @@ class Letters(NamedTuple):
     names: tuple
     shape: tuple                # (height, width)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-008-1
 MARGIN = {"alphadigits": 4, "digits": 2}
 
 
@@ -144,7 +144,7 @@ def split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:
         poses = codes[:, n_experts:].reshape(len(codes), -1, 3)
     return codes[:, :n_experts] > 0.5, poses
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-014-2
 class Geometry(NamedTuple):
     "What the poses of K experts are like in n images: how often each is active, and a Gaussian."
     counts: np.ndarray          # (K,) of n
@@ -215,7 +215,7 @@ def mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
     "The template (D,) of images that have no parts: how often each pixel is ink, with Beta(ε, ε) before."
     return (np.sum(X, axis=0) + pseudocount) / (len(X) + 2 * pseudocount)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-016-2
 def bernoulli_mixture(X: np.ndarray, n_components: int, seed: int = 0, pseudocount: float = 1.0, n_starts: int = 5,
                       n_iter: int = 30) -> tuple[np.ndarray, np.ndarray]:
     "Weights (m,) and templates (m, D) of a mixture of templates, by EM; the best of some starts from images."
@@ -244,7 +244,7 @@ def at_home(templates: np.ndarray, geometry: Geometry, shape: tuple) -> np.ndarr
     "Templates (K, D), each in its mean pose."
     return warp(templates, geometry.mean, shape)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-018-2
 def stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
     """Elongation and direction of the ink of which a template is surer than 1/2.
 
@@ -321,7 +321,7 @@ def run_letters(part: Part, bench: Bench) -> tuple:
            "orders": run_orders}[settings["kind"]]
     return run(settings, letters, bench)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-021-1
 def _rows(images):
     return images.reshape(len(images), -1).astype(np.float64)
 

@@ -45,7 +45,7 @@ def true_templates(name: str) -> np.ndarray:
     templates = PARTS[name]()
     return templates.reshape(*templates.shape[:2], -1).astype(np.float64)
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-004-1
 def unseen(name: str, data: ImageData) -> np.ndarray:
     "Images that are not among the data: 1,600 more of the lines, with new noise, or the 3,796 other shapes."
     if name == "lines":
@@ -61,7 +61,7 @@ def _directions(weights):
     centred = weights - np.mean(weights, axis=1, keepdims=True)
     return centred / np.maximum(np.linalg.norm(centred, axis=2, keepdims=True), 1e-12)
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-006-1
 def resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
     """Correlations (d, k) of each true template (d, k, p) with the learned weights (d, k, p) that are matched to it.
 
@@ -86,7 +86,7 @@ def judged(correlations: np.ndarray | Sequence) -> dict:
     return {"found": np.mean(found / k, axis=1).tolist(), "mostly": np.sum(found >= MOSTLY * k, axis=1).tolist(),
             "wholly": np.sum(found == k, axis=1).tolist()}
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007-1
 def resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
     "Correlations (d, k) over pixels, up to sign, of templates (d, k, p) with components (m, p) matched to them."
     d, k, p = templates.shape
@@ -115,7 +115,7 @@ def inference_of(e_step: str, seed: int = 0) -> Exact | Gibbs | MeanField | Trun
         return Truncated(amount)
     return MeanField(amount, tol=0.0) if amount else MeanField(100, tol=1e-6)
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-2
 def squared_errors(model: FactorialVectorModel, parameters: CauseParameters, y: np.ndarray) -> np.ndarray:
     "Mean squared error of a pixel (q,) between y (n, p) and its expected reconstruction."
     made = model.reconstruct(parameters, model.expected_states(parameters, y))
@@ -175,7 +175,7 @@ def run_lines(part: Part, bench: Bench) -> tuple:
     chosen = np.stack([weights[good], weights[bad]])
     return metrics | {"shown": [good, bad]}, {"errors": errors, "correlations": correlations, "weights": chosen}
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-2
 def _typical(errors, wholly):
     "The start whose error is the median of those that do not recover both causes; of all, if there is none."
     rest = np.flatnonzero(np.asarray(wholly) < 2)
@@ -218,7 +218,7 @@ def learn_variant(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> Fac
         warnings.simplefilter("ignore", ConvergenceWarning)                # a given number of steps
         return model.fit(X)
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-2
 def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.ndarray, float]:
     "Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of the first four fifths of the steps, and the last bound per image."
     e_step = "exact" if settings["e_step"] == "exact" else f"gibbs {settings['n_samples']}"
@@ -343,7 +343,7 @@ def run_causes(part: Part, bench: Bench) -> tuple:
             errors[name], unseen_errors[name] = (float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new))
     return {"error": errors, "unseen_error": unseen_errors, "bits": d * math.log2(k)}, {"weights": weights}
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022-2
 def _principal(X, n):
     "As `fit_peer`, for principal components; no more than there are pixels."
     model = PCA(min(n, X.shape[1]), svd_solver="full").fit(X)
@@ -356,7 +356,7 @@ def operations(e_step: str, d: int, k: int) -> int:
     return {"exact": 6 * k**d, "gibbs": COST_STEPS["gibbs"].n_samples * sweep, "mean field": COST_STEPS["mean field"].n_sweeps * sweep,
             "truncated": 3 * COST_STEPS["truncated"].n_configurations * sweep}[e_step]
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023-2
 def measure_cost(settings: dict, bench: Bench) -> tuple:
     "Seconds per image of each E-step (the least of some repeats) for all sizes of the grid, NaN where there are too many configurations, and operations."
     data = bench.data

@@ -118,14 +118,14 @@ def factor_analysers(m: int, r: int, reg: float, X: np.ndarray, seed: int) -> Cl
                                        max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-009-2
 def principal_components(m: int, r: int, seed: int) -> ClassConditionalClassifier:
     "Mixtures of PCA that recognise by the best reconstruction."
     density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0,
                            explained_variance=0.95, max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
-
+# %% ../../nbs/experiments/manifolds.ipynb #cell-009-3
 def gaussians(m: int, reg: float, X: np.ndarray, seed: int) -> ClassConditionalClassifier:
     "Mixtures of Gaussians with full covariances, regularised as `factor_analysers`."
     unit = float(np.mean(np.var(X, axis=0)))

@@ -158,7 +158,7 @@ def em_step(templates: np.ndarray, X: np.ndarray, learner: str = "equation 1") -
     counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, score))
     return model.m_step(ExpertStatistics(*(np.asarray(a)[None] for a in counted))).templates[0], score
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-025-2
 def start_templates(start: str, X: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     "Eight templates (8, 36) from which EM starts."
     noise, truth = rng.random_sample((8, X.shape[1])), as_rows(quadrant_templates())
@@ -207,12 +207,12 @@ class Learned(NamedTuple):
     votes: np.ndarray       # (8, 36)  of its experts, from abstention
     signed: bool = True     # whether their sign means something
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-039-2
 def pixel_by_pixel(predict: Callable, D: int = 4 * SIDE**2) -> Callable:
     "A function of X that collects predict(X, d), (n,) for pixel d, as columns."
     return lambda X: np.stack([predict(X, d) for d in range(D)], axis=1)
 
-
+# %% ../../nbs/experiments/quadrants.ipynb #cell-039-3
 def learned_experts(templates: np.ndarray) -> Learned:
     "The Learned of eight templates with the max-minus-min rule."
     def rebuild(X):

@@ -107,7 +107,7 @@ class Scenes(NamedTuple):
     inked: np.ndarray        # (n, J)      pixels that are black in this digit
     shared: np.ndarray       # (n, J)      those of them that are black in another digit, too
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-010-2
 def _check_templates(templates, shape):
     "Templates as integers that fit into scenes, and the shape of these, or ValueError."
     templates, shape = np.asarray(templates), tuple(int(side) for side in shape)
@@ -418,7 +418,7 @@ def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
     made = {name: float(np.mean(v)) for name, v in values.items()}
     return made | {f"{name}_se": float(np.std(v) / math.sqrt(len(v))) for name, v in values.items()}
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-037-2
 def agreement(seen: np.ndarray, detected: np.ndarray) -> float:
     "Twice the digits found by digits and experts: 1 if nothing is missed and nothing invented."
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
@@ -439,7 +439,7 @@ def scene_parts(data: str, profile: str) -> tuple:
     return tuple(Part(part_name(*one), dict(zip(names, one)) | common | {"most": one[2] + 5},
                       one[2] * (4 if one[0] == "mean" else 1)) for one in grid)
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-038-1
 def part_name(templates: str, instances: str, n_digits: int, noise: float) -> str:
     "The name of a condition."
     return f"{templates}, {instances}, {n_digits} digits, noise {noise}"
@@ -462,7 +462,7 @@ def set_the_scene(settings: dict, data: ImageData, seed: int) -> tuple:
     scenes, tuning = (make_scenes(templates, settings[n], *common) for n in ("n", "n_tuning"))
     return templates, scenes, tuning
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-039-2
 def first_right(found: Found, scenes: Scenes) -> float:
     "The share of scenes in which the expert of the first slot stands for a digit."
     return float(np.mean(np.any(judge(found.first(1), scenes)[0], axis=1)))

@@ -103,7 +103,7 @@ def one_thread() -> Iterator:
     finally:
         torch.set_num_threads(usual)
 
-
+# %% ../../nbs/experiments/viewpoints.ipynb #cell-011-3
 def _train(part, bench, images, y, watch=None):
     from capslit.routing import network as cn
     net, loss = network(part.parameters["kind"], bench.data, part.parameters["seed"])

@@ -197,23 +197,8 @@ class Found(NamedTuple):
 BLOCK, LEAST = 8, 0.01           # scenes at a time; nats that an expert must gain
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-1
-class SceneSearch:
-    """Templates that are looked for at all places of larger scenes.
-
-    Parameters
-    ----------
-    templates : int array of shape (K, height, width)
-        In twentieths, from 0 to 19.
-    probabilities : array of shape (20,)
-        What each level stands for, rising from that of the background; see `read`.
-    shape : (H, W)
-        Of the scenes.
-
-    Raises
-    ------
-    ValueError
-        If an argument, here or in the methods, is not what it should be.
-    """
+class _SceneTables:
+    "Templates, the size of the scenes, and what each vote adds to the log-likelihood of a pixel."
 
     def __init__(self, templates: np.ndarray, probabilities: np.ndarray, shape: Sequence):
         self.templates, self.shape = _check_templates(templates, shape)
@@ -246,6 +231,10 @@ class SceneSearch:
     def price(self) -> float:
         "The logarithm of the number of experts in all places: what it takes to name one, in nats."
         return math.log(len(self.templates) * math.prod(self.places))
+
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-3
+class _SceneGains(_SceneTables):
+    "Composed templates of scenes, and the gains of all experts at all places."
 
     def all_gains(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
         "What each expert at each place would add to the log-likelihood: (rows, columns, n, K)."
@@ -282,6 +271,36 @@ class SceneSearch:
     def log_likelihood(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
         "ln P(scene | composed template) (n,)."
         return np.sum(self.log[scenes.astype(np.intp), composed], axis=(1, 2))
+
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-2
+def _nothing(n):
+    "Found in n scenes: nothing."
+    return Found(*(np.zeros((n, 0), np.intp) for _ in range(3)), np.zeros((n, 0)))
+
+
+def _one_more(found):
+    "The same with an empty slot at the end."
+    return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
+                   for a, none in zip(found, (-1, -1, -1, 0.0))))
+
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-4
+class SceneSearch(_SceneGains):
+    """Templates that are looked for at all places of larger scenes.
+
+    Parameters
+    ----------
+    templates : int array of shape (K, height, width)
+        In twentieths, from 0 to 19.
+    probabilities : array of shape (20,)
+        What each level stands for, rising from that of the background; see `read`.
+    shape : (H, W)
+        Of the scenes.
+
+    Raises
+    ------
+    ValueError
+        If an argument, here or in the methods, is not what it should be.
+    """
 
     def pursue(self, scenes: np.ndarray, most: int, price: float = 0.0) -> Found:
         "Matching pursuit: the best expert is added while it gains more than `price`; at most `most`."
@@ -332,17 +351,6 @@ class SceneSearch:
         for a, values, none in zip(found, new, (-1, -1, -1, 0.0)):
             a[going[added], j], a[going[dropped], j] = values[added], none
         return added | dropped
-
-# %% ../../nbs/experiments/scenes.ipynb #cell-025-2
-def _nothing(n):
-    "Found in n scenes: nothing."
-    return Found(*(np.zeros((n, 0), np.intp) for _ in range(3)), np.zeros((n, 0)))
-
-
-def _one_more(found):
-    "The same with an empty slot at the end."
-    return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
-                   for a, none in zip(found, (-1, -1, -1, 0.0))))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029
 TOLERANCE = 2                    # pixels, in rows and in columns

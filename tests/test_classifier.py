@@ -249,6 +249,20 @@ def test_validation_examples_of_some_classes_only():
     assert model.score(X, y) > 0.85  # the pair (2, 3), of which the validation examples say nothing, is learned as well
 
 
+@pytest.mark.parametrize("held_out", [False, True])
+@together("architecture", ARCHITECTURES)
+def test_an_error_of_zero_ends_all_rounds(architecture, held_out, monkeypatch):
+    "Of a problem whose error is zero, here of some or all of a stack, further iterations would not change the weights that are kept."
+    X, y = blobs(spread=8.0)
+    validation = {"X_val": X[80:], "y_val": y[80:]} if held_out else {}
+    model = CapsuleClassifier(2, architecture=architecture, patience=(20,) * 5, random_state=0)
+    stopped = clone(model).fit(X[:80], y[:80], **validation)
+    monkeypatch.setattr(em_loop, "cannot_improve", lambda score, monitor: np.zeros(score.shape, bool))
+    patient = clone(model).fit(X[:80], y[:80], **validation)
+    assert np.array_equal(stopped.coef_, patient.coef_) and np.array_equal(stopped.intercept_, patient.intercept_)
+    assert stopped.n_iter_ < patient.n_iter_ - 20
+
+
 def test_early_stopping_holds_examples_out():
     X, y = blobs(n=300)
     model = CapsuleClassifier(2, early_stopping=True, validation_fraction=0.3, random_state=0, **QUICK).fit(X, y)

@@ -88,7 +88,7 @@ def test_order_does_not_matter(seed):
 
 @settings(max_examples=40, deadline=None)
 @given(seeds, st.floats(-12, 12))
-def test_units_are_a_shift_of_the_price(seed, power):
+def test_units_are_a_shift_of_beta_u(seed, power):
     votes, a, beta_u, beta_a = problem(seed)
     c = 10.0**power
     routed = em_routing(votes, a, beta_u, beta_a, variance_floor=1e-9)

@@ -98,7 +98,7 @@ class ExpertStatistics(NamedTuple):
     second: np.ndarray            # (k, 3K, 3K)    Σ w g gᵀ, where idle experts have g = 0
     log_likelihood: np.ndarray    # (k,)           Σ w log P(x | μ) of the composed templates
     weight: np.ndarray            # (k,)           Σ w
-    places: np.ndarray = 0.0      # (k, K, 3)      Σ w R(−θ) of the shifts in g: places as the template sees them
+    places: np.ndarray = 0.0      # (k, K, 3)      Σ w rot(−θ) of the shifts in g: places as the template sees them
 
 # %% ../../nbs/composition/model.ipynb #cell-018
 class _Inference:
@@ -225,7 +225,7 @@ class Compositions(_Inference):
         return Experts(mu, N + 2 * eps)
 
     def _prior(self, N):
-        "Its mean, with N examples: abstention with none, ½ from a whole one on."
+        "The mean of the prior with N examples: abstention with none, ½ from a whole one on."
         return self.q + (0.5 - self.q) * np.minimum(N, 1)
 
     def _centred(self, statistics):
@@ -290,7 +290,7 @@ def misfit(X: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min") -> 
 
 # %% ../../nbs/composition/model.ipynb #cell-036
 def no_experts(n_pixels: int) -> Experts:
-    "Experts, a stack of one model with none."
+    "Parameters of a model that has no experts yet, as a stack of one."
     return Experts(*np.zeros((2, 1, 0, n_pixels)))
 
 
@@ -321,7 +321,7 @@ def _learned(model, parameters, x, found):
 
 
 def learn_online(model: Compositions, parameters: Experts, X: np.ndarray, n_experts: int | None = None) -> Experts:
-    """Experts, a stack of one, after the images X (n, D), one by one.
+    """One online pass over the images X (n, D): Experts, a stack of one.
 
     An image makes a new expert, up to `n_experts`, if its misfit exceeds what it costs to say which
     expert is active in which pose; without a limit, log D nats more.
@@ -577,7 +577,7 @@ class _SparseCoding(_Initialisation):
 
 # %% ../../nbs/composition/model.ipynb #cell-052
 class _Transformer(_SparseCoding, TransformerMixin):
-    "Methods of fitted experts."
+    "Inference with fitted experts: active experts and poses, composed templates, scores."
 
     def _explained(self, X):
         check_is_fitted(self)
@@ -639,7 +639,7 @@ class _Transformer(_SparseCoding, TransformerMixin):
 
 # %% ../../nbs/composition/model.ipynb #cell-053
 class _Sampling(_Transformer):
-    "The geometric component."
+    "Random poses and images from fitted experts."
 
     def pose_distribution(self, experts: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean (3J,) and covariance (3J, 3J) of the poses of some experts: the marginal of the joint Gaussian.

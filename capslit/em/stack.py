@@ -103,11 +103,14 @@ class State:
             history={name: [*self.history.get(name, ()), running.spread(values)] for name, values in record.items()})
 
     def moved(self, running: Running, parameters: tuple, memory: dict, ended: np.ndarray, begin: Callable) -> "State":
-        "The state with the next parameters; a problem whose round has `ended` begins its next one from its best parameters, with begin(best) as memory."
-        best, current = running.take(self.best), running.take(self.round)
+        """The state with the next parameters, after so many rounds (k,) have `ended`.
+
+        A problem whose round has ended begins its next one from its best parameters, with begin(best) as memory.
+        """
+        best, current, new = running.take(self.best), running.take(self.round), ended > 0
         return replace(
             self,
-            parameters=running.put(self.parameters, choose(ended, best, parameters)),
-            memory=running.put(self.memory, choose(ended, begin(best), memory)),
-            since=running.put(self.since, np.where(ended, -1, running.take(self.since))),
+            parameters=running.put(self.parameters, choose(new, best, parameters)),
+            memory=running.put(self.memory, choose(new, begin(best), memory)),
+            since=running.put(self.since, np.where(new, -1, running.take(self.since))),
             round=running.put(self.round, current + ended))

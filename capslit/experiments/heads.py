@@ -25,7 +25,7 @@ def regression_head(dim: int, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y
 
 
 def logistic_head(C: float, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> LogisticRegression:
-    "Logistic regression; three hundred iterations will do."
+    "Logistic regression with the inverse strength `C` of its prior, at most 300 iterations."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return LogisticRegression(C=C, max_iter=300).fit(X, y)
@@ -47,7 +47,7 @@ def restored(record: Record, data: ImageData) -> Any:
 
 # %% ../../nbs/experiments/heads.ipynb #cell-055-1
 def routed_poses(net: Any, images: np.ndarray) -> dict:
-    """What a capsule network makes of images (n, side, side), float32.
+    """Inputs for heads: poses that a capsule network finds in images (n, side, side), float32.
 
     Returns a dict: poses of the `classes`, those of the `hidden` capsules times their activations, the `pixels`,
     each (n, …) in one row per image; and the network's `own` answer (n,).

@@ -134,7 +134,7 @@ def gaussians(m: int, reg: float, X: np.ndarray, seed: int) -> ClassConditionalC
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-1
 def learn(model: ClassifierMixin, X: np.ndarray, y: np.ndarray, tangents: np.ndarray | None = None) -> ClassifierMixin:
-    "The fitted model. That EM may stop at MAX_ITER is planned: it is counted, not warned of."
+    "Fit a model; that EM stops at MAX_ITER is expected and gives no warning."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y) if tangents is None else model.fit(X, y, tangents=tangents)
@@ -156,7 +156,7 @@ METHODS = {
 
 
 def build(method: str, chosen: dict, X: np.ndarray, seed: int) -> ClassifierMixin:
-    "The classifier of a method with the chosen values, yet to learn."
+    "The classifier of a method with the chosen values, not yet fitted."
     if method.startswith("pca"):
         return principal_components(chosen["m"], chosen["r"], seed)
     if method.startswith("fa"):
@@ -300,7 +300,7 @@ def classified(model: ClassifierMixin, X: np.ndarray, tangents: np.ndarray | Non
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-017
 def portrait(model: ClassConditionalClassifier, X: np.ndarray, y: np.ndarray, label: int = 2) -> dict:
-    """What the figures show of the model of one class.
+    """Arrays for the figures of the model of one class.
 
     Parameters
     ----------

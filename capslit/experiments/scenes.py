@@ -98,9 +98,9 @@ def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.nda
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010
 class Scenes(NamedTuple):
-    "n scenes of J digits each: what is seen, and what there is."
-    clean: np.ndarray        # (n, H, W)   bool
-    noisy: np.ndarray        # (n, H, W)   bool, with pixels flipped
+    "n scenes of J digits each: images without and with noise, and the digits with their places."
+    clean: np.ndarray        # (n, height, width)   bool
+    noisy: np.ndarray        # (n, height, width)   bool, with pixels flipped
     digits: np.ndarray       # (n, J)      classes
     rows: np.ndarray         # (n, J)      of the upper left corner of each digit's frame
     columns: np.ndarray      # (n, J)
@@ -128,7 +128,7 @@ def make_scenes(templates: np.ndarray, n: int, n_digits: int, shape: Sequence, n
     templates : int array of shape (K, height, width)
         In twentieths; the scene is drawn from their maximum (the write-black model).
     n, n_digits : int
-    shape : (H, W)
+    shape : (height, width)
         Of the scenes.
     noise : float
         The probability that a pixel is flipped.
@@ -216,7 +216,7 @@ class _SceneTables:
         self.table = gained.astype(np.float32).reshape(2 * LEVELS, -1)
         masks = np.zeros((*self.shape, len(self.votes), len(self.templates)), np.float32)
         masks[:h, :w] = np.moveaxis(self.templates[..., None] == self.votes, 0, -1)
-        self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))              # (H, W/2 + 1, L, K)
+        self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))              # (height, width/2 + 1, L, K)
 
     def _check_scenes(self, scenes):
         "Scenes as truth values; ValueError unless they hold zeros and ones and have the right size."
@@ -229,7 +229,7 @@ class _SceneTables:
 
     @property
     def price(self) -> float:
-        "The logarithm of the number of experts in all places: what it takes to name one, in nats."
+        "ln KT, the nats that it takes to name one of K experts at one of T places."
         return math.log(len(self.templates) * math.prod(self.places))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-3
@@ -238,8 +238,8 @@ class _SceneGains(_SceneTables):
 
     def all_gains(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
         "What each expert at each place would add to the log-likelihood: (rows, columns, n, K)."
-        code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)       # (H, W, n)
-        votes = fft.rfft2(self.table[code], axes=(0, 1))                 # (H, W/2 + 1, n, L)
+        code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)       # (height, width, n)
+        votes = fft.rfft2(self.table[code], axes=(0, 1))                 # (height, width/2 + 1, n, L)
         gains = fft.irfft2(votes @ self.masks, s=self.shape, axes=(0, 1))
         return gains[:self.places[0], :self.places[1]]
 
@@ -255,7 +255,7 @@ class _SceneGains(_SceneTables):
         return [np.concatenate(a) for a in zip(*found)]
 
     def compose(self, found: Found, without: int | None = None) -> np.ndarray:
-        "The largest templates at every pixel (n, H, W), in twentieths, but for slot `without`."
+        "The largest templates at every pixel (n, height, width), in twentieths, but for slot `without`."
         n, J = found.experts.shape
         h, w = self.templates.shape[1:]
         composed = np.zeros((n, *self.shape), np.intp)
@@ -274,18 +274,18 @@ class _SceneGains(_SceneTables):
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-2
 def _nothing(n):
-    "Found in n scenes: nothing."
+    "Found for n scenes, without any expert."
     return Found(*(np.zeros((n, 0), np.intp) for _ in range(3)), np.zeros((n, 0)))
 
 
 def _one_more(found):
-    "The same with an empty slot at the end."
+    "`found` with an empty slot at the end."
     return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
                    for a, none in zip(found, (-1, -1, -1, 0.0))))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-4
 class SceneSearch(_SceneGains):
-    """Templates that are looked for at all places of larger scenes.
+    """Exact matching pursuit of templates at all places of larger scenes.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ class SceneSearch(_SceneGains):
         In twentieths, from 0 to 19.
     probabilities : array of shape (20,)
         What each level stands for, rising from that of the background; see `read`.
-    shape : (H, W)
+    shape : (height, width)
         Of the scenes.
 
     Raises
@@ -317,7 +317,7 @@ class SceneSearch(_SceneGains):
         return found
 
     def iterate(self, scenes: np.ndarray, found: Found, most: int, price: float = 0.0, sweeps: int = 20) -> Found:
-        """Experts are taken away and put back, one by one, until nothing changes.
+        """Coordinate-wise search: each expert in turn is taken away and chosen anew, until nothing changes.
 
         In each sweep every slot, and one slot more where all are full (up to `most`), is emptied
         and filled with the best expert in its best place, if it gains more than `price`. The
@@ -357,7 +357,7 @@ TOLERANCE = 2                    # pixels, in rows and in columns
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029-1
 def judge(found: Found, scenes: Scenes, tolerance: int = TOLERANCE) -> tuple[np.ndarray, np.ndarray]:
-    """What is right.
+    """Match the experts that were found with the digits of the scenes.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ ALPHAS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-1
 def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
-    """Success over scenes, with standard errors that take scenes, not digits, for independent.
+    """Shares of digits found and of scenes resolved, with standard errors over scenes.
 
     Parameters
     ----------
@@ -428,7 +428,7 @@ def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-2
 def agreement(seen: np.ndarray, detected: np.ndarray) -> float:
-    "Twice the digits found by digits and experts: 1 if nothing is missed and nothing invented."
+    "F1 score: twice the digits found, divided by digits plus experts; 1 if nothing is missed and nothing invented."
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038

@@ -126,7 +126,7 @@ def _weights(net):
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-012
 @one_thread()
 def run_capsules(part: Part, bench: Bench) -> tuple:
-    "Learn the training images as they are; the error on the test images."
+    "Train a network on the training images as they are, and measure its test error."
     from capslit.routing.network import predict
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     net, learned = _train(part, bench, X, y)

@@ -226,7 +226,7 @@ class CapsuleNetwork(nn.Module):
         self.classes = ClassCapsules(types[-1], n_classes, n_places=places, **routing)
 
     def parts(self, images: torch.Tensor) -> Capsules:
-        "The Capsules below the classes, which vote for them."
+        "The capsules below the class capsules, which vote for them."
         return self.hidden(self.primary(self.features(images[:, None])))
 
     def capsules(self, images: torch.Tensor) -> Capsules:

@@ -64,7 +64,7 @@ def _log_sigmoid(x):
 
 
 def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
-    "What procedures 2 and 3 have in common; `activations` (…, n) of the children."
+    "One pass of procedures 2 and 3 as printed; `activations` (…, n) of the children."
     xp, x = namespace(inputs), inputs[..., :, None, :]
     joint = parents.activations[..., None, :] * xp.exp(_log_densities(x, parents))
     R = _normalised(joint, axis=-1)
@@ -235,8 +235,8 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     votes : array (…, n, m, d), V_ij = P_i W_ij; any batch axes
     activations : array (…, n), those of the children, not negative; a parent for whom their
         sum is below about 1e-19 (in float64 1.5e-154) has pose 0
-    beta_u : cost of a unit of mass and dimension; a number, (m,), or what broadcasts to (…, m)
-    beta_a : reward for being active; likewise
+    beta_u : fixed cost of a unit of mass in each dimension; a number, (m,), or what broadcasts to (…, m)
+    beta_a : bias of the activation, in units of the cost; likewise
     n_iterations : number of M-steps, with an E-step between each two
     inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t, 14 % of it after three; or a
         sequence of all λ

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, is_array_api_obj, to_device
 from array_api_compat import device as array_device
 
 # %% ../nbs/arrays.ipynb #cell-004
-def namespace(*arrays):
+def namespace(*arrays: Any) -> Any:
     "The array-API namespace that `arrays` share; NumPy's for lists, scalars and frames."
     if all(type(a) is np.ndarray for a in arrays):             # nearly always; and asked for again and again
         return _NUMPY
@@ -23,12 +23,12 @@ def namespace(*arrays):
 _NUMPY = array_namespace(np.empty(0))
 
 # %% ../nbs/arrays.ipynb #cell-007
-def detached(a: Any):
+def detached(a: Any) -> Any:
     "`a`, of which differentiation takes no notice."
     return a.detach() if hasattr(a, "detach") else a
 
 
-def to_numpy(a: Any):
+def to_numpy(a: Any) -> np.ndarray:
     "`a` as a NumPy array, whatever its library, device and history; bfloat16 becomes float32."
     a = detached(a)
     if str(getattr(a, "dtype", "")).endswith("bfloat16"):
@@ -43,7 +43,7 @@ def to_numpy(a: Any):
         return np.asarray(to_device(a, namespace(a).__array_namespace_info__().default_device()))
 
 # %% ../nbs/arrays.ipynb #cell-010
-def asarray_like(a: Any, like: Any):
+def asarray_like(a: Any, like: Any) -> Any:
     "`a` as an array of the library and on the device of the array `like`; what is there already is not moved."
     xp, device = namespace(like), array_device(like)
     if is_array_api_obj(a) and namespace(a) is xp:

@@ -10,7 +10,7 @@ __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distri
 # %% ../nbs/validation.ipynb #cell-002
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral, Real
@@ -195,7 +195,7 @@ class BatchError(ValueError):
 
 # %% ../nbs/validation.ipynb #cell-016-1
 @contextmanager
-def error_context(*names: str):
+def error_context(*names: str) -> Iterator[None]:
     "Put `names` in front of the message of an error that mentions none of them; checks of enormous numbers overflow in silence."
     try:
         with np.errstate(over="ignore", invalid="ignore"):

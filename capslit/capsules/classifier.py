@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -44,7 +44,7 @@ from ..estimator.training_data import TrainingData, check_tensor, encode, is_ten
 from ..validation import atomic, check_mass, check_number, check_repeatable, check_shape, check_type, check_values, error_context
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-004
-def check_classes(name: str, classes: np.ndarray):
+def check_classes(name: str, classes: np.ndarray) -> None:
     "ValueError unless there are at least two classes."
     if len(classes) < 2:
         raise ValueError(f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two")
@@ -171,7 +171,7 @@ class Answer:
     method: str
     classes: Any = None
 
-    def __call__(self, batch: Any):
+    def __call__(self, batch: Any) -> Any:
         found = getattr(self.predictor, self.method)(batch[0] if isinstance(batch, tuple) else batch)
         return found if self.classes is None else namespace(self.classes).take(self.classes, found)
 
@@ -187,7 +187,7 @@ class Judgement:
     "The `Tally` of a batch."
     answer: Answer
 
-    def __call__(self, batch: Any):
+    def __call__(self, batch: Any) -> Tally:
         _, y, w = batch
         found = self.answer(batch)
         if (found.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
@@ -392,7 +392,7 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
 
     @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None, sample_weight_val: Any = None,
-            checkpoint: Any = None, checkpoint_every: float = 10.0):
+            checkpoint: Any = None, checkpoint_every: float = 10.0) -> Self:
         """Learn the weights by EM.
 
         Parameters
@@ -441,7 +441,7 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
         return self._learned(run, model, data)
 
     @atomic
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, batch: Any = None):
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, batch: Any = None) -> Self:
         """One E-step on a batch and one update of the weights, as the parameter `online` says.
 
         A class begins with its first examples; until then its capsule is zero. After `fit`, learning goes on from the weights but

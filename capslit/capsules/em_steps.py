@@ -58,7 +58,7 @@ class LeastSquares:
     rank: tuple
 
     @classmethod
-    def from_gram(cls, gram: Any, which: tuple = (0,), alpha: float = 0.0, like: Any = None):
+    def from_gram(cls, gram: Any, which: tuple = (0,), alpha: float = 0.0, like: Any = None) -> "LeastSquares":
         "From `gram` (g, p, p) and `alpha`, a number or one per column; arrays in the namespace and on the device of `like`."
         gram = check_shape("gram", as_floating("gram", gram), (None, "p", "p"), hint="one matrix goes in as gram[None]")
         check_values("gram", gram)
@@ -68,7 +68,7 @@ class LeastSquares:
         xp, device = (np, None) if like is None else (namespace(like), array_device(like))
         return cls(xp.asarray(np.stack(roots), device=device), tuple(which), ranks)
 
-    def solve(self, moments: Any):
+    def solve(self, moments: Any) -> Any:
         "W (k, …, p) from Σ w e xᵀ (k, …, p)."
         xp = namespace(moments)
         k, p = moments.shape[0], moments.shape[-1]
@@ -136,31 +136,31 @@ class CapsuleRegression:
         check_number("alpha", self.alpha, at_least=0)
 
     @cached_property
-    def groups(self):
+    def groups(self) -> list:
         "Problems that share a matrix product, with the class whose examples they see."
         return _groups(self.targets, self.dims)
 
     @cached_property
-    def paired(self):
+    def paired(self) -> bool:
         "Whether some problem sees the examples of some classes only."
         return bool(np.any(self.targets < 0))
 
     @cached_property
-    def without_solver(self):
+    def without_solver(self) -> "CapsuleRegression":
         "The model without what only the M-step needs: all that E-steps take along when they travel."
         return replace(self, solver=None)
 
     @property
-    def signature(self):
+    def signature(self) -> dict:
         "Settings compared on resume."
         return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
                 "alpha": float(self.alpha), "affine": bool(self.affine)}
 
-    def block_rows(self, parameters: Any):
+    def block_rows(self, parameters: Any) -> int:
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
         return _block_rows(self, parameters.weights)
 
-    def prepare(self, batch: Any):
+    def prepare(self, batch: Any) -> tuple:
         """The batch as the E-step takes it with least effort: checked, once for all, and sorted by class where problems see only some classes.
 
         Sorting goes block by block, as `e_step` would do it at each pass, so the statistics keep their bits.
@@ -189,7 +189,7 @@ class CapsuleRegression:
         order = [start + np.argsort(labels[start:start + rows], kind="stable") for start in range(0, len(labels), rows)]
         return _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
 
-    def select(self, problems: Any):
+    def select(self, problems: Any) -> "CapsuleRegression":
         "The model of some of the stacked problems."
         solver, columns = self.solver, self.columns
         if solver is not None:
@@ -197,13 +197,13 @@ class CapsuleRegression:
         return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver,
                        columns=problems if columns is None else columns[problems])
 
-    def m_step(self, statistics: Any):
+    def m_step(self, statistics: Any) -> CapsuleParameters:
         "Weights from the moments, by least squares (Saul 2.22)."
         if self.solver is None:
             raise ValueError("solver is None, but m_step needs one; pass LeastSquares.from_gram(…)")
         return CapsuleParameters(self.solver.solve(statistics.moments))
 
-    def objective(self, parameters: Any, statistics: Any):
+    def objective(self, parameters: Any, statistics: Any) -> Any:
         "The log-likelihood (Saul 2.6), less α‖W‖²/2, per problem (k,)."
         if not self.alpha:
             return statistics.log_likelihood
@@ -211,7 +211,7 @@ class CapsuleRegression:
         weights = parameters.weights[..., :-1] if self.affine else parameters.weights
         return statistics.log_likelihood - 0.5 * self.alpha * xp.sum(weights**2, axis=(1, 2, 3))
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None):
+    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
         """CapsuleStatistics of a batch; `threshold` (k,) is ν of Saul 2.26, 0 for plain EM.
 
         Nothing is moved from a device to the host, except the labels of a batch that should have been prepared; see `prepare`.
@@ -223,7 +223,7 @@ class CapsuleRegression:
             found += zip(runs, _run_statistics(parameters.weights, dims, runs, threshold))
         return _combined(self, found)
 
-    def count_errors(self, parameters: Any, batch: Any):
+    def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: the forward half of the E-step."
         batch = _fitting(self, parameters.weights, batch)
         found = []
@@ -255,7 +255,7 @@ def _squared_norms(poses):
     return xp.permute_dims(xp.sum(poses * poses, axis=2), (1, 0, 2))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-031-1
-def pose_vectors(weights: Any, x: Any):
+def pose_vectors(weights: Any, x: Any) -> tuple:
     "Pose vectors W_i x (k, m, d, b) of a block x (b, p) and their squared norms (k, m, b), for weights (k, m, d, p or p + 1)."
     poses = _poses(weights, x)
     return poses, namespace(poses).permute_dims(_squared_norms(poses), (1, 0, 2))
@@ -490,7 +490,7 @@ class SecondMoments(NamedTuple):
     weight: object
 
 
-def second_moments(batch: Any, classes: Sequence[int], affine: bool = False):
+def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> SecondMoments:
     "SecondMoments of the given classes in a batch (x, y, weight); with a constant input 1 appended if `affine`."
     x, y, w = batch
     x = check_shape("x", as_floating("x", x), (None, None))

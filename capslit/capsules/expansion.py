@@ -41,16 +41,16 @@ class ExpandedCapsuleRegression(CapsuleRegression):
     """
 
     @property
-    def signature(self):
+    def signature(self) -> dict:
         "Settings compared on resume."
         return super().signature | {"expansion": True}
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None):
+    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> ExpandedStatistics:
         "ExpandedStatistics of a batch; `threshold` (k,) as in `CapsuleRegression.e_step`."
         statistics = super().e_step(parameters, batch, threshold)
         return ExpandedStatistics(*statistics, _inner(parameters.weights, statistics.moments))
 
-    def m_step(self, statistics: Any):
+    def m_step(self, statistics: Any) -> CapsuleParameters:
         "Weights by least squares (Saul 2.22), divided by the standard deviation."
         weights = super().m_step(statistics).weights
         xp, device = namespace(weights), array_device(weights)

@@ -72,7 +72,7 @@ def _class_weights(w, dims):
     return w / (2 * m) + rest * _like([d / (dim * m) for d in dims], w)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-071
-def class_probabilities(squared_norms: Any, capsule_dim: int):
+def class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
     """Probability of each class, P(y = j | x), at unit variance (Saul 2.16).
 
     Parameters
@@ -97,7 +97,7 @@ def class_probabilities(squared_norms: Any, capsule_dim: int):
     return weights / namespace(w).sum(weights, axis=1, keepdims=True)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-075
-def log_class_probabilities(squared_norms: Any, capsule_dim: int):
+def log_class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
     """Logarithm of `class_probabilities`, with small relative error both near probability 0 and near probability 1.
 
     Parameters, shapes and errors are those of `class_probabilities`.
@@ -110,7 +110,7 @@ def log_class_probabilities(squared_norms: Any, capsule_dim: int):
                     xp.log(weights) - xp.log(total))
 
 # %% ../../nbs/capsules/inference.ipynb #cell-079
-def posterior_factors(own: Any, total: Any, own_dim: Any, dim: int):
+def posterior_factors(own: Any, total: Any, own_dim: Any, dim: int) -> tuple:
     """What learning needs from one example with a known label y, without validation (Saul 2.16, 2.18, 2.19).
 
     Parameters
@@ -146,7 +146,7 @@ def _posterior_ratios(w, y, dims):
     return xp.where(own, (shared + extra)[:, None], shared[:, None])
 
 # %% ../../nbs/capsules/inference.ipynb #cell-084
-def posterior_ratios(squared_norms: Any, y: Any, capsule_dim: int):
+def posterior_ratios(squared_norms: Any, y: Any, capsule_dim: int) -> Any:
     """Factors Q_i(y | x) / P(y | x) that turn prior means into posterior means (Saul 2.18, 2.19).
 
     Parameters
@@ -179,7 +179,7 @@ def _squared_norms(poses):
     return xp.sum(xp.clip(poses, min=-bound, max=bound) ** 2, axis=2)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-087
-def posterior_mean(poses: Any, y: Any, capsule_dim: int | None = None):
+def posterior_mean(poses: Any, y: Any, capsule_dim: int | None = None) -> Any:
     """Mean of the latent variables given the input and its label, E[h | x, y] (Saul 2.19).
 
     Parameters
@@ -206,7 +206,7 @@ def posterior_mean(poses: Any, y: Any, capsule_dim: int | None = None):
     return poses * _posterior_ratios(_squared_norms(poses), y, dims)[:, :, None]
 
 # %% ../../nbs/capsules/inference.ipynb #cell-090
-def squash(poses: Any):
+def squash(poses: Any) -> Any:
     """Poses divided by the length of all of them together, so that their squared lengths sum to one (Saul 3.1).
 
     Parameters
@@ -302,7 +302,7 @@ def _sample_posterior(mu, noise, dims, y, rng):
     return h
 
 # %% ../../nbs/capsules/inference.ipynb #cell-108
-def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None, size: float = 1, random_state: Any = None):
+def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None, size: float = 1, random_state: Any = None) -> Any:
     """Independent exact samples of the latent variables given the input, or given the input and its label.
 
     Parameters

@@ -24,7 +24,7 @@ def _check_moment(name, value):
 
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-007
-def subspace(moment: Any, dim: int, overall: Any, rng: np.random.Generator):
+def subspace(moment: Any, dim: int, overall: Any, rng: np.random.Generator) -> tuple[np.ndarray, int]:
     """Rows of a capsule's initial weights (Saul 2.28), and how many of them the spectrum gave.
 
     Parameters
@@ -64,7 +64,7 @@ def subspace(moment: Any, dim: int, overall: Any, rng: np.random.Generator):
     return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-011
-def random_weights(shape: tuple[int, ...], overall: Any, scale: float, rng: np.random.Generator):
+def random_weights(shape: tuple[int, ...], overall: Any, scale: float, rng: np.random.Generator) -> np.ndarray:
     """Normally distributed weights whose pose vectors have elements of root mean square `scale` over the examples.
 
     `shape` is that of the weights (…, p); `overall` (p, p) the second moment of all examples. Inputs that are all zero count as ones.

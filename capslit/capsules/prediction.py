@@ -24,7 +24,7 @@ def _pairs(k):
     return m, *np.triu_indices(m, 1)
 
 
-def votes(first: np.ndarray):
+def votes(first: np.ndarray) -> Any:
     """Votes of the pairs (n, k) for classes (n, n_classes), plus the summed confidence scaled into (−½, ½).
 
     `first` (n, k) is the probability of the first of each pair.
@@ -47,7 +47,7 @@ def _pairwise(first):
     return xp.reshape(xp.take(values, place, axis=1), (-1, m, m))
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007-1
-def coupled(first: np.ndarray):
+def coupled(first: np.ndarray) -> Any:
     """Class probabilities (n, n_classes) from those of the first of each pair (n, k).
 
     Source: Wu, Lin & Weng (2004), method 2.
@@ -107,16 +107,16 @@ class Predictor:
     pairs: bool = False
 
     @property
-    def n_classes(self):
+    def n_classes(self) -> int:
         k, m = self.dims.shape
         return m if k == 1 else _pairs(k)[0] if self.pairs else k
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         "Examples per block, such that pose vectors take a few megabytes."
         return int(np.clip(2**19 // math.prod(self.weights.shape[:3]), 256, 8192))
 
-    def poses(self, x: Any):
+    def poses(self, x: Any) -> tuple:
         "Pose vectors (k, m, d, n) and their squared lengths (k, m, n)."
         xp = namespace(x)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -147,7 +147,7 @@ class Predictor:
         norms = _within_range(*self.poses(x))[0, ...]
         return function(namespace(x).matrix_transpose(norms), self.dims[0])
 
-    def scores(self, x: Any):
+    def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
         xp = namespace(x)
         if len(self.dims) == 1:
@@ -158,12 +158,12 @@ class Predictor:
             return xp.astype(votes(xp.matrix_transpose(xp.exp(logs[:, 0, :]))), x.dtype)
         return xp.matrix_transpose(logs[:, 1, :] - logs[:, 0, :])
 
-    def labels(self, x: Any):
+    def labels(self, x: Any) -> Any:
         "Indices (n,) of the most probable classes; of equally probable ones the first."
         xp, scores = namespace(x), self.scores(x)
         return xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
 
-    def probabilities(self, x: Any):
+    def probabilities(self, x: Any) -> Any:
         "Class probabilities (n, n_classes)."
         if len(self.dims) == 1:
             return self._single(class_probabilities, x)
@@ -171,19 +171,19 @@ class Predictor:
         p = xp.matrix_transpose(xp.exp(self._logs(x)[:, 0 if self.pairs else 1, :]))
         return xp.astype(coupled(p), x.dtype) if self.pairs else p / xp.sum(p, axis=1, keepdims=True)
 
-    def log_probabilities(self, x: Any):
+    def log_probabilities(self, x: Any) -> Any:
         "Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the smallest."
         if len(self.dims) == 1:
             return self._single(log_class_probabilities, x)
         with np.errstate(divide="ignore"):
             return namespace(x).log(self.probabilities(x))
 
-    def transform(self, x: Any):
+    def transform(self, x: Any) -> Any:
         "Pose vectors E[h|x] = W x, side by side (n, k · m · d)."
         xp = namespace(x)
         return xp.matrix_transpose(xp.reshape(self.poses(x)[0], (-1, x.shape[0])))
 
-    def squash(self, x: Any):
+    def squash(self, x: Any) -> Any:
         "Squashed pose vectors Ψ (Saul 3.1): (n, m, d), or (n, k, m, d) for several problems."
         xp = namespace(x)
         poses = xp.permute_dims(self.poses(x)[0], (0, 3, 1, 2))

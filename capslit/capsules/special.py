@@ -75,7 +75,7 @@ def _backward(s, beta, k):
     return lower, upper
 
 # %% ../../nbs/capsules/special.ipynb #cell-045
-def interpolating_integral_recursive(s: Any, beta: Any, k: int = 64):
+def interpolating_integral_recursive(s: Any, beta: Any, k: int = 64) -> Any:
     """The paper's own scheme, for reference: Saul A.3 where β > s, and A.5 from the bounds A.4 where β ≤ s.
 
     Parameters
@@ -183,7 +183,7 @@ def _ratio(s, c):
     return _direct_ratio(s + 1, c)
 
 # %% ../../nbs/capsules/special.ipynb #cell-074
-def remainder_ratio(beta: Any, dim: int):
+def remainder_ratio(beta: Any, dim: int) -> Any:
     """The smooth function r(β) from which all of inference follows, for s = dim/2 and a = s + 1.
 
     It is defined by I_s(β) = β/(a + β − u r) with u = β/(a + β). Arguments are not checked: this
@@ -231,7 +231,7 @@ def _integral(s, beta):
     return _near_pole(s, beta, 1 / (1 + (s + 1 - t) / beta), lambda: beta * _series(s, beta))
 
 # %% ../../nbs/capsules/special.ipynb #cell-082
-def interpolating_integral(s: Any, beta: Any):
+def interpolating_integral(s: Any, beta: Any) -> Any:
     """The interpolating function I_s(β) = β e^(−β) ∫₀¹ ρ^s e^(ρβ) dρ (Saul A.1), elementwise.
 
     Parameters
@@ -256,7 +256,7 @@ def interpolating_integral(s: Any, beta: Any):
     return _blockwise(_integral, *_arguments("s", s, beta, -1))
 
 # %% ../../nbs/capsules/special.ipynb #cell-086
-def interpolating_coefficients(beta: Any, dim: int):
+def interpolating_coefficients(beta: Any, dim: int) -> tuple:
     """The coefficients λ₀ = I_{D/2}(β) and λ₁ = I_{D/2+1}(β) (Saul 2.13, Saul 2.14), elementwise.
 
     Parameters
@@ -293,7 +293,7 @@ def _derivative(s, beta):
     return xp.where(s + 0 * c == 0, xp.exp(-beta), slope)
 
 # %% ../../nbs/capsules/special.ipynb #cell-092
-def interpolating_derivative(s: Any, beta: Any):
+def interpolating_derivative(s: Any, beta: Any) -> Any:
     """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), elementwise, free of cancellation.
 
     Parameters

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import betaln, xlog1py, xlogy
@@ -792,7 +792,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0):
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0) -> Self:
         """Learn the experts from all images together.
 
         Parameters
@@ -826,7 +826,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         return self
 
     @atomic
-    def partial_fit(self, X: Any, y: Any = None):
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from further images, one by one, by the online rule.
 
         Parameters

@@ -81,18 +81,18 @@ class Squarem:
         check_number("growth", self.growth, above=1)
 
     @property
-    def signature(self):
+    def signature(self) -> list:
         return ["squarem", self.growth]
 
-    def start(self, parameters: Any):
+    def start(self, parameters: Any) -> dict:
         k = parameters[0].shape[0]
         return {"origin": parameters, "fallback": parameters, "phase": np.zeros(k, int),
                 "level": np.full(k, -np.inf), "length": np.ones(k), "limit": np.ones(k)}
 
-    def tentative(self, memory: Any):
+    def tentative(self, memory: Any) -> np.ndarray:
         return memory["phase"] == 2
 
-    def propose(self, memory: Any, here: Any, image: Any, objective: Any):
+    def propose(self, memory: Any, here: Any, image: Any, objective: Any) -> tuple:
         phase, level = memory["phase"], memory["level"]
         length, limit = memory["length"], memory["limit"]
         accepted = (phase < 2) | (objective >= level)
@@ -135,20 +135,20 @@ class Anderson:
         check_count("order", self.order)
 
     @property
-    def signature(self):
+    def signature(self) -> list:
         return ["anderson", self.order]
 
-    def start(self, parameters: Any):
+    def start(self, parameters: Any) -> dict:
         k = parameters[0].shape[0]
         nothing = _times(np.zeros(k), parameters)
         slots = {f"{kind}{i}": nothing for kind in ("step", "bend") for i in range(self.order)}
         return slots | {"before": parameters, "residual": nothing, "fallback": parameters,
                         "seen": np.zeros(k, int), "level": np.full(k, -np.inf)}
 
-    def tentative(self, memory: Any):
+    def tentative(self, memory: Any) -> np.ndarray:
         return memory["seen"] > 1
 
-    def propose(self, memory: Any, here: Any, image: Any, objective: Any):
+    def propose(self, memory: Any, here: Any, image: Any, objective: Any) -> tuple:
         accepted = (memory["seen"] < 2) | (objective >= memory["level"])
         residual, known = _difference(image, here), np.where(accepted, memory["seen"], 0)
         steps = self._shift("step", memory, _difference(here, memory["before"]), known)
@@ -196,17 +196,17 @@ class SafeMomentum:
         check_number("rate", self.rate, at_least=0, below=1)
 
     @property
-    def signature(self):
+    def signature(self) -> list:
         return ["momentum", self.rate]
 
-    def start(self, parameters: Any):
+    def start(self, parameters: Any) -> dict:
         level = np.full(parameters[0].shape[0], -np.inf)
         return {"before": parameters, "fallback": parameters, "level": level}
 
-    def tentative(self, memory: Any):
+    def tentative(self, memory: Any) -> np.ndarray:
         return memory["level"] > -np.inf
 
-    def propose(self, memory: Any, here: Any, image: Any, objective: Any):
+    def propose(self, memory: Any, here: Any, image: Any, objective: Any) -> tuple:
         accepted = ~(objective < memory["level"]) & np.isfinite(objective)
         velocity = tree_map(lambda a: self.rate * a, _difference(here, memory["before"]))
         after = choose(accepted, _sum(image, velocity), memory["fallback"])

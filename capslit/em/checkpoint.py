@@ -32,7 +32,7 @@ def _named_arrays(name, tree):
     return {f"{name}.{key}": to_numpy(value) for key, value in leaves.items()}
 
 
-def save_state(path: str | os.PathLike, state: State, settings: dict, beginning: np.ndarray = ()):
+def save_state(path: str | os.PathLike, state: State, settings: dict, beginning: np.ndarray = ()) -> None:
     "Write `state` to `path`, whole or not at all."
     arrays = _named_arrays("parameters", state.parameters) | _named_arrays("best", state.best) | _named_arrays("memory", state.memory)
     arrays |= {name: getattr(state, name) for name in ("score", "reference", "since", "round")}
@@ -108,7 +108,7 @@ class Checkpoint:
             self.found, self.recorded = load_state(self.path, state.parameters, self.settings)
         return self.found
 
-    def confirm(self, beginning: np.ndarray, log_likelihood: Callable):
+    def confirm(self, beginning: np.ndarray, log_likelihood: Callable) -> None:
         """ValueError unless the state was found in a file of a run with this beginning.
 
         A file that was not there is written now, so that a path that cannot be written to is reported before the work begins.
@@ -139,7 +139,7 @@ class Checkpoint:
             if self.path is not None:
                 self.write(latest)
 
-    def write(self, state: State):
+    def write(self, state: State) -> None:
         "Write the state; a CheckpointWarning if that is not possible."
         try:
             save_state(self.path, state, self.settings, self.beginning)

@@ -30,7 +30,7 @@ def _set_blas_threads(change):
 
 # %% ../../nbs/em/parallel.ipynb #cell-004-1
 @contextmanager
-def single_threaded_blas():
+def single_threaded_blas() -> Iterator[int]:
     """Matrix products use one thread in this block; yield how many they used before.
 
     Where blocks of several threads overlap in time, the last one to end lifts the limit.
@@ -62,7 +62,7 @@ def threads(n_threads: int | None = None) -> Iterator[Executor | None]:
 
 # %% ../../nbs/em/parallel.ipynb #cell-006
 @contextmanager
-def defer_sigint():
+def defer_sigint() -> Iterator[None]:
     "Ctrl-C during this block is acted on at its end."
     usual = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or not callable(usual):

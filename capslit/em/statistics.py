@@ -30,12 +30,12 @@ def _length(batch):
     return lengths[0]
 
 
-def chosen(batch: Any, which: Any):
+def chosen(batch: Any, which: Any) -> tuple:
     "The examples of a batch that a slice, a mask or their numbers choose."
     return tuple(None if a is None else a[which, ...] for a in batch)
 
 
-def join(batches: Any):
+def join(batches: Any) -> tuple:
     "One batch from several; an entry that is None must be None in all."
     return tuple(None if column[0] is None else namespace(*column).concat(column, axis=0) for column in zip(*batches))
 
@@ -117,7 +117,7 @@ class TreeSum:
     def __init__(self):
         self.partial = []
 
-    def append(self, item: tuple):
+    def append(self, item: tuple) -> None:
         level = 0
         while self.partial and self.partial[-1][0] == level:
             item, level = add(self.partial.pop()[1], item), level + 1

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
+from typing import Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj
@@ -132,7 +133,7 @@ class Saved:
 
     _layout, _stored, _kinds = 1, (), ()
 
-    def save(self, path: str | os.PathLike):
+    def save(self, path: str | os.PathLike) -> None:
         """Write the fitted estimator to `path`, whole or not at all; `load` reads it back.
 
         The file is an `.npz` file of plain arrays, with parameters and other numbers as JSON.
@@ -158,7 +159,7 @@ class Saved:
         save_arrays(path, arrays, meta)
 
     @classmethod
-    def load(cls, path: str | os.PathLike):
+    def load(cls, path: str | os.PathLike) -> Self:
         """The estimator that `save` has written to `path`. No code in the file is ever run.
 
         Parameters

@@ -34,25 +34,25 @@ def is_tensor(X: Any) -> bool:
     return is_array_api_obj(X) and not is_numpy_array(X) and not is_pydata_sparse_array(X)
 
 
-def precision(x: Any):
+def precision(x: Any) -> np.dtype:
     "The type of a floating-point array of any library, as NumPy names it."
     return np.dtype(str(x.dtype).rpartition(".")[2])
 
 
-def check_tensor(estimator: Any, X: Any, reset: bool):
+def check_tensor(estimator: Any, X: Any, reset: bool) -> Any:
     "Inputs (n, p) of another library, in single or double precision, checked where they are."
     X = check_shape("X", as_floating("X", detached(X)), (None, None), empty=False)
     check_width(estimator, X.shape[1], precision(X), reset=reset)
     return check_values("X", X)
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-005
-def check_width(estimator: Any, n_features: int, dtype: Any, *, reset: bool, frame: Any = None, name: str = "X"):
+def check_width(estimator: Any, n_features: int, dtype: Any, *, reset: bool, frame: Any = None, name: str = "X") -> None:
     "Let scikit-learn set the features of an estimator, or check them, for inputs that it cannot see; it gets a `frame` for their names."
     with error_context(name):
         validate_data(estimator, np.zeros((1, n_features), dtype) if frame is None else frame, reset=reset)
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-008
-def encode(name: str, y: Any, classes: np.ndarray):
+def encode(name: str, y: Any, classes: np.ndarray) -> np.ndarray:
     "Labels as indices into `classes`."
     with error_context(name):
         y = column_or_1d(y)
@@ -64,7 +64,7 @@ def encode(name: str, y: Any, classes: np.ndarray):
     return index
 
 
-def encoded(batch: Any, start: int, name: str, classes: np.ndarray):
+def encoded(batch: Any, start: int, name: str, classes: np.ndarray) -> tuple:
     "A batch with its labels as indices."
     x, y, w = batch
     return x, encode(name, y, classes), w
@@ -136,7 +136,7 @@ class TrainingData:
         y, w = self.known or self.batches[1:]
         return to_numpy(y), w if w is None else to_numpy(w)
 
-    def select(self, rows: Any, y: Any, w: Any, hold: bool = False):
+    def select(self, rows: Any, y: Any, w: Any, hold: bool = False) -> "TrainingData":
         """The examples with the numbers `rows`, sorted for a source, from the `columns` y and w.
 
         Those to `hold` are kept in memory if they take little and no cluster has them.
@@ -166,7 +166,7 @@ class TrainingData:
         return self.select(train, y, w), out
 
     @staticmethod
-    def split_rows(y: Any, w: Any, fraction: float, rng: np.random.Generator):
+    def split_rows(y: Any, w: Any, fraction: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of examples to learn from and of held-out ones, stratified where that is possible.
 
         Examples of weight zero are in neither.
@@ -207,7 +207,7 @@ class TrainingData:
         return origin * scale, float(squares.amount / squares.weight) / self.n_features * scale * scale
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-013
-def take_rows(a: Any, rows: Any):
+def take_rows(a: Any, rows: Any) -> Any:
     "Rows of an array of any library, or of a frame or list; None of None."
     if a is None or not is_tensor(a):
         return a if a is None else a[rows] if is_numpy_array(a) else _safe_indexing(a, rows)

@@ -7,22 +7,24 @@ __all__ = ['HEADS', 'INPUTS', 'HEADS_ON_POSES', 'regression_head', 'logistic_hea
 
 # %% ../../nbs/experiments/heads.ipynb #cell-053
 import warnings
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from ..capsules.classifier import CapsuleClassifier
-from .records import Experiment, Part
+from ..data.datasets import ImageData
+from .records import Bench, Experiment, Part, Record
 from .viewpoints import divided, network, one_thread
 
 # %% ../../nbs/experiments/heads.ipynb #cell-054
-def regression_head(dim, X, y, X_val, y_val):
+def regression_head(dim: int, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> CapsuleClassifier:
     "Capsule regression with capsules of `dim` dimensions, stopped by the validation images."
     return CapsuleClassifier(dim, random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
 
 
-def logistic_head(C, X, y, X_val, y_val):
+def logistic_head(C: float, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> LogisticRegression:
     "Logistic regression with the inverse strength `C` of its prior, at most 300 iterations."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -33,7 +35,7 @@ HEADS = {"regression": (regression_head, (2, 4, 8)), "logistic": (logistic_head,
 INPUTS = ("classes", "hidden", "pixels")
 
 # %% ../../nbs/experiments/heads.ipynb #cell-055
-def restored(record, data):
+def restored(record: Record, data: ImageData) -> Any:
     "The capsule network that the record of the experiment `capsules` holds."
     import torch
 
@@ -44,7 +46,7 @@ def restored(record, data):
     return net.eval()
 
 # %% ../../nbs/experiments/heads.ipynb #cell-055-1
-def routed_poses(net, images):
+def routed_poses(net: Any, images: np.ndarray) -> dict:
     """Inputs for heads: poses that a capsule network finds in images (n, side, side), float32.
 
     Returns a dict: poses of the `classes`, those of the `hidden` capsules times their activations, the `pixels`,
@@ -64,7 +66,7 @@ def routed_poses(net, images):
 
 # %% ../../nbs/experiments/heads.ipynb #cell-056
 @one_thread()
-def run_heads(part, bench):
+def run_heads(part: Part, bench: Bench) -> tuple:
     "Heads of both kinds on all inputs; of each the setting that errs least on the validation images, and its answers."
     net = restored(bench.records["capsules"], bench.data)
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)

@@ -11,6 +11,7 @@ __all__ = ['NATIVE', 'MARGIN', 'GRIDS', 'SETTINGS', 'MOTIONS', 'CODES', 'PLAN', 
 
 # %% ../../nbs/experiments/letters.ipynb #cell-002
 import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,14 +23,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..composition.model import CompositionalModel, ExpertStatistics, pose_moments
 from ..composition.rules import bernoulli_log_likelihood
-from .records import Experiment, Part
+from ..data.datasets import ImageData
+from .records import Bench, Experiment, Part
 from ..composition.pursuit import Transforms, warp
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004
 NATIVE = 3.0                          # width of Omniglot's pen, in its pixels
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004-1
-def normalise(image, side=56, extent=40.0, stroke=4.0):
+def normalise(image: np.ndarray, side: int = 56, extent: float = 40.0, stroke: float = 4.0) -> np.ndarray:
     """A drawing of one pen, brought to one size and one width of stroke.
 
     The ink's box is moved to the middle and scaled until its longer side measures `extent` pixels. Ink is then whatever lies
@@ -71,11 +73,11 @@ class Letters(NamedTuple):
     names: tuple
     shape: tuple                # (height, width)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-008-1
 MARGIN = {"alphadigits": 4, "digits": 2}
 
 
-def letters_of(data):
+def letters_of(data: ImageData) -> Letters:
     """The Letters of a data set: Omniglot's brought to one size, the others with a margin.
 
     The embedded digits are ink from half of their grey on.
@@ -92,7 +94,7 @@ def letters_of(data):
     return Letters(images[rows].astype(np.uint8), names, images.shape[1:])
 
 # %% ../../nbs/experiments/letters.ipynb #cell-010
-def made_letters(n=16, seed=1):
+def made_letters(n: int = 16, seed: int = 1) -> tuple:
     "Images (n, 576) of T's, 24 × 24; their two parts (2, 576); and the Transforms by which these were moved."
     rng, transforms, parts = np.random.default_rng(seed), Transforms((24, 24), 3), np.zeros((2, 24, 24))
     parts[0, 4:6, 6:18], parts[1, 4:20, 11:13] = 1, 1
@@ -116,7 +118,7 @@ SETTINGS = {                                                 # of CompositionalM
 MOTIONS = ("none", "shifts", "shifts and rotations")
 
 
-def transforms_of(data, shape, motion="shifts and rotations"):
+def transforms_of(data: str, shape: tuple, motion: str = "shifts and rotations") -> Transforms | None:
     "The Transforms of a data set; None without motions."
     shifts, rotations = GRIDS[data]
     if motion == "none":
@@ -124,7 +126,8 @@ def transforms_of(data, shape, motion="shifts and rotations"):
     return Transforms(shape, shifts, rotations if motion == "shifts and rotations" else (0.0,))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-012-1
-def learned(X, n_experts, transforms, settings="paper", max_iter=12, online=False):
+def learned(X: np.ndarray, n_experts: int, transforms: Transforms | None, settings: str = "paper", max_iter: int = 12,
+            online: bool = False) -> CompositionalModel:
     "A CompositionalModel of images X (n, D), by EM or, if `online`, image by image."
     model = CompositionalModel(n_experts, transforms=transforms, max_iter=max_iter, random_state=0,
                                **SETTINGS[settings])
@@ -133,7 +136,7 @@ def learned(X, n_experts, transforms, settings="paper", max_iter=12, online=Fals
         return model.partial_fit(X) if online else model.fit(X)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014
-def split(codes, n_experts):
+def split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:
     "Activity (n, K) and poses (n, K, 3) of rows as `CompositionalModel.transform` returns them."
     codes = np.asarray(codes, np.float64)
     poses = np.zeros((len(codes), n_experts, 3))
@@ -141,7 +144,7 @@ def split(codes, n_experts):
         poses = codes[:, n_experts:].reshape(len(codes), -1, 3)
     return codes[:, :n_experts] > 0.5, poses
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-014-2
 class Geometry(NamedTuple):
     "Distribution of the poses of K experts in n images: how often each is active, and a Gaussian."
     counts: np.ndarray          # (K,) of n
@@ -150,7 +153,7 @@ class Geometry(NamedTuple):
     covariance: np.ndarray      # (3K, 3K)
 
 
-def geometry_of(codes, n_experts):
+def geometry_of(codes: np.ndarray, n_experts: int) -> Geometry:
     "The Geometry of rows as `CompositionalModel.transform` returns them."
     active, poses = split(codes, n_experts)
     a, g = active.astype(float), poses * active[:, :, None]
@@ -159,7 +162,7 @@ def geometry_of(codes, n_experts):
     return Geometry(a.sum(axis=0), len(a), *pose_moments(sums))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014-1
-def cautious(geometry, transforms):
+def cautious(geometry: Geometry, transforms: Transforms) -> np.ndarray:
     """Regularised covariance (3K, 3K) of the poses, for images not seen in learning.
 
     To the images, one is added whose poses are spread over the whole grid, as the pseudocount is added to templates; and a pose is
@@ -181,7 +184,7 @@ def _steps(transforms):
 CODES = ("uniform", "separate", "joint")
 
 # %% ../../nbs/experiments/letters.ipynb #cell-015-1
-def code_lengths(codes, geometry, transforms):
+def code_lengths(codes: np.ndarray, geometry: Geometry, transforms: Transforms | None) -> dict:
     """Code length (n,), in nats, of the active experts and their poses, for each distribution of poses.
 
     "uniform" over the grid; "separate" Gaussians of the experts; their "joint" Gaussian.
@@ -208,12 +211,13 @@ def code_lengths(codes, geometry, transforms):
     return found
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016
-def mean_template(X, pseudocount=1.0):
+def mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
     "One template (D,) for all images: the posterior mean of the probability of ink, with the prior Beta(ε, ε)."
     return (np.sum(X, axis=0) + pseudocount) / (len(X) + 2 * pseudocount)
 
-
-def bernoulli_mixture(X, n_components, seed=0, pseudocount=1.0, n_starts=5, n_iter=30):
+# %% ../../nbs/experiments/letters.ipynb #cell-016-2
+def bernoulli_mixture(X: np.ndarray, n_components: int, seed: int = 0, pseudocount: float = 1.0, n_starts: int = 5,
+                      n_iter: int = 30) -> tuple[np.ndarray, np.ndarray]:
     "Weights (m,) and templates (m, D) of a mixture of templates, by EM; the best of some starts from images."
     rng, best = np.random.default_rng(seed), (-np.inf,)
     for _ in range(n_starts):
@@ -231,17 +235,17 @@ def bernoulli_mixture(X, n_components, seed=0, pseudocount=1.0, n_starts=5, n_it
     return best[1:]
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-1
-def mixture_log_likelihood(X, weights, templates):
+def mixture_log_likelihood(X: np.ndarray, weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
     "ln P(x) (n,) under a mixture of templates."
     return logsumexp(np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T, axis=1)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018
-def at_home(templates, geometry, shape):
+def at_home(templates: np.ndarray, geometry: Geometry, shape: tuple) -> np.ndarray:
     "Templates (K, D), each in its mean pose."
     return warp(templates, geometry.mean, shape)
 
-
-def stroke_shape(template, shape):
+# %% ../../nbs/experiments/letters.ipynb #cell-018-2
+def stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
     """Elongation and direction of the ink of which a template is surer than 1/2.
 
     Returns
@@ -262,7 +266,7 @@ def stroke_shape(template, shape):
     return float(np.sqrt(values[1] / values[0])), float(90 - (90 - angle) % 180)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018-1
-def likeness(first, second):
+def likeness(first: np.ndarray, second: np.ndarray) -> float:
     "Mean correlation over pixels of the templates (K, D) of two models, matched one to one."
     rows = [np.asarray(a, np.float64) for a in (first, second)]
     rows = [a - a.mean(axis=1, keepdims=True) for a in rows]
@@ -284,7 +288,7 @@ CHOICES = (("untruncated", "none"), ("untruncated", "shifts"), ("untruncated", "
 ALTERNATIVES = ("paper", "searched", "white and black")                        # two experts, with all motions
 
 # %% ../../nbs/experiments/letters.ipynb #cell-020-1
-def letters_parts(data, profile):
+def letters_parts(data: str, profile: str) -> tuple:
     "The letter T online, the alphabet, held-out writers for each choice, baselines, and the order of writers."
     plan, quick = PLAN.get(data, PLAN["digits"]), profile == "quick"
     shared = {"letters": plan["letters"], "grid": GRIDS.get(data, GRIDS["digits"]), "max_iter": 2 if quick else 8}
@@ -310,14 +314,14 @@ def letters_parts(data, profile):
     return tuple(parts)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-021
-def run_letters(part, bench):
+def run_letters(part: Part, bench: Bench) -> tuple:
     "One part: metrics and arrays."
     settings, letters = part.parameters, letters_of(bench.data)
     run = {"online": run_online, "alphabet": run_alphabet, "held-out": run_held_out, "baselines": run_baselines,
            "orders": run_orders}[settings["kind"]]
     return run(settings, letters, bench)
 
-
+# %% ../../nbs/experiments/letters.ipynb #cell-021-1
 def _rows(images):
     return images.reshape(len(images), -1).astype(np.float64)
 
@@ -336,7 +340,7 @@ def _padded(arrays, n):
     return np.stack([np.pad(a, [(0, n - len(a)), *[(0, 0)] * (a.ndim - 1)]) for a in arrays])
 
 # %% ../../nbs/experiments/letters.ipynb #cell-023
-def run_online(settings, letters, bench):
+def run_online(settings: dict, letters: Letters, bench: Bench) -> tuple:
     "One letter, writer by writer: the templates after each; the geometry, and configurations drawn from it."
     K, n = settings["n_experts"], settings["n_learned"]
     images = letters.images[letters.names.index(settings["letter"])][:n]
@@ -364,7 +368,7 @@ def run_online(settings, letters, bench):
     return metrics, arrays | {"pose_mean": geometry.mean, "pose_covariance": geometry.covariance}
 
 # %% ../../nbs/experiments/letters.ipynb #cell-023-1
-def draw_poses(geometry, n, seed=0):
+def draw_poses(geometry: Geometry, n: int, seed: int = 0) -> np.ndarray:
     "Poses (n, K, 3) of all experts, drawn from their joint Gaussian."
     values, axes = np.linalg.eigh(geometry.covariance)
     root = (axes * np.sqrt(np.maximum(values, 0))).T
@@ -372,7 +376,7 @@ def draw_poses(geometry, n, seed=0):
     return (geometry.mean.ravel() + drawn).reshape(n, -1, 3)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-025
-def run_alphabet(settings, letters, bench):
+def run_alphabet(settings: dict, letters: Letters, bench: Bench) -> tuple:
     "Experts of every letter, where they are and how they move together; poses drawn from it."
     K, n, T = settings["n_experts"], settings["n_learned"], transforms_of(bench.data.name, letters.shape)
     found = {name: [] for name in ("templates", "pose_mean", "pose_covariance", "activation", "drawn",
@@ -399,7 +403,7 @@ def run_alphabet(settings, letters, bench):
     return metrics, arrays | {"pose_covariance": np.stack(found["pose_covariance"])}
 
 # %% ../../nbs/experiments/letters.ipynb #cell-027
-def run_held_out(settings, letters, bench):
+def run_held_out(settings: dict, letters: Letters, bench: Bench) -> tuple:
     "Log-likelihood and code length, in nats per image, for writers not seen in learning."
     K, n = settings["n_experts"], settings["n_learned"]
     T = transforms_of(bench.data.name, letters.shape, settings["motion"])
@@ -428,7 +432,7 @@ def run_held_out(settings, letters, bench):
     return metrics, {"log_likelihood": np.float32(new), "pieces": np.float32(pieces)} | arrays
 
 # %% ../../nbs/experiments/letters.ipynb #cell-027-1
-def run_baselines(settings, letters, bench):
+def run_baselines(settings: dict, letters: Letters, bench: Bench) -> tuple:
     "Log-likelihood for the same writers with one mean template, and with mixtures of templates."
     n = settings["n_learned"]
     metrics, arrays = {}, {}
@@ -446,14 +450,14 @@ def run_baselines(settings, letters, bench):
 STRAIGHT, ACROSS = 3.0, 45.0          # elongation of a straight stroke; degrees between a bar and a stem
 
 
-def bar_and_stem(shapes):
+def bar_and_stem(shapes: Sequence) -> bool:
     "Whether two templates are straight strokes in directions far apart, from `stroke_shape` of each."
     (long, angle), (other_long, other_angle) = shapes
     apart = abs((angle - other_angle + 90) % 180 - 90)
     return bool(min(long, other_long) > STRAIGHT and apart > ACROSS)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-029-1
-def run_orders(settings, letters, bench):
+def run_orders(settings: dict, letters: Letters, bench: Bench) -> tuple:
     "Two experts of some letters from the same writers in several orders: are they the same ones?"
     K, n, T = settings["n_experts"], settings["n_learned"], transforms_of(bench.data.name, letters.shape)
     shapes, same, scores, kept = [], [], [], []

@@ -13,6 +13,7 @@ __all__ = ['SIZES', 'UNITS', 'PARTS', 'FOUND', 'MOSTLY', 'COURSES', 'FIGURE4', '
 import math
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +24,9 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from ..factorial.e_steps import Exact, Gibbs, MeanField, Truncated
-from ..factorial.model import FactorialVectorModel
-from ..data.datasets import compose, draw_lines, line_templates, shape_templates
-from .records import Experiment, Part
+from ..factorial.model import CauseParameters, FactorialVectorModel
+from ..data.datasets import ImageData, compose, draw_lines, line_templates, shape_templates
+from .records import Bench, Experiment, Part
 from ..factorial.quantizer import FactorialVectorQuantizer
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-004
@@ -34,18 +35,18 @@ UNITS = {"lines": 16.0, "shapes": 0.5}                 # grey values that are on
 PARTS = {"lines": line_templates, "shapes": shape_templates}
 
 
-def measured(images, unit):
+def measured(images: np.ndarray, unit: float) -> np.ndarray:
     "Images as rows of float64, in units of the model's noise."
     return np.asarray(images, np.float64).reshape(len(images), -1) / unit
 
 
-def true_templates(name):
+def true_templates(name: str) -> np.ndarray:
     "The true causes (d, k, p) of a data set, 0 or 1."
     templates = PARTS[name]()
     return templates.reshape(*templates.shape[:2], -1).astype(np.float64)
 
-
-def unseen(name, data):
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-004-1
+def unseen(name: str, data: ImageData) -> np.ndarray:
     "Images that are not among the data: 1,600 more of the lines, with new noise, or the 3,796 other shapes."
     if name == "lines":
         return draw_lines(np.tile(np.arange(16), 100), np.random.RandomState(1996))
@@ -60,8 +61,8 @@ def _directions(weights):
     centred = weights - np.mean(weights, axis=1, keepdims=True)
     return centred / np.maximum(np.linalg.norm(centred, axis=2, keepdims=True), 1e-12)
 
-
-def resemblance(weights, templates):
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-006-1
+def resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
     """Correlations (d, k) of each true template (d, k, p) with the learned weights (d, k, p) that are matched to it.
 
     Vectors are matched to causes and states to states, one to one, such that the sum of the correlations is
@@ -78,15 +79,15 @@ def resemblance(weights, templates):
     return matched[vectors[np.argsort(causes)], np.arange(d)]
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007
-def judged(correlations):
+def judged(correlations: np.ndarray | Sequence) -> dict:
     "Metrics of correlations (n_starts, d, k): templates found by each start, and how many of the causes mostly and wholly."
     found = np.sum(np.asarray(correlations) > FOUND, axis=2)
     k = np.shape(correlations)[2]
     return {"found": np.mean(found / k, axis=1).tolist(), "mostly": np.sum(found >= MOSTLY * k, axis=1).tolist(),
             "wholly": np.sum(found == k, axis=1).tolist()}
 
-
-def resembling(components, templates):
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007-1
+def resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
     "Correlations (d, k) over pixels, up to sign, of templates (d, k, p) with components (m, p) matched to them."
     d, k, p = templates.shape
     table = np.abs(_over_pixels(components) @ _over_pixels(templates.reshape(d * k, p)).T)
@@ -102,7 +103,7 @@ def _over_pixels(rows):
     return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011
-def inference_of(e_step, seed=0):
+def inference_of(e_step: str, seed: int = 0) -> Exact | Gibbs | MeanField | Truncated:
     "The E-step of a name such as 'gibbs 3' (three samples), 'mean field 1' (one sweep), 'mean field', 'truncated 8' or 'exact'."
     words, amount = e_step.rstrip("0123456789 "), e_step.split()[-1]
     amount = int(amount) if amount.isdigit() else None
@@ -114,14 +115,14 @@ def inference_of(e_step, seed=0):
         return Truncated(amount)
     return MeanField(amount, tol=0.0) if amount else MeanField(100, tol=1e-6)
 
-
-def squared_errors(model, parameters, y):
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-2
+def squared_errors(model: FactorialVectorModel, parameters: CauseParameters, y: np.ndarray) -> np.ndarray:
     "Mean squared error of a pixel (q,) between y (n, p) and its expected reconstruction."
     made = model.reconstruct(parameters, model.expected_states(parameters, y))
     return np.mean((y - made) ** 2, axis=(1, 2))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-1
-def follow(y, shape, e_step, n_starts, n_steps, seed, spread=1.0):
+def follow(y: np.ndarray, shape: tuple, e_step: str, n_starts: int, n_steps: int, seed: int, spread: float = 1.0) -> tuple:
     """EM from random starts, step by step, with σ² = 1.
 
     Returns
@@ -146,7 +147,7 @@ COURSES = ("exact", "gibbs 5", "mean field", "mean field 1", "truncated 4")
 FIGURE4 = ("exact", *(f"gibbs {n}" for n in (1, 2, 3, 4, 5, 6, 8, 10)), *(f"mean field {n}" for n in (1, 2, 3, 4, 5, 6, 8, 10)))
 
 
-def lines_parts(data, profile):
+def lines_parts(data: str, profile: str) -> tuple:
     "Courses of EM, the points of Figure 4, and peers."
     quick = profile == "quick"
     starts, steps, runs = (6, 25, 4) if quick else (100, 40, 100)
@@ -158,7 +159,7 @@ def lines_parts(data, profile):
     return (*parts, *peer_parts(1 if quick else 10, {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0, "max_iter": 100}}, quick))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-1
-def run_lines(part, bench):
+def run_lines(part: Part, bench: Bench) -> tuple:
     "One course of EM, one point of Figure 4, or one peer."
     settings, y = part.parameters, measured(bench.data.images, UNITS["lines"])
     if settings["kind"] == "peer":
@@ -174,7 +175,7 @@ def run_lines(part, bench):
     chosen = np.stack([weights[good], weights[bad]])
     return metrics | {"shown": [good, bad]}, {"errors": errors, "correlations": correlations, "weights": chosen}
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-2
 def _typical(errors, wholly):
     "The start whose error is the median of those that do not recover both causes; of all, if there is none."
     rest = np.flatnonzero(np.asarray(wholly) < 2)
@@ -198,7 +199,7 @@ VARIANTS = {                                                       # what differ
 QUICK_VARIANTS = ("as in the paper", "mean field", "noise annealed")
 
 
-def shapes_parts(data, profile):
+def shapes_parts(data: str, profile: str) -> tuple:
     "Variants of the paper's run, and peers."
     quick = profile == "quick"
     parts = []
@@ -208,7 +209,7 @@ def shapes_parts(data, profile):
     return (*parts, *peer_parts(1 if quick else 5, {"factorial": PEER, "dictionary": {"alpha": 0.3, "max_iter": 100}}, quick))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018
-def learn_variant(settings, X, shape, seed):
+def learn_variant(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> FactorialVectorQuantizer:
     "A FactorialVectorQuantizer (its weights, its bound per image, and itself) that has learned as `settings` say."
     names = ("e_step", "n_samples", "burn_in", "noise", "init", "max_iter", "n_sweeps")
     options = {name: settings[name] for name in names if name in settings}
@@ -217,8 +218,8 @@ def learn_variant(settings, X, shape, seed):
         warnings.simplefilter("ignore", ConvergenceWarning)                # a given number of steps
         return model.fit(X)
 
-
-def anneal(settings, X, shape, seed):
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-2
+def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.ndarray, float]:
     "Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of the first four fifths of the steps, and the last bound per image."
     e_step = "exact" if settings["e_step"] == "exact" else f"gibbs {settings['n_samples']}"
     model = FactorialVectorModel(*shape, inference=inference_of(e_step, seed))
@@ -232,7 +233,7 @@ def anneal(settings, X, shape, seed):
     return parameters.weights[0], float(np.mean(model.bound(parameters, X)))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-1
-def run_shapes(part, bench):
+def run_shapes(part: Part, bench: Bench) -> tuple:
     "One variant from all starts, or one peer."
     settings, shape = part.parameters, SIZES["shapes"]
     if settings["kind"] == "peer":
@@ -261,14 +262,14 @@ METHODS = ("factorial", "NMF", "dictionary", "k-means, d·k", "k-means, k^d")
 PEER = {"e_step": "gibbs", "n_samples": 5, "burn_in": 0, "noise": 1.0, "init": "kmeans", "n_init": 1, "max_iter": 100, "tol": 0.0, "patience": 1000}
 
 
-def peer_parts(n_starts, options, quick):
+def peer_parts(n_starts: int, options: dict, quick: bool) -> tuple:
     "A part for each method; `options` are those of each."
     options = {method: given | ({"max_iter": 5} if quick else {}) for method, given in options.items()}
     settings = {"kind": "peer", "n_starts": n_starts, "options": options}
     return tuple(Part(f"peer, {method}", settings | {"method": method}, 2) for method in METHODS)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-1
-def fit_peer(method, X, shape, seed, options):
+def fit_peer(method: str, X: np.ndarray, shape: tuple, seed: int, options: dict) -> tuple[np.ndarray, Callable]:
     "What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a function that reconstructs rows."
     d, k = shape
     if method == "factorial":
@@ -288,7 +289,7 @@ def fit_peer(method, X, shape, seed, options):
     return model.cluster_centers_, lambda Y: model.cluster_centers_[model.predict(Y)]
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-2
-def run_peer(settings, bench):
+def run_peer(settings: dict, bench: Bench) -> tuple:
     "One method from all starts: causes, errors on the data and on images that it has not seen, as shares of the variance."
     name, method = bench.data.name, settings["method"]
     shape, templates = SIZES[name], true_templates(name)
@@ -312,7 +313,7 @@ COST_D, COST_K = (1, 2, 3, 4, 6, 8, 10, 12), (2, 4, 8, 16, 32, 64)              
 COST_STEPS = {"exact": Exact(), "gibbs": Gibbs(5, burn_in=0), "mean field": MeanField(10, tol=0.0), "truncated": Truncated(32)}
 
 
-def causes_parts(data, profile):
+def causes_parts(data: str, profile: str) -> tuple:
     "Arrangements of vectors on real digits, and the cost of the E-steps."
     quick = profile == "quick"
     chosen = ((2, 4), (3, 4)) if quick else ARRANGEMENTS
@@ -322,7 +323,7 @@ def causes_parts(data, profile):
     return (*parts, Part("cost", {"kind": "cost", "grid": [list(pair) for pair in grid], "n_images": 64, "repeats": 1 if quick else 5}, 5))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022-1
-def run_causes(part, bench):
+def run_causes(part: Part, bench: Bench) -> tuple:
     "One arrangement beside its peers, or the cost of the E-steps."
     if part.parameters["kind"] == "cost":
         return measure_cost(part.parameters, bench)
@@ -342,21 +343,21 @@ def run_causes(part, bench):
             errors[name], unseen_errors[name] = (float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new))
     return {"error": errors, "unseen_error": unseen_errors, "bits": d * math.log2(k)}, {"weights": weights}
 
-
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022-2
 def _principal(X, n):
     "As `fit_peer`, for principal components; no more than there are pixels."
     model = PCA(min(n, X.shape[1]), svd_solver="full").fit(X)
     return model.components_, lambda Y: model.inverse_transform(model.transform(Y))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023
-def operations(e_step, d, k):
+def operations(e_step: str, d: int, k: int) -> int:
     "Multiplications and additions that one E-step takes for one image, the leading terms; see the text."
     sweep = d * d * k * k
     return {"exact": 6 * k**d, "gibbs": COST_STEPS["gibbs"].n_samples * sweep, "mean field": COST_STEPS["mean field"].n_sweeps * sweep,
             "truncated": 3 * COST_STEPS["truncated"].n_configurations * sweep}[e_step]
 
-
-def measure_cost(settings, bench):
+# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023-2
+def measure_cost(settings: dict, bench: Bench) -> tuple:
     "Seconds per image of each E-step (the least of some repeats) for all sizes of the grid, NaN where there are too many configurations, and operations."
     data = bench.data
     y, grid = measured(data.train_images, data.scale)[:settings["n_images"]], settings["grid"]

@@ -10,20 +10,24 @@ __all__ = ['SETTINGS', 'SMOOTHING', 'MAX_ITER', 'CANDIDATES', 'METHODS', 'AMOUNT
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-002
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
-from .records import Experiment, Part
+from ..data.datasets import ImageData
+from .records import Bench, Experiment, Part
 from ..mixtures.linear_manifolds import (ClassConditionalClassifier, MixtureOfFactorAnalyzers,
                                       MixtureOfPCA)
 from ..mixtures.tangents import TANGENTS, TangentDistanceClassifier, smooth, tangent_vectors
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-004
-def shrink(images, size):
+def shrink(images: np.ndarray, size: int) -> np.ndarray:
     """Images scaled to size × size pixels by averaging over areas.
 
     What is scaled is a square around the ink, as large as the ink's longer side.
@@ -69,7 +73,7 @@ SETTINGS = {  # name: (side of the images or None for their own,
 SMOOTHING = 0.5                                           # pixels, as in the paper
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-007-1
-def prepared(data, setting, choosing):
+def prepared(data: ImageData, setting: str, choosing: bool) -> tuple:
     """The images of a setting, smoothed, as rows.
 
     Parameters
@@ -107,36 +111,36 @@ MAX_ITER = 60                                             # iterations of EM for
 CANDIDATES = 200                                          # nearest images, compared by planes
 
 
-def factor_analysers(m, r, reg, X, seed):
+def factor_analysers(m: int, r: int, reg: float, X: np.ndarray, seed: int) -> ClassConditionalClassifier:
     "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel."
     unit = float(np.mean(np.var(X, axis=0)))
     density = MixtureOfFactorAnalyzers(m, r, added_noise=reg, noise_unit=unit,
                                        max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
-
-def principal_components(m, r, seed):
+# %% ../../nbs/experiments/manifolds.ipynb #cell-009-2
+def principal_components(m: int, r: int, seed: int) -> ClassConditionalClassifier:
     "Mixtures of PCA that recognise by the best reconstruction."
     density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0,
                            explained_variance=0.95, max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
-
-def gaussians(m, reg, X, seed):
+# %% ../../nbs/experiments/manifolds.ipynb #cell-009-3
+def gaussians(m: int, reg: float, X: np.ndarray, seed: int) -> ClassConditionalClassifier:
     "Mixtures of Gaussians with full covariances, regularised as `factor_analysers`."
     unit = float(np.mean(np.var(X, axis=0)))
     density = GaussianMixture(m, reg_covar=reg * unit, max_iter=MAX_ITER, random_state=seed)
     return ClassConditionalClassifier(density, priors="uniform")
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-1
-def learn(model, X, y, tangents=None):
+def learn(model: ClassifierMixin, X: np.ndarray, y: np.ndarray, tangents: np.ndarray | None = None) -> ClassifierMixin:
     "Fit a model; that EM stops at MAX_ITER is expected and gives no warning."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y) if tangents is None else model.fit(X, y, tangents=tangents)
 
 
-def unfinished(model):
+def unfinished(model: ClassifierMixin) -> int:
     "How many of the densities of a model were still improving when EM was stopped."
     return sum(not density.converged_ for density in getattr(model, "densities_", []))
 
@@ -151,7 +155,7 @@ METHODS = {
 }
 
 
-def build(method, chosen, X, seed):
+def build(method: str, chosen: dict, X: np.ndarray, seed: int) -> ClassifierMixin:
     "The classifier of a method with the chosen values, not yet fitted."
     if method.startswith("pca"):
         return principal_components(chosen["m"], chosen["r"], seed)
@@ -165,7 +169,7 @@ def build(method, chosen, X, seed):
     return TangentDistanceClassifier(1, sigma=chosen["sigma"], n_candidates=n_candidates)
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-010-1
-def amounts(method, chosen):
+def amounts(method: str, chosen: dict) -> tuple[float, float]:
     "How far tangents reach in learning and at recognition, in pixels."
     kind, _, where = method.partition("-")
     learning = chosen[f"{kind}_amount"] if where in ("tangents", "both") else 0.0
@@ -175,13 +179,13 @@ def amounts(method, chosen):
 class Search:
     "Choose values one after another on images apart; try `few` values of each, or all."
 
-    def __init__(self, bench, setting, m, few=None):
+    def __init__(self, bench: Bench, setting: str, m: int, few: int | None = None):
         own, apart = prepared(bench.data, setting, choosing=True)
         (self.X, self.T, self.y), (self.X_val, self.T_val, self.y_val) = own, apart
         self.report, self.seed, self.few = bench.report, bench.seed, few
         self.chosen, self.errors = {"m": m}, {}
 
-    def best(self, key, name, values, trial):
+    def best(self, key: str, name: str, values: Sequence, trial: Callable) -> None:
         "Keep as `key` the value with the fewest errors of trial(value), the first if several."
         found = {}
         for value in values[:self.few]:
@@ -189,19 +193,19 @@ class Search:
             found[value] = self.errors[f"{name} {value}"] = error(trial(value), self.y_val)
         self.chosen[key] = min(found, key=found.get)
 
-    def learned(self, method, amount=0.0, **values):
+    def learned(self, method: str, amount: float = 0.0, **values: Any) -> ClassifierMixin:
         "A method with the values chosen so far, but for `values`; tangents of `amount` pixels."
         model = build(method, self.chosen | values, self.X, self.seed)
         return learn(model, self.X, self.y, self.T * np.float32(amount) if amount else None)
 
-    def predicted(self, model, amount=0.0):
+    def predicted(self, model: ClassifierMixin, amount: float = 0.0) -> np.ndarray:
         "Labels of the images to choose by, free to move along their tangents by `amount` pixels."
         if not amount:
             return model.predict(self.X_val)
         return model.predict(self.X_val, tangents=self.T_val * np.float32(amount))
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-012-1
-def error(predicted, y):
+def error(predicted: np.ndarray, y: np.ndarray) -> float:
     "The share of wrong labels."
     return int(np.sum(predicted != y)) / len(y)
 
@@ -210,7 +214,7 @@ AMOUNTS = (0.2, 0.4, 0.1, 0.8)                            # pixels, of tangents 
 CLOUDS = (0.5, 1.0, 2.0, 0.25)                            # pixels, of tangents of the image
 
 
-def choose_tangents(search, kind):
+def choose_tangents(search: Search, kind: str) -> None:
     "How far tangents reach in learning; at recognition alone; and at recognition after learning."
     search.best(f"{kind}_amount", f"{kind}, tangents in learning", AMOUNTS,
                 lambda amount: search.predicted(search.learned(kind, amount)))
@@ -220,7 +224,7 @@ def choose_tangents(search, kind):
                     lambda amount: search.predicted(model, amount))
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-013-1
-def choose(bench, setting, m, dims, methods):
+def choose(bench: Bench, setting: str, m: int, dims: Sequence, methods: Sequence) -> dict:
     "Metrics of the search for `methods`: the values chosen, and errors by method and value."
     short = bench.profile == "quick" or setting == "fine"
     search = Search(bench, setting, m, few=2 if short else None)
@@ -248,7 +252,7 @@ def choose(bench, setting, m, dims, methods):
     return search.chosen | {"errors": search.errors} | sizes
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-015
-def dot_products(method, chosen, n_train, n_features, n_classes):
+def dot_products(method: str, chosen: dict, n_train: int, n_features: int, n_classes: int) -> int:
     "Products of p-vectors that classify one image."
     t = len(TANGENTS)
     if method == "nearest":
@@ -261,7 +265,7 @@ def dot_products(method, chosen, n_train, n_features, n_classes):
     return n_classes * chosen["m"] * (chosen["r"] + 2) * images
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-015-1
-def run_manifolds(part, bench):
+def run_manifolds(part: Part, bench: Bench) -> tuple:
     "Choose the values of a setting, or learn and test one method with them."
     setting, method = part.parameters["setting"], part.parameters.get("method")
     if method is None:
@@ -285,7 +289,7 @@ def run_manifolds(part, bench):
     return metrics, arrays
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-015-2
-def classified(model, X, tangents=None):
+def classified(model: ClassifierMixin, X: np.ndarray, tangents: np.ndarray | None = None) -> tuple[np.ndarray, dict]:
     "Labels; of a model with densities also the margin of the best class over the second, in nats."
     if not isinstance(model, ClassConditionalClassifier):
         return model.predict(X), {}
@@ -295,7 +299,7 @@ def classified(model, X, tangents=None):
     return model.classes_[np.argmax(found, axis=1)], {"margin": margin}
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-017
-def portrait(model, X, y, label=2):
+def portrait(model: ClassConditionalClassifier, X: np.ndarray, y: np.ndarray, label: int = 2) -> dict:
     """Arrays for the figures of the model of one class.
 
     Parameters
@@ -339,7 +343,7 @@ PLAN = {  # experiment and data set → settings:
 }
 
 
-def planned(name):
+def planned(name: str) -> Callable:
     "The function that lists the parts: for each setting the choice of its values, then its methods."
     def parts(data, profile):
         found = []

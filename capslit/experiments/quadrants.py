@@ -14,6 +14,7 @@ __all__ = ['FOUND', 'VALUES', 'LEARNERS', 'STARTS', 'CLIPS', 'SIZES', 'N_RUNS', 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-002
 import itertools
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,16 +29,16 @@ from ..composition.model import CompositionalModel, Compositions, ExpertStatisti
 from ..composition.rules import bernoulli_log_likelihood, compose_extremes
 from ..data.datasets import QUADRANT_SIDE as SIDE
 from ..data.datasets import draw_quadrants, quadrant_templates
-from .records import Experiment, Part
+from .records import Bench, Experiment, Part
 from ..composition.pursuit import Pursuit
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-004
-def as_rows(images):
+def as_rows(images: np.ndarray) -> np.ndarray:
     "Images as rows of float64."
     return np.asarray(images, np.float64).reshape(len(images), -1)
 
 
-def states_of(labels):
+def states_of(labels: np.ndarray) -> np.ndarray:
     "Configurations (n, 4) of labels."
     return np.stack(np.unravel_index(labels, (3, 3, 3, 3)), axis=-1)
 
@@ -45,7 +46,7 @@ def states_of(labels):
 FOUND = 0.9                                 # cosine from which an expert counts as found
 
 
-def recovery(votes, signed=True):
+def recovery(votes: np.ndarray, signed: bool = True) -> np.ndarray:
     """Cosine (8,) of each true expert's votes with the learned votes (K, 36) that are matched to it.
 
     Votes are measured from abstention: μ − ½, log-odds, or weights. With `signed` false their sign is
@@ -61,19 +62,19 @@ def recovery(votes, signed=True):
     return found
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-020
-def all_sets(K):
+def all_sets(K: int) -> np.ndarray:
     "All sets of K experts, (2ᴷ, K) of bool, such that set number s has expert k where s has the bit 2ᵏ."
     return (np.arange(2**K)[:, None] >> np.arange(K)) % 2 == 1
 
 
-def extremes_of_sets(templates, sets):
+def extremes_of_sets(templates: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "U and L (len(sets), D) of sets (len(sets), K) of templates (K, D), for q = ½."
     on = sets[:, :, None]
     return (np.max(np.where(on, templates, 0.5), axis=1, initial=0.5),
             np.min(np.where(on, templates, 0.5), axis=1, initial=0.5))
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-020-1
-def explain_small(templates, X, greedy=True, seen=None):
+def explain_small(templates: np.ndarray, X: np.ndarray, greedy: bool = True, seen: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a table.
 
     Parameters
@@ -113,7 +114,7 @@ def explain_small(templates, X, greedy=True, seen=None):
     return sets[chosen], score[rows, chosen]
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-021
-def as_pursuit(templates, active, log_likelihood):
+def as_pursuit(templates: np.ndarray, active: np.ndarray, log_likelihood: np.ndarray) -> Pursuit:
     "The Pursuit of images whose active experts (n, K) are known."
     experts = np.where(active, np.arange(len(templates)), -1)
     return Pursuit(experts, np.minimum(experts, 0), *extremes_of_sets(templates, active), log_likelihood)
@@ -122,7 +123,7 @@ def as_pursuit(templates, active, log_likelihood):
 VALUES = np.linspace(0.02, 0.98, 49)       # of a template, for the search below; ½ is one of them
 
 
-def best_templates(templates, active, X, pseudocount=1.0):
+def best_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
     """The exact M-step: templates (K, D), one after the other, each pixel at the best of `VALUES`, given the active experts.
 
     Raises the log-likelihood of the composed templates plus ε log μ(1 − μ) of each pixel, the prior
@@ -148,7 +149,7 @@ LEARNERS = ("equation 1", "exhaustive search", "votes that pay", "exact M-step")
 STARTS = ("uniform", "images", "truth and noise")
 
 
-def em_step(templates, X, learner="equation 1"):
+def em_step(templates: np.ndarray, X: np.ndarray, learner: str = "equation 1") -> tuple[np.ndarray, np.ndarray]:
     "Templates (K, 36) after one step of EM, and the log-likelihood (n,) of the images before it."
     active, score = explain_small(templates, X, greedy=learner != "exhaustive search")
     if learner == "exact M-step":
@@ -157,8 +158,8 @@ def em_step(templates, X, learner="equation 1"):
     counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, score))
     return model.m_step(ExpertStatistics(*(np.asarray(a)[None] for a in counted))).templates[0], score
 
-
-def start_templates(start, X, rng):
+# %% ../../nbs/experiments/quadrants.ipynb #cell-025-2
+def start_templates(start: str, X: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     "Eight templates (8, 36) from which EM starts."
     noise, truth = rng.random_sample((8, X.shape[1])), as_rows(quadrant_templates())
     if start == "images":
@@ -166,7 +167,8 @@ def start_templates(start, X, rng):
     return {"uniform": noise, "truth and noise": (truth + noise) / 2}[start]
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-025-1
-def learn_experts(X, n_steps, rng, learner="equation 1", start="uniform", n_starts=1):
+def learn_experts(X: np.ndarray, n_steps: int, rng: np.random.RandomState, learner: str = "equation 1", start: str = "uniform",
+                  n_starts: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """EM from the best of some random starts.
 
     Returns
@@ -188,7 +190,7 @@ def learn_experts(X, n_steps, rng, learner="equation 1", start="uniform", n_star
     return best
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-037
-def foretold_by_truth(X):
+def foretold_by_truth(X: np.ndarray) -> np.ndarray:
     "Probability of ink (n, 36) of each pixel, given the 35 others, under the true distribution."
     parts = X.reshape(-1, 2, SIDE, 2, SIDE).swapaxes(2, 3).reshape(-1, 4, SIDE**2)
     others = parts.sum(axis=2, keepdims=True) - parts
@@ -199,19 +201,19 @@ def foretold_by_truth(X):
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039
 class Learned(NamedTuple):
     "Reconstructions, predictions and templates of a learned model, in one form for all methods."
-    rebuild: object         # images (n, 36) → probabilities of ink (n, 36), given all pixels
-    foretell: object        # the same, for each pixel given the 35 others
-    rebuild_real: object    # images → real numbers (n, 36), for squared errors
+    rebuild: Callable       # images (n, 36) → probabilities of ink (n, 36), given all pixels
+    foretell: Callable      # the same, for each pixel given the 35 others
+    rebuild_real: Callable  # images → real numbers (n, 36), for squared errors
     votes: np.ndarray       # (8, 36)  of its experts, from abstention
     signed: bool = True     # whether their sign means something
 
-
-def pixel_by_pixel(predict, D=4 * SIDE**2):
+# %% ../../nbs/experiments/quadrants.ipynb #cell-039-2
+def pixel_by_pixel(predict: Callable, D: int = 4 * SIDE**2) -> Callable:
     "A function of X that collects predict(X, d), (n,) for pixel d, as columns."
     return lambda X: np.stack([predict(X, d) for d in range(D)], axis=1)
 
-
-def learned_experts(templates):
+# %% ../../nbs/experiments/quadrants.ipynb #cell-039-3
+def learned_experts(templates: np.ndarray) -> Learned:
     "The Learned of eight templates with the max-minus-min rule."
     def rebuild(X):
         return max_minus_min_of(templates, explain_small(templates, X)[0])
@@ -222,12 +224,12 @@ def learned_experts(templates):
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, templates - 0.5)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039-1
-def max_minus_min_of(templates, active):
+def max_minus_min_of(templates: np.ndarray, active: np.ndarray) -> np.ndarray:
     "Composed templates (n, D) of active experts (n, K)."
     return compose_extremes(*extremes_of_sets(templates, active))
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-040
-def learn_machine(X, seed, learning_rate, batch_size, epochs):
+def learn_machine(X: np.ndarray, seed: int, learning_rate: float, batch_size: int, epochs: int) -> Learned:
     "A restricted Boltzmann machine with eight hidden units, by persistent contrastive divergence."
     model = BernoulliRBM(8, learning_rate=learning_rate, batch_size=min(batch_size, len(X)), n_iter=epochs,
                          random_state=seed).fit(X)
@@ -242,7 +244,7 @@ def learn_machine(X, seed, learning_rate, batch_size, epochs):
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, W)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-041
-def learn_autoencoder(X, seed, learning_rate, corruption, epochs):
+def learn_autoencoder(X: np.ndarray, seed: int, learning_rate: float, corruption: float, epochs: int) -> Learned:
     "A denoising autoencoder, eight logistic units; pixels are hidden (0) with probability `corruption`."
     rng = np.random.RandomState(seed)
     model = MLPClassifier((8,), activation="logistic", learning_rate_init=learning_rate, alpha=0.0,
@@ -260,7 +262,7 @@ def learn_autoencoder(X, seed, learning_rate, corruption, epochs):
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, V)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-042
-def sparse_codes(X, atoms, penalty, positive, sweeps=50):
+def sparse_codes(X: np.ndarray, atoms: np.ndarray, penalty: float, positive: bool, sweeps: int = 50) -> np.ndarray:
     "Codes s (n, K) that minimise ½‖x − sA‖² + penalty ‖s‖₁, by coordinate descent for all rows at once."
     gram, target = atoms @ atoms.T, X @ atoms.T
     codes, scale = np.zeros_like(target), np.maximum(np.diag(gram), 1e-12)
@@ -275,7 +277,7 @@ def sparse_codes(X, atoms, penalty, positive, sweeps=50):
 CLIPS = (0.01, 0.02, 0.05, 0.1)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-042-1
-def learn_dictionary(X, seed, penalty, positive, passes):
+def learn_dictionary(X: np.ndarray, seed: int, penalty: float, positive: bool, passes: int) -> Learned:
     """Dictionary learning of x − ½ with eight atoms.
 
     As probabilities, its sums are clipped to [c, 1 − c], with the c of `CLIPS` that suits the
@@ -302,12 +304,12 @@ def learn_dictionary(X, seed, penalty, positive, passes):
     return Learned(lambda X: clipped(rebuild_real(X)), pixel_by_pixel(predict), rebuild_real, atoms, positive)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-043
-def cross_entropy(X, probabilities):
+def cross_entropy(X: np.ndarray, probabilities: np.ndarray) -> float:
     "Mean nats per image; probabilities are kept 10⁻⁶ away from 0 and 1."
     return -float(np.mean(bernoulli_log_likelihood(X, np.clip(probabilities, 1e-6, 1 - 1e-6))))
 
 
-def measure(learned, X):
+def measure(learned: Learned, X: np.ndarray) -> dict:
     "Cross-entropy of reconstructions and of pixels predicted from the others, squared error, and number of experts found."
     return {"rebuilt": cross_entropy(X, learned.rebuild(X)),
             "foretold": cross_entropy(X, learned.foretell(X)),
@@ -332,7 +334,7 @@ ESTIMATORS = {"as it comes": {}, "eight": {"n_experts": 8, "prune": True}}
 AIMS = ("rebuilt", "foretold")
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-045-1
-def quadrants_parts(data, profile):
+def quadrants_parts(data: str, profile: str) -> tuple:
     "Recovery for each way of learning and each start, and curves for each method and size."
     quick = profile == "quick"
     runs, steps = (2, 5) if quick else (N_RUNS, N_STEPS)
@@ -357,13 +359,13 @@ def quadrants_parts(data, profile):
     return tuple(parts)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-046
-def training_rows(bench, run, n):
+def training_rows(bench: Bench, run: int, n: int) -> tuple[np.ndarray, np.random.RandomState]:
     "Training images (n, 36) of a run, drawn afresh, and the RandomState that drew them."
     rng = np.random.RandomState([bench.seed, 100 + run])
     return as_rows(draw_quadrants(n, rng)[0]), rng
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-046-1
-def run_recovery(settings, bench):
+def run_recovery(settings: dict, bench: Bench) -> tuple:
     "Experts found after each of `SHOWN` steps, in all runs; templates of the median and of the best run."
     test = as_rows(bench.data.test_images)
     steps = [t for t in SHOWN if t <= settings["n_steps"]]
@@ -385,7 +387,7 @@ def run_recovery(settings, bench):
     return {"steps": steps, "found": found.tolist(), "rebuilt": entropies, "shown": [typical, best]}, arrays
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-047
-def run_estimator(settings, bench):
+def run_estimator(settings: dict, bench: Bench) -> tuple:
     "The estimator as it comes, which finds the number of experts, and with eight experts."
     test, metrics, shown = as_rows(bench.data.test_images), {}, {}
     for name, options in settings["options"].items():
@@ -401,7 +403,7 @@ def run_estimator(settings, bench):
     return metrics, {f"templates {name}": templates for name, templates in shown.items()}
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-048
-def run_composed(settings, bench):
+def run_composed(settings: dict, bench: Bench) -> tuple:
     "Experts learned from each training set, measured on the test images."
     test, found = as_rows(bench.data.test_images), []
     for run in range(settings["n_runs"]):
@@ -413,7 +415,7 @@ def run_composed(settings, bench):
     return {aim: metrics for aim in AIMS}, {"votes": course[-1] - 0.5}
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-048-1
-def run_peer(settings, bench):
+def run_peer(settings: dict, bench: Bench) -> tuple:
     "A peer with the settings that validation images prefer for each aim, for each training set."
     learn, fixed = PEERS[settings["method"]][0], settings["fixed"]
     validation = as_rows(draw_quadrants(1000, np.random.RandomState([bench.seed, 1]))[0])
@@ -439,7 +441,7 @@ RUNNERS = {"recovery": run_recovery, "estimator": run_estimator, "composed": run
            "peer": run_peer}
 
 
-def run_quadrants(part, bench):
+def run_quadrants(part: Part, bench: Bench) -> tuple:
     "Run one part of the experiment."
     with warnings.catch_warnings(), threadpool_limits(1):    # sums in one order: the same bits again
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -10,18 +10,20 @@ __all__ = ['LEVELS', 'READINGS', 'BLOCK', 'LEAST', 'TOLERANCE', 'FAINT', 'METHOD
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-002
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import fft, ndimage
 from scipy.optimize import linear_sum_assignment
 
-from .records import Experiment, Part
+from ..data.datasets import ImageData
+from .records import Bench, Experiment, Part
 from ..composition.pursuit import warp
 from ..validation import check_choice, check_indices, check_number, check_shape
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-004
-def handwritten(images, scale):
+def handwritten(images: np.ndarray, scale: float) -> np.ndarray:
     """Black-and-white digits, each in the middle of its frame.
 
     Parameters
@@ -42,7 +44,7 @@ def handwritten(images, scale):
     return in_the_middle(images > scale / 2)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-004-1
-def in_the_middle(images):
+def in_the_middle(images: np.ndarray) -> np.ndarray:
     "Binary images (n, height, width), their ink in the middle; half pixels up and to the left."
     n, *shape = images.shape
     shifts = [_to_the_middle(np.any(images, axis=axis)) for axis in (2, 1)]
@@ -61,7 +63,7 @@ def _to_the_middle(inked):
 LEVELS = 20                      # probabilities are twentieths, and none is 1
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-006-1
-def learn_templates(images, labels, kind):
+def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
     """One template for each class.
 
     Parameters
@@ -105,7 +107,7 @@ class Scenes(NamedTuple):
     inked: np.ndarray        # (n, J)      pixels that are black in this digit
     shared: np.ndarray       # (n, J)      those of them that are black in another digit, too
 
-
+# %% ../../nbs/experiments/scenes.ipynb #cell-010-2
 def _check_templates(templates, shape):
     "Templates as integers that fit into scenes, and the shape of these, or ValueError."
     templates, shape = np.asarray(templates), tuple(int(side) for side in shape)
@@ -117,7 +119,8 @@ def _check_templates(templates, shape):
     return templates.astype(np.intp), shape
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010-1
-def make_scenes(templates, n, n_digits, shape, noise, rng, instances=None):
+def make_scenes(templates: np.ndarray, n: int, n_digits: int, shape: Sequence, noise: float, rng: np.random.Generator,
+                instances: Sequence | None = None) -> Scenes:
     """Scenes of digits at random places, black wherever one of them is, with pixels flipped.
 
     Parameters
@@ -167,7 +170,7 @@ READINGS = {"original": lambda v, b: np.maximum(v, b),
             "mixture": lambda v, alpha: alpha * v + (1 - alpha) / 2}
 
 
-def read(name, value=None):
+def read(name: str, value: float | None = None) -> np.ndarray:
     "The probabilities (20,) that stand for 0, 1/20, …, 19/20; `value` is the background b, or α."
     if check_choice("name", name, READINGS) != "truncated":
         check_number("value", value, above=0, below=1, hint="it is the background, or α")
@@ -181,11 +184,11 @@ class Found(NamedTuple):
     columns: np.ndarray      # (n, J)
     gains: np.ndarray        # (n, J)   by how many nats each raised the log-likelihood when added
 
-    def first(self, count):
+    def first(self, count: int) -> "Found":
         "Only the first `count` of each scene."
         return Found(*(a[:, :count] for a in self))
 
-    def worth(self, price):
+    def worth(self, price: float) -> "Found":
         "Only those before the first whose gain was not more than `price`."
         keep = np.logical_and.accumulate(self.gains > price, axis=1)
         return Found(*(np.where(keep, a, none) for a, none in zip(self, (-1, -1, -1, 0.0))))
@@ -194,25 +197,10 @@ class Found(NamedTuple):
 BLOCK, LEAST = 8, 0.01           # scenes at a time; nats that an expert must gain
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-1
-class SceneSearch:
-    """Exact matching pursuit of templates at all places of larger scenes.
+class _SceneTables:
+    "Templates, the size of the scenes, and what each vote adds to the log-likelihood of a pixel."
 
-    Parameters
-    ----------
-    templates : int array of shape (K, height, width)
-        In twentieths, from 0 to 19.
-    probabilities : array of shape (20,)
-        What each level stands for, rising from that of the background; see `read`.
-    shape : (height, width)
-        Of the scenes.
-
-    Raises
-    ------
-    ValueError
-        If an argument, here or in the methods, is not what it should be.
-    """
-
-    def __init__(self, templates, probabilities, shape):
+    def __init__(self, templates: np.ndarray, probabilities: np.ndarray, shape: Sequence):
         self.templates, self.shape = _check_templates(templates, shape)
         p = np.asarray(probabilities, float)
         if p.shape != (LEVELS,) or not (np.all(np.diff(p) >= 0) and 0 < p[0] and p[-1] < 1):
@@ -240,18 +228,22 @@ class SceneSearch:
         return scenes == 1
 
     @property
-    def price(self):
+    def price(self) -> float:
         "ln KT, the nats that it takes to name one of K experts at one of T places."
         return math.log(len(self.templates) * math.prod(self.places))
 
-    def all_gains(self, scenes, composed):
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-3
+class _SceneGains(_SceneTables):
+    "Composed templates of scenes, and the gains of all experts at all places."
+
+    def all_gains(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
         "What each expert at each place would add to the log-likelihood: (rows, columns, n, K)."
         code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)       # (height, width, n)
         votes = fft.rfft2(self.table[code], axes=(0, 1))                 # (height, width/2 + 1, n, L)
         gains = fft.irfft2(votes @ self.masks, s=self.shape, axes=(0, 1))
         return gains[:self.places[0], :self.places[1]]
 
-    def best(self, scenes, composed):
+    def best(self, scenes: np.ndarray, composed: np.ndarray) -> list:
         "The expert with the largest gain for each scene, its row and column, and this gain."
         found = []
         for start in range(0, len(scenes), BLOCK):
@@ -262,7 +254,7 @@ class SceneSearch:
             found.append((expert, row, column, table[np.arange(len(top)), top]))
         return [np.concatenate(a) for a in zip(*found)]
 
-    def compose(self, found, without=None):
+    def compose(self, found: Found, without: int | None = None) -> np.ndarray:
         "The largest templates at every pixel (n, height, width), in twentieths, but for slot `without`."
         n, J = found.experts.shape
         h, w = self.templates.shape[1:]
@@ -276,11 +268,41 @@ class SceneSearch:
                 composed[window] = np.maximum(composed[window], added)
         return composed
 
-    def log_likelihood(self, scenes, composed):
+    def log_likelihood(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
         "ln P(scene | composed template) (n,)."
         return np.sum(self.log[scenes.astype(np.intp), composed], axis=(1, 2))
 
-    def pursue(self, scenes, most, price=0.0):
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-2
+def _nothing(n):
+    "Found for n scenes, without any expert."
+    return Found(*(np.zeros((n, 0), np.intp) for _ in range(3)), np.zeros((n, 0)))
+
+
+def _one_more(found):
+    "`found` with an empty slot at the end."
+    return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
+                   for a, none in zip(found, (-1, -1, -1, 0.0))))
+
+# %% ../../nbs/experiments/scenes.ipynb #cell-025-4
+class SceneSearch(_SceneGains):
+    """Exact matching pursuit of templates at all places of larger scenes.
+
+    Parameters
+    ----------
+    templates : int array of shape (K, height, width)
+        In twentieths, from 0 to 19.
+    probabilities : array of shape (20,)
+        What each level stands for, rising from that of the background; see `read`.
+    shape : (height, width)
+        Of the scenes.
+
+    Raises
+    ------
+    ValueError
+        If an argument, here or in the methods, is not what it should be.
+    """
+
+    def pursue(self, scenes: np.ndarray, most: int, price: float = 0.0) -> Found:
         "Matching pursuit: the best expert is added while it gains more than `price`; at most `most`."
         scenes, n = self._check_scenes(scenes), len(scenes)
         found, going = _nothing(n), np.arange(n)
@@ -294,7 +316,7 @@ class SceneSearch:
                     a[going, -1] = values[good]
         return found
 
-    def iterate(self, scenes, found, most, price=0.0, sweeps=20):
+    def iterate(self, scenes: np.ndarray, found: Found, most: int, price: float = 0.0, sweeps: int = 20) -> Found:
         """Coordinate-wise search: each expert in turn is taken away and chosen anew, until nothing changes.
 
         In each sweep every slot, and one slot more where all are full (up to `most`), is emptied
@@ -330,22 +352,11 @@ class SceneSearch:
             a[going[added], j], a[going[dropped], j] = values[added], none
         return added | dropped
 
-# %% ../../nbs/experiments/scenes.ipynb #cell-025-2
-def _nothing(n):
-    "Found for n scenes, without any expert."
-    return Found(*(np.zeros((n, 0), np.intp) for _ in range(3)), np.zeros((n, 0)))
-
-
-def _one_more(found):
-    "`found` with an empty slot at the end."
-    return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
-                   for a, none in zip(found, (-1, -1, -1, 0.0))))
-
 # %% ../../nbs/experiments/scenes.ipynb #cell-029
 TOLERANCE = 2                    # pixels, in rows and in columns
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029-1
-def judge(found, scenes, tolerance=TOLERANCE):
+def judge(found: Found, scenes: Scenes, tolerance: int = TOLERANCE) -> tuple[np.ndarray, np.ndarray]:
     """Match the experts that were found with the digits of the scenes.
 
     Parameters
@@ -394,7 +405,7 @@ BACKGROUNDS = (1e-6, FAINT, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5)
 ALPHAS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-1
-def rates(seen, detected):
+def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
     """Shares of digits found and of scenes resolved, with standard errors over scenes.
 
     Parameters
@@ -415,13 +426,13 @@ def rates(seen, detected):
     made = {name: float(np.mean(v)) for name, v in values.items()}
     return made | {f"{name}_se": float(np.std(v) / math.sqrt(len(v))) for name, v in values.items()}
 
-
-def agreement(seen, detected):
+# %% ../../nbs/experiments/scenes.ipynb #cell-037-2
+def agreement(seen: np.ndarray, detected: np.ndarray) -> float:
     "F1 score: twice the digits found, divided by digits plus experts; 1 if nothing is missed and nothing invented."
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038
-def scene_parts(data, profile):
+def scene_parts(data: str, profile: str) -> tuple:
     "Conditions: which templates, which digits, how many, how much noise."
     if profile == "quick":
         common = {"n": 12, "n_tuning": 6, "shape": [48, 48]}
@@ -436,8 +447,8 @@ def scene_parts(data, profile):
     return tuple(Part(part_name(*one), dict(zip(names, one)) | common | {"most": one[2] + 5},
                       one[2] * (4 if one[0] == "mean" else 1)) for one in grid)
 
-
-def part_name(templates, instances, n_digits, noise):
+# %% ../../nbs/experiments/scenes.ipynb #cell-038-1
+def part_name(templates: str, instances: str, n_digits: int, noise: float) -> str:
     "The name of a condition."
     return f"{templates}, {instances}, {n_digits} digits, noise {noise}"
 
@@ -445,7 +456,7 @@ def part_name(templates, instances, n_digits, noise):
 N_TRAIN, N_UNSEEN = 6000, 2000   # images to learn from; images that are then put into scenes
 
 
-def set_the_scene(settings, data, seed):
+def set_the_scene(settings: dict, data: ImageData, seed: int) -> tuple:
     "Templates, the scenes of a condition, and other scenes on which to tune."
     images, labels = data.train_images[:N_TRAIN], data.train_labels[:N_TRAIN]
     templates = learn_templates(handwritten(images, data.scale), labels, settings["templates"])
@@ -459,13 +470,13 @@ def set_the_scene(settings, data, seed):
     scenes, tuning = (make_scenes(templates, settings[n], *common) for n in ("n", "n_tuning"))
     return templates, scenes, tuning
 
-
-def first_right(found, scenes):
+# %% ../../nbs/experiments/scenes.ipynb #cell-039-2
+def first_right(found: Found, scenes: Scenes) -> float:
     "The share of scenes in which the expert of the first slot stands for a digit."
     return float(np.mean(np.any(judge(found.first(1), scenes)[0], axis=1)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-039-1
-def sweep(templates, scenes, reading, values, most):
+def sweep(templates: np.ndarray, scenes: Scenes, reading: str, values: Sequence, most: int) -> tuple[list, list]:
     "For each value of a reading, the rates of the plain search (dict), and the agreement."
     made, scores = [], []
     for value in values:
@@ -476,7 +487,7 @@ def sweep(templates, scenes, reading, values, most):
     return made, scores
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-040
-def run_scenes(part, bench):
+def run_scenes(part: Part, bench: Bench) -> tuple:
     "All methods in one condition."
     settings = part.parameters
     templates, scenes, tuning = bench.step(

@@ -7,12 +7,15 @@ __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NO
            'network', 'views', 'moved', 'parts_of', 'divided', 'one_thread', 'run_capsules', 'judged', 'run_viewpoints']
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-002
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
+from ..data.datasets import ImageData
 from ..data.deformations import Deformations, Draws, deform, linear_maps
-from .records import Experiment, Part
+from .records import Bench, Experiment, Part
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-004
 KINDS = {"capsules": ("capsules", "convolution"), "viewpoints": ("capsules", "convolution", "pooled")}
@@ -22,7 +25,7 @@ LAST = {"mnist": ((60, 3, 1),), "digits": ((48, 3, 2),)}                        
 EPOCHS = {("capsules", "mnist"): 5, ("viewpoints", "mnist"): 4, ("capsules", "digits"): 4, ("viewpoints", "digits"): 4}
 
 
-def network(kind, data, seed):
+def network(kind: str, data: ImageData, seed: int) -> tuple:
     "A new network of one of the kinds and its loss, for PyTorch."
     import torch
     from torch import nn
@@ -50,13 +53,13 @@ AMOUNTS = {  # kind of motion → amounts, the first of them none
 }
 
 
-def views(images, settings, seed):
+def views(images: np.ndarray, settings: dict, seed: int) -> np.ndarray:
     "Each image seen from a viewpoint of its own, drawn evenly within `settings`."
     limits = Deformations(seed=seed, **settings)
     return np.concatenate([deform(images[i:i + 1000], limits.draw(i, min(i + 1000, len(images)))) for i in range(0, len(images), 1000)])
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-009
-def moved(images, kind, amount):
+def moved(images: np.ndarray, kind: str, amount: float) -> np.ndarray:
     "Each image moved by exactly `amount` (units of `AMOUNTS`), one way and the other by turns."
     n = len(images)
     way = np.where(np.arange(n) % 2, 1.0, -1.0)
@@ -71,7 +74,7 @@ def moved(images, kind, amount):
     return np.concatenate([deform(images[i:i + 1000], Draws(*(d[i:i + 1000] for d in draws))) for i in range(0, n, 1000)])
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011
-def parts_of(name):
+def parts_of(name: str) -> Callable:
     "The function that lists the parts: each network, trained from seed 0."
     def parts(data, profile):
         return tuple(Part(f"{kind}-0", {"kind": kind, "seed": 0, "epochs": EPOCHS[name, data], "batch_size": 32,
@@ -81,7 +84,7 @@ def parts_of(name):
     return parts
 
 
-def divided(data, profile):
+def divided(data: ImageData, profile: str) -> tuple:
     "Images from 0 to 1 and labels, for learning and for testing; a tenth of large sets in the quick profile."
     images, n = np.asarray(data.images, np.float32) / np.float32(data.scale), data.n_train
     share = 10 if profile == "quick" and n > 10_000 else 1
@@ -89,7 +92,7 @@ def divided(data, profile):
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-1
 @contextmanager
-def one_thread():
+def one_thread() -> Iterator:
     "PyTorch with a single thread: the products of routing are too small to be shared out, and cores may be busy."
     import torch
 
@@ -100,7 +103,7 @@ def one_thread():
     finally:
         torch.set_num_threads(usual)
 
-
+# %% ../../nbs/experiments/viewpoints.ipynb #cell-011-3
 def _train(part, bench, images, y, watch=None):
     from capslit.routing import network as cn
     net, loss = network(part.parameters["kind"], bench.data, part.parameters["seed"])
@@ -122,7 +125,7 @@ def _weights(net):
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-012
 @one_thread()
-def run_capsules(part, bench):
+def run_capsules(part: Part, bench: Bench) -> tuple:
     "Train a network on the training images as they are, and measure its test error."
     from capslit.routing.network import predict
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
@@ -133,7 +136,7 @@ def run_capsules(part, bench):
     return metrics, arrays | _weights(net)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013
-def judged(net, X, y, motions):
+def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
     "Errors of a network on familiar, novel and exactly moved views of test images; metrics and arrays."
     from capslit.routing.network import predict
     predicted = {name: predict(net, views(X, settings, seed)) for name, settings, seed in (("familiar", FAMILIAR, 2), ("novel", NOVEL, 3))}
@@ -145,7 +148,7 @@ def judged(net, X, y, motions):
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013-1
 @one_thread()
-def run_viewpoints(part, bench):
+def run_viewpoints(part: Part, bench: Bench) -> tuple:
     """Learn familiar views; errors on familiar and on novel views.
 
     Five sixths of the training images are learned, with new familiar views in each epoch. The others, in familiar views

@@ -385,7 +385,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         return LinearManifolds(self.noise, origin=origin), ManifoldParameters(*(a[None] for a in kept))
 
     @property
-    def recognition_(self):
+    def recognition_(self) -> np.ndarray:
         model, parameters = self._fitted()
         return model.recognition(parameters)[0][0]
 
@@ -535,7 +535,7 @@ class MixtureOfPCA(_Mixture):
         return inside - math.log(m) - 0.5 * (p - r) * math.log(2 * math.pi * self.temperature_)
 
     @property
-    def recognition_(self):
+    def recognition_(self) -> np.ndarray:
         return self.components_
 
     def _generative(self):

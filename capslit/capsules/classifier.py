@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
@@ -34,6 +34,7 @@ from .online import BatchSums, OnlineState, incremental, passive_aggressive, ste
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002-1
 from .prediction import Predictor
+from .kernels import worth_compiling
 from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
                                        stands_for)
 from ..data.sources import ArraySource, Source
@@ -154,7 +155,9 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
         begun = _drawn_weights(estimator, targets, dims, moments, data.classes, present & ~seen, starts, checkpoint)
         weights = np.where(begins[..., None, None], begun, weights)
     solver = least_squares(targets, moments.gram, estimator.alpha, affine, starts=starts, like=like)
-    model = estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver)
+    seen_by = np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts                    # latent variables that see an example, on average
+    model = replace(estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver),
+                    compiled=worth_compiling(data.n_samples, shape[-1], seen_by))
     weights = weights.reshape(-1, *shape[1:])
     return model, CapsuleParameters(weights if like is None else asarray_like(weights, like)), moments.gram
 

@@ -20,6 +20,8 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from ..arrays import namespace, to_numpy
 from ..validation import as_floating, check_indices, check_labels, check_number, check_shape, check_values
 from .inference import posterior_factors
+from .kernels import compiled_sums
+from .special import ratio_table
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
 def _root_of_inverse(gram):
@@ -120,6 +122,8 @@ class CapsuleRegression:
         Whether the last column of the weights multiplies a constant input 1, which the batches do not hold and the prior spares.
     columns : (k,) integer array, optional
         The column of the weight (b, k) of the examples that belongs to each problem; see `select`.
+    compiled : bool
+        Whether E-steps on NumPy arrays are compiled where Numba is installed; see `capslit.capsules.kernels`.
     """
     targets: np.ndarray
     dims: np.ndarray
@@ -127,6 +131,7 @@ class CapsuleRegression:
     alpha: float = 0.0
     affine: bool = False
     columns: np.ndarray | None = None
+    compiled: bool = False
 
     def __post_init__(self):
         for name in ("targets", "dims"):
@@ -220,7 +225,7 @@ class CapsuleRegression:
         threshold = None if threshold is None or not np.any(threshold) else threshold
         found = []
         for dims, runs in _runs(self, batch):
-            found += zip(runs, _run_statistics(parameters.weights, dims, runs, threshold))
+            found += zip(runs, _run_statistics(parameters.weights, dims, runs, threshold, self.compiled))
         return _combined(self, found)
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
@@ -228,7 +233,7 @@ class CapsuleRegression:
         batch = _fitting(self, parameters.weights, batch)
         found = []
         for dims, runs in _runs(self, batch):
-            found += zip(runs, _run_errors(parameters.weights, dims, runs))
+            found += zip(runs, _run_errors(parameters.weights, dims, runs, self.compiled))
         return _combined(self, found)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-031
@@ -288,8 +293,12 @@ def _sizes(dims, like):
     return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033
-def _run_statistics(weights, dims, runs, thresholds):
+def _run_statistics(weights, dims, runs, thresholds, compiled):
     "CapsuleStatistics of each run; weights (all problems, m, d, p), dims (m,), thresholds (all problems,) or None."
+    if compiled and (kernel := _kernel_for(runs)):
+        thresholds = np.full(len(weights), -np.inf) if thresholds is None else thresholds
+        done = [_compiled_run(kernel, weights, dims, run, thresholds) for run in runs]
+        return [CapsuleStatistics(_moments(h, run.x, weights.shape[3]), *sums, _mass(run)) for run, (h, sums) in zip(runs, done)]
     xp, poses, norms, label, w = _cases(weights, runs)
     sizes = _sizes(dims, norms)
     own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
@@ -303,22 +312,29 @@ def _run_statistics(weights, dims, runs, thresholds):
     ratio = own * extra
     ratio += shared                                                            # Q_i / P, one per capsule and case
     ratios, logs, errors = _parted(runs, ratio), _parted(runs, log_probability), _parted(runs, _counted(wrong, w, norms))
-    return [CapsuleStatistics(_moments(h, q, run.x, weights.shape[3]), xp.sum(log, axis=1, dtype=xp.float64),
+    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, weights.shape[3]), xp.sum(log, axis=1, dtype=xp.float64),
                               xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
             for run, h, q, log, error in zip(runs, poses, ratios, logs, errors)]
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-1
-def _moments(poses, ratio, x, p):
-    "Σ E[h|x,y] xᵀ (k, m, d, p) of a run from prior means (k, m, d, b), which are overwritten, and ratios (m, k, b)."
+def _scaled(poses, ratio):
+    "Posterior means (k, m, d, b) from prior means, which are overwritten, and ratios (m, k, b)."
+    poses *= namespace(poses).permute_dims(ratio, (1, 0, 2))[:, :, None, :]
+    return poses
+
+
+def _moments(poses, x, p):
+    "Σ E[h|x,y] xᵀ (k, m, d, p) of a run from posterior means (k, m, d, b)."
     xp, (k, m, d, b) = namespace(poses), poses.shape
-    poses *= xp.permute_dims(ratio, (1, 0, 2))[:, :, None, :]
     rows = xp.reshape(poses, (k * m * d, b))
     moments = rows @ x if p == x.shape[1] else xp.concat([rows @ x, xp.sum(rows, axis=1)[:, None]], axis=1)
     return xp.reshape(moments, (k, m, d, p))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-035
-def _run_errors(weights, dims, runs):
+def _run_errors(weights, dims, runs, compiled):
     "ErrorCount of each run; arguments as for `_run_statistics`."
+    if compiled and (kernel := _kernel_for(runs)):
+        return [ErrorCount(_compiled_run(kernel, weights, dims, run)[1][1], _mass(run)) for run in runs]
     xp, _, norms, label, w = _cases(weights, runs)
     sizes, extra, total = _sizes(dims, norms), 1, xp.sum(norms, axis=0)
     own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
@@ -332,6 +348,21 @@ def _run_errors(weights, dims, runs):
 def _counted(wrong, w, like):
     wrong = namespace(like).astype(wrong, like.dtype)
     return wrong if w is None else wrong * w
+
+# %% ../../nbs/capsules/em_steps.ipynb #cell-035-2
+def _kernel_for(runs):
+    "The compiled kernel, if there is one and the inputs are NumPy's."
+    return compiled_sums() if is_numpy_array(runs[0].x) else None
+
+
+def _compiled_run(kernel, weights, dims, run, thresholds=None):
+    "Poses (k, m, d, b) of a run, scaled to posterior means if there are `thresholds`, and sums of log-probabilities and of errors, (2, k)."
+    dtype, learn = run.x.dtype, thresholds is not None
+    poses = np.ascontiguousarray(_poses(_some(weights, run.problems).astype(dtype), run.x))
+    nu = thresholds[run.problems] if learn else np.zeros(len(run.problems))
+    w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
+    capsules = np.ascontiguousarray(run.capsules, np.int32)
+    return poses, kernel(poses, capsules, dims.astype(dtype), ratio_table(dims.sum() / 2, dtype), nu.astype(dtype), w, learn)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
 class _Run(NamedTuple):

@@ -9,7 +9,7 @@ __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,10 +189,11 @@ class CapsuleRegression:
         x, y, w = _checked(self, batch)
         _keep_freed_memory()
         if not self.paired:
-            return x, y, w
+            return x, _CheckedLabels.of(y), w
         rows, labels = self.block_rows(CapsuleParameters(x)), to_numpy(y)     # as for parameters that are where x is
         order = [start + np.argsort(labels[start:start + rows], kind="stable") for start in range(0, len(labels), rows)]
-        return _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
+        x, labels, w = _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
+        return x, _CheckedLabels.of(labels), w
 
     def select(self, problems: Any) -> "CapsuleRegression":
         "The model of some of the stacked problems."
@@ -355,14 +356,20 @@ def _kernel_for(runs):
     return compiled_sums() if is_numpy_array(runs[0].x) else None
 
 
+@lru_cache(maxsize=64)
+def _constants(dims, dtype):
+    "The dimensions of the capsules (m,) and the table of r for all of them, as the kernel takes them."
+    return np.array(dims, dtype), ratio_table(sum(dims) / 2, dtype)
+
+
 def _compiled_run(kernel, weights, dims, run, thresholds=None):
     "Poses (k, m, d, b) of a run, scaled to posterior means if there are `thresholds`, and sums of log-probabilities and of errors, (2, k)."
     dtype, learn = run.x.dtype, thresholds is not None
     poses = np.ascontiguousarray(_poses(_some(weights, run.problems).astype(dtype), run.x))
-    nu = thresholds[run.problems] if learn else np.zeros(len(run.problems))
+    nu = (thresholds if learn else np.zeros(len(weights))).astype(dtype)[run.problems]
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
-    return poses, kernel(poses, capsules, dims.astype(dtype), ratio_table(dims.sum() / 2, dtype), nu.astype(dtype), w, learn)
+    return poses, kernel(poses, capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
 class _Run(NamedTuple):
@@ -437,8 +444,17 @@ def _block_rows(model, like):
     return 2 ** int(np.clip(np.log2(2**size / per_example), least, most))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-040
+class _CheckedLabels(np.ndarray):
+    "Labels of a batch that `prepare` has checked; so are all parts of them."
+    @classmethod
+    def of(cls, labels):
+        return np.asarray(labels).view(cls) if is_numpy_array(labels) else labels
+
+
 def _fitting(model, weights, batch):
     "The batch, checked; ValueError, naming the part, if the weights do not fit the model or the inputs do not fit the weights."
+    if isinstance(batch[1], _CheckedLabels) and weights.shape[:2] == model.dims.shape and batch[0].shape[1] == weights.shape[3] - model.affine:
+        return batch
     check_shape("weights", weights, (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None))
     x, y, w = _checked(model, batch, peek=False)
     return check_shape("x", x, (None, weights.shape[-1] - model.affine)), y, w

@@ -1,0 +1,113 @@
+"""Compiled E-steps: what arrays give, for every kind of problem; and who gets them."""
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import together
+from sklearn.datasets import load_digits
+from test_em import problem
+
+import capslit.capsules.classifier as classifier
+from capslit import CapsuleClassifier, em
+from capslit.capsules import kernels
+from capslit.capsules.special import ratio_table
+
+pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
+KINDS = [{}, {"mixed": True}, {"affine": True}, {"mixed": True, "affine": True}]
+
+
+def close(found, known, dtype):
+    return all(np.allclose(a, b, rtol=1e-11 if dtype == np.float64 else 2e-5, atol=1e-11 if dtype == np.float64 else 1e-3 * np.abs(b).max())
+               for a, b in zip(found, known))
+
+
+@together("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+def test_loops_give_what_arrays_give(architecture, dtype, kind):
+    "With weights for all problems or for each, with and without thresholds, for blocks of one example, of a tile and of parts of tiles."
+    for seed, n in enumerate((1, kernels.TILE, 3 * kernels.TILE + 7)):
+        arrays, parameters, (X, y, w) = problem(seed, n=n, architecture=architecture, weighted=True, dtype=dtype, **kind)
+        loops, k = replace(arrays, compiled=True), len(arrays.targets)
+        for weight in (None, w, np.random.default_rng(seed).random((n, k)).astype(dtype)):
+            for options in ({}, {"threshold": np.linspace(0, 0.9, k)}):
+                batch = arrays.prepare((X, y, weight))
+                assert close(loops.e_step(parameters, batch, **options), arrays.e_step(parameters, batch, **options), dtype)
+            assert close(loops.count_errors(parameters, batch), arrays.count_errors(parameters, batch), dtype)
+
+
+@together("power", [-150, -30, 30, 150])
+def test_loops_give_what_arrays_give_at_any_scale(power):
+    arrays, parameters, (X, y, _) = problem(1, n=300)
+    batch = X * 10.0**power, y, None
+    assert close(replace(arrays, compiled=True).e_step(parameters, batch)[1:], arrays.e_step(parameters, batch)[1:], np.float64)
+
+
+@together("value", [np.nan, np.inf, 1e200])
+def test_what_overflows_is_noticed(value):
+    "The engine, which looks at the objective and at the errors, stops; and no entry outside the table is read."
+    arrays, parameters, (X, y, _) = problem(1, n=300)
+    X[7] = value
+    loops = replace(arrays, compiled=True)
+    with np.errstate(all="ignore"):
+        assert not np.isfinite(loops.e_step(parameters, (X, y, None)).log_likelihood).any() and np.isnan(loops.count_errors(parameters, (X, y, None)).errors).all()
+        with pytest.raises(FloatingPointError, match="objective"):
+            em.fit(loops, parameters, (X, y, None), max_iter=3)
+
+
+@together("dtype", [np.float32, np.float64])
+def test_the_loops_are_plain_python(dtype):
+    "As Python they give what they give when compiled."
+    rng = np.random.default_rng(0)
+    poses, sizes, table = rng.standard_normal((2, 3, 2, 300)).astype(dtype), np.array([2, 2, 1], dtype), ratio_table(2.5, np.dtype(dtype))
+    poses[:, 2, 1] = 0
+    capsules, nu, w = rng.integers(0, 3, (2, 300)).astype(np.int32), np.array([0.5, -np.inf], dtype), rng.random((2, 300)).astype(dtype)
+    here, there = poses.copy(), poses.copy()
+    sums = [function(h, capsules, sizes, table, nu, w, True) for function, h in ((kernels.posterior_sums, here), (kernels.compiled_sums(), there))]
+    assert np.allclose(*sums, rtol=1e-12 if dtype == np.float64 else 1e-6) and np.allclose(here, there, rtol=50 * np.finfo(dtype).eps)
+    assert not np.allclose(here, poses)
+
+
+@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+def test_a_large_fit_is_compiled(architecture, monkeypatch):
+    "The classifier asks whether it is worth while; with loops it learns what it learns with arrays, and plain EM never lowers its objective."
+    X, y = load_digits(return_X_y=True)
+    model = CapsuleClassifier(2, architecture=architecture, max_iter=12, patience=(12,), thresholds=(0,), momentum=0, monitor="likelihood")
+    with pytest.warns(UserWarning, match="max_iter"):
+        arrays = model.fit(X, y)
+    plain, history = arrays.coef_, arrays.history_["objective"]
+    asked = []
+    monkeypatch.setattr(classifier, "worth_compiling", lambda *sizes: asked.append(sizes) or True)
+    called = []
+    monkeypatch.setattr("capslit.capsules.em_steps.compiled_sums", lambda: called.append(0) or kernels.compiled_sums())
+    with pytest.warns(UserWarning, match="max_iter"):
+        loops = model.fit(X, y)
+    capsules = {"multiclass": 10, "ovr": 20, "ovo": 18}[architecture]                         # that see an example
+    assert len(asked) == 1 and np.isclose(np.prod(asked), X.shape[0] * 65 * 2 * capsules) and called
+    assert np.allclose(loops.coef_, plain, rtol=1e-6, atol=1e-9) and np.allclose(loops.history_["objective"], history, rtol=1e-9)
+    assert np.all(np.diff(loops.history_["objective"], axis=0) >= -1e-9 * np.abs(history[1:]))
+
+
+@together("absent", ["installed", "on"])
+def test_without_numba_arrays_are_used(absent, monkeypatch):
+    import numba
+    kernels.compiled_sums.cache_clear()
+    try:
+        if absent == "installed":
+            monkeypatch.setitem(sys.modules, "numba", None)
+        else:
+            monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+        assert kernels.compiled_sums() is None
+        arrays, parameters, batch = problem(2)
+        found = replace(arrays, compiled=True).e_step(parameters, batch), arrays.e_step(parameters, batch)
+        assert all(np.array_equal(*pair) for pair in zip(*found))
+    finally:
+        kernels.compiled_sums.cache_clear()
+
+
+def test_a_small_fit_does_not_wait_for_numba():
+    program = "import sys\nfrom capslit import CapsuleClassifier\nimport numpy as np\nrng = np.random.default_rng(0)\n" \
+              "CapsuleClassifier(2).fit(rng.standard_normal((150, 4)), np.arange(150) % 3)\nassert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=300)

@@ -30,6 +30,8 @@ def detached(a: Any) -> Any:
 
 def to_numpy(a: Any) -> np.ndarray:
     "`a` as a NumPy array, whatever its library, device and history; bfloat16 becomes float32."
+    if type(a) is np.ndarray and a.dtype.kind != "V":         # bfloat16 is of this kind
+        return a
     a = detached(a)
     if str(getattr(a, "dtype", "")).endswith("bfloat16"):
         a = namespace(a).astype(a, namespace(a).float32)

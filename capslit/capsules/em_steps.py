@@ -7,6 +7,7 @@ __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount
            'SecondMoments', 'second_moments']
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -441,7 +442,7 @@ def _block_rows(model, like):
     if "cpu" not in str(array_device(like)).lower():
         size, most = 27, 20                                   # a device wants much to do at a time
     per_example = m * d * (1 if model.paired else len(model.dims))
-    return 2 ** int(np.clip(np.log2(2**size / per_example), least, most))
+    return 2 ** min(max(int(math.log2(2**size / per_example)), least), most)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-040
 class _CheckedLabels(np.ndarray):

@@ -154,12 +154,16 @@ def accumulate(function: Callable, data: Any, rows: int, pool: Executor | None =
 
 # %% ../../nbs/em/statistics.ipynb #cell-013-1
 def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -> list[tuple]:
-    "As `accumulate`, for each of several pairs (function, data): no thread waits between one and the next."
+    """As `accumulate`, for each of several pairs (function, data): no thread waits between one and the next.
+
+    What makes no more than one block in all is done where it is asked for, without handing it to another thread.
+    """
     if any(hasattr(data, "accumulate") for _, data in jobs):
         return [data.accumulate(function, rows, pool) if hasattr(data, "accumulate") else accumulate(function, data, rows, pool)
                 for function, data in jobs]
     trees = [TreeSum() for _ in jobs]
-    if pool is None:
+    small = all(isinstance(data, tuple) for _, data in jobs) and sum(_length(data) for _, data in jobs) <= rows
+    if pool is None or small:
         for tree, (function, data) in zip(trees, jobs):
             for block in blocks(data, rows):
                 tree.append(function(block))

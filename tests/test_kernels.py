@@ -107,6 +107,28 @@ def test_without_numba_arrays_are_used(absent, monkeypatch):
         kernels.compiled_sums.cache_clear()
 
 
+@together("when", ["at the beginning", "at the end"])
+def test_a_disk_that_keeps_nothing_does_not_matter(when, monkeypatch):
+    "Neither a folder that cannot be written to, nor a disk that is full once the loops are compiled."
+    from numba.core import caching
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    if when == "at the beginning":
+        monkeypatch.setattr(caching.CacheImpl, "__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("cannot cache function: no locator available")))
+    else:
+        monkeypatch.setattr(caching.FunctionCache, "load_overload", lambda *_: None)
+        monkeypatch.setattr(caching.FunctionCache, "save_overload", full)
+    kernels.compiled_sums.cache_clear()
+    try:
+        arrays, parameters, batch = problem(2)
+        assert kernels.compiled_sums() is not None
+        assert close(replace(arrays, compiled=True).e_step(parameters, batch), arrays.e_step(parameters, batch), np.float64)
+    finally:
+        kernels.compiled_sums.cache_clear()
+
+
 def test_a_small_fit_does_not_wait_for_numba():
     program = "import sys\nfrom capslit import CapsuleClassifier\nimport numpy as np\nrng = np.random.default_rng(0)\n" \
               "CapsuleClassifier(2).fit(rng.standard_normal((150, 4)), np.arange(150) % 3)\nassert 'numba' not in sys.modules"

@@ -166,9 +166,16 @@ def compiled_sums():
         register_jitable(part)
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
     try:
-        return njit(cache=True, **options)(posterior_sums)
+        kernel = njit(cache=True, **options)(posterior_sums)
     except RuntimeError:                                       # there is no folder that could keep the result
         return njit(**options)(posterior_sums)
+
+    def compiled(*arguments):
+        try:
+            return kernel(*arguments)
+        except OSError:                                        # it was compiled, but could not be kept
+            return kernel(*arguments)
+    return compiled
 
 
 def worth_compiling(n_samples: int, n_features: int, n_latent: int) -> bool:

@@ -45,6 +45,16 @@ def test_loops_give_what_arrays_give_at_any_scale(power):
     assert close(replace(arrays, compiled=True).e_step(parameters, batch)[1:], arrays.e_step(parameters, batch)[1:], np.float64)
 
 
+@together("compiled", [False, True])
+def test_the_threshold_itself_counts_as_sure(compiled):
+    "Where two classes are equally probable, r = 1, and a threshold of 1 leaves the prior means as they are."
+    model, parameters, (X, y, _) = problem(4, m=2, d=2, p=3, n=20, compiled=compiled)
+    weights = parameters.weights[:, :1].repeat(2, axis=1)
+    prior = np.einsum("qmdp,np,nr->qmdr", weights, X, X)
+    found = [model.e_step(parameters._replace(weights=weights), (X, y, None), threshold=np.array([nu])).moments for nu in (1.0, 0.99)]
+    assert np.allclose(found[0], prior) and not np.allclose(found[1], prior)
+
+
 @together("value", [np.nan, np.inf, 1e200])
 def test_what_overflows_is_noticed(value):
     "The engine, which looks at the objective and at the errors, stops; and no entry outside the table is read."

@@ -1,4 +1,4 @@
-"""The classifier beside scikit-learn's support vector machine and network: CPU time to equal error; and prediction beside its floor.
+"""The classifier beside scikit-learn's support vector machine and network: CPU time to equal error; prediction beside its floor; default fits of small tables.
 
 10,000 training images of MNIST and Fashion-MNIST, projected as in Saul 3.1, or the embedded digits where these are not to be had. Of two methods we take the worse
 of their final test errors, and for each method the time after which its test error is first as small. A course in time is for ours a fit with so many iterations,
@@ -11,6 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 from _table import Row, alone, in_turns
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 from capslit import CapsuleClassifier
 from capslit.data import datasets
@@ -94,6 +97,15 @@ def predictions(n=50_000, p=196):
         yield Row(f"predict_proba, d = {d}", ours / floor, "its one matrix product")
 
 
+def small_tables():
+    "Rows of default fits to standardised tables that come with scikit-learn."
+    for load in (load_iris, load_wine, load_breast_cancer):
+        X, y = load(return_X_y=True)
+        X, name = StandardScaler().fit_transform(X), load.__name__.removeprefix("load_").replace("_", " ")
+        ours, theirs = in_turns(lambda: CapsuleClassifier().fit(X, y), lambda: LogisticRegression(max_iter=1000).fit(X, y), rounds=10)
+        yield Row(f"default fit, {name}, {len(X)} × {X.shape[1]}", ours / theirs, "scikit-learn's LogisticRegression", 5)
+
+
 def rows():
     for name, title, data in protocols():
         ours, final = course_of_ours(data)
@@ -103,6 +115,7 @@ def rows():
             yield Row(f"{title}, {len(data.X):,} images: CPU time to {100 * level:.1f} % error", first(ours, level) / first(theirs, level),
                       f"scikit-learn's {NAMES[peer]} (in the end {100 * error:.1f} %, ours {100 * final:.1f} %)")
     yield from predictions()
+    yield from small_tables()
 
 
 if __name__ == "__main__":

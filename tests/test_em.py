@@ -483,3 +483,29 @@ def test_progress_is_shown_on_request(capsys):
     model, start, data = problem(1)
     em.fit(model, start, data, rounds=PLAIN, max_iter=3, progress=True)
     assert "round 1 of 1" in capsys.readouterr().out
+
+
+class Leap:
+    "An acceleration whose every second parameters overflow, and are discarded."
+    signature = {}
+
+    def start(self, parameters):
+        return {"safe": parameters, "away": np.zeros(parameters[0].shape[0])}
+
+    def tentative(self, memory):
+        return memory["away"] > 0
+
+    def propose(self, memory, here, image, objective):
+        away, k = memory["away"][0] > 0, len(objective)
+        following = memory["safe"] if away else CapsuleParameters(here.weights * 1e200)
+        return following, {"safe": memory["safe"] if away else image, "away": np.full(k, float(not away))}, np.full(k, not away)
+
+
+@together("monitor", ["error", "objective"])
+@together("compiled", [False, True])
+def test_parameters_that_overflow_are_never_the_best(compiled, monitor):
+    "Their errors are counted as none, or as NaN, and neither ends learning."
+    model, start, data = problem(3, m=3, d=2, p=4, n=90, compiled=compiled)
+    run = em.fit(model, start, data, acceleration=Leap(), monitor=monitor, rounds=[em.Round(6, {"threshold": 0.0})], max_iter=20)
+    assert run.n_iter > 6 and np.isfinite(run.parameters.weights).all() and np.abs(run.parameters.weights).max() < 1e100
+    assert np.isfinite(run.score).all() and (monitor == "objective" or run.score > 0)

@@ -155,7 +155,7 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
         begun = _drawn_weights(estimator, targets, dims, moments, data.classes, present & ~seen, starts, checkpoint)
         weights = np.where(begins[..., None, None], begun, weights)
     solver = least_squares(targets, moments.gram, estimator.alpha, affine, starts=starts, like=like)
-    seen_by = np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts                    # latent variables that see an example, on average
+    seen_by = np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts                    # latent variables of an example, on average
     model = replace(estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver),
                     compiled=worth_compiling(data.n_samples, shape[-1], seen_by))
     weights = weights.reshape(-1, *shape[1:])

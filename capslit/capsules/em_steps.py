@@ -279,7 +279,7 @@ def _own_capsule(norms, label, sizes, dim):
 def _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes):
     "max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is another one; each (N,)."
     xp = namespace(norms)
-    # P(y=j|x) is proportional to ‖W_j x‖² + c d_j, and 2 / extra = ‖W_y x‖² + c d_y
+    # P(y=j|x) is proportional to ‖W_j x‖² + g d_j, and 2 / extra = ‖W_y x‖² + g d_y
     scores = norms if sizes is None else norms + sizes * ((2 / extra - own_norm) / own_dim)
     mine = own * scores
     own_score, rival = own_norm if sizes is None else xp.sum(mine, axis=0), xp.max(scores - mine, axis=0)

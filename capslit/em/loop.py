@@ -72,7 +72,7 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         image = problems.m_step(statistics)                                                          # M-step
         with np.errstate(over="ignore", invalid="ignore"):
             after, memory, accepted = update.propose(memory, here, image, record["objective"])
-        score = _score(record, monitor, statistics.weight)
+        score = np.where(np.isfinite(record["objective"]), _score(record, monitor, statistics.weight), np.inf)
         record |= options | ({} if accepted is None else {"accepted": accepted})
         state = state.judged(running, score, has_improved(score, running.take(state.reference), tol), record)
         current = running.take(state.round)                                                          # stop?

@@ -485,6 +485,19 @@ def test_progress_is_shown_on_request(capsys):
     assert "round 1 of 1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("architecture", ["multiclass", "ovo"])
+def test_prepared_labels_are_checked_where_they_are_used_otherwise(architecture):
+    "With other examples than their own, or changed by arithmetic; parts of the batch are taken as they are."
+    model, parameters, data = problem(2, m=3, d=2, p=4, n=40, architecture=architecture)
+    x, y, w = model.prepare(data)
+    assert (model.e_step(parameters, (x[:9], y[:9], w)).weight == model.e_step(parameters, (x[:9], np.array(y[:9]), w)).weight).all()
+    with pytest.raises(ValueError, match="y has shape"):
+        model.e_step(parameters, (x[:9], y, w))
+    with pytest.raises(ValueError, match="y must|labels"):
+        model.e_step(parameters, (x, y + 3, w))
+    assert type(y.max()) is np.int64 and type(y[:5]) is type(y) and type(y + 0) is np.ndarray
+
+
 class Leap:
     "An acceleration whose every second parameters overflow, and are discarded."
     signature = {}

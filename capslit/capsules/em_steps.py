@@ -446,16 +446,20 @@ def _block_rows(model, like):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-040
 class _CheckedLabels(np.ndarray):
-    "Labels of a batch that `prepare` has checked; so are all parts of them."
+    "Labels of a batch that `prepare` has checked. So are all parts of them, but not what is computed from them."
     @classmethod
     def of(cls, labels):
         return np.asarray(labels).view(cls) if is_numpy_array(labels) else labels
 
+    def __array_wrap__(self, array, context=None, return_scalar=False):
+        return np.asarray(array)[()] if return_scalar else np.asarray(array)
+
 
 def _fitting(model, weights, batch):
     "The batch, checked; ValueError, naming the part, if the weights do not fit the model or the inputs do not fit the weights."
-    if isinstance(batch[1], _CheckedLabels) and weights.shape[:2] == model.dims.shape and batch[0].shape[1] == weights.shape[3] - model.affine:
-        return batch
+    if isinstance(batch[1], _CheckedLabels) and weights.shape[:2] == model.dims.shape:
+        if batch[0].shape == (len(batch[1]), weights.shape[3] - model.affine):
+            return batch
     check_shape("weights", weights, (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None))
     x, y, w = _checked(model, batch, peek=False)
     return check_shape("x", x, (None, weights.shape[-1] - model.affine)), y, w

@@ -112,6 +112,23 @@ def test_data_that_can_add_up_themselves_do():
     assert em.accumulate(len, Elsewhere(), 7, "pool") == (len, 7, "pool")
 
 
+class NoPool:
+    "Threads that nobody may ask."
+    _max_workers = 2
+
+    def submit(self, *_):
+        raise AssertionError("work was handed to another thread")
+
+
+def test_a_pass_of_one_block_is_made_where_it_is_asked_for():
+    Total = NamedTuple("Total", [("of", int)])
+    total, data = lambda block: Total(block[0].sum()), (np.arange(8),)
+    assert em.accumulate_all([(total, data), (total, data)], 16, NoPool()) == [Total(28), Total(28)]
+    for jobs, rows in (([(total, data)], 7), ([(total, data), (total, data)], 15), ([(total, [data])], 16)):
+        with pytest.raises(AssertionError, match="another thread"):
+            em.accumulate_all(jobs, rows, NoPool())
+
+
 def problem(seed, *, n=60, p=None, m=None, d=None, architecture="multiclass", weighted=False, affine=False, alpha=0.0, mixed=False,
             dtype=np.float64, compiled=False):
     "A random problem: (model, parameters, data)."

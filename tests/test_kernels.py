@@ -13,6 +13,7 @@ import capslit.capsules.classifier as classifier
 from capslit import CapsuleClassifier, em
 from capslit.capsules import kernels
 from capslit.capsules.special import ratio_table
+from capslit.em.compiling import compiled
 
 pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
 KINDS = [{}, {"mixed": True}, {"affine": True}, {"mixed": True, "affine": True}]
@@ -103,7 +104,7 @@ def test_a_large_fit_is_compiled(architecture, monkeypatch):
 @together("absent", ["installed", "on"])
 def test_without_numba_arrays_are_used(absent, monkeypatch):
     import numba
-    kernels.compiled_sums.cache_clear()
+    compiled.cache_clear()
     try:
         if absent == "installed":
             monkeypatch.setitem(sys.modules, "numba", None)
@@ -114,7 +115,7 @@ def test_without_numba_arrays_are_used(absent, monkeypatch):
         found = replace(arrays, compiled=True).e_step(parameters, batch), arrays.e_step(parameters, batch)
         assert all(np.array_equal(*pair) for pair in zip(*found))
     finally:
-        kernels.compiled_sums.cache_clear()
+        compiled.cache_clear()
 
 
 @together("when", ["at the beginning", "at the end"])
@@ -130,13 +131,13 @@ def test_a_disk_that_keeps_nothing_does_not_matter(when, monkeypatch):
     else:
         monkeypatch.setattr(caching.FunctionCache, "load_overload", lambda *_: None)
         monkeypatch.setattr(caching.FunctionCache, "save_overload", full)
-    kernels.compiled_sums.cache_clear()
+    compiled.cache_clear()
     try:
         arrays, parameters, batch = problem(2)
         assert kernels.compiled_sums() is not None
         assert close(replace(arrays, compiled=True).e_step(parameters, batch), arrays.e_step(parameters, batch), np.float64)
     finally:
-        kernels.compiled_sums.cache_clear()
+        compiled.cache_clear()
 
 
 def test_a_small_fit_does_not_wait_for_numba():

@@ -7,9 +7,9 @@ __all__ = ['TILE', 'tabulated_ratio', 'squared_lengths', 'factors', 'strongest_r
            'tile_sums', 'compiled_sums', 'worth_compiling']
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-002
-from functools import lru_cache
-
 import numpy as np
+
+from ..em.compiling import compiled
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-004
 def tabulated_ratio(c, table):
@@ -154,30 +154,9 @@ def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work
     return log, errors
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-021
-@lru_cache(maxsize=1)
 def compiled_sums():
     "`posterior_sums`, compiled when it is first called; None where Numba is not installed or switched off."
-    try:
-        from numba import config, njit
-        from numba.extending import register_jitable
-    except ImportError:
-        return None
-    if config.DISABLE_JIT:
-        return None
-    for part in (tabulated_ratio, squared_lengths, factors, strongest_rivals, is_wrong, scale, tile_sums):
-        register_jitable(part)
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-    try:
-        kernel = njit(cache=True, **options)(posterior_sums)
-    except RuntimeError:                                       # there is no folder that could keep the result
-        return njit(**options)(posterior_sums)
-
-    def compiled(*arguments):
-        try:
-            return kernel(*arguments)
-        except OSError:                                        # it was compiled, but could not be kept
-            return kernel(*arguments)
-    return compiled
+    return compiled(posterior_sums, tabulated_ratio, squared_lengths, factors, strongest_rivals, is_wrong, scale, tile_sums)
 
 
 def worth_compiling(n_samples: int, n_features: int, n_latent: int) -> bool:

@@ -11,7 +11,7 @@ from test_em import problem
 
 import capslit.capsules.classifier as classifier
 from capslit import CapsuleClassifier, em
-from capslit.capsules import kernels
+from capslit.capsules import kernels, prediction
 from capslit.capsules.special import ratio_table
 from capslit.em.compiling import compiled
 
@@ -99,6 +99,67 @@ def test_a_large_fit_is_compiled(architecture, monkeypatch):
     assert len(asked) == 1 and np.isclose(np.prod(asked), X.shape[0] * 65 * 2 * capsules) and called
     assert np.allclose(loops.coef_, plain, rtol=1e-6, atol=1e-9) and np.allclose(loops.history_["objective"], history, rtol=1e-9)
     assert np.all(np.diff(loops.history_["objective"], axis=0) >= -1e-9 * np.abs(history[1:]))
+
+
+@together("kind", ["classes", "pairs", "capsules that differ", "a constant input"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_loops_predict_what_arrays_predict(kind, dtype):
+    "For blocks of one example, of a strip, of a tile and of parts of them; the elected class is the most probable one."
+    rng, k, d = np.random.default_rng(5), 10 if kind == "pairs" else 1, 3
+    dims = np.full((k, 2 if k > 1 else 5), d)
+    dims[:, 0] = 1 if kind == "capsules that differ" else d
+    weights = rng.standard_normal((*dims.shape, d, 8)) * (np.arange(d)[:, None] < dims[..., None, None])
+    arrays = prediction.Predictor(weights, dims, pairs=k > 1)
+    loops, eps = replace(arrays, compiled=True), np.finfo(dtype).eps
+    for n in (1, kernels.STRIP, kernels.STRIP + 3, kernels.TILE, 2 * kernels.TILE + kernels.STRIP + 1):
+        x = rng.standard_normal((n, 8 - (kind == "a constant input"))).astype(dtype)
+        x[0] *= 0
+        p, known = loops.probabilities(x), arrays.probabilities(x)
+        assert loops._looped(x) is not None and p.dtype == dtype and np.allclose(p, known, rtol=100 * eps, atol=10 * eps)
+        assert np.array_equal(loops.labels(x), arrays.labels(x)) and np.array_equal(loops.labels(x), p.argmax(axis=1))
+        assert np.allclose(loops.scores(x), arrays.scores(x), rtol=100 * eps, atol=100 * eps)
+
+
+@together("scale", [1e-30, 1e13, 1e18])
+def test_loops_predict_at_any_scale(scale):
+    "Where squared lengths overflow in single precision, arrays take over; where pose vectors do, the message says so."
+    rng = np.random.default_rng(0)
+    arrays = prediction.Predictor(rng.standard_normal((1, 4, 2, 6)), np.full((1, 4), 2))
+    x = (rng.standard_normal((300, 6)) * scale).astype(np.float32)
+    loops = replace(arrays, compiled=True)
+    assert (loops._looped(x) is None) == (scale == 1e18)
+    assert np.allclose(loops.probabilities(x), arrays.probabilities(x), rtol=1e-5)
+    with pytest.raises(ValueError, match="X is too large for this model"):
+        loops.probabilities(np.sign(x) * np.float32(3e38))
+
+
+@together("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function", "transform"])
+def test_what_is_not_finite_is_named_although_it_is_looked_for_last(method, value):
+    "Even where the weights of the feature are zero, which nothing but NaN and infinity survives."
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((400, 6)), np.arange(400) % 3
+    X[:, 2] = 0
+    model = CapsuleClassifier(2, max_iter=3, patience=(2,), thresholds=(0,)).fit(X, y)
+    model.coef_[..., 2] = 0
+    X[350, 2] = value
+    with pytest.raises(ValueError, match="Input X contains"):
+        getattr(model, method)(X)
+
+
+def test_large_predictions_are_compiled_and_shared_out(monkeypatch):
+    "Which changes nothing but the last bits."
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20_000, 40), dtype=np.float32), rng.integers(0, 3, 20_000)
+    for architecture in ("multiclass", "ovo"):
+        model = CapsuleClassifier(3, architecture=architecture, max_iter=2, patience=(2,), thresholds=(0,)).fit(X[:500], y[:500])
+        p, labels = model.predict_proba(X), model.predict(X)
+        asked, loops = [], kernels.compiled_probabilities
+        with monkeypatch.context() as patch:
+            patch.setattr(classifier, "worth_compiling", lambda *sizes, **passes: asked.append(sizes) or True)
+            patch.setattr(prediction, "compiled_probabilities", lambda several: asked.append(several) or loops(several))
+            assert np.allclose(model.predict_proba(X), p, atol=1e-5) and np.mean(model.predict(X) != labels) < 1e-3
+        assert asked[0] == (20_000, 41, 9 if architecture == "multiclass" else 18) and asked.count(architecture == "ovo") > 4
 
 
 @together("absent", ["installed", "on"])

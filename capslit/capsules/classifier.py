@@ -9,6 +9,7 @@ __all__ = ['check_classes', 'threshold_schedule', 'engine_settings', 'read_with_
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002
 import math
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -199,12 +200,12 @@ class Judgement:
         return Tally(right.sum(), float(len(right))) if w is None else Tally(right @ w.astype(np.float64), w.sum(dtype=np.float64))
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015
-def checked_inputs(estimator: "CapsuleClassifier", X: Any) -> Any:
-    "Inputs in memory as an array (n, n_features) of their library."
+def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) -> Any:
+    "Inputs in memory as an array (n, n_features) of their library; NaN and infinity in NumPy's can be left to be looked for `later`."
     if is_tensor(X):
         return check_tensor(estimator, X, reset=False)
     with error_context("X"):
-        return validate_data(estimator, X, reset=False, dtype=[np.float64, np.float32], order="C")
+        return validate_data(estimator, X, reset=False, dtype=[np.float64, np.float32], order="C", ensure_all_finite=not later)
 
 
 def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, classes: Any = None) -> Any:
@@ -214,13 +215,19 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
     if source is not None:
         answer = Answer(estimator._predictor(), method, classes)
         return map_blocks(source, answer, answer.predictor.rows, source.dtype if classes is None else classes.dtype, shape)
-    X = checked_inputs(estimator, X)
+    given, X = X, checked_inputs(estimator, X, later=True)
     there = is_tensor(X)
     if there and classes is not None and classes.dtype.kind in "biu":
         classes = asarray_like(classes, X)
-    answer = Answer(estimator._predictor(X if there else None), method, None if there and isinstance(classes, np.ndarray) else classes)
+    answer = Answer(estimator._predictor(X if there else None, X.shape[0]), method, None if there and isinstance(classes, np.ndarray) else classes)
     rows = answer.predictor.rows
-    found = namespace(X).concat([answer(X[i:min(i + rows, X.shape[0]), :]) for i in range(0, X.shape[0], rows)])
+    blocks = (X[i:min(i + rows, X.shape[0]), :] for i in range(0, X.shape[0], rows))
+    try:
+        with em.threads(estimator._n_threads) if answer.predictor.compiled and X.shape[0] > rows else nullcontext() as pool:
+            found = namespace(X).concat(list(em.ordered_map(answer, blocks, pool)))
+    except ValueError:                                         # NaN and infinity in X reach all pose vectors
+        checked_inputs(estimator, given)
+        raise
     return classes[to_numpy(found)] if answer.classes is not classes else found
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-016
@@ -613,6 +620,7 @@ class CapsuleClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved
         weights = xp.astype(xp.concat(columns, axis=-1), xp.float64)
         return weights if weights.ndim == 4 else weights[None, ...]
 
-    def _predictor(self, like=None):
+    def _predictor(self, like=None, n_samples=0):
         weights, dims = self._weights(), np.atleast_2d(to_numpy(self.capsule_dims_))
-        return Predictor(to_numpy(weights) if like is None else asarray_like(weights, like), dims, self.architecture == "ovo")
+        compiled = worth_compiling(n_samples, weights.shape[-1], dims.sum(), **{} if "numba" in sys.modules else {"passes": 1})
+        return Predictor(to_numpy(weights) if like is None else asarray_like(weights, like), dims, self.architecture == "ovo", compiled)

@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import device as array_device
+from array_api_compat import is_numpy_array
 
 from ..arrays import namespace
-from .em_steps import pose_vectors
-from .inference import class_probabilities, log_class_probabilities, posterior_factors, squash
+from .em_steps import pose_vectors, prior_means
+from .inference import log_class_probabilities, rest_and_shrink, squash
+from .kernels import compiled_probabilities
+from .special import ratio_table
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-004
 def _pairs(k):
@@ -37,14 +40,27 @@ def votes(first: np.ndarray) -> Any:
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007
 def _pairwise(first):
-    "r (n, n_classes, n_classes): the probability of i against j, from that of the first of each pair (n, k)."
-    xp, k = namespace(first), first.shape[1]
+    "r (n_classes, n_classes, n): the probability of i against j, and 0 for i = j, from that of the first of each pair (k, n)."
+    xp, k = namespace(first), first.shape[0]
     m, i, j = _pairs(k)
     place = np.full((m, m), 2 * k)                            # where in [first, 1 − first, 0] each entry stands
     place[i, j], place[j, i] = range(k), range(k, 2 * k)
-    values = xp.concat([first, 1 - first, xp.zeros_like(first[:, :1])], axis=1)
+    values = xp.concat([first, 1 - first, xp.zeros_like(first[:1, :])])
     place = xp.asarray(place.ravel(), device=array_device(first))
-    return xp.reshape(xp.take(values, place, axis=1), (-1, m, m))
+    return xp.reshape(xp.take(values, place, axis=0), (m, m, -1))
+
+
+def _solved(A):
+    "A⁻¹ 1 (m, n) for regular symmetric positive matrices A (m, m, n), which are overwritten: elimination, all side by side."
+    xp, m = namespace(A), A.shape[0]
+    p = xp.ones_like(A[0, ...])
+    for i in range(m - 1):
+        factor = A[i + 1:, i, :] / A[i, i, :]
+        p[i + 1:, :] -= factor * p[i, :]
+        A[i + 1:, i + 1:, :] -= factor[:, None, :] * A[None, i, i + 1:, :]
+    for i in reversed(range(m)):
+        p[i, :] = (p[i, :] - xp.sum(A[i, i + 1:, :] * p[i + 1:, :], axis=0)) / A[i, i, :]
+    return p
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007-1
 def coupled(first: np.ndarray) -> Any:
@@ -52,17 +68,13 @@ def coupled(first: np.ndarray) -> Any:
 
     Source: Wu, Lin & Weng (2004), method 2.
     """
-    xp, device, f64 = namespace(first), array_device(first), namespace(first).float64
-    first = xp.astype(first, f64)
-    r = _pairwise(first)
-    n, m, _ = r.shape
-    one, eye = xp.ones((n, m, 1), dtype=f64, device=device), xp.eye(m, dtype=f64, device=device)
-    quadratic = xp.sum(r**2, axis=1)[:, :, None] * eye - r * xp.matrix_transpose(r)
-    corner = xp.zeros((n, 1, 1), dtype=f64, device=device)
-    system = xp.concat([xp.concat([quadratic, one], axis=2),
-                        xp.concat([xp.matrix_transpose(one), corner], axis=2)], axis=1)
-    p = xp.linalg.solve(system, xp.concat([0 * one, corner + 1], axis=1))[:, :m, 0]
-    p = _exchanged(xp.clip(p, min=0), xp.argmax(votes(first), axis=1))
+    xp = namespace(first)
+    first = xp.astype(first, xp.float64)
+    r = _pairwise(xp.matrix_transpose(first))
+    eye = xp.eye(r.shape[0], dtype=xp.float64, device=array_device(first))
+    quadratic = eye[:, :, None] * xp.sum(r**2, axis=0) - r * xp.permute_dims(r, (1, 0, 2))
+    p = xp.clip(xp.matrix_transpose(_solved(quadratic + 1)), min=0)
+    p = _exchanged(p, xp.argmax(votes(first), axis=1))
     return p / xp.sum(p, axis=1, keepdims=True)
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007-2
@@ -76,6 +88,15 @@ def _exchanged(p, elected):
     return xp.where(wins, of_leader, xp.where(leads, of_winner, p))
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-011
+def _shares(norms, dims):
+    "P(y = j | x) (k, m, n) of problems whose capsules have the dimensions (k, m), with the same sum, from squared lengths (k, m, n)."
+    xp, dim = namespace(norms), int(np.sum(dims[0]))
+    total = xp.sum(norms, axis=1, keepdims=True)
+    rest, _ = rest_and_shrink(0.5 * total, dim)
+    sizes = xp.asarray(dims[:, :, None] * (2 / dim), dtype=norms.dtype, device=array_device(norms))
+    return (norms + rest * sizes) / (total + 2 * rest)
+
+
 def _within_range(poses, norms):
     "Squared lengths (k, m, n) of poses (k, m, d, n), shrunk together where they would overflow."
     xp = namespace(norms)
@@ -101,10 +122,13 @@ class Predictor:
     pairs : bool
         Whether several problems stand for pairs of classes, or else each for one class (its
         capsule 1) against the rest.
+    compiled : bool
+        Whether probabilities and labels for NumPy arrays come from compiled loops where Numba is installed; see `capslit.capsules.kernels`.
     """
     weights: object
     dims: np.ndarray
     pairs: bool = False
+    compiled: bool = False
 
     @property
     def n_classes(self) -> int:
@@ -126,55 +150,73 @@ class Predictor:
                              "scale X as the training inputs were")
         return poses, norms
 
-    def _logs(self, x):
-        "log P(y = j | x) of the problems, (k, m, n)."
+    def _shares(self, x):
+        "P(y = j | x) of the problems, (k, m, n)."
         norms, totals = _within_range(*self.poses(x)), self.dims.sum(axis=1)
         xp, device, parts = namespace(x), array_device(x), []
         for dim in np.unique(totals):
             which = np.flatnonzero(totals == dim)
             index = xp.asarray(which, device=device)
-            some = norms if which.size == totals.size else xp.take(norms, index, axis=0)
-            sizes = xp.asarray(self.dims[which][:, :, None], dtype=x.dtype, device=device)
-            total = xp.sum(some, axis=1, keepdims=True)
-            parts.append(posterior_factors(some, total, sizes, int(dim))[2])
+            parts.append(_shares(norms if which.size == totals.size else xp.take(norms, index, axis=0), self.dims[which]))
         if len(parts) == 1:
             return parts[0]
         place = np.argsort(np.argsort(totals, kind="stable"))
         return xp.take(xp.concat(parts), xp.asarray(place, device=device), axis=0)
 
-    def _single(self, function, x):
-        "function(squared lengths (n, m), dimensions (m,)) of the only problem."
+    def _logs(self, x):
+        "log P(y | x) (n, m) of the only problem, accurate for the smallest probabilities and for those near one."
         norms = _within_range(*self.poses(x))[0, ...]
-        return function(namespace(x).matrix_transpose(norms), self.dims[0])
+        return log_class_probabilities(namespace(x).matrix_transpose(norms), self.dims[0])
+
+    def _votes(self, x):
+        "Votes of the pairs (n, n_classes), float64."
+        found = self._looped(x, coupled=False)
+        return votes(namespace(x).matrix_transpose(self._shares(x)[:, 0, :])) if found is None else found
+
+    def _looped(self, x, coupled=True):
+        "Probabilities, or else votes, (n, n_classes) from compiled loops; None where arrays are needed."
+        several, dims = len(self.dims) > 1, self.dims[0]
+        if not self.compiled or not is_numpy_array(x) or (several and not self.pairs) or np.any(self.dims != dims):
+            return None
+        loops = compiled_probabilities(several)
+        if loops is None:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            poses = np.ascontiguousarray(prior_means(self.weights.astype(x.dtype, copy=False), x))
+        out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
+        table = ratio_table(int(dims.sum()) / 2, x.dtype)
+        return out if loops(poses, dims.astype(x.dtype), table, *[coupled] * several, out) else None
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
         xp = namespace(x)
         if len(self.dims) == 1:
-            logs = self._single(log_class_probabilities, x)
+            logs = self._logs(x)
             return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
-        logs = self._logs(x)
         if self.pairs:
-            return xp.astype(votes(xp.matrix_transpose(xp.exp(logs[:, 0, :]))), x.dtype)
+            return xp.astype(self._votes(x), x.dtype)
+        logs = xp.log(self._shares(x))
         return xp.matrix_transpose(logs[:, 1, :] - logs[:, 0, :])
 
     def labels(self, x: Any) -> Any:
         "Indices (n,) of the most probable classes; of equally probable ones the first."
-        xp, scores = namespace(x), self.scores(x)
-        return xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
+        certain = self.probabilities if len(self.dims) == 1 else self._votes if self.pairs else self.scores
+        return namespace(x).argmax(certain(x), axis=1)
 
     def probabilities(self, x: Any) -> Any:
         "Class probabilities (n, n_classes)."
+        if (found := self._looped(x)) is not None:
+            return found
+        xp, shares = namespace(x), self._shares(x)
         if len(self.dims) == 1:
-            return self._single(class_probabilities, x)
-        xp = namespace(x)
-        p = xp.matrix_transpose(xp.exp(self._logs(x)[:, 0 if self.pairs else 1, :]))
+            return xp.matrix_transpose(shares[0, ...])
+        p = xp.matrix_transpose(shares[:, 0 if self.pairs else 1, :])
         return xp.astype(coupled(p), x.dtype) if self.pairs else p / xp.sum(p, axis=1, keepdims=True)
 
     def log_probabilities(self, x: Any) -> Any:
         "Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the smallest."
         if len(self.dims) == 1:
-            return self._single(log_class_probabilities, x)
+            return self._logs(x)
         with np.errstate(divide="ignore"):
             return namespace(x).log(self.probabilities(x))
 

@@ -19,6 +19,7 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from ..arrays import namespace, to_numpy
+from ..em.parallel import current_pool, ordered_map
 from ..validation import as_floating, check_indices, check_labels, check_number, check_shape, check_values
 from .inference import posterior_factors
 from .kernels import compiled_sums
@@ -76,11 +77,14 @@ class LeastSquares:
         xp = namespace(moments)
         k, p = moments.shape[0], moments.shape[-1]
         if len(self.rank) == 1:
-            rows, root = xp.reshape(moments, (-1, p)), self.root[0, ...]
-        else:
-            rows = xp.reshape(moments, (k, -1, p))
-            root = _some(self.root, np.asarray(self.which))
-        return xp.reshape((rows @ root) @ xp.matrix_transpose(root), moments.shape)
+            return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]), moments.shape)
+        rows, root = xp.reshape(moments, (k, -1, p)), xp.unstack(self.root)
+        found = ordered_map(lambda q: _twice(rows[q, ...], root[self.which[q]]), range(k), current_pool())
+        return xp.reshape(xp.stack(list(found)), moments.shape)
+
+
+def _twice(rows, root):
+    return (rows @ root) @ namespace(rows).matrix_transpose(root)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-028
 class CapsuleParameters(NamedTuple):
@@ -225,17 +229,17 @@ class CapsuleRegression:
         """
         batch = _fitting(self, parameters.weights, batch)
         threshold = None if threshold is None or not np.any(threshold) else threshold
-        found = []
+        found, weights = [], _in_precision_of(batch[0], parameters.weights)
         for dims, runs in _runs(self, batch):
-            found += zip(runs, _run_statistics(parameters.weights, dims, runs, threshold, self.compiled))
+            found += zip(runs, _run_statistics(weights, dims, runs, threshold, self.compiled))
         return _combined(self, found)
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: the forward half of the E-step."
         batch = _fitting(self, parameters.weights, batch)
-        found = []
+        found, weights = [], _in_precision_of(batch[0], parameters.weights)
         for dims, runs in _runs(self, batch):
-            found += zip(runs, _run_errors(parameters.weights, dims, runs, self.compiled))
+            found += zip(runs, _run_errors(weights, dims, runs, self.compiled))
         return _combined(self, found)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-031
@@ -366,7 +370,7 @@ def _constants(dims, dtype):
 def _compiled_run(kernel, weights, dims, run, thresholds=None):
     "Poses (k, m, d, b) of a run, scaled to posterior means if there are `thresholds`, and sums of log-probabilities and of errors, (2, k)."
     dtype, learn = run.x.dtype, thresholds is not None
-    poses = np.ascontiguousarray(prior_means(_some(weights, run.problems).astype(dtype), run.x))
+    poses = np.ascontiguousarray(prior_means(_some(weights, run.problems), run.x))
     nu = (thresholds if learn else np.zeros(len(weights))).astype(dtype)[run.problems]
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
@@ -402,13 +406,16 @@ def _parted(runs, values):
 def _cases(weights, runs):
     "The namespace, poses (k, m, d, b) of each run, and of all cases side by side squared norms (m, N), labels (N,) and weights (N,) or None."
     xp, m = namespace(weights, runs[0].x), weights.shape[1]
-    weights = xp.astype(weights, runs[0].x.dtype)             # in the precision of the inputs
     poses = [prior_means(_some(weights, run.problems), run.x) for run in runs]
     norms = [xp.reshape(_squared_norms(h), (m, -1)) for h in poses]
     label, w = _joined(runs, [run.capsules for run in runs], xp.int32), None
     if runs[0].weight is not None:
         w = _joined(runs, [run.weight for run in runs], runs[0].weight.dtype)
     return xp, poses, norms[0] if len(norms) == 1 else xp.concat(norms, axis=1), label, w
+
+
+def _in_precision_of(x, weights):
+    return namespace(weights, x).astype(weights, x.dtype, copy=False)
 
 
 def _mass(run):

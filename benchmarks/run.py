@@ -20,7 +20,7 @@ from capslit.experiments.records import describe_code, describe_machine
 from capslit.experiments.scaling import MACHINE, machine_figures, machine_rates
 from capslit.storage import save_json
 
-MODULES = ("em", "interpolating", "classifier", "stacking", "mixtures", "linear_manifolds", "cooperative", "routing", "composition", "deformations")
+MODULES = ("em", "interpolating", "classifier", "stacking", "whole_fit", "mixtures", "linear_manifolds", "cooperative", "routing", "composition", "deformations")
 SCHEMA = "capslit.bench/1"
 
 

@@ -3,6 +3,7 @@ import importlib
 import importlib.util
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import array_api_strict
@@ -15,6 +16,7 @@ from capslit import CapsuleClassifier, GaussianMixture, em
 from capslit.arrays import to_numpy
 from capslit.capsules.em_steps import CapsuleParameters, LeastSquares, second_moments
 from capslit.capsules.expansion import ExpandedCapsuleRegression
+from capslit.em import loop
 
 ARCHITECTURES = ["multiclass", "ovr", "ovo"]
 SCHEDULE = dict(rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})], momentum=0.5, monitor="validation", max_iter=8)
@@ -75,6 +77,24 @@ def test_an_e_step_asks_the_device_nothing(architecture, options):
     for ours, theirs in zip((*expected, expected[0]), (*found, part)):
         assert theirs[0].device == parameters.weights.device
         same(theirs, ours)
+
+
+@together("architecture", ARCHITECTURES)
+def test_an_iteration_asks_the_device_once(architecture, monkeypatch):
+    "For the numbers by which it is judged, all together, whatever the number of problems; and never number by number."
+    model, start, data = problem(12, n=60, m=3, d=2, p=4, architecture=architecture)
+    there, parameters, batch = moved(array_api_strict, array_api_strict.Device("device1"), model, start, data)
+    asked, to_host = [], loop.to_numpy
+    monkeypatch.setattr(loop, "to_numpy", lambda a: asked.append(a.shape) or to_host(a))
+    settings = {"momentum": 0.9, "validation": there.prepare(batch), "monitor": "validation"}
+    states = em.iterate(there, em.State.start(parameters), there.prepare(batch), (em.Round(9, {"threshold": 0.5}),), **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("__bool__", "__int__", "__float__", "__index__"):
+            patch.setattr(type(array_api_strict.asarray(0)), name, lambda *_: (_ for _ in ()).throw(AssertionError("asked for one number")))
+        last = [next(states) for _ in range(3)][-1]
+    assert asked == [(6, len(model.targets))] * 3
+    here = list(islice(em.iterate(model, em.State.start(start), data, (em.Round(9, {"threshold": 0.5}),), **settings | {"validation": data}), 3))[-1]
+    assert np.allclose(last.history["validation_error"], here.history["validation_error"]) and np.allclose(to_host(last.best.weights), here.best.weights)
 
 
 @together("xp, device", list(places()))

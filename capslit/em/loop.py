@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from ..arrays import to_numpy
+from ..arrays import namespace, to_numpy
 from .acceleration import Momentum
 from .checkpoint import Checkpoint, fingerprint
 from .parallel import threads
@@ -66,13 +66,13 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         if validation is not None:
             steps.append((BoundStep(problems, "count_errors", here), validation))
         statistics, *held_out = accumulate_all(steps, block_rows(problems, here), pool)              # E-step
-        record = _record(problems, here, statistics, held_out)
+        record, weight = _record(problems, here, statistics, held_out)
         memory = running.take(state.memory or update.start(state.parameters))
         _check_finite(record["objective"], update.tentative(memory), state.n_iter)
         image = problems.m_step(statistics)                                                          # M-step
         with np.errstate(over="ignore", invalid="ignore"):
             after, memory, accepted = update.propose(memory, here, image, record["objective"])
-        score = np.where(np.isfinite(record["objective"]), _score(record, monitor, statistics.weight), np.inf)
+        score = np.where(np.isfinite(record["objective"]), _score(record, monitor, weight), np.inf)
         record |= options | ({} if accepted is None else {"accepted": accepted})
         state = state.judged(running, score, has_improved(score, running.take(state.reference), tol), record)
         current = running.take(state.round)                                                          # stop?
@@ -81,28 +81,33 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         yield state
 
 # %% ../../nbs/em/loop.ipynb #cell-008
-def _host(values):
-    return to_numpy(values).astype(np.float64)
+def _host(*values):
+    "Arrays (k,) of one library as rows of one of NumPy's, in double precision: by a single transfer from a device."
+    xp = namespace(*values)
+    return to_numpy(xp.stack([xp.astype(v, xp.float64) for v in values]))
 
 
 def _share(amount, weight):
     "amount / weight for each problem; NaN for a problem that has no examples."
-    amount, weight = _host(amount), _host(weight)
     return np.divide(amount, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
 
 
 def _record(model, parameters, statistics, held_out):
-    "What the history keeps of an iteration, (k,) each."
+    "What the history keeps of an iteration, and the weight of the examples, (k,) each."
     with np.errstate(over="ignore", invalid="ignore"):
-        record = {"objective": _host(model.objective(parameters, statistics)), "log_likelihood": _host(statistics.log_likelihood)}
-    unknown = np.full(record["objective"].shape, np.nan)
-    record["training_error"] = _share(statistics.errors, statistics.weight) if hasattr(statistics, "errors") else unknown
-    record["validation_error"] = unknown
-    for counted in held_out:
-        if not np.all(np.isfinite(_host(counted.errors))):
+        values = [model.objective(parameters, statistics), statistics.log_likelihood, statistics.weight]
+    values += [statistics.errors] if hasattr(statistics, "errors") else []
+    objective, log_likelihood, weight, *counts = _host(*values, *(a for counted in held_out for a in (counted.errors, counted.weight)))
+    record = {"objective": objective, "log_likelihood": log_likelihood, "training_error": np.full(objective.shape, np.nan)}
+    if hasattr(statistics, "errors"):
+        record["training_error"] = _share(counts.pop(0), weight)
+    record["validation_error"] = np.full(objective.shape, np.nan)
+    if held_out:
+        errors, of = counts
+        if not np.all(np.isfinite(errors)):
             raise FloatingPointError("validation holds NaN, infinity or numbers that are too large beside the training data")
-        record["validation_error"] = _share(counted.errors, counted.weight)
-    return record
+        record["validation_error"] = _share(errors, of)
+    return record, weight
 
 # %% ../../nbs/em/loop.ipynb #cell-008-1
 def _score(record, monitor, weight):
@@ -240,7 +245,7 @@ def _beginning(model, parameters, options, validation, pool):
         return fingerprint(parameters)
     step = BoundStep(model, "e_step", parameters, options)
     statistics = accumulate(step, validation, block_rows(model, parameters), pool)
-    return np.append(fingerprint(parameters), _share(statistics.log_likelihood, statistics.weight))
+    return np.append(fingerprint(parameters), _share(*_host(statistics.log_likelihood, statistics.weight)))
 
 # %% ../../nbs/em/loop.ipynb #cell-014-1
 @contextmanager

@@ -10,7 +10,8 @@ from scipy.special import log_expit, logsumexp
 from scipy.stats import norm, poisson
 
 from capslit import em
-from capslit.factorial.e_steps import Gibbs, MeanField, Truncated, configurations
+from capslit.factorial import e_steps
+from capslit.factorial.e_steps import Exact, Field, Gibbs, MeanField, Truncated, configurations, gaussian_field, pairwise
 from capslit.factorial.model import OBSERVABLES, CauseParameters, FactorialVectorModel, score_weights
 
 
@@ -52,6 +53,37 @@ def test_no_sweep_of_mean_field_lowers_the_bound(seed):
     model, parameters, y = problem(seed, k=3)
     bounds = np.stack([replace(model, inference=MeanField(n, 0.0)).bound(parameters, y) for n in (1, 2, 3, 4, 5, 6, 40)])
     assert np.all(np.diff(bounds, axis=0) >= -1e-9 * np.abs(bounds[1:])) and np.any(bounds[5] > bounds[0])
+
+
+@together("d, k", [(1, 5), (2, 1), (2, 4), (3, 3), (4, 2), (5, 3)])
+def test_products_give_what_the_table_gives(d, k, monkeypatch):
+    "From much noise to hardly any, where the most probable configuration is that of neither half; with impossible configurations and examples that do not count."
+    looked_again, table = [], e_steps._enumerate
+    monkeypatch.setattr(e_steps, "_enumerate", lambda field, weight: looked_again.append(len(weight)) or table(field, weight))
+    for seed, log_noise in enumerate((5.0, 0.0, -3.0, -6.0, -12.0)):
+        rng = np.random.default_rng(seed)
+        weights, weight = 3 * rng.normal(size=(d, k, 6)), rng.integers(0, 3, 400).astype(float)
+        y = sum(weights[i, rng.integers(k, size=400)] for i in range(d)) + np.exp(log_noise / 2) * rng.normal(size=(400, 6))
+        field = gaussian_field(y, weights, np.log(rng.dirichlet(np.ones(k), d)), log_noise)
+        field = field._replace(constants=-pairwise(field.coupling, (d, k)))
+        impossible = field._replace(constants=np.where(rng.random(k**d) < 0.3, -np.inf, field.constants)) if k**d > 3 else field
+        for given in (field, impossible):
+            found, known = Exact()(given, weight), table(given, weight)
+            rounding = 4 * np.finfo(float).eps * sum(np.abs(a).max() for a in (field.linear, field.constants, field.base, np.ones(1)))
+            for mine, theirs, size in zip(found[:4], known, (1, weight.sum(), 1, weight.sum())):
+                assert np.allclose(mine, theirs, rtol=0, atol=rounding * size), (seed, np.max(np.abs(mine - theirs)) / rounding)
+    assert bool(looked_again) == (d > 1 < k) and sum(looked_again) < 10 * 400
+
+
+def test_one_example_that_needs_the_table_changes_no_other():
+    rng = np.random.default_rng(0)
+    field = Field(rng.normal(size=(9, 6)), None, np.zeros(9), (2, 3), rng.normal(size=9))
+    field.constants[[0, 4]] = -3000.0
+    usual = Exact()(field, np.ones(9)).means
+    field.linear[5, [0, 3]] = 2000.0                           # each half would have its first state
+    found = Exact()(field, np.ones(9))
+    assert np.array_equal(np.delete(found.means, 5, axis=0), np.delete(usual, 5, axis=0)) and np.isclose(found.means[5].sum(), 2)
+    assert np.isclose(found.counts.sum(), 9) and np.isclose(np.trace(found.moments), 18)
 
 
 def brute_force(model, parameters, y):

@@ -1,4 +1,4 @@
-"""Routing: against the plain procedure, symmetries, other array libraries, adversarial votes, gradients."""
+"""Routing, as arrays and in compiled loops: against the plain procedure, symmetries, other array libraries, adversarial votes, gradients."""
 import math
 
 import numpy as np
@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from test_em import other_namespaces
 
+from capslit.routing import kernels
 from capslit.routing.procedure import (Parents, corrected_procedure, em_routing, inverse_temperatures, procedure_1, procedure_2,
                              procedure_3)
+
+
+@pytest.fixture(scope="module", params=["arrays", "loops"], autouse=True)
+def way(request):
+    "Every test is made twice; loops serve those calls that they can serve, of whatever size."
+    if request.param == "loops":
+        pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
+    usual, kernels.worth_compiling = kernels.worth_compiling, lambda *sizes: request.param == "loops"
+    yield request.param
+    kernels.worth_compiling = usual
 
 
 def problem(seed, *batch, n=12, m=3, d=4, dtype=np.float64):
@@ -361,7 +372,9 @@ def test_torch_gradients_do_not_depend_on_blocks():
         assert all(torch.allclose(x, y, rtol=1e-4, atol=1e-5) for x, y in zip(found[0], other))
 
 
-def test_without_limit_all_problems_are_routed_at_once(monkeypatch):
+def test_without_limit_all_problems_are_routed_at_once(monkeypatch, way):
+    if way == "loops":
+        pytest.skip("loops route one problem after another")
     import capslit.routing.procedure as routing
 
     calls, route = [], routing._route

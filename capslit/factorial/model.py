@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit, gammaln, logsumexp
 
 from ..arrays import to_numpy
-from .e_steps import Exact, Field, Gibbs, as_e_step, configurations, gaussian_field, uniform_numbers
+from .e_steps import Exact, Field, Gibbs, as_e_step, configurations, gaussian_field, squared_norms, uniform_numbers
 from ..validation import as_floating, check_choice, check_count, check_indices, check_number, check_shape, check_values
 
 # %% ../../nbs/factorial/model.ipynb #cell-053
@@ -244,14 +244,14 @@ def _e_step(model, parameters, batch):
     batch, streams = _checked_batch(model, parameters, batch)
     (y, weight, _), (n, d, k, p) = batch, parameters.weights.shape
     found = [_posterior(model, parameters, q, stream, batch) for q, stream in enumerate(streams)]
-    weighed, total, gaussian = weight[:, None] * y, np.sum(weight), model.observable == "gaussian"
+    total, gaussian = np.sum(weight), model.observable == "gaussian"
     bound = np.array([weight @ f.bound for f in found])
     return CauseStatistics(
         mass=np.stack([weight @ f.means for f in found]),
         moments=np.stack([f.moments for f in found]),
-        cross=np.stack([f.means.T @ weighed for f in found]),
+        cross=np.stack([(f.means.T * weight) @ y for f in found]),
         counts=np.zeros((n, 0)) if gaussian else np.stack([f.counts for f in found]),
-        second=np.full(n, np.sum(weighed * y)),
+        second=np.full(n, weight @ squared_norms(y)),
         bound=bound, log_likelihood=bound,
         weight=np.full(n, total), steps=total * parameters.step,
         start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p))

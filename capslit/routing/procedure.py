@@ -8,12 +8,14 @@ __all__ = ['Parents', 'procedure_1', 'procedure_2', 'procedure_3', 'corrected_pr
 
 # %% ../../nbs/routing/procedure.ipynb #cell-002
 import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device as device_of
 
 from ..arrays import detached, namespace
+from . import kernels
 from ..validation import as_floating, check_count, check_shape, check_values
 
 # %% ../../nbs/routing/procedure.ipynb #cell-008
@@ -130,12 +132,15 @@ class _Clusters(NamedTuple):
     squares: object       # (k, m, n, d)   (V_ij − M_j)²
 
 # %% ../../nbs/routing/procedure.ipynb #cell-056
+_NOT_FINITE = "votes contains NaN or infinity; see which layer makes them"
+
+
 def _own_units(votes, floor):
     "Votes as (k, m, n, d), with the greatest of each problem at ±1; and these units (k,)."
     xp, (k, n, m, d) = namespace(votes), votes.shape
     units = detached(xp.max(xp.abs(votes), axis=(1, 2, 3)))
     if not bool(xp.all(xp.isfinite(units))):
-        raise ValueError("votes contains NaN or infinity; see which layer makes them")
+        raise ValueError(_NOT_FINITE)
     least = max(1e-15 * math.sqrt(floor), float(xp.finfo(votes.dtype).smallest_normal))
     units = xp.clip(units, least, None)
     side_by_side = xp.reshape(xp.permute_dims(votes, (0, 2, 1, 3)), (k, m * n * d))
@@ -221,6 +226,30 @@ def _schedule(n_iterations, inverse_temperature):
         return inverse_temperatures(n_iterations, float(given))
     return check_shape("inverse_temperature", given, (n_iterations,)).tolist()
 
+# %% ../../nbs/routing/procedure.ipynb #cell-064-2
+def _shared_memory(arrays):
+    "The arrays as NumPy arrays of the same memory; None if another library or device holds them, or if one of them is differentiated."
+    if all(type(a) is np.ndarray for a in arrays):
+        return arrays
+    torch = sys.modules.get("torch")
+    if not torch or not all(isinstance(a, torch.Tensor) and a.device.type == "cpu" for a in arrays):
+        return None
+    forward = torch.autograd.forward_ad
+    if any(torch.is_grad_enabled() and a.requires_grad or forward.unpack_dual(a).tangent is not None for a in arrays):
+        return None
+    try:
+        return [a.detach().numpy() for a in arrays]
+    except (RuntimeError, TypeError):                          # being traced, or mapped over
+        return None
+
+
+def _route_in_loops(problems, xp, lambdas, floor):
+    "Routed for k problems, like `_route`, from NumPy arrays and for the namespace `xp`."
+    found = kernels.route_in_loops(*problems, lambdas, floor)
+    if found is None:
+        raise ValueError(_NOT_FINITE)
+    return Routed(*(xp.asarray(a) for a in found))
+
 # %% ../../nbs/routing/procedure.ipynb #cell-065
 def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterations: int = 3, *, inverse_temperature: Any = 0.01,
                variance_floor: float = 1e-9, block_bytes: float | None = None) -> Routed:
@@ -228,7 +257,8 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
 
     Runs on NumPy, PyTorch and other array-API libraries, on the device of `votes`, which also
     set the precision: float32 or float64, for half precision float32, for integers float64.
-    In PyTorch it is differentiable in votes, activations and both betas.
+    In PyTorch it is differentiable in votes, activations and both betas. Many votes on the CPU that need no
+    gradient are routed by compiled loops, where Numba is installed.
 
     Parameters
     ----------
@@ -241,7 +271,7 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t, 14 % of it after three; or a
         sequence of all λ
     variance_floor : added to all variances, in squared units of the votes
-    block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all
+    block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all. Compiled loops take one problem after another
 
     Returns
     -------
@@ -278,6 +308,7 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
         block_bytes = 2**21 if "cpu" in str(device_of(votes)).lower() else math.inf
     row_bytes = n * m * d * xp.finfo(votes.dtype).bits // 8
     rows = max(1, math.prod(batch)) if block_bytes == math.inf else max(1, int(block_bytes // row_bytes))
-    parts = [_route(*block, lambdas, floor) for block in _blocks(problems, rows)]
+    shared = _shared_memory(problems) if kernels.worth_compiling(math.prod(votes.shape), n_iterations) and kernels.compiled_route() else None
+    parts = [_route_in_loops(shared, xp, lambdas, floor)] if shared else [_route(*block, lambdas, floor) for block in _blocks(problems, rows)]
     whole = parts[0] if len(parts) == 1 else (xp.concat(x, axis=0) for x in zip(*parts))
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

@@ -6,3 +6,7 @@ from .datasets import load_fashion_mnist as load_fashion_mnist
 from .datasets import load_usps as load_usps
 from .datasets import load_alphadigits as load_alphadigits
 from .datasets import load_omniglot_latin as load_omniglot_latin
+from .tables import TABLES as TABLES
+from .tables import TableData as TableData
+from .tables import encoder as encoder
+from .tables import load_table as load_table

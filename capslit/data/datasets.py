@@ -216,11 +216,15 @@ def _read_omniglot_latin(content):
 # %% ../../nbs/data/datasets.ipynb #cell-030
 @dataclass(frozen=True)
 class RemoteFile:
-    "A file of a data set: its path below the data folder, its addresses in the network, and its reader (bytes → arrays, or ValueError)."
+    """A file of a data set: its path below the data folder, its addresses in the network, and its reader (bytes → arrays, or ValueError).
+
+    `unpack` makes the content of the file from the bytes that an address delivers; by default they are the same.
+    """
 
     path: str
     mirrors: tuple
     read: Callable
+    unpack: Callable = bytes
 
 
 def _idx(path, mirrors, sha256):
@@ -324,14 +328,14 @@ def _is_final(error):
 
 # %% ../../nbs/data/datasets.ipynb #cell-038
 def _download(source):
-    "The content of `source` from the first address that delivers it, and its arrays; DatasetError with all reasons if none does."
+    "The content of `source` from the first address that delivers it, unpacked, and its arrays; DatasetError with all reasons if none does."
     reasons = {}
     for attempt in range(2):
         for address in source.mirrors:
             if attempt and _is_final(reasons[address]):
                 continue
             try:
-                content = _get(address)
+                content = source.unpack(_get(address))
                 return content, source.read(content)
             except (OSError, *CONTENT_ERRORS) as error:
                 reasons[address] = error

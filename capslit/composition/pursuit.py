@@ -206,7 +206,8 @@ _TINY = np.finfo(float).tiny
 
 def _log(p):
     "ln p, with 0 replaced by the smallest normal number, so that all values are finite."
-    return np.log(np.maximum(p, _TINY))
+    p = np.maximum(p, _TINY)
+    return np.log(p, out=p) if np.ndim(p) else np.log(p)
 
 
 def _score(X, upper, lower, q):
@@ -354,10 +355,10 @@ def _gains(U, L, q, levels):
     "Bounds (Q, m) of what pixels with ink and the extremes U, L (m,) gain from an expert, at each of its levels."
     place, now = np.searchsorted(levels, q), _log(compose_extremes(U, L, q))
     rounded = levels[np.searchsorted(levels, L)]             # L, up to the next level
-    gains = np.empty((len(levels), len(U)))
+    gains, ink, paper = np.empty((len(levels), len(U))), U - q, q - L
     for k, p in enumerate(levels):
-        new = np.where(p <= rounded, p, L) + (U - q) if k <= place else np.maximum(U, p) - (q - L)
-        gains[k] = _log(new) - now
+        new = np.where(p <= rounded, p, L) + ink if k <= place else np.maximum(U, p) - paper
+        np.subtract(_log(new), now, out=gains[k])
     opposed = np.flatnonzero(L < q)
     rise = np.diff(gains[place + 1:, opposed], axis=0, prepend=0)
     excess = np.minimum(rise, rise**2 / 8)                   # of a concave function over its chord, at most

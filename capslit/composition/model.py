@@ -43,13 +43,8 @@ _all_ = ["Transforms", "compose", "max_minus_min", "maximum", "mean", "noisy_or"
 
 # %% ../../nbs/composition/model.ipynb #cell-008
 def _placed(templates, experts, index, transforms, fill):
-    "Templates (n, D) of the experts (n,) in their poses; `fill` where there is none."
-    on = experts >= 0
-    p = np.full((len(experts), templates.shape[1]), fill)
-    p[on] = templates[experts[on]]
-    if transforms is not None and np.any(on):
-        p[on] = transforms.transform(p[on], index[on], fill)
-    return p
+    "Templates (n, D) of the experts (n,) in their poses; `fill` comes in from outside."
+    return templates[experts] if transforms is None else transforms.transform(templates[experts], index, fill)
 
 # %% ../../nbs/composition/model.ipynb #cell-008-1
 def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None = None, q: float | None = None) -> np.ndarray:
@@ -76,10 +71,12 @@ def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None 
     highest, lowest = np.full((2, *found.upper.shape), -1)
     U, L = np.full((2, *found.upper.shape), float(q))
     for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
-        p = _placed(templates, experts, index, transforms, found.q)
-        p[experts < 0] = q
-        highest[p > U], lowest[p < L] = j, j
-        U, L = np.maximum(U, p), np.minimum(L, p)
+        on = np.flatnonzero(experts >= 0)
+        if not on.size:
+            continue
+        p, upper, lower = _placed(templates, experts[on], index[on], transforms, found.q), U[on], L[on]
+        highest[on], lowest[on] = np.where(p > upper, j, highest[on]), np.where(p < lower, j, lowest[on])
+        U[on], L[on] = np.maximum(upper, p), np.minimum(lower, p)
     return highest, lowest
 
 # %% ../../nbs/composition/model.ipynb #cell-008-2

@@ -288,14 +288,20 @@ def _seen(candidates, q, truncated):
     return _Candidates(np.maximum(0.5, candidates.canvas), candidates.windows.shape[3:]), 0.5
 
 
-def _pursuit(X, candidates, T, chosen, most, q):
-    "The Pursuit of the candidates with the numbers `chosen` (n, j), negative where there is none."
-    U = np.full(X.shape, q)
+def _extremes_of(candidates, chosen, shape, q):
+    "U and L of images after the candidates with the numbers `chosen` (n, j), negative where there is none."
+    U = np.full(shape, q)
     L = U.copy()
     for c in chosen.T:
         on = np.flatnonzero(c >= 0)
         p = candidates[c[on]]
         U[on], L[on] = np.maximum(U[on], p), np.minimum(L[on], p)
+    return U, L
+
+
+def _pursuit(X, candidates, T, chosen, most, q, extremes=None):
+    "The Pursuit of the candidates with the numbers `chosen` (n, j), negative where there is none; `extremes`: U and L, if known."
+    U, L = extremes or _extremes_of(candidates, chosen, X.shape, q)
     experts, poses = np.full((2, len(X), max(chosen.shape[1], most if most < math.inf else 0)), -1)
     experts[:, :chosen.shape[1]], poses[:, :chosen.shape[1]] = (np.where(chosen < 0, -1, a) for a in (chosen // T, chosen % T))
     return Pursuit(experts, poses, U, L, bernoulli_log_likelihood(X, compose_extremes(U, L, q)), q)
@@ -519,12 +525,11 @@ def best_of(x, U, L, score, before, canvas, places, q, T, found):
     return np.argmax(found >= best - margin)
 
 
-def greedy(x, canvas, places, q, repeats, T, chosen):
-    "Matching pursuit of images x (n, D): the candidates that are added, in this order, into `chosen` (n, most)."
-    (n, D), found = x.shape, np.empty(len(canvas) * places[0] * places[1])
-    U, L, width = np.empty(D), np.empty(D), canvas.shape[2] - places[1] + 1
+def greedy(x, canvas, places, q, repeats, T, chosen, upper, lower):
+    "Matching pursuit of images x (n, D): the candidates that are added, in this order, into `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q."
+    (n, D), found, width = x.shape, np.empty(len(canvas) * places[0] * places[1]), canvas.shape[2] - places[1] + 1
     for i in range(n):
-        U[:], L[:], score = q, q, 0.0
+        U, L, score = upper[i], lower[i], 0.0
         for d in range(D):
             score += np.log(chance(x[i, d], q, q, q, q))
         for j in range(chosen.shape[1]):
@@ -566,14 +571,14 @@ def _best(bound, x, U, L, score, seen, q):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-056
 def _search(x, seen, bounds, q, most, repeats, T):
-    "Numbers (n, j) of the candidates that matching pursuit adds to images x (n, D), −T where there is none."
+    "Numbers (n, j) of the candidates that matching pursuit adds to images x (n, D), −T where there is none; and the extremes U, L that they make."
+    U, L = np.full((2, *x.shape), q)
     kernel = _compiled_greedy(x.size * len(seen)) if bounds is None and most < math.inf else None
     if kernel is not None:
         numbers = np.full((len(x), most), -T)
-        kernel(x, seen.canvas, seen.windows.shape[1:3], q, repeats, T, numbers)
-        return numbers
-    U, chosen, active = np.full(x.shape, q), [], np.arange(len(x))
-    L, score = U.copy(), _score(x, U, U, q)
+        kernel(x, seen.canvas, seen.windows.shape[1:3], q, repeats, T, numbers, U, L)
+        return numbers, (U, L)
+    chosen, active, score = [], np.arange(len(x)), _score(x, U, U, q)
     while len(active) and len(chosen) < most:
         state = x[active], U[active], L[active], score[active]
         bound = np.full((len(active), len(seen)), np.inf) if bounds is None else bounds(*state, not chosen)
@@ -587,7 +592,7 @@ def _search(x, seen, bounds, q, most, repeats, T):
         U[active], L[active] = np.maximum(U[active], seen[c]), np.minimum(L[active], seen[c])
         chosen.append(np.full(len(x), -T))
         chosen[-1][active] = c
-    return np.array(chosen, int).reshape(len(chosen), len(x)).T
+    return np.array(chosen, int).reshape(len(chosen), len(x)).T, (U, L)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-057
 def _joined(parts):
@@ -645,7 +650,8 @@ def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Tran
 
     def work(start):
         x = X[start:start + rows]
-        return _pursuit(x, candidates, T, _search(x, seen, bounds, abstention, most, repeats, T), most, q)
+        chosen, extremes = _search(x, seen, bounds, abstention, most, repeats, T)
+        return _pursuit(x, candidates, T, chosen, most, q, None if truncated else extremes)
 
     rows = max(1, int(min(len(X), block_bytes / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1))))
     if rows >= len(X):

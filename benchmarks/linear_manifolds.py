@@ -24,7 +24,7 @@ def images(n, side, seed=0):
     return (smooth / smooth.std() + 0.1 * rng.standard_normal(smooth.shape)).reshape(n, -1)
 
 
-def per_component(model, X, few=4, many=16):
+def per_component(model, X, few=16, many=64):
     "Bytes that one component more takes at the height of a fit."
     def peak(m):
         tracemalloc.start()

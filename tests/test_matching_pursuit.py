@@ -14,6 +14,7 @@ from scipy.ndimage import affine_transform, gaussian_filter
 from capslit.composition import pursuit as module
 from capslit.composition.rules import bernoulli_log_likelihood, max_minus_min
 from capslit.composition.pursuit import Transforms, exhaustive_search, matching_pursuit, plain_pursuit, warp
+from capslit.em.compiling import compiled
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -173,13 +174,15 @@ def test_agrees_with_brute_force(search, q, largest):
     assert np.all((found.experts < 0) == (found.poses < 0)) and np.all(np.diff(found.experts < 0, axis=1) >= 0)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seeds, st.integers(2, 12), st.sampled_from([1, 3000, 2**25]))
-def test_fast_search_is_the_plain_one(seed, count, block_bytes):
+@settings(max_examples=80, deadline=None)
+@given(seeds, st.integers(2, 12), st.sampled_from([1, 3000, 2**25]), st.booleans())
+def test_fast_search_is_the_plain_one(seed, count, block_bytes, loops):
     X, templates, options = problem(seed)
     levels = module._levels
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_levels", lambda values, q: levels(values, q, count))
+        for kernel in (module._compiled_scores, module._compiled_greedy):
+            patch.setattr(kernel, "asked", kernel.enough if loops else -10**9)
         found = matching_pursuit(X, templates, block_bytes=block_bytes, **options)
     assert equal(found, plain_pursuit(X, templates, **options))
 
@@ -215,6 +218,24 @@ def test_bounds_hold_where_experts_are_opposed(count):
         bound = bounds(x, U, L, module._score(x, U, L, 0.5), first=False)
         exact = module._score(x[:, None], np.maximum(U[:, None], p), np.minimum(L[:, None], p), 0.5)
         assert np.all(bound >= exact)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 320), (70, 33), (400, 2)])
+@pytest.mark.parametrize("lowest", [0.3, 1e-8, 1e-40, 0])
+def test_scores_by_products(shape, lowest):
+    "Of short and long rows, and of many pixels that are as good as impossible."
+    pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
+    rng, D = np.random.default_rng(0), shape[0] * shape[1]
+    transforms, q = Transforms(shape, (1, 2)), 0.4
+    candidates = module._candidates(rng.choice([lowest, 0.3, 0.5, 1 - lowest], (2, D)), transforms, q)
+    x, extremes = rng.random((3, D)) < 0.5, rng.choice([lowest, 0.3, 0.5, 0.9], (2, 3, D))
+    U, L = np.maximum(q, extremes[0]), np.minimum(q, extremes[1])
+    pairs = np.repeat(np.arange(3), len(candidates)), np.tile(np.arange(len(candidates)), 3)
+    p, out = candidates[pairs[1]], np.empty(len(pairs[0]))
+    kernel = compiled(module.scores, module.score_of, module.chance, module.window_of, exact=True)
+    kernel(*pairs, x, U, L, candidates.canvas, candidates.windows.shape[1:3], q, out)
+    known = module._score(x[pairs[0]], np.maximum(U[pairs[0]], p), np.minimum(L[pairs[0]], p), q)
+    assert np.allclose(out, known, rtol=1e-12, atol=1e-12)
 
 
 def test_few_candidates_are_scored(strokes, monkeypatch):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from capslit.capsules import special
+from capslit.em.compiling import OnDemand
 from capslit.capsules.special import (interpolating_coefficients, interpolating_derivative, interpolating_integral,
                              interpolating_integral_recursive, remainder_ratio)
 
@@ -118,6 +119,48 @@ def test_the_scheme_of_the_paper(s):
     found = interpolating_integral_recursive(s, beta)
     np.testing.assert_allclose(found, interpolating_integral(s, beta), rtol=1e-4)
     np.testing.assert_allclose(interpolating_integral_recursive(s, beta, k=5000), interpolating_integral(s, beta), rtol=1e-10)
+
+
+# ── compiled loops ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    "A function that says how many numbers have been asked for so far: none, or enough to compile."
+    pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
+    kernel = special._compiled_integrals
+    return lambda enough: monkeypatch.setattr(kernel, "asked", kernel.enough if enough else -10**9)
+
+
+@together("s", [0.5, 0.7, 1, 5, 40.5, 500, 1e9])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_loops_and_arrays_give_the_same_bits(s, dtype, asked):
+    "Over the whole range and its ends, for parts of tiles, and for arrays that are read-only, strided or have no axis."
+    with np.errstate(over="ignore"):
+        beta = np.concatenate([[0, np.inf, np.nan, np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal], betas(s, 500, low=-40, high=40)]).astype(dtype)
+    beta = np.concatenate([beta, beta[::-1]]).reshape(2, -1)
+    beta.flags.writeable = False
+    for x in (beta, beta.T, beta[:, ::-3], beta[0, :1], beta[0, :0], beta[1, 7], special.TILE * [1.0], special.TILE * [1.0] + [3.0]):
+        asked(False)
+        known = interpolating_integral(s, x), interpolating_coefficients(x, 2 * s)
+        asked(True)
+        for found, array in zip((interpolating_integral(s, x), *interpolating_coefficients(x, 2 * s)), (known[0], *known[1])):
+            np.testing.assert_array_equal(found, array, strict=True)
+
+
+def test_loops_are_compiled_when_it_pays(asked, monkeypatch):
+    "The call with which enough numbers have been asked for uses them, none before, and no order or library for which there are none."
+    used = []
+    monkeypatch.setattr(special, "_compiled_integrals", OnDemand(special.integrals, enough=2000))
+    monkeypatch.setattr("capslit.em.compiling.compiled", lambda *_, exact: used.append(exact) or special.integrals)
+    with np.errstate(all="ignore"):
+        for s, beta in ((5, np.ones(1999)), (0.3, np.ones(5000)), (np.full(5000, 5.0), np.ones(5000)), (5, strict.ones(5000))):
+            interpolating_integral(s, beta)
+        assert not used
+        interpolating_integral(5, 1.0)
+        assert used == [True]
+        interpolating_integral(7, np.ones(3, np.float32))
+        assert used == [True, True]
 
 
 # ── properties ───────────────────────────────────────────────────────────────────────────────────────────────────────────────

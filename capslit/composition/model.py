@@ -43,13 +43,8 @@ _all_ = ["Transforms", "compose", "max_minus_min", "maximum", "mean", "noisy_or"
 
 # %% ../../nbs/composition/model.ipynb #cell-008
 def _placed(templates, experts, index, transforms, fill):
-    "Templates (n, D) of the experts (n,) in their poses; `fill` where there is none."
-    on = experts >= 0
-    p = np.full((len(experts), templates.shape[1]), fill)
-    p[on] = templates[experts[on]]
-    if transforms is not None and np.any(on):
-        p[on] = transforms.transform(p[on], index[on], fill)
-    return p
+    "Templates (n, D) of the experts (n,) in their poses; `fill` comes in from outside."
+    return templates[experts] if transforms is None else transforms.transform(templates[experts], index, fill)
 
 # %% ../../nbs/composition/model.ipynb #cell-008-1
 def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None = None, q: float | None = None) -> np.ndarray:
@@ -76,11 +71,24 @@ def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None 
     highest, lowest = np.full((2, *found.upper.shape), -1)
     U, L = np.full((2, *found.upper.shape), float(q))
     for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
-        p = _placed(templates, experts, index, transforms, found.q)
-        p[experts < 0] = q
-        highest[p > U], lowest[p < L] = j, j
-        U, L = np.maximum(U, p), np.minimum(L, p)
+        on = np.flatnonzero(experts >= 0)
+        if not on.size:
+            continue
+        p, upper, lower = _placed(templates, experts[on], index[on], transforms, found.q), U[on], L[on]
+        highest[on], lowest[on] = np.where(p > upper, j, highest[on]), np.where(p < lower, j, lowest[on])
+        U[on], L[on] = np.maximum(upper, p), np.minimum(lower, p)
     return highest, lowest
+
+# %% ../../nbs/composition/model.ipynb #cell-008-2
+def _owned(experts, slots, x, weight, K):
+    "Σ w R x and Σ w R (K, D) of experts that do not move; `slots`: (n, D) arrays as of `owners`."
+    D, ink, counts = x.shape[1], 0.0, 0.0
+    for slot in slots:
+        rows, pixels = np.nonzero(slot >= 0)
+        place, w = experts[rows, slot[rows, pixels]] * D + pixels, weight[rows]
+        ink = ink + np.bincount(place, w * x[rows, pixels], K * D)
+        counts = counts + np.bincount(place, w, K * D)
+    return ink.reshape(K, D), counts.reshape(K, D)
 
 # %% ../../nbs/composition/model.ipynb #cell-017
 class Experts(NamedTuple):
@@ -128,28 +136,27 @@ class _Inference:
         q = 0.0 if self.rule == "maximum" else None
         return owners(found, templates, self.transforms, q)
 
-    def _pulled(self, images, index):
-        return images if self.transforms is None else self.transforms.pull_back(images, index)
-
     def count(self, templates: np.ndarray, x: np.ndarray, weight: np.ndarray, found: Pursuit) -> ExpertStatistics:
         "ExpertStatistics, without the leading axis, of images x with their pursuit `found` by templates (K, D)."
         K, D = templates.shape
-        (highest, lowest), (ink, counts) = self.owners(found, templates), np.zeros((2, K, D))
-        active, g, places = np.zeros((len(x), K)), np.zeros((len(x), K, 3)), np.zeros((K, 3))
+        highest, lowest = self.owners(found, templates)
+        likelihood, active = np.where(weight > 0, found.log_likelihood, 0.0), active_experts(found.experts, K).astype(np.float64)
+        if self.transforms is None:
+            ink, counts = _owned(found.experts, (highest, lowest), x, weight, K)
+            return ExpertStatistics(ink, counts, (weight[:, None] * active).T @ active, np.zeros((K, K, 3)), np.zeros((3 * K, 3 * K)),
+                                    weight @ likelihood, np.sum(weight), np.zeros((K, 3)))
+        (ink, counts), g, places = np.zeros((2, K, D)), np.zeros((len(x), K, 3)), np.zeros((K, 3))
         for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
             on = np.flatnonzero(experts >= 0)
             if not on.size:
                 continue
             R = weight[on, None] * ((highest[on] == j) | (lowest[on] == j))
             one_hot = (np.arange(K)[:, None] == experts[on]).astype(np.float64)
-            ink += one_hot @ self._pulled(R * x[on], index[on])
-            counts += one_hot @ self._pulled(R, index[on])
-            active[on, experts[on]] = 1
-            if self.transforms is not None:
-                g[on, experts[on]] = self.transforms.poses[index[on]]
-                places -= one_hot @ (weight[on, None] * self.transforms.inverses[index[on]] * [1, 1, 0])
+            ink += one_hot @ self.transforms.pull_back(R * x[on], index[on])
+            counts += one_hot @ self.transforms.pull_back(R, index[on])
+            g[on, experts[on]] = self.transforms.poses[index[on]]
+            places -= one_hot @ (weight[on, None] * self.transforms.inverses[index[on]] * [1, 1, 0])
         heavy, rows = weight[:, None] * active, g.reshape(len(x), 3 * K)
-        likelihood = np.where(weight > 0, found.log_likelihood, 0.0)
         return ExpertStatistics(ink, counts, heavy.T @ active, np.einsum("nl,njc->jlc", heavy, g),
                                 (weight[:, None] * rows).T @ rows, weight @ likelihood, np.sum(weight), places)
 

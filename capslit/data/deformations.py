@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['random_uniforms', 'linear_maps', 'elastic_field', 'Deformations', 'Draws', 'thicken', 'sources', 'cubic_weights',
-           'resample', 'deform', 'DeformedImages']
+           'keys_weights', 'inside', 'interpolate', 'resample', 'deform', 'DeformedImages']
 
 # %% ../../nbs/data/deformations.ipynb #cell-002
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from .. import em
+from ..em.compiling import OnDemand
 from ..validation import check_choice, check_number, check_shape, check_values
 
 # %% ../../nbs/data/deformations.ipynb #cell-005
@@ -175,19 +176,15 @@ def cubic_weights(f: np.ndarray) -> tuple:
     return f * (-0.5 + f * (1 - 0.5 * f)), 1 + f * f * (1.5 * f - 2.5), f * (0.5 + f * (2 - 1.5 * f)), f * f * (0.5 * f - 0.5)
 
 # %% ../../nbs/data/deformations.ipynb #cell-029
-def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Grey values (n, height, width), float32, of images at points between their pixels, within the range of each image (and 0).
-
-    `images` (n, height, width) have the value 0 as their background, which also surrounds them; `rows` and `columns`, float32 of
-    the same shape, say where to read, in pixels.
-    """
+def _resampled(images, rows, columns):
+    "`resample` by operations on arrays."
     n, height, width = images.shape
     line = width + 5
     padded = np.zeros((n, height + 5, line), np.float32)
     padded[:, 2 : height + 2, 2 : width + 2] = images
     y, x = np.clip(rows + 1, 0, height + 1), np.clip(columns + 1, 0, width + 1)   # of the first of four pixels, in `padded`
     top, left = np.floor(y), np.floor(x)
-    at = (top * line + left).astype(np.intp) + np.arange(0, padded.size, padded[0].size)[:, None, None]
+    at = (top * line + left).astype(np.intp) + (height + 5) * line * np.arange(n)[:, None, None]
     across, out = cubic_weights(x - left), np.zeros(rows.shape, np.float32)
     value, along = np.empty_like(out), np.empty_like(out)
     for down in cubic_weights(y - top):
@@ -198,6 +195,54 @@ def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
         at += line - 3
         out += np.multiply(along, down, out=along)
     return np.clip(out, padded.min(axis=(1, 2), keepdims=True), padded.max(axis=(1, 2), keepdims=True), out=out)
+
+# %% ../../nbs/data/deformations.ipynb #cell-029-2
+def keys_weights(f):
+    "`cubic_weights` of one number in single precision."
+    half, one, two, three = np.float32(0.5), np.float32(1), np.float32(2), np.float32(1.5)
+    return f * (-half + f * (one - half * f)), one + f * f * (three * f - np.float32(2.5)), f * (half + f * (two - three * f)), f * f * (half * f - half)
+
+
+def inside(x, side):
+    "Place of the first of four pixels for a point x of a padded side, and the fraction that is left; the first place for NaN."
+    x, first, last = x + np.float32(1), np.float32(0), np.float32(side + 1)
+    x = x if x > first else first
+    x = x if x < last else last
+    return np.int64(x), x - np.float32(np.int64(x))
+
+
+def interpolate(images, rows, columns, out):
+    "`resample` of images (n, height, width) at rows and columns of this shape into `out`, all in single precision."
+    n, height, width = images.shape
+    padded = np.zeros((height + 5, width + 5), np.float32)
+    for i in range(n):
+        padded[2:height + 2, 2:width + 2] = images[i]
+        low, high = padded.min(), padded.max()
+        for r in range(height):
+            for c in range(width):
+                (top, f), (left, g) = inside(rows[i, r, c], height), inside(columns[i, r, c], width)
+                down, (before, here, next, last), value = keys_weights(f), keys_weights(g), np.float32(0)
+                for j in range(4):
+                    line = padded[top + j]
+                    value += (line[left] * before + line[left + 1] * here + line[left + 2] * next + line[left + 3] * last) * down[j]
+                out[i, r, c] = min(max(value, low), high)
+
+
+_compiled_interpolation = OnDemand(interpolate, inside, keys_weights, enough=2**24)
+
+# %% ../../nbs/data/deformations.ipynb #cell-029-3
+def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Grey values (n, height, width), float32, of images at points between their pixels, within the range of each image (and 0).
+
+    `images` (n, height, width) have the value 0 as their background, which also surrounds them; `rows` and `columns`, float32 of
+    the same shape, say where to read, in pixels. Once so many pixels have been asked for that compiling pays, loops read them.
+    """
+    kernel = _compiled_interpolation(rows.size) if rows.dtype == columns.dtype == np.float32 else None
+    if kernel is None:
+        return _resampled(images, rows, columns)
+    out = np.empty(rows.shape, np.float32)
+    kernel(*(np.require(a, np.float32, "CW") for a in (images, rows, columns)), out)      # always the same type of arrays
+    return out
 
 # %% ../../nbs/data/deformations.ipynb #cell-031
 def deform(images: Any, draws: Draws) -> np.ndarray:

@@ -103,9 +103,9 @@ def _log_joint(log_weights, form, x):
     def cast(a, *shape):
         return xp.astype(xp.reshape(a, shape), x.dtype)
 
-    z = cast(xp.matrix_transpose(form.maps), k * m * r, p) @ x.T
-    z = xp.reshape(z, (k, m, r, -1)) - cast(form.offset, k, m, r, 1)
-    squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * (cast(form.shift, k * m, p) @ x.T)
+    linear = xp.concat([cast(xp.matrix_transpose(form.maps), k * m * r, p), cast(form.shift, k * m, p)]) @ x.T
+    z = xp.reshape(linear[:k * m * r, :], (k, m, r, -1)) - cast(form.offset, k, m, r, 1)
+    squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * linear[k * m * r:, :]
     distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
     return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
 
@@ -162,7 +162,8 @@ def _component_sums(q, kept, z, x, tangents, V):
     "Σ q x, Σ q z and second-order sums of one component; those of tangents follow, if there are any."
     xp = namespace(x)
     rows = xp.nonzero(kept)[0]                # most examples belong to another component alone
-    q, x, z = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), xp.take(z, rows, axis=1)
+    if rows.shape[0] < x.shape[0]:
+        q, x, z = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), xp.take(z, rows, axis=1)
     sums = q @ x, z @ q, *_second_order(q, x, z)
     if tangents is None:
         return sums
@@ -332,9 +333,9 @@ class LinearManifolds:
         return {name: getattr(self, name) for name in ("noise", "hard", "temperature", "added", "floor")}
 
     def block_rows(self, parameters: ManifoldParameters) -> int:
-        "Examples per block, such that their codes stay in the cache."
-        k, m, _, r = parameters.loadings.shape
-        return int(np.clip(2**20 // (k * m * (r + 2)), 256, 8192))
+        "Examples per block, such that they and their codes stay in the cache."
+        k, m, p, r = parameters.loadings.shape
+        return int(np.clip(min(2**20 // (k * m * (r + 2)), max(2**18 // p, 1024)), 256, 8192))
 
     def select(self, problems: np.ndarray) -> "LinearManifolds":
         "The model of some of the stacked problems: the same one."

@@ -14,6 +14,7 @@ from _table import Row, alone, in_turns
 
 from capslit import em
 from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.kernels import FEW
 
 AIMS = {1: 1.3, 2: 1.2, 4: 1.15, 8: 1.15, 16: 1.15, 32: 1.15}
 ITERATIONS = 4  # at a time: a fit starts its threads once
@@ -29,7 +30,7 @@ def rows(n=50_000, p=196, m=10, rounds=16):
                                     parameters, (X, y, None)) for compiled in (False, True))
         W = parameters.weights.reshape(-1, p).astype(np.float32)
         E = X @ W.T
-        blocked = [partial(in_blocks, W, X, size) for size in (1024, 2048, 4096, 8192)]
+        blocked = [partial(in_blocks, W, X, size) for size in (512, 1024, 2048, 4096, 8192)]
         ours, plain, *floor = in_turns(loops, arrays, lambda: X @ W.T, lambda: E.T @ X, *blocked, rounds=rounds)
         floor = min(sum(floor[:2]), *floor[2:])
         yield Row(f"EM iteration, d = {d}", ours / ITERATIONS / floor, "its two matrix products, in blocks or whole", aim)
@@ -52,7 +53,7 @@ def in_blocks(W, X, size):
     "The two products block by block, as an E-step makes them, and the sum of the second ones."
     def block(start):
         x = X[start:start + size]
-        return (W @ x.T if len(W) > 16 else np.ascontiguousarray((x @ W.T).T)) @ x
+        return (W @ x.T if len(W) > FEW else np.ascontiguousarray((x @ W.T).T)) @ x
     with em.threads() as pool:
         return sum(map(block, range(0, len(X), size)) if pool is None else pool.map(block, range(0, len(X), size)))
 

@@ -69,16 +69,19 @@ def test_what_overflows_is_noticed(value):
 
 
 @together("dtype", [np.float32, np.float64])
-def test_the_loops_are_plain_python(dtype):
-    "As Python they give what they give when compiled."
+@pytest.mark.parametrize("d", [2, 12])
+def test_the_loops_are_plain_python(dtype, d):
+    "As Python they give what they give when compiled; with few rows of weights and with many, and with a constant input."
     rng = np.random.default_rng(0)
-    poses, sizes, table = rng.standard_normal((2, 3, 2, 300)).astype(dtype), np.array([2, 2, 1], dtype), ratio_table(2.5, np.dtype(dtype))
-    poses[:, 2, 1] = 0
-    capsules, nu, w = rng.integers(0, 3, (2, 300)).astype(np.int32), np.array([0.5, -np.inf], dtype), rng.random((2, 300)).astype(dtype)
-    here, there = poses.copy(), poses.copy()
-    sums = [function(h, capsules, sizes, table, nu, w, True) for function, h in ((kernels.posterior_sums, here), (kernels.compiled_sums(), there))]
-    assert np.allclose(*sums, rtol=1e-12 if dtype == np.float64 else 1e-6) and np.allclose(here, there, rtol=50 * np.finfo(dtype).eps)
-    assert not np.allclose(here, poses)
+    weights, x, sizes = rng.standard_normal((2, 3, d, 5)).astype(dtype), rng.standard_normal((600, 4)).astype(dtype), np.array([d, d, 1], dtype)
+    weights[:, 2, 1:] = 0
+    capsules, nu, w = rng.integers(0, 3, (2, 600)).astype(np.int32), np.array([0.5, -np.inf], dtype), rng.random((2, 600)).astype(dtype)
+    arguments = weights, kernels.as_rows(x), capsules, sizes, ratio_table(sizes.sum() / 2, np.dtype(dtype)), nu, w
+    assert (2 * 3 * d > kernels.FEW) == (d == 12)
+    for learn in (True, False):
+        (moments, sums), (known, totals) = (function(*arguments, learn) for function in (kernels.compiled_sums(), kernels.block_sums))
+        assert np.allclose(sums, totals, rtol=1e-12 if dtype == np.float64 else 1e-6) and bool(np.any(moments)) == learn
+        assert np.allclose(moments, known, rtol=1e-9 if dtype == np.float64 else 1e-4, atol=1e-12 if dtype == np.float64 else 1e-3)
 
 
 @pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])

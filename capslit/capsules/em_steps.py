@@ -22,7 +22,7 @@ from ..arrays import namespace, to_numpy
 from ..em.parallel import current_pool, ordered_map
 from ..validation import as_floating, check_indices, check_labels, check_number, check_shape, check_values
 from .inference import posterior_factors
-from .kernels import compiled_sums
+from .kernels import as_rows, compiled_sums
 from .special import ratio_table
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
@@ -304,7 +304,7 @@ def _run_statistics(weights, dims, runs, thresholds, compiled):
     if compiled and (kernel := _kernel_for(runs)):
         thresholds = np.full(len(weights), -np.inf) if thresholds is None else thresholds
         done = [_compiled_run(kernel, weights, dims, run, thresholds) for run in runs]
-        return [CapsuleStatistics(_moments(h, run.x, weights.shape[3]), *sums, _mass(run)) for run, (h, sums) in zip(runs, done)]
+        return [CapsuleStatistics(moments, *sums, _mass(run)) for run, (moments, sums) in zip(runs, done)]
     xp, poses, norms, label, w = _cases(weights, runs)
     sizes = _sizes(dims, norms)
     own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
@@ -368,13 +368,12 @@ def _constants(dims, dtype):
 
 
 def _compiled_run(kernel, weights, dims, run, thresholds=None):
-    "Poses (k, m, d, b) of a run, scaled to posterior means if there are `thresholds`, and sums of log-probabilities and of errors, (2, k)."
-    dtype, learn = run.x.dtype, thresholds is not None
-    poses = np.ascontiguousarray(prior_means(_some(weights, run.problems), run.x))
-    nu = (thresholds if learn else np.zeros(len(weights))).astype(dtype)[run.problems]
+    "Moments (k, m, d, p) of a run, zero unless there are `thresholds`, and sums of log-probabilities and of errors, (2, k)."
+    dtype, learn, weights = run.x.dtype, thresholds is not None, np.ascontiguousarray(_some(weights, run.problems))
+    nu = np.asarray(thresholds[run.problems] if learn else np.zeros(len(weights)), dtype)
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
-    return poses, kernel(poses, capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
+    return kernel(weights, as_rows(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
 class _Run(NamedTuple):
@@ -527,7 +526,7 @@ def _combined(model, found):
     for run, part in found:
         xp, device = namespace(run.x), array_device(run.x)
         if not model.paired and len(run.problems) == k:
-            return type(part)(*(xp.astype(values, xp.float64) for values in part))
+            return type(part)(*(xp.astype(values, xp.float64, copy=False) for values in part))
         totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part))
         _scatter(totals, run.problems, part)
     return totals

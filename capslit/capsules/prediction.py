@@ -15,9 +15,9 @@ from array_api_compat import device as array_device
 from array_api_compat import is_numpy_array
 
 from ..arrays import namespace
-from .em_steps import pose_vectors, prior_means
+from .em_steps import pose_vectors
 from .inference import log_class_probabilities, rest_and_shrink, squash
-from .kernels import compiled_probabilities
+from .kernels import as_rows, compiled_probabilities
 from .special import ratio_table
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-004
@@ -181,11 +181,10 @@ class Predictor:
         loops = compiled_probabilities(several)
         if loops is None:
             return None
-        with np.errstate(over="ignore", invalid="ignore"):
-            poses = np.ascontiguousarray(prior_means(self.weights.astype(x.dtype, copy=False), x))
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
         table = ratio_table(int(dims.sum()) / 2, x.dtype)
-        return out if loops(poses, dims.astype(x.dtype), table, *[coupled] * several, out) else None
+        weights = self.weights.astype(x.dtype, copy=False)
+        return out if loops(weights, as_rows(x), dims.astype(x.dtype), table, *[coupled] * several, out) else None
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."

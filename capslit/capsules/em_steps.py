@@ -442,7 +442,7 @@ def _keep_freed_memory():
 
 def _block_rows(model, like):
     m, d = model.dims.shape[1], int(np.max(model.dims))
-    size, least, most = 20, 8, 13                              # of the cache, in numbers; of blocks, in examples: powers of two
+    size, least, most = 20, 13 if model.compiled else 8, 13    # of the cache, in numbers; of blocks, in examples: powers of two
     if model.paired:                                          # every class has products of its own, for which blocks must be large
         size, least, most = 18, 13, 14
     if "cpu" not in str(array_device(like)).lower():

@@ -38,7 +38,7 @@ def rest_and_shrink(total, table, dim, rest, shrink, cell):
         rest[t] = a * shrink[t] + (a - r)
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-005-2
-SLICE = 512  # examples
+SLICE = 640  # examples
 FEW = 64     # rows of weights
 
 
@@ -232,9 +232,10 @@ def block_sums(weights, x, capsules, sizes, table, thresholds, w, learn):
     (k, m, d, q), (n, p) = weights.shape, x.shape
     rows, columns, constant = weights_for(weights, p)
     moments, sums = np.zeros((len(rows), q)), np.zeros((2, k))
-    poses, part = np.empty((len(rows), min(n, SLICE)), weights.dtype), np.empty((len(rows), p), weights.dtype)
-    for start in range(0, n, SLICE):
-        stop = min(start + SLICE, n)
+    size = -(-n // max(1, -(-n // SLICE)))                     # of slices that are all about as long
+    poses, part = np.empty((len(rows), size), weights.dtype), np.empty((len(rows), p), weights.dtype)
+    for start in range(0, n, max(1, size)):
+        stop = min(start + size, n)
         if stop - start < poses.shape[1]:
             poses = np.empty((len(rows), stop - start), weights.dtype)
         first, last = (start, stop) if capsules.shape[1] > 1 else (0, 1)
@@ -288,12 +289,14 @@ def class_shares(norms, total, sizes, table, rest, shrink, cell):
 
 def probabilities_of_classes(weights, x, sizes, table, out):
     "Class probabilities `out` (n, m) of inputs x (n, p), from weights (1, m, d, p or p + 1); False if lengths are too great."
-    (_, m, d, _), (n, p), fits = weights.shape, x.shape, True
-    rows, columns, constant = weights_for(weights, p)
-    norms, work, cell = np.empty((m, TILE), x.dtype), np.empty((3, TILE), x.dtype), np.empty(TILE, np.int32)
+    (_, m, d, _), n, fits = weights.shape, len(x), True
+    rows, columns, constant = weights_for(weights, x.shape[1])
+    poses, norms = np.empty((len(rows), TILE), x.dtype), np.empty((m, TILE), x.dtype)
+    work, cell = np.empty((3, TILE), x.dtype), np.empty(TILE, np.int32)
     for start in range(0, n, TILE):
         size = min(TILE, n - start)
-        poses = np.empty((len(rows), size), x.dtype)
+        if size < TILE:
+            poses = np.empty((len(rows), size), x.dtype)
         pose_slice(rows, columns, constant, x[start:start + size], poses)
         squared_lengths(poses.reshape(m, d, size), slice(0, size), norms, work[0][:size])
         fits &= class_shares(norms, work[0][:size], sizes, table, work[1], work[2], cell)
@@ -364,13 +367,15 @@ def agree(p, votes, leader, winner):
 
 def probabilities_of_pairs(weights, x, sizes, table, coupled, out):
     "Of the classes (n, m) coupled probabilities, or else votes, of inputs x (n, p), from weights (k, 2, d, p or p + 1) of pairs; False if lengths are too great."
-    (k, _, d, _), (n, p), m, fits = weights.shape, x.shape, out.shape[1], True
-    rows, columns, constant = weights_for(weights, p)
-    norms, work, cell, first = np.empty((2, TILE), x.dtype), np.empty((3, TILE), x.dtype), np.empty(TILE, np.int32), np.empty((k, TILE))
+    (k, _, d, _), (n, m), fits = weights.shape, out.shape, True
+    rows, columns, constant = weights_for(weights, x.shape[1])
+    poses, norms, first = np.empty((len(rows), TILE), x.dtype), np.empty((2, TILE), x.dtype), np.empty((k, TILE))
+    work, cell = np.empty((3, TILE), x.dtype), np.empty(TILE, np.int32)
     votes, chances, Q, places = np.empty((m, STRIP)), np.empty((m, STRIP)), np.empty((m, m, STRIP)), np.empty((2, STRIP), np.int32)
     for start in range(0, n, TILE):
         size = min(TILE, n - start)
-        poses = np.empty((len(rows), size), x.dtype)
+        if size < TILE:
+            poses = np.empty((len(rows), size), x.dtype)
         pose_slice(rows, columns, constant, x[start:start + size], poses)
         pairs = poses.reshape(k, 2, d, size)
         for q in range(k):

@@ -89,6 +89,7 @@ def _host(*values):
 
 def _share(amount, weight):
     "amount / weight for each problem; NaN for a problem that has no examples."
+    amount, weight = np.asarray(amount, dtype=np.float64), np.asarray(weight)
     return np.divide(amount, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
 
 

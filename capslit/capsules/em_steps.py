@@ -19,10 +19,10 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from ..arrays import namespace, to_numpy
-from ..em.parallel import current_pool, ordered_map
+from ..em.compiling import read_only
 from ..validation import as_floating, check_indices, check_labels, check_number, check_shape, check_values
 from .inference import posterior_factors
-from .kernels import as_rows, compiled_sums
+from .kernels import compiled_sums
 from .special import ratio_table
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
@@ -79,8 +79,7 @@ class LeastSquares:
         if len(self.rank) == 1:
             return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]), moments.shape)
         rows, root = xp.reshape(moments, (k, -1, p)), xp.unstack(self.root)
-        found = ordered_map(lambda q: _twice(rows[q, ...], root[self.which[q]]), range(k), current_pool())
-        return xp.reshape(xp.stack(list(found)), moments.shape)
+        return xp.reshape(xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape)
 
 
 def _twice(rows, root):
@@ -373,7 +372,7 @@ def _compiled_run(kernel, weights, dims, run, thresholds=None):
     nu = np.asarray(thresholds[run.problems] if learn else np.zeros(len(weights)), dtype)
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
-    return kernel(weights, as_rows(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
+    return kernel(weights, read_only(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
 class _Run(NamedTuple):

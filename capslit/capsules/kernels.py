@@ -6,7 +6,7 @@
 __all__ = ['TILE', 'SLICE', 'FEW', 'STRIP', 'rest_and_shrink', 'pose_slice', 'weights_for', 'squared_lengths', 'own_capsules',
            'factors', 'strongest_rivals', 'count_wrong', 'scale', 'sum_by_halves', 'logarithms', 'posterior_sums',
            'block_sums', 'tile_sums', 'class_shares', 'probabilities_of_classes', 'vote', 'couple', 'agree',
-           'probabilities_of_pairs', 'as_rows', 'compiled_sums', 'compiled_probabilities', 'worth_compiling']
+           'probabilities_of_pairs', 'compiled_sums', 'compiled_probabilities', 'worth_compiling']
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-002
 import numpy as np
@@ -394,13 +394,6 @@ def probabilities_of_pairs(weights, x, sizes, table, coupled, out):
     return fits
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-021
-def as_rows(x):
-    "Inputs as the compiled functions take them: in rows, and not to be written to, so that one version serves for all."
-    x = np.ascontiguousarray(x).view(np.ndarray)
-    x.flags.writeable = False
-    return x
-
-
 def compiled_sums():
     "`block_sums`, compiled when it is first called; None where Numba is not installed or switched off."
     return compiled(block_sums, pose_slice, weights_for, posterior_sums, squared_lengths, own_capsules, rest_and_shrink, factors, strongest_rivals, count_wrong, logarithms, sum_by_halves, scale, tile_sums)

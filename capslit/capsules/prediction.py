@@ -17,8 +17,9 @@ from array_api_compat import is_numpy_array
 from ..arrays import namespace
 from .em_steps import pose_vectors
 from .inference import log_class_probabilities, rest_and_shrink, squash
-from .kernels import as_rows, compiled_probabilities
+from .kernels import compiled_probabilities
 from .special import ratio_table
+from ..em.compiling import read_only
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-004
 def _pairs(k):
@@ -184,7 +185,7 @@ class Predictor:
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
         table = ratio_table(int(dims.sum()) / 2, x.dtype)
         weights = self.weights.astype(x.dtype, copy=False)
-        return out if loops(weights, as_rows(x), dims.astype(x.dtype), table, *[coupled] * several, out) else None
+        return out if loops(weights, read_only(x), dims.astype(x.dtype), table, *[coupled] * several, out) else None
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."

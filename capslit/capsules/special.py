@@ -15,7 +15,7 @@ from array_api_compat import device
 from scipy.special import dawsn
 
 from ..arrays import namespace
-from ..em.compiling import OnDemand
+from ..em.compiling import OnDemand, read_only
 from ..validation import as_floating, check_number, check_values
 
 # %% ../../nbs/capsules/special.ipynb #cell-039
@@ -275,8 +275,7 @@ def _integrals(s, beta):
     kernel = _compiled_integrals(beta.size) if tabulated else None
     if kernel is None:
         return _blockwise(_integral, s, beta)
-    flat = np.ascontiguousarray(beta).reshape(-1).view()
-    flat.flags.writeable = False                               # always, or there would be two types of arrays to compile for
+    flat = read_only(beta).reshape(-1)
     out = np.empty_like(flat)
     kernel(flat, s, _rows(s, beta.dtype), out)
     return out.reshape(beta.shape)[()]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LANES', 'deal', 'place', 'transpose', 'greatest_bits', 'total', 'weighted_mean', 'weighted_variance', 'add_exponents',
            'fit_parent', 'shares', 'shares_by_logarithms', 'assign', 'iterate', 'own_units', 'route', 'finish',
-           'compiled_route', 'worth_compiling', 'route_in_loops', 'read_only']
+           'compiled_route', 'worth_compiling', 'route_in_loops']
 
 # %% ../../nbs/routing/kernels.ipynb #cell-002
 import math
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..em.compiling import FLOAT_LAYOUT, compiled, exponentials
+from ..em.compiling import FLOAT_LAYOUT, compiled, exponentials, read_only
 from ..em.parallel import ordered_map, threads
 
 # %% ../../nbs/routing/kernels.ipynb #cell-004
@@ -263,10 +263,3 @@ def route_in_loops(votes: np.ndarray, activations: np.ndarray, beta_u: np.ndarra
         size = max(1, k // (8 * pool._max_workers)) if pool else max(1, k)
         fine = list(ordered_map(finite, range(0, k, size), pool))
     return tuple(found) if all(fine) else None
-
-
-def read_only(a: np.ndarray) -> np.ndarray:
-    "The same numbers, side by side and not to be written to: Numba compiles once for such arrays, and once more for others."
-    a = np.ascontiguousarray(a).view()
-    a.flags.writeable = False
-    return a

@@ -207,7 +207,7 @@ def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) 
     with error_context("X"):
         return validate_data(estimator, X, reset=False, dtype=[np.float64, np.float32], order="C", ensure_all_finite=not later)
 
-
+# %% ../../nbs/capsules/classifier.ipynb #cell-015-a
 def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, classes: Any = None) -> Any:
     "What a method of the predictor says of each input, (n, *shape); with `classes`, labels in place of indices."
     check_is_fitted(estimator, "coef_")

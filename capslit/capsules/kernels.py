@@ -56,7 +56,7 @@ def pose_slice(rows, columns, constant, x, poses):
             for t in range(len(x)):
                 poses[i, t] += constant[i]
 
-
+# %% ../../nbs/capsules/kernels.ipynb #cell-005-2-a
 def weights_for(weights, p):
     "Weights (k, m, d, p or p + 1) as rows (r, p), as columns (p, r), and those of the constant input (r,), zero where there is none."
     k, m, d, q = weights.shape
@@ -159,7 +159,7 @@ def sum_by_halves(values):
         half //= 2
     return values[0]
 
-
+# %% ../../nbs/capsules/kernels.ipynb #cell-017-1-a
 def logarithms(p, out):
     "ln p (n,) of an array in double precision, which is overwritten."
     bits, odd = p.view(np.int64), 0
@@ -217,7 +217,7 @@ def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn):
             sums[1, q] += errors
     return sums
 
-
+# %% ../../nbs/capsules/kernels.ipynb #cell-018-a
 def block_sums(weights, x, capsules, sizes, table, thresholds, w, learn):
     """Σ w E[h|x,y] xᵀ (k, m, d, p) in double precision, zero unless `learn`, and the sums (2, k) of `posterior_sums`.
 
@@ -286,7 +286,7 @@ def class_shares(norms, total, sizes, table, rest, shrink, cell):
             norms[j, t] = (norms[j, t] + share * rest[t]) * total[t]
     return not great
 
-
+# %% ../../nbs/capsules/kernels.ipynb #cell-019-1-a
 def probabilities_of_classes(weights, x, sizes, table, out):
     "Class probabilities `out` (n, m) of inputs x (n, p), from weights (1, m, d, p or p + 1); False if lengths are too great."
     (_, m, d, _), n, fits = weights.shape, len(x), True
@@ -320,7 +320,7 @@ def vote(first, votes):
                 votes[j, t] += (1.0 - won) - surplus
             q += 1
 
-
+# %% ../../nbs/capsules/kernels.ipynb #cell-019-4-a
 def couple(first, p, Q):
     "(Q + 11ᵀ)⁻¹ 1 into p (m, STRIP), for the pairs `first` (k, STRIP); Q (m, m, STRIP) is room to work in."
     m, q, p[:], Q[:] = len(p), 0, 1, 1
@@ -364,7 +364,7 @@ def agree(p, votes, leader, winner):
         for i in range(len(p)):
             p[i, t] /= total
 
-
+# %% ../../nbs/capsules/kernels.ipynb #cell-019-7-a
 def probabilities_of_pairs(weights, x, sizes, table, coupled, out):
     "Of the classes (n, m) coupled probabilities, or else votes, of inputs x (n, p), from weights (k, 2, d, p or p + 1) of pairs; False if lengths are too great."
     (k, _, d, _), (n, m), fits = weights.shape, out.shape, True

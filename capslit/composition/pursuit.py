@@ -461,7 +461,7 @@ def chance(x, u, l, p, q):
     composed = l + (u - q) if l < q else u
     return max(composed if x else 1 - composed, _TINY)
 
-
+# %% ../../nbs/composition/pursuit.ipynb #cell-053-7-a
 def score_of(x, U, L, window, q, product, least):
     "Score of an image x (D,) with U, L (D,) after the candidate `window` (height, width) has joined; `product` and `least` (LANES,) are overwritten."
     (height, width), total, steps = window.shape, 0.0, 0
@@ -524,7 +524,7 @@ def best_of(x, U, L, score, before, canvas, places, q, T, found):
         return -1
     return np.argmax(found >= best - margin)
 
-
+# %% ../../nbs/composition/pursuit.ipynb #cell-053-10-a
 def greedy(x, canvas, places, q, repeats, T, chosen, upper, lower):
     "Matching pursuit of images x (n, D): the candidates that are added, in this order, into `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q."
     (n, D), found, width = x.shape, np.empty(len(canvas) * places[0] * places[1]), canvas.shape[2] - places[1] + 1

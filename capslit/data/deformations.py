@@ -210,7 +210,7 @@ def inside(x, side):
     x = x if x < last else last
     return np.int64(x), x - np.float32(np.int64(x))
 
-
+# %% ../../nbs/data/deformations.ipynb #cell-029-2-a
 def interpolate(images, rows, columns, out):
     "`resample` of images (n, height, width) at rows and columns of this shape into `out`, all in single precision."
     n, height, width = images.shape

@@ -53,7 +53,7 @@ def compiled(function: Callable, *parts: Callable, exact: bool = False, reordere
             return kernel(*arguments)
     return tolerant
 
-
+# %% ../../nbs/em/compiling.ipynb #cell-004-a
 def read_only(a: Any) -> np.ndarray:
     "The same numbers, side by side and not to be written to: Numba compiles once for such arrays, and once more for others."
     a = np.ascontiguousarray(a).view(np.ndarray)

@@ -92,7 +92,7 @@ def _share(amount, weight):
     amount, weight = np.asarray(amount, dtype=np.float64), np.asarray(weight)
     return np.divide(amount, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
 
-
+# %% ../../nbs/em/loop.ipynb #cell-008-a
 def _record(model, parameters, statistics, held_out):
     "What the history keeps of an iteration, and the weight of the examples, (k,) each."
     with np.errstate(over="ignore", invalid="ignore"):

@@ -159,7 +159,7 @@ def _factorised(field, weight):
     counts = C * (L @ R.T)
     return Posterior(means.T, _pairs(counts, S, T), bound, np.reshape(counts, -1)), total
 
-
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-a
 def _pairs(counts, S, T):
     "Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (c, c′) of the configurations S (c, j) and T (c′, j′) of two halves of the vectors."
     between = S.T @ counts @ T

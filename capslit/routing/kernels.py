@@ -36,7 +36,7 @@ def place(rows, tiles, t):
         for w in range(rows.shape[1]):
             tiles[l, t, w] = rows[l, w]
 
-
+# %% ../../nbs/routing/kernels.ipynb #cell-004-a
 def transpose(votes, factor, tiles, one, other):
     """Votes (n, D) of one problem times a factor into `tiles` (D, ⌈n/16⌉ or more, 16), with zeros where there is no child.
 
@@ -215,7 +215,7 @@ def route(votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mas
         finish(factor, R, poses[q], active[q], assigned[q])
     return k
 
-
+# %% ../../nbs/routing/kernels.ipynb #cell-023-a
 def finish(factor, R, poses, active, assigned):
     "Poses in the units of the votes, activations from their logarithms, and assignments (n, m)."
     poses /= factor

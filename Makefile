@@ -70,7 +70,7 @@ COMPILE := $(BIN)/uv pip compile setup.py --universal --python-version 3.11 --ge
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --refresh --quiet
 
 lock: $(STAMP)  ## resolve the lock files anew from settings.ini (but for PyTorch's, which is kept by hand)
-	$(COMPILE) --extra all -o requirements.lock
+	$(COMPILE) --extra dev -o requirements.lock
 	$(COMPILE) --extra dask --extra zarr -c requirements.lock -c requirements-torch.lock -o requirements-dask.lock
 
 clean:  ## remove what was built (not the environment)

@@ -10,7 +10,8 @@ config.read(here / "settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
 
 extras = {key.removesuffix("_requirements"): value.split() for key, value in cfg.items() if key.endswith("_requirements")}
-extras["all"] = sorted({r for name, rs in extras.items() if name not in cfg["apart"].split() for r in rs})
+extras["dev"] = sorted({r for name, rs in extras.items() if name not in cfg["apart"].split() for r in rs})
+extras["all"] = sorted({r for name in cfg["all"].split() for r in extras[name]})
 
 setup(
     name=cfg["lib_name"],

@@ -51,7 +51,7 @@ def course_of_ours(data):
     "CPU seconds, test error and validation error after more and more iterations."
     steps, course = 4, []
     while True:
-        model = CapsuleClassifier(**OURS | {"max_iter": steps}, random_state=0)
+        model = CapsuleClassifier.paper(**OURS | {"max_iter": steps}, random_state=0)
         _, seconds = cpu(lambda: model.fit(data.X, data.y, X_val=data.X_val, y_val=data.y_val))
         course.append((seconds, 1 - model.score(data.X_test, data.y_test), 1 - model.score(data.X_val, data.y_val)))
         if model.n_iter_ < steps:
@@ -92,7 +92,7 @@ def predictions(n=50_000, p=196):
     X, y = rng.standard_normal((n, p), dtype=np.float32), rng.integers(0, 10, n)
     for architecture, aims in (("multiclass", {1: 1.5, 8: 1.2}), ("ovo", {1: 1.5, 8: 1.5})):
         for d, aim in aims.items():
-            model = CapsuleClassifier(d, architecture=architecture, max_iter=1, early_stopping=False).fit(X[:5000], y[:5000])
+            model = CapsuleClassifier.paper(d, architecture=architecture, max_iter=1, early_stopping=False).fit(X[:5000], y[:5000])
             W = model.coef_.reshape(-1, p)
             ours, floor = in_turns(lambda: model.predict_proba(X), lambda: X @ W.T, rounds=10)
             yield Row(f"predict_proba, {'all pairs, ' * (architecture == 'ovo')}d = {d}", ours / floor, "its one matrix product", aim)
@@ -103,7 +103,7 @@ def small_tables():
     for load in (load_iris, load_wine, load_breast_cancer):
         X, y = load(return_X_y=True)
         X, name = StandardScaler().fit_transform(X), load.__name__.removeprefix("load_").replace("_", " ")
-        ours, theirs = in_turns(lambda: CapsuleClassifier().fit(X, y), lambda: LogisticRegression(max_iter=1000).fit(X, y), rounds=10)
+        ours, theirs = in_turns(lambda: CapsuleClassifier.paper().fit(X, y), lambda: LogisticRegression(max_iter=1000).fit(X, y), rounds=10)
         yield Row(f"default fit, {name}, {len(X)} × {X.shape[1]}", ours / theirs, "scikit-learn's LogisticRegression", 5)
 
 

@@ -36,7 +36,7 @@ def floor(X, m, kind):
 def ratios(X, m, kind, starts=1):
     "CPU time of an iteration beside scikit-learn's and beside the floor."
     def ours(steps):
-        GaussianMixture(m, covariance_type=kind, init="random", n_init=starts, tol=0, patience=steps, max_iter=steps, n_jobs=1, random_state=0).fit(X)
+        GaussianMixture(m, covariance_type=kind, init_params="random", n_init=starts, tol=0, patience=steps, max_iter=steps, n_jobs=1, random_state=0).fit(X)
 
     def theirs(steps):
         Peer(m, covariance_type=kind, init_params="random", n_init=starts, tol=0, max_iter=steps, random_state=0).fit(X)

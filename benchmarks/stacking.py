@@ -25,14 +25,14 @@ def one_by_one(X, y, settings):
     "A classifier for each pair of classes, learned alone."
     for pair in combinations(np.unique(y), 2):
         here = np.isin(y, pair)
-        CapsuleClassifier(**settings).fit(X[here], y[here])
+        CapsuleClassifier.paper(**settings).fit(X[here], y[here])
 
 
 def rows(n=10_000, rounds=2):
     name = "mnist"
     try:
         whole = load_protocol(datasets.load_mnist())
-        fit = lambda: CapsuleClassifier(**PAPER | {"capsule_dim": 8, "architecture": "ovo"}).fit(
+        fit = lambda: CapsuleClassifier.paper(**PAPER | {"capsule_dim": 8, "architecture": "ovo"}).fit(
             whole.X, whole.y, X_val=whole.X_val, y_val=whole.y_val)
         seconds, = in_turns(fit, rounds=rounds)
         yield Row("MNIST, all pairs, d = 8, with validation: whole fit", seconds / LIMIT, f"{LIMIT:g} s of two cores", 1.0)
@@ -42,14 +42,14 @@ def rows(n=10_000, rounds=2):
     images = f"{TITLES[name]}, {len(X):,} images"
     for d in (2, 8):
         settings = {"capsule_dim": d} | QUICK
-        together, apart = in_turns(lambda: CapsuleClassifier(architecture="ovo", **settings).fit(X, y), lambda: one_by_one(X, y, settings),
+        together, apart = in_turns(lambda: CapsuleClassifier.paper(architecture="ovo", **settings).fit(X, y), lambda: one_by_one(X, y, settings),
                                    rounds=rounds)
         yield Row(f"{images}: all pairs together, d = {d}", together / apart, "pair by pair")
         settings |= {"init": "random"}
-        together, apart = in_turns(lambda: CapsuleClassifier(n_init=4, random_state=0, **settings).fit(X, y),
-                                   lambda: [CapsuleClassifier(random_state=i, **settings).fit(X, y) for i in range(4)], rounds=rounds)
+        together, apart = in_turns(lambda: CapsuleClassifier.paper(n_init=4, random_state=0, **settings).fit(X, y),
+                                   lambda: [CapsuleClassifier.paper(random_state=i, **settings).fit(X, y) for i in range(4)], rounds=rounds)
         yield Row(f"{images}: four random starts together, d = {d}", together / apart, "one by one")
-        model = CapsuleClassifier(capsule_dim=d, **QUICK)
+        model = CapsuleClassifier.paper(capsule_dim=d, **QUICK)
         together, apart = in_turns(lambda: cross_validate(model, X, y), lambda: sklearn.model_selection.cross_validate(model, X, y),
                                    rounds=rounds)
         yield Row(f"{images}: five folds together, d = {d}", together / apart, "scikit-learn's cross_validate")

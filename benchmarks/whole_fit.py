@@ -44,7 +44,7 @@ def shares(n, p, m, iterations=40):
             spent.append((current_thread() is main_thread(), time.thread_time() - start))
 
     X, y = rng.standard_normal((n, p), dtype=np.float32), rng.integers(0, m, n)
-    model = CapsuleClassifier(4, max_iter=iterations, early_stopping=False, random_state=0)
+    model = CapsuleClassifier.paper(4, max_iter=iterations, early_stopping=False, random_state=0)
     hands = max(lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas")
     with patch.object(CapsuleRegression, "e_step", clocked):
         model.fit(X, y)                                       # everything is imported and compiled

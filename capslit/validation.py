@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distribution', 'check_indices', 'check_number',
-           'check_count', 'check_choice', 'check_type', 'check_labels', 'BatchError', 'error_context', 'check_labelled',
-           'check_mass', 'check_weights', 'atomic', 'check_size', 'check_spread', 'check_repeatable']
+           'check_count', 'check_choice', 'check_type', 'check_labels', 'BatchError', 'error_context', 'input_problem',
+           'validate_inputs', 'check_labelled', 'check_mass', 'check_weights', 'atomic', 'check_size', 'check_spread',
+           'check_repeatable']
 
 # %% ../nbs/validation.ipynb #cell-002
 import math
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_namespace
 
-from .arrays import namespace
+from .arrays import SparseRows, namespace
 
 # %% ../nbs/validation.ipynb #cell-005
 def as_floating(name: str, value: Any) -> Any:
@@ -30,6 +31,8 @@ def as_floating(name: str, value: Any) -> Any:
     if value is None:
         raise TypeError(f"{name} is None; pass an array of numbers")
     xp = namespace(value)
+    if isinstance(value, SparseRows):                         # of numbers, as whoever made it has seen to
+        return value
     if hasattr(value, "toarray") and not is_array_api_obj(value):
         raise TypeError(f"{name} is a sparse matrix; pass a dense array, for example {name}.toarray()")
     if str(getattr(value, "layout", "")).startswith("torch.sparse"):
@@ -207,14 +210,80 @@ def error_context(*names: str) -> Iterator[None]:
         said = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
         raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{said}: {error}") from error
 
-# %% ../nbs/validation.ipynb #cell-019
-def check_labelled(estimator: Any, X: Any, y: Any, *, reset: bool = True, names: tuple = ("X", "y")) -> tuple:
-    "X (n, p) in single or double precision and labels y (n,), as scikit-learn checks them; `reset`: whether the features are new; `names`: for messages."
-    from sklearn.utils.multiclass import check_classification_targets
+# %% ../nbs/validation.ipynb #cell-018-c
+def _columns(X):
+    "Pairs (name, values) of the columns of a frame, an array or a sparse matrix."
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    if names is not None and hasattr(X, "__getitem__"):
+        return [(repr(c), np.asarray(X[c]).ravel()) for c in names]
+    if hasattr(X, "tocsc"):
+        csc = X.tocsc()
+        return [(f"{j} (from 0)", csc.data[a:b]) for j, (a, b) in enumerate(zip(csc.indptr, csc.indptr[1:]))]
+    array = np.asarray(X)
+    return [(f"{j} (from 0)", array[:, j]) for j in range(array.shape[1])] if array.ndim == 2 else []
+
+
+def _fault(values):
+    "What keeps a column from being finite numbers: text, which is returned in quotes, NaN or infinity; None for nothing."
+    if values.dtype.kind in "fc":
+        return "NaN" if np.any(np.isnan(values)) else "infinity" if np.any(np.isinf(values)) else None
+    found = {_fault_of(v) for v in values.tolist()} if values.dtype.kind in "OUST" else set()
+    return min((f for f in found if f), default=None, key=lambda f: (f == "infinity", f == "NaN", f))
+
+
+def _fault_of(value):
+    try:
+        number = float(value)
+        return "NaN" if math.isnan(number) else "infinity" if math.isinf(number) else None
+    except ValueError:
+        return repr(value)
+    except OverflowError:
+        return "infinity"
+    except TypeError:                                         # None, or the missing value of a library
+        return "NaN" if value is None or type(value).__name__ in ("NAType", "NaTType") else None
+
+# %% ../nbs/validation.ipynb #cell-018-d
+def input_problem(name: str, X: Any) -> str | None:
+    "Which columns of the inputs X, called `name`, hold text, NaN or infinity, and what to do; None if none does."
+    faults = {column: fault for column, values in _columns(X) if (fault := _fault(values))}
+    kinds = {"NaN": [], "infinity": []}
+    text = [(column, fault) for column, fault in faults.items() if fault not in kinds]
+    if text:
+        return (f"{name} holds text, such as {text[0][1]}, in {_listed([column for column, _ in text])}, where numbers are needed (could not convert string to float); "
+                "encode it, for example by OneHotEncoder in a ColumnTransformer, or learn by capslit.capsules.TableClassifier, which takes frames with categories")
+    for column, fault in faults.items():
+        kinds[fault].append(column)
+    if kinds["NaN"]:
+        return (f"{name} contains NaN in {_listed(kinds['NaN'])}; fill the gaps first, for example by SimpleImputer in a pipeline, "
+                "or learn by a classifier that takes them: capslit.capsules.TableClassifier or scikit-learn's HistGradientBoostingClassifier")
+    return (f"{name} contains infinity or a value too large for its type in {_listed(kinds['infinity'])}; clip or replace such values first" if faults else None)
+
+
+def _listed(columns):
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    return f"the column{'s' * (len(columns) > 1)} {', '.join(columns[:5])}{more}"
+
+# %% ../nbs/validation.ipynb #cell-018-e
+def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options: Any) -> Any:
+    "What scikit-learn's `validate_data` makes of X, called `name`, and of y; an error names the columns that are to blame."
     from sklearn.utils.validation import validate_data
 
+    try:
+        return validate_data(estimator, X, *y, **options)
+    except ValueError as error:
+        about_values = re.search("NaN|infinity|convert string|strings|NAType", str(error))
+        problem = input_problem(name, X) if about_values else None
+        if problem is None:
+            raise
+        raise ValueError(problem) from error
+
+# %% ../nbs/validation.ipynb #cell-019
+def check_labelled(estimator: Any, X: Any, y: Any, *, reset: bool = True, names: tuple = ("X", "y"), sparse: bool = False) -> tuple:
+    "X (n, p) in single or double precision and labels y (n,), as scikit-learn checks them; `reset`: whether the features are new; `names`: for messages; `sparse`: whether X may be."
+    from sklearn.utils.multiclass import check_classification_targets
+
     with error_context(*names):
-        X, y = validate_data(estimator, X, y, reset=reset, dtype=[np.float64, np.float32], order="C")
+        X, y = validate_inputs(estimator, X, y, name=names[0], reset=reset, dtype=[np.float64, np.float32], order="C", accept_sparse="csr" if sparse else False)
         check_classification_targets(y)
     return X, y
 
@@ -252,13 +321,23 @@ def atomic(method: Method) -> Method:
     return safe
 
 # %% ../nbs/validation.ipynb #cell-028
-def check_size(X: np.ndarray) -> None:
-    "Raise ValueError unless the squares of the inputs, and weights of the size of their inverses, can be represented."
+def check_size(X: Any, given: Any = None) -> None:
+    "Raise ValueError unless the squares of the inputs, and weights of the size of their inverses, can be represented; `given`: the frame that X was made of, if any."
     largest = max(float(X.max()), -float(X.min()))
     bound = {"float32": 1e35, "float64": 1e152}[X.dtype.name]
     if largest > 0 and not 1 / bound <= largest <= bound:
-        raise ValueError(f"X has {largest:.3g} as its largest magnitude, but {X.dtype} inputs must lie between {1 / bound:g} and {bound:g}; "
+        raise ValueError(f"X has {largest:.3g} as its largest magnitude{_where_largest(X, given)}, but {X.dtype} inputs must lie between {1 / bound:g} and {bound:g}; "
                          "divide X by its largest magnitude first")
+
+
+def _where_largest(X, given):
+    "The column in which the largest magnitude of X (n, p) is, in words."
+    if X.ndim != 2:
+        return ""
+    largest = np.abs(X).max(axis=0)
+    column = int(np.argmax(largest.toarray() if hasattr(largest, "toarray") else largest))
+    names = getattr(given, "column_names", getattr(given, "columns", None))
+    return f", in the column {f'{column} (from 0)' if names is None else repr(names[column])}"
 
 # %% ../nbs/validation.ipynb #cell-034
 def check_spread(variance: float, dtype: Any) -> float:

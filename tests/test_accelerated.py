@@ -164,7 +164,7 @@ def blobs(n=120, p=5, m=3, seed=0):
 def test_the_classifier_is_hurried_by_all_of_them(acceleration, expansion, architecture, tmp_path):
     X, y = blobs()
     settings = dict(capsule_dim=2, architecture=architecture, acceleration=acceleration, parameter_expansion=expansion, thresholds=(0.5, 0), patience=(6, 4), n_jobs=1)
-    model = CapsuleClassifier(**settings).fit(X, y)
+    model = CapsuleClassifier.paper(**settings).fit(X, y)
     assert model.score(X, y) > 0.55 and ("accepted" in model.history_) == (acceleration is not None)
     model.save(tmp_path / "model.npz")
     loaded = CapsuleClassifier.load(tmp_path / "model.npz")
@@ -174,10 +174,10 @@ def test_the_classifier_is_hurried_by_all_of_them(acceleration, expansion, archi
 def test_a_checkpoint_of_the_plain_model_is_refused_by_the_expanded_one(tmp_path):
     X, y = blobs()
     settings = dict(capsule_dim=2, thresholds=(0,), patience=(4,), n_jobs=1)
-    CapsuleClassifier(**settings).fit(X, y, checkpoint=tmp_path / "run.npz")
+    CapsuleClassifier.paper(**settings).fit(X, y, checkpoint=tmp_path / "run.npz")
     for other in ({"parameter_expansion": True}, {"acceleration": "squarem"}):
         with pytest.raises(ValueError, match="other settings"):
-            CapsuleClassifier(**settings, **other).fit(X, y, checkpoint=tmp_path / "run.npz")
+            CapsuleClassifier.paper(**settings, **other).fit(X, y, checkpoint=tmp_path / "run.npz")
 
 
 # ── batch by batch ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -198,17 +198,18 @@ def passes(model, X, y, batches, count):
 
 def test_incremental_em_with_one_batch_is_em():
     X, y = blobs()
-    online = passes(CapsuleClassifier(online="incremental", **ONLINE), X, y, [np.arange(120)], 3)
+    online = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, [np.arange(120)], 3)
     with pytest.warns(ConvergenceWarning):
-        whole = CapsuleClassifier(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", max_iter=4, **ONLINE).fit(X, y)
+        whole = CapsuleClassifier.paper(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", max_iter=4, **ONLINE).fit(X, y)
     np.testing.assert_allclose(online.coef_, whole.coef_, rtol=1e-9, atol=1e-12)
 
 
 def test_incremental_em_keeps_the_sum_of_what_the_batches_left():
     X, y = blobs()
     batches = np.array_split(np.arange(120), 4)
-    model = passes(CapsuleClassifier(online="incremental", **ONLINE), X, y, batches, 5)
-    moments, gram = model._online.kept
+    model = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, batches, 5)
+    moments, gram, weight = model._online.kept
+    assert weight.tolist() == [120]
     np.testing.assert_allclose(moments, sum(left for _, _, left in model._online.batches), rtol=1e-10)
     np.testing.assert_allclose(gram[0], X.T @ X, rtol=1e-10)
     np.testing.assert_allclose(model.coef_, moments[0] @ np.linalg.inv(gram[0]), rtol=1e-8)
@@ -217,9 +218,9 @@ def test_incremental_em_keeps_the_sum_of_what_the_batches_left():
 def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
     X, y = blobs(n=120)
     batches = np.array_split(np.arange(120), 4)
-    online = passes(CapsuleClassifier(online="incremental", alpha=1.0, **ONLINE), X, y, batches, 8)
+    online = passes(CapsuleClassifier.paper(online="incremental", alpha=1 / 120, **ONLINE), X, y, batches, 8)
     with pytest.warns(ConvergenceWarning):
-        whole = CapsuleClassifier(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", alpha=1.0, max_iter=9, **ONLINE).fit(X, y)
+        whole = CapsuleClassifier.paper(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", alpha=1 / 120, max_iter=9, **ONLINE).fit(X, y)
     assert objective(online, X, y) > objective(whole, X, y)
     passes(online, X, y, batches, 100)
     E = online.posterior_mean(X, y)
@@ -231,7 +232,7 @@ def test_incremental_em_never_lowers_what_it_climbs():
     "Neal and Hinton's function of posteriors and weights: each batch's bound, made at the weights of its own last E-step."
     X, y = blobs(n=300)
     batches = np.array_split(np.arange(300), 6)
-    model = passes(CapsuleClassifier(online="incremental", **ONLINE), X, y, batches, 1)
+    model = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, batches, 1)
     bounds, climbed = {}, []
     for _ in range(4):
         for name, rows in enumerate(batches):
@@ -248,7 +249,7 @@ def test_incremental_em_never_lowers_what_it_climbs():
 @together("aggressiveness", [0.05, 1.0, 1e6])
 def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
     X, y = blobs()
-    model = CapsuleClassifier(online="passive-aggressive", aggressiveness=aggressiveness, **ONLINE).partial_fit(X, y, classes=np.arange(3))
+    model = CapsuleClassifier.paper(online="passive-aggressive", aggressiveness=aggressiveness, **ONLINE).partial_fit(X, y, classes=np.arange(3))
     W, x, label = model.coef_.copy(), X[:1], y[:1]
     residual = model.posterior_mean(x, label)[0] - np.einsum("idp,np->id", W, x)
     model.partial_fit(x, label)
@@ -258,7 +259,7 @@ def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
 
 def test_the_passive_aggressive_step_minimises_for_a_batch():
     X, y = blobs()
-    model = CapsuleClassifier(online="passive-aggressive", aggressiveness=0.3, **ONLINE).partial_fit(X, y, classes=np.arange(3))
+    model = CapsuleClassifier.paper(online="passive-aggressive", aggressiveness=0.3, **ONLINE).partial_fit(X, y, classes=np.arange(3))
     W, E = model.coef_.copy(), model.posterior_mean(X[:20], y[:20])
     C = 0.3 / np.mean(np.sum(X[:20] ** 2, axis=1))
     cost = lambda V: np.sum((V - W) ** 2) / 2 + C * np.sum((E - np.einsum("idp,np->nid", V, X[:20])) ** 2)
@@ -272,7 +273,7 @@ def test_the_passive_aggressive_step_minimises_for_a_batch():
 def test_learning_goes_on_after_loading(online, architecture, tmp_path):
     X, y = blobs()
     batches = np.array_split(np.arange(120), 4)
-    model = CapsuleClassifier(2, online=online, architecture=architecture, aggressiveness=0.1, n_jobs=1)
+    model = CapsuleClassifier.paper(2, online=online, architecture=architecture, aggressiveness=0.1, n_jobs=1)
     step = lambda m, b: m.partial_fit(X[batches[b]], y[batches[b]], classes=np.arange(3), batch=f"part {b}" if online == "incremental" else None)
     for b in (0, 1, 2, 3, 0):
         step(model, b)
@@ -286,7 +287,7 @@ def test_learning_goes_on_after_loading(online, architecture, tmp_path):
 
 def test_batches_must_be_named_rightly():
     X, y = blobs()
-    model = CapsuleClassifier(online="incremental", **ONLINE).partial_fit(X[:60], y[:60], classes=np.arange(3), batch="first")
+    model = CapsuleClassifier.paper(online="incremental", **ONLINE).partial_fit(X[:60], y[:60], classes=np.arange(3), batch="first")
     before = model.coef_.copy()
     with pytest.raises(ValueError, match="batch must name"):
         model.partial_fit(X[60:], y[60:])
@@ -295,7 +296,7 @@ def test_batches_must_be_named_rightly():
     with pytest.raises(ValueError, match="'first' came back with other examples"):
         model.partial_fit(X[60:], y[60:], batch="first")
     with pytest.raises(ValueError, match="batch must name"):
-        CapsuleClassifier(**ONLINE).partial_fit(X, y, classes=np.arange(3), batch=1)
+        CapsuleClassifier.paper(**ONLINE).partial_fit(X, y, classes=np.arange(3), batch=1)
     assert np.array_equal(model.coef_, before) and model._online.names == ["first"]
     model.set_params(online="stepwise").partial_fit(X, y)            # another way of learning begins anew, from the weights
     assert model._online.steps == 1 and not model._online.batches

@@ -28,7 +28,7 @@ RESULTS = ("predict", "predict_proba", "predict_log_proba", "decision_function",
 
 
 def quick(architecture="multiclass", **parameters):
-    return CapsuleClassifier(2, **QUICK | {"architecture": architecture} | parameters)
+    return CapsuleClassifier.paper(2, **QUICK | {"architecture": architecture} | parameters)
 
 
 def examples(n=700, p=6, m=4, dtype=np.float64, spread=1.0):
@@ -433,7 +433,7 @@ from sklearn.utils._array_api import NamespaceAndDevice
 from capslit import CapsuleClassifier
 warnings.simplefilter("ignore")
 places = [("array_api_strict", "CPU_DEVICE"), ("array_api_strict", "device1")] + [("torch", "cpu")] * TORCH
-make = lambda: CapsuleClassifier(2, thresholds=(0,), patience=(4,), n_jobs=1)
+make = lambda: CapsuleClassifier.paper(2, thresholds=(0,), patience=(4,), n_jobs=1)
 for name, device in places:
     check_array_api_input("CapsuleClassifier", make(), array_namespace=name, device_name=device, dtype_name="float64", check_values=True)
 for other, here in itertools.permutations([NamespaceAndDevice(*place) for place in [*places[1:], ("numpy", None)]], 2):

@@ -1,4 +1,5 @@
-"""The command line as its users meet it: in a process of its own, interrupted, killed, without data, without a place to write."""
+"""The command line as its users meet it: in a process of its own, interrupted, killed, without data, without a place to write, and with tables of all kinds."""
+import csv
 import os
 import signal
 import subprocess
@@ -6,12 +7,16 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import capslit
 from capslit import cli
 from capslit.experiments.records import load_record
 from capslit.experiments.summary import EXPERIMENTS
+from capslit.capsules.table_classifier import TableClassifier
 
 from conftest import ALL, SCRIPT, together
 
@@ -175,3 +180,165 @@ def test_version_and_list():
     assert capslit_command("--version").stdout.strip() == f"capslit {capslit.__version__}"
     done = capslit_command("list")
     assert done.returncode == 0 and all(word in done.stdout for word in ("figure2", "figure3", "mnist", "fashion", "digits", "quick"))
+
+
+HEADER = ["", "age", "colour", "who", "size", "level"]
+
+
+def mixed_rows(n=90, seed=0):
+    "Rows of a table with a row number, numbers and categories with gaps, names, and three classes; separators and quotes within entries."
+    rng = np.random.default_rng(seed)
+    rows = []
+    for k in range(n):
+        c = k % 3
+        age, size = f"{20 + 6 * c + 4 * rng.standard_normal():.1f}", f"{c + rng.standard_normal():.3e}"
+        colour = ["red", "green; dark", 'the "blue" one'][(c + int(rng.random() < 0.3)) % 3]
+        rows.append([str(k), "NA" if k % 11 == 0 else age, "" if k % 13 == 0 else colour, f"Person {k}", "?" if k == 7 else size, ["low", "mid", "high"][c]])
+    return rows
+
+
+def write(path, header, rows, separator=";"):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=separator).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    "A folder with mixed.csv, and model.npz that the installed command has fitted to it, and what it said."
+    folder = tmp_path_factory.mktemp("tables")
+    write(folder / "mixed.csv", HEADER, mixed_rows())
+    done = capslit_command("fit", folder / "mixed.csv", "--target", "level", "--report", "--out", folder / "model.npz")
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return folder, done.stdout
+
+
+def by_hand(train, test):
+    "The features of a table as they should be encoded, by pandas and arithmetic."
+    numbers, words = ["age", "size"], sorted(train["colour"].dropna().unique())
+    filled = [part.assign(**{name: part[name].fillna(train[name].median()) for name in numbers},
+                          colour=part["colour"].fillna(train["colour"].mode()[0])) for part in (train, test)]
+    mean, scale = filled[0][numbers].mean(), filled[0][numbers].std(ddof=0)
+    return [np.column_stack([(part[numbers] - mean) / scale, *(part["colour"] == word for word in words)]).astype(float) for part in filled]
+
+
+def test_from_file_to_file_equals_the_model_in_memory(learned, tmp_path):
+    folder, said = learned
+    rows = mixed_rows(40, seed=1)
+    order = [5, 2, 0, 4, 3, 1]                                # other columns, in another order, another separator, and no target
+    write(tmp_path / "new.csv", [HEADER[k] or "row" for k in order[1:]], [[row[k] for k in order[1:]] for row in rows], ",")
+    done = capslit_command("predict", folder / "model.npz", tmp_path / "new.csv", "--out", tmp_path / "found.csv")
+    assert done.returncode == 0 and done.stdout == done.stderr == ""
+    train, test = (pd.DataFrame(part, columns=HEADER).replace({"NA": None, "": None, "?": None}).astype({"age": float, "size": float})
+                   for part in (mixed_rows(), rows))
+    X_train, X_test = by_hand(train, test)
+    model = capslit.CapsuleClassifier(random_state=0).fit(X_train, train["level"].to_numpy(str))
+    found = pd.read_csv(tmp_path / "found.csv")
+    assert found.columns.tolist() == ["prediction", "high", "low", "mid"]
+    assert found["prediction"].tolist() == model.predict(X_test).tolist()
+    np.testing.assert_allclose(found[["high", "low", "mid"]], model.predict_proba(X_test), rtol=1e-4)
+    for line in ("90 rows, 2 columns of numbers, 1 of categories; 3 classes of 'level'", "1 column without a name left out", "column 'who' is left out",
+                 f"9 missing in column 'age': replaced by the median, {train['age'].median():.6g}", "1 missing in column 'size'", "7 missing in column 'colour'"):
+        assert line in said
+
+
+def test_the_report_is_what_cross_validation_finds(learned):
+    folder, said = learned
+    model = TableClassifier.load(folder / "model.npz")
+    y = np.array([row[-1] for row in mixed_rows()])
+    X = model_inputs(folder / "mixed.csv", model)
+    split = StratifiedKFold(5, shuffle=True, random_state=0)
+    predicted = cross_val_predict(model, X, y, cv=split)
+    lines = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in said.splitlines() if "│" in line}
+    assert lines["capsule regression"][0].split()[0] == f"{100 * np.mean(predicted != y):.1f}"
+    assert lines["most frequent class"][0].split()[0] == f"{100 * np.mean(cross_val_predict(DummyClassifier(), X, y, cv=split) != y):.1f}"
+    assert lines["most frequent class"][1].strip() == f"{np.log(3):.3f}"
+    for a in ("high", "low", "mid"):
+        assert [int(entry) for entry in lines[a]] == [np.sum((y == a) & (predicted == b)) for b in ("high", "low", "mid")]
+
+
+def model_inputs(path, model):
+    from capslit.data.table_files import read_features
+
+    return read_features(path, model.feature_names, model.categories)
+
+
+# The same program where pandas and Matplotlib are not installed.
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, *args):
+        if name.partition(".")[0] in ("pandas", "matplotlib"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+from capslit.cli import main
+sys.exit(main())
+"""
+
+
+def test_tables_without_pandas_and_figures_without_matplotlib(learned, tmp_path):
+    folder, _ = learned
+    def run(*words):
+        return subprocess.run([sys.executable, "-c", ABSENT, *map(str, words)], capture_output=True, text=True, timeout=300)
+
+    fit = ("fit", folder / "mixed.csv", "--target", "level", "--out", tmp_path / "again.npz")
+    done = run(*fit)
+    assert done.returncode == 0 and done.stderr == "" and (tmp_path / "again.npz").read_bytes() == (folder / "model.npz").read_bytes()
+    done = run(*fit, "--plot", tmp_path / "a.png")
+    assert done.returncode == 2 and "pip install 'capslit[plots]'" in done.stderr and "Traceback" not in done.stderr
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    done = run("fit", tmp_path / "a.parquet", "--target", "level")
+    assert done.returncode == 2 and "pip install pandas pyarrow" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("ending, begins", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_picture_of_the_fit(learned, tmp_path, capsys, ending, begins):
+    import matplotlib.pyplot as plt
+
+    assert cli.main(["fit", str(learned[0] / "mixed.csv"), "--target", "level", "--out", str(tmp_path / "m.npz"), "--plot", str(tmp_path / f"p.{ending}")]) == 0
+    assert (tmp_path / f"p.{ending}").read_bytes().startswith(begins) and not plt.get_fignums()
+
+
+A, B = ["1.5", "red", "yes"], ["2.5", "blue", "no"]
+
+
+@together("header, rows, words, said", [
+    (["a", "b", "y"], [A, B] * 3, ["--target", "z"], "no column 'z'; its columns are 'a', 'b', 'y'"),
+    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--drop", "c"], "no column 'c'"),
+    (["a", "b", "y"], [A] * 6, ["--target", "y"], "the single class 'yes'"),
+    (["a", "b", "y"], [A] * 6 + [B], ["--target", "y"], "a single example of 'no'"),
+    (["a", "b", "y"], [[str(k / 7), "red", str(k / 3)] for k in range(60)], ["--target", "y"], "a quantity and no class"),
+    (["a", "b", "y"], [["", "", word] for word in "xyxy"], ["--target", "y"], "no column is left"),
+    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--drop", "a", "--drop", "b"], "no column is left"),
+    (["a", "b", "y"], [A, B[:2]] * 3, ["--target", "y"], "line 3 has 2 entries, but the header has 3"),
+    (["a", "a", "y"], [A, B] * 3, ["--target", "y"], "2 columns are called 'a'"),
+    (["a", "b", "y"], [["inf", "red", "yes"], B] * 3, ["--target", "y"], "column 'a' holds a number that is not finite"),
+    (["a", "b", "y"], [], ["--target", "y"], "no rows below its header"),
+    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--plot", "p.gif"], "--plot must name a file that ends in .png, .svg, .pdf, not p.gif"),
+    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--capsule-dim", "0"], "capsule_dim")])
+def test_tables_that_nothing_is_learned_from(tmp_path, capsys, header, rows, words, said):
+    path = write(tmp_path / "table.csv", header, rows)
+    assert cli.main(["fit", str(path), *words, "--out", str(tmp_path / "model.npz")]) == 2
+    out, err = capsys.readouterr()
+    assert said in err and len(err.splitlines()) == 1 and out == "" and names(tmp_path) == ["table.csv"]
+
+
+@together("header, rows, said", [
+    (["age", "colour"], [["30", "red"]], "no column 'size'; its columns are 'age', 'colour'"),
+    (["age", "colour", "size"], [["30", "pink", "1"]], "column 'colour' holds 'pink', which the model has not seen; it knows 'green; dark', 'red', 'the \"blue\" one'"),
+    (["age", "colour", "size"], [["old", "red", "1"]], "column 'age' must hold numbers, as it did when the model was fitted, but holds 'old'"),
+    (["age", "colour", "size"], [["1e999", "red", "1"]], "column 'age' holds a number that is not finite"), (["age", "colour", "size"], [], "no rows")])
+def test_new_rows_that_the_model_cannot_read(tmp_path, capsys, learned, header, rows, said):
+    path = write(tmp_path / "new.csv", header, rows)
+    assert cli.main(["predict", str(learned[0] / "model.npz"), str(path), "--out", str(tmp_path / "found.csv")]) == 2
+    out, err = capsys.readouterr()
+    assert said.replace("\\", "") in err and len(err.splitlines()) == 1 and out == "" and names(tmp_path) == ["new.csv"]
+
+
+def test_files_that_are_no_models(tmp_path, capsys, learned):
+    table = str(learned[0] / "mixed.csv")
+    capslit.CapsuleClassifier(1).fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "other.npz")
+    for path, said in ((tmp_path / "other.npz", "holds no TableClassifier"), (tmp_path / "none.npz", "no such file"), (table, "not ours")):
+        assert cli.main(["predict", str(path), table]) == 2
+        out, err = capsys.readouterr()
+        assert said in err and str(path) in err and len(err.splitlines()) == 1 and out == ""

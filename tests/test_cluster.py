@@ -211,7 +211,7 @@ def test_a_worker_that_is_killed_changes_no_bit(client, tmp_path, when, persiste
 
 def test_the_classifier_ends_with_the_same_bits_when_a_worker_is_killed(client, monkeypatch):
     client.wait_for_workers(2)
-    learner = CapsuleClassifier(2, patience=(4, 2), thresholds=(0.5, 0.0), early_stopping=False)
+    learner = CapsuleClassifier.paper(2, patience=(4, 2), thresholds=(0.5, 0.0), early_stopping=False)
     x, y = client.persist((da.from_array(X, chunks=(256, -1)), da.from_array(Y, chunks=256)))
     expected = clone(learner).fit(x, y)
     before, passes, m_step = client.run(os.getpid), [], CapsuleRegression.m_step

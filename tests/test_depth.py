@@ -10,8 +10,8 @@ from capslit import (CapsuleClassifier, CompositionalModel, FactorialHMM, Factor
 
 X = np.random.default_rng(0).random((60, 5))
 ESTIMATORS = {
-    "CapsuleClassifier": lambda: CapsuleClassifier(2, max_iter=2, n_jobs=1, random_state=0).fit(X, X[:, 0] > 0.5),
-    "CapsuleClassifier, one-versus-one": lambda: CapsuleClassifier(2, architecture="ovo", max_iter=2, n_jobs=1, random_state=0).fit(X, (3 * X[:, 0]).astype(int)),
+    "CapsuleClassifier": lambda: CapsuleClassifier.paper(2, max_iter=2, n_jobs=1, random_state=0).fit(X, X[:, 0] > 0.5),
+    "CapsuleClassifier, one-versus-one": lambda: CapsuleClassifier.paper(2, architecture="ovo", max_iter=2, n_jobs=1, random_state=0).fit(X, (3 * X[:, 0]).astype(int)),
     "GaussianMixture": lambda: GaussianMixture(2, max_iter=2, n_jobs=1, random_state=0).fit(X),
     "MixtureOfFactorAnalyzers": lambda: MixtureOfFactorAnalyzers(2, 1, max_iter=2, n_jobs=1, random_state=0).fit(X),
     "MixtureOfPCA": lambda: MixtureOfPCA(2, 1, max_iter=2, n_jobs=1, random_state=0).fit(X),

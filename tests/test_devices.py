@@ -181,12 +181,12 @@ def test_gradients_and_bfloat16_are_taken_everywhere(change, place):
     changed = lambda a: getattr(a.clone(), change)()
     given = {"memory": (changed(X), y, changed(w)), "batches": ([(changed(X[i:i + 50]), y[i:i + 50], changed(w[i:i + 50])) for i in (0, 50, 100)],),
              "beside NumPy": (X.numpy(), y.numpy(), changed(w))}[place]
-    model = CapsuleClassifier(2, **SHORT).fit(X.numpy(), y.numpy(), w.numpy())
-    found = CapsuleClassifier(2, **SHORT).fit(*given)
+    model = CapsuleClassifier.paper(2, **SHORT).fit(X.numpy(), y.numpy(), w.numpy())
+    found = CapsuleClassifier.paper(2, **SHORT).fit(*given)
     assert np.allclose(to_numpy(found.coef_), model.coef_, rtol=1e-4, atol=1e-5) and str(found.coef_.dtype).endswith("float32")
     assert found.score(*given) == model.score(*given) == pytest.approx(model.score(X.numpy(), y.numpy(), w.numpy()))
     assert np.array_equal(to_numpy(model.predict(given[0])), model.predict(X.numpy()))
-    again = CapsuleClassifier(2, **SHORT | {"init": changed(torch.asarray(model.coef_))}).fit(*given)
+    again = CapsuleClassifier.paper(2, **SHORT | {"init": changed(torch.asarray(model.coef_))}).fit(*given)
     assert np.isfinite(to_numpy(again.coef_)).all()
 
 
@@ -212,19 +212,19 @@ def test_relatives_say_which_tensor_they_cannot_take(change):
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_sparse_tensors_are_refused_in_words(layout):
     torch, X, y, w = tensors()
-    model, sparse = CapsuleClassifier(2, **SHORT).fit(X, y), getattr(X, layout)()
-    for call in (lambda: CapsuleClassifier(2).fit(sparse, y), lambda: model.predict(sparse)):
+    model, sparse = CapsuleClassifier.paper(2, **SHORT).fit(X, y), getattr(X, layout)()
+    for call in (lambda: CapsuleClassifier.paper(2).fit(sparse, y), lambda: model.predict(sparse)):
         with pytest.raises(TypeError, match="X is a sparse tensor; pass a dense one"):
             call()
     with pytest.raises(TypeError, match="sample_weight is a sparse tensor"):
-        CapsuleClassifier(2).fit(X, y, w.to_sparse())
+        CapsuleClassifier.paper(2).fit(X, y, w.to_sparse())
 
 
 @pytest.mark.filterwarnings("error")
 @together("place", ["file", "batches", "strict", "torch"])
 def test_a_score_needs_weights(place, tmp_path):
     X, y = groups(120, 5, 3)
-    model = CapsuleClassifier(2, **SHORT).fit(X, y)
+    model = CapsuleClassifier.paper(2, **SHORT).fit(X, y)
     def score(w):
         if place == "batches":
             return model.score([(X[:50], y[:50], w[:50]), (X[50:], y[50:], w[50:])])

@@ -454,7 +454,7 @@ def digits(n=200):
 
 
 def classifier(**settings):
-    return CapsuleClassifier(**{"capsule_dim": 2, "thresholds": (0,), "patience": (1,), "max_iter": 2, "early_stopping": False} | settings)
+    return CapsuleClassifier.paper(**{"capsule_dim": 2, "thresholds": (0,), "patience": (1,), "max_iter": 2, "early_stopping": False} | settings)
 
 
 RANDOM = {"held out": (classifier, {"early_stopping": True}), "random weights": (classifier, {"init": "random"}),
@@ -522,5 +522,5 @@ def test_a_saved_model_is_no_checkpoint(tmp_path):
     X, y = digits()
     model = GaussianMixture(2, random_state=0).fit(X)
     model.save(tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="is no checkpoint: the file holds 'capslit.GaussianMixture/1'; pass another path"):
+    with pytest.raises(ValueError, match="is no checkpoint: the file holds 'capslit.GaussianMixture/2'; pass another path"):
         model.fit(X, checkpoint=tmp_path / "model.npz")

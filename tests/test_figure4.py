@@ -13,7 +13,7 @@ from capslit.experiments.records import load_record, perform
 def fitted():
     digits = datasets.load_digits()
     X, y = digits.images[:600].reshape(600, -1) / 16.0, digits.labels[:600]
-    return CapsuleClassifier(3, thresholds=(0.4,), patience=(3,), fit_intercept=False, early_stopping=False).fit(X, y), X, y
+    return CapsuleClassifier.paper(3, thresholds=(0.4,), patience=(3,), fit_intercept=False, early_stopping=False).fit(X, y), X, y
 
 
 def test_along_the_own_axes_they_are_the_prototypes_of_the_classifier(fitted):

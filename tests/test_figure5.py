@@ -31,7 +31,7 @@ def test_a_committee_counts_the_errors_of_the_classifier(architecture, weighted,
     for seed, dim in enumerate((1, 2, {0: 2, 1: 2, 2: 1, 3: 2})):
         X, y, rng = problem(seed)
         X, w = X.astype(dtype), rng.uniform(0, 2, len(y)).astype(dtype) if weighted else None
-        model = CapsuleClassifier(dim, architecture=architecture, fit_intercept=fit_intercept, early_stopping=False, **SHORT).fit(X, y)
+        model = CapsuleClassifier.paper(dim, architecture=architecture, fit_intercept=fit_intercept, early_stopping=False, **SHORT).fit(X, y)
         weights = model.coef_ if not fit_intercept else np.concatenate([model.coef_, model.intercept_[..., None]], axis=-1)
         committee = Committee(capsule_targets(4, architecture), model.capsule_dims_, affine=fit_intercept)
         errors, weight = committee.count_errors(CapsuleParameters(weights.astype(float)), (X, y, w))
@@ -46,7 +46,7 @@ def test_all_problems_stop_together_at_the_best_joint_error(architecture):
     X, y, rng = problem(7, n=300)
     train, held = np.arange(300) < 200, np.arange(300) >= 200
     w = rng.uniform(0.5, 2, 100)
-    model = JointlyStopped(2, architecture=architecture, **SHORT).fit(X[train], y[train], X_val=X[held], y_val=y[held], sample_weight_val=w)
+    model = JointlyStopped.paper(2, architecture=architecture, **SHORT).fit(X[train], y[train], X_val=X[held], y_val=y[held], sample_weight_val=w)
     seen = model.history_["validation_error"]
     assert np.array_equal(seen, np.repeat(seen[:, :1], seen.shape[1], axis=1)) and not np.isnan(seen).any()
     assert seen.min() == pytest.approx(w @ (model.predict(X[held]) != y[held]) / w.sum())
@@ -58,7 +58,7 @@ def test_one_problem_has_no_committee():
         settings = {"architecture": architecture, "early_stopping": False, **SHORT}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            a, b = (kind(2, **settings).fit(X[:80], labels[:80], X_val=X[80:], y_val=labels[80:]) for kind in (JointlyStopped, CapsuleClassifier))
+            a, b = (kind.paper(2, **settings).fit(X[:80], labels[:80], X_val=X[80:], y_val=labels[80:]) for kind in (JointlyStopped, CapsuleClassifier))
         assert np.array_equal(a.coef_, b.coef_)
 
 

@@ -142,8 +142,8 @@ def test_the_bound_rises_and_ends_at_the_best(kind):
 def test_stacked_starts_are_those_one_by_one(kind):
     X, chance = blobs(200, 6), np.random.RandomState(0)
     settings = {} if "pca" not in kind else {"temperature": 1.0}
-    alone = [KINDS[kind](3, 2, **settings).set_params(random_state=chance, init="random").fit(X) for _ in range(4)]
-    stacked = KINDS[kind](3, 2, **settings).set_params(random_state=np.random.RandomState(0), init="random", n_init=4).fit(X)
+    alone = [KINDS[kind](3, 2, **settings).set_params(random_state=chance, init_params="random").fit(X) for _ in range(4)]
+    stacked = KINDS[kind](3, 2, **settings).set_params(random_state=np.random.RandomState(0), init_params="random", n_init=4).fit(X)
     best = max(alone, key=lambda model: model.lower_bound_)
     assert len({round(model.lower_bound_, 6) for model in alone}) > 1
     assert np.isclose(stacked.lower_bound_, best.lower_bound_, rtol=1e-9) and stacked.n_iter_ == best.n_iter_

@@ -102,8 +102,8 @@ def test_another_device_learns_the_same(protocol, tmp_path, monkeypatch, capsule
     settings = QUICK | {"capsule_dim": capsule_dim}
     data = (larger.X.astype(np.float64), larger.y)
     validation = dict(X_val=larger.X_val.astype(np.float64), y_val=larger.y_val)
-    ours = LargeData(**settings).fit(*data, **validation)
-    there = OnDevice(**settings).fit(*data, **validation, checkpoint=tmp_path / "checkpoint.npz")
+    ours = LargeData.paper(**settings).fit(*data, **validation)
+    there = OnDevice.paper(**settings).fit(*data, **validation, checkpoint=tmp_path / "checkpoint.npz")
     assert np.allclose(there.coef_, ours.coef_, rtol=1e-6, atol=1e-9)
     assert np.array_equal(there.history_["validation_error"], ours.history_["validation_error"], equal_nan=True)
     assert np.array_equal(there.predict(larger.X_test), ours.predict(larger.X_test))

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 blobs, classes = partial(conftest.blobs, p=4), partial(conftest.classes, p=4)
 TYPES = ["full", "diag"]
 types = pytest.mark.parametrize("kind", TYPES)
+all_types = pytest.mark.parametrize("kind", [*TYPES, "tied", "spherical"])
 
 
 def problem(seed, kind, *, k=1, n=80, weighted=False):
@@ -224,7 +225,7 @@ def test_misuse_is_explained():
             Mixtures().e_step(start, wrong)
     with pytest.raises(ValueError, match="log_weights has shape"):
         Mixtures().e_step(start._replace(log_weights=np.zeros((1, 9))), (X, None))
-    for settings in ({"covariance_type": "tied"}, {"reg_covar": -1}, {"reg_covar": np.inf}, {"reg_covar": np.nan}):
+    for settings in ({"covariance_type": "round"}, {"reg_covar": -1}, {"reg_covar": np.inf}, {"reg_covar": np.nan}):
         with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
             Mixtures(**settings)
 
@@ -244,13 +245,13 @@ TABLES = tables()
 
 def common_start(X, kind, m):
     means = X[:: len(X) // m][:m]
-    S = np.cov(X.T) if kind == "full" else X.var(axis=0)
-    return np.full(m, 1 / m), means, np.stack([S] * m)
+    S = np.cov(X.T) if kind in ("full", "tied") else X.var(axis=0)
+    return np.full(m, 1 / m), means, {"tied": S, "spherical": np.full(m, np.mean(S))}.get(kind, np.stack([S] * m))
 
 
 def given_start(X, kind, m=2):
     weights, means, S = common_start(X, kind, m)
-    return {"weights_init": weights, "means_init": means, "precisions_init": np.linalg.inv(S) if kind == "full" else 1 / S}
+    return {"weights_init": weights, "means_init": means, "precisions_init": np.linalg.inv(S) if kind in ("full", "tied") else 1 / S}
 
 
 def peer(X, kind, m, steps, reg_covar=0.0):
@@ -300,7 +301,7 @@ def test_an_offset_costs_no_digits_but_those_of_the_data(kind, offset):
     assert np.allclose(means - offset, home.means_, atol=1e-8) and np.isclose(path[-1], home.lower_bound_, atol=1e-8)
 
 
-@types
+@all_types
 def test_the_fit_ends_where_scikit_learn_does(kind):
     X = TABLES["iris"]
     given = given_start(X, kind)
@@ -324,7 +325,7 @@ def fitted_parts(model, X, parts=1):
     return model
 
 
-@types
+@all_types
 @pytest.mark.parametrize("steps", [1, 2, 5, 20])
 def test_from_a_given_start_the_estimator_is_where_scikit_learn_is(kind, steps):
     "An iteration of ours is an E-step, and the best parameters seen are kept, so that one more of them is needed."
@@ -335,7 +336,7 @@ def test_from_a_given_start_the_estimator_is_where_scikit_learn_is(kind, steps):
         assert np.allclose(getattr(model, name), getattr(theirs, name), rtol=0, atol=1e-6), name
 
 
-@types
+@all_types
 def test_warm_starts_go_on_as_those_of_scikit_learn(kind):
     X = TABLES["digits, two axes"]
     given = given_start(X, kind) | {"covariance_type": kind, "tol": 0, "warm_start": True}
@@ -349,10 +350,10 @@ def test_warm_starts_go_on_as_those_of_scikit_learn(kind):
     assert not np.allclose(anew.means_, model.means_, atol=1e-6)
 
 
-@types
+@all_types
 def test_a_warm_start_is_one_start_and_not_drawn(kind, tmp_path):
     X, path = blobs(200), tmp_path / "mixture.npz"
-    model = fitted_parts(make(kind, 3, init="random", n_init=4, max_iter=3, warm_start=True), X)
+    model = fitted_parts(make(kind, 3, init_params="random", n_init=4, max_iter=3, warm_start=True), X)
     first = model.lower_bound_
     assert np.isclose(fitted_parts(model, X).history_["objective"][0] / len(X), first, rtol=1e-12) and model.lower_bound_ > first
     model.set_params(random_state=None, max_iter=300)                               # of whatever random state
@@ -393,10 +394,10 @@ def state(model):
 
 
 @types
-@pytest.mark.parametrize("init", ["kmeans", "k-means++", "random"])
+@pytest.mark.parametrize("init", ["kmeans", "k-means++", "random", "random_from_data"])
 def test_densities_by_definition(kind, init):
     X = blobs()
-    model = make(kind, init=init).fit(X)
+    model = make(kind, init_params=init).fit(X)
     joint = np.stack([np.log(w) + multivariate_normal(mu, C).logpdf(X) for w, mu, C in zip(model.weights_, model.means_, dense(model.covariances_))], axis=1)
     assert np.allclose(model.score_samples(X), logsumexp(joint, axis=1)) and np.isclose(model.score(X), logsumexp(joint, axis=1).mean())
     assert np.allclose(model.predict_proba(X), np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
@@ -427,17 +428,17 @@ def test_known_parameters_are_found_again(kind):
     assert np.array_equal(model.sample(5)[0], model.sample(5)[0])
 
 
-@types
+@all_types
 def test_stacked_starts_are_those_one_by_one(kind):
     X, chance = blobs(200), np.random.RandomState(0)
-    alone = [make(kind, 3, init="random").set_params(random_state=chance).fit(X) for _ in range(4)]
-    stacked = make(kind, 3, init="random", n_init=4).set_params(random_state=np.random.RandomState(0)).fit(X)
+    alone = [make(kind, 3, init_params="random").set_params(random_state=chance).fit(X) for _ in range(4)]
+    stacked = make(kind, 3, init_params="random", n_init=4).set_params(random_state=np.random.RandomState(0)).fit(X)
     best = max(alone, key=lambda model: model.lower_bound_)
     assert len({round(model.lower_bound_, 6) for model in alone}) > 1
     assert np.isclose(stacked.lower_bound_, best.lower_bound_, rtol=1e-9) and np.allclose(stacked.means_, best.means_)
 
 
-@types
+@all_types
 def test_weights_are_repetitions(kind):
     X, w = blobs(60), np.arange(60) % 3
     first = {"means_init": X[[1, 2]], "tol": 1e-9}
@@ -448,11 +449,11 @@ def test_weights_are_repetitions(kind):
 
 
 @types
-@pytest.mark.parametrize("init", ["kmeans", "k-means++", "random"])
+@pytest.mark.parametrize("init", ["kmeans", "k-means++", "random", "random_from_data"])
 def test_examples_without_weight_have_no_say(kind, init):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(c, 0.1, (30, 3)) for c in (-3.0, 0.0, 100.0)])
-    model = make(kind, init=init, tol=1e-8).fit(X, sample_weight=np.repeat([1.0, 1.0, 0.0], 30))
+    model = make(kind, init_params=init, tol=1e-8).fit(X, sample_weight=np.repeat([1.0, 1.0, 0.0], 30))
     assert np.allclose(np.sort(model.means_[:, 0]), [-3, 0], atol=0.2)
 
 
@@ -476,17 +477,17 @@ def test_what_is_given_of_a_start_is_used(kind):
     assert np.isfinite(zero.score(X)) and zero.predict_proba(X)[:, 0].max() < 1e-200
 
 
-@types
+@all_types
 def test_checkpoints(kind, tmp_path):
     X, path = blobs(200), tmp_path / "mixture.npz"
     with pytest.warns(ConvergenceWarning, match="max_iter = 3"):
-        make(kind, 3, max_iter=3, init="random").fit(X, checkpoint=path)
-    resumed, straight = make(kind, 3, init="random").fit(X, checkpoint=path), make(kind, 3, init="random").fit(X)
+        make(kind, 3, max_iter=3, init_params="random").fit(X, checkpoint=path)
+    resumed, straight = make(kind, 3, init_params="random").fit(X, checkpoint=path), make(kind, 3, init_params="random").fit(X)
     assert np.array_equal(resumed.covariances_, straight.covariances_) and resumed.n_iter_ == straight.n_iter_
     with pytest.raises(ValueError, match="checkpoint"):
-        make(kind, 3, init="random").fit(X[::-1] * [1, 2, 1, 1], checkpoint=path)
+        make(kind, 3, init_params="random").fit(X[::-1] * [1, 2, 1, 1], checkpoint=path)
     with pytest.raises(ValueError, match="checkpoint"):
-        make(kind, 3, init="random", reg_covar=1e-3).fit(X, checkpoint=path)
+        make(kind, 3, init_params="random", reg_covar=1e-3).fit(X, checkpoint=path)
 
 
 @types
@@ -508,7 +509,7 @@ def test_as_density_of_classes(kind):
 
 
 BASE = blobs(40)
-@types
+@all_types
 def test_units_do_not_matter(kind):
     X = blobs()
     plain = make(kind, reg_covar=0).fit(X)

@@ -86,8 +86,8 @@ def test_pairwise_scores_elect_what_the_machine_predicts_and_give_probabilities(
 
 def test_the_size_of_ours():
     X, y = load_iris(return_X_y=True)
-    assert model_size(CapsuleClassifier(2, max_iter=2000, patience=(2,), thresholds=(0,), fit_intercept=False).fit(X, y))[0] == 3 * 2 * 4
-    assert model_size(CapsuleClassifier(2, max_iter=2000, patience=(2,), thresholds=(0,)).fit(X, y))[0] == 3 * 2 * 5
+    assert model_size(CapsuleClassifier.paper(2, max_iter=2000, patience=(2,), thresholds=(0,), fit_intercept=False).fit(X, y))[0] == 3 * 2 * 4
+    assert model_size(CapsuleClassifier.paper(2, max_iter=2000, patience=(2,), thresholds=(0,)).fit(X, y))[0] == 3 * 2 * 5
 
 
 def test_the_network_keeps_its_best_pass():

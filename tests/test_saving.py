@@ -40,7 +40,7 @@ IMAGES = np.roll(np.kron(np.eye(4)[[0, 3]], np.ones((1, 4))), 1, axis=1)[rng.int
 IMAGES = np.stack([np.roll(row.reshape(4, 4), step, axis=0).ravel() for row, step in zip(IMAGES, rng.integers(-1, 2, size=30))])
 
 MAKERS = {  # what is written by this release: an unfitted estimator, its inputs, its labels
-    "CapsuleClassifier": (CapsuleClassifier(UserDict({"ant": 1, "bee": 3, "wasp": 2}), alpha=0.1, **QUICK), FRAME, NAMES),
+    "CapsuleClassifier": (CapsuleClassifier.paper(UserDict({"ant": 1, "bee": 3, "wasp": 2}), alpha=0.1, **QUICK), FRAME, NAMES),
     "GaussianMixture": (GaussianMixture(2, n_init=2, random_state=0), X, None),
     "MixtureOfFactorAnalyzers": (MixtureOfFactorAnalyzers(2, 2, random_state=0), FRAME, None),
     "MixtureOfPCA": (MixtureOfPCA(2, 3, explained_variance=0.9, random_state=0), X, None),
@@ -51,9 +51,9 @@ MAKERS = {  # what is written by this release: an unfitted estimator, its inputs
     "TangentDistanceClassifier": (TangentDistanceClassifier(3, image_shape=(2, 3)), X, NAMES),
 }
 MORE = {  # further kinds of parameters and attributes
-    "object labels": (CapsuleClassifier(2, init=np.ones((3, 2, 6)), **QUICK), X, NAMES.astype(object)),
-    "bool labels": (CapsuleClassifier(2, **QUICK | {"random_state": np.random.RandomState(0)}), X, LABELS > 0),
-    "ovo": (CapsuleClassifier(2, architecture="ovo", fit_intercept=False, **QUICK), X, LABELS * 7 - 3),
+    "object labels": (CapsuleClassifier.paper(2, init=np.ones((3, 2, 6)), **QUICK), X, NAMES.astype(object)),
+    "bool labels": (CapsuleClassifier.paper(2, **QUICK | {"random_state": np.random.RandomState(0)}), X, LABELS > 0),
+    "ovo": (CapsuleClassifier.paper(2, architecture="ovo", fit_intercept=False, **QUICK), X, LABELS * 7 - 3),
     "means as a list": (GaussianMixture(2, means_init=X[:2].tolist(), covariance_type="diag"), X, None),
     "means as a frame": (GaussianMixture(2, means_init=FRAME[:2]), X, None),
     "isotropic noise": (MixtureOfFactorAnalyzers(3, 2, noise="isotropic", random_state=1), X, None),
@@ -196,7 +196,7 @@ def test_what_cannot_be_stored_is_named_and_nothing_is_written(tmp_path):
     own = fitted(OfTheUser(), X, None)
     own.save(path)
     assert np.array_equal(OfTheUser.load(path).means_, own.means_)
-    with pytest.raises(StorageError, match="holds no GaussianMixture, but 'capslit.OfTheUser/1'"):
+    with pytest.raises(StorageError, match="holds no GaussianMixture, but 'capslit.OfTheUser/2'"):
         GaussianMixture.load(path)
 
 
@@ -223,7 +223,7 @@ def test_foreign_files_are_refused(made, tmp_path):
     refused(path.with_suffix(".npz"), "truncated, corrupt or not ours")
     fitted(*CASES["GaussianMixture"]).fit(X, checkpoint=tmp_path / "run.npz")
     refused(tmp_path / "run.npz", "it holds no GaussianMixture, but 'capslit")
-    refused(made("MixtureOfPCA")[1], "it holds no GaussianMixture, but 'capslit.MixtureOfPCA/1'; give a file that GaussianMixture.save")
+    refused(made("MixtureOfPCA")[1], "it holds no GaussianMixture, but 'capslit.MixtureOfPCA/2'; give a file that GaussianMixture.save")
 
 
 @together("name", MAKERS)

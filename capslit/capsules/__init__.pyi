@@ -10,3 +10,6 @@ from .em_steps import CapsuleRegression as CapsuleRegression
 from .em_steps import LeastSquares as LeastSquares
 from .classifier import CapsuleClassifier as CapsuleClassifier
 from .cross_validation import cross_validate as cross_validate
+from .table_classifier import TableClassifier as TableClassifier
+from .display import PoseDisplay as PoseDisplay
+from .display import plot_poses as plot_poses

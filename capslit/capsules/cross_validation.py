@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
@@ -19,7 +20,7 @@ from sklearn.utils import check_random_state
 from .. import em
 from ..arrays import asarray_like, to_numpy
 from .em_steps import CapsuleParameters
-from .classifier import (CapsuleClassifier, check_classes, engine_settings, holds_out, number_of_starts,
+from .classifier import (CapsuleClassifier, check_classes, choose, engine_settings, holds_out, number_of_starts,
                                          starting_point)
 from ..validation import check_choice, check_count, check_mass, check_shape, check_type, error_context
 from ..estimator.training_data import TrainingData, read_training_data, take_rows
@@ -48,6 +49,7 @@ def _begin(estimator, examples, rows, y, w):
         train, held = rows[kept], rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
+    estimator._settle(choose(estimator, part, held is not None))
     model, parameters, _ = starting_point(estimator, part, seen, number_of_starts(estimator, seen))
     return _Fold(estimator, part, train, held, model, parameters)
 
@@ -64,7 +66,8 @@ def _stacked(folds):
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
     targets, dims = (np.concatenate([getattr(model, name) for model in models])
                      for name in ("targets", "dims"))
-    return (replace(models[0], targets=targets, dims=dims, solver=solver),
+    alpha = np.concatenate([np.broadcast_to(model.alpha, len(model.targets)) for model in models])
+    return (replace(models[0], targets=targets, dims=dims, solver=solver, alpha=alpha if np.any(alpha) else 0.0),
             CapsuleParameters(weights if like is None else asarray_like(weights, like)))
 
 
@@ -123,7 +126,7 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     Parameters
     ----------
     estimator : CapsuleClassifier
-    X : (n, n_features) array in memory, of any library
+    X : (n, n_features) array in memory, of any library, or sparse matrix of SciPy
     y : (n,) array of labels
     groups : (n,) array, optional
         For splitters that need it.
@@ -153,6 +156,7 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     if as_source(X, labelled=None) is not None:
         raise TypeError("X must be an array in memory; of a file, pass what fits, for example np.array(X)")
     weight = (params or {}).get("sample_weight")
+    X = X.tocsr() if sp.issparse(X) else X
     first = clone(estimator)
     first._checked_schedule()
     examples = read_training_data(first, X, y, weight, labelled=True)
@@ -188,10 +192,10 @@ def _fit_all(first, examples, X, y, trains):
     fitted, seconds, stacks = [None] * len(trains), np.zeros(len(trains)), {}
     for f, rows in enumerate(trains):
         start = time.perf_counter()
-        if np.bincount(index[rows], minlength=len(examples.classes)).all():
+        if not first._adapts() and np.bincount(index[rows], minlength=len(examples.classes)).all():
             fold = _begin(first, examples, rows, index, w)
             stacks.setdefault(fold.held is None, []).append((f, fold))
-        else:                                                 # a class is missing: a model of another shape
+        else:                                                 # other inputs or weights, or a class is missing: a model of another shape
             part = None if w is None else w[rows]
             fitted[f] = clone(first).fit(take_rows(X, rows), take_rows(y, rows), part)
         seconds[f] = time.perf_counter() - start

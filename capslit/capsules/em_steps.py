@@ -18,11 +18,11 @@ from array_api_compat import device as array_device
 from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from ..arrays import namespace, to_numpy
+from ..arrays import SparseRows, asarray_like, gram_matrix, namespace, to_numpy
 from ..em.compiling import read_only
-from ..validation import as_floating, check_indices, check_labels, check_number, check_shape, check_values
+from ..validation import as_floating, check_indices, check_labels, check_shape, check_values
 from .inference import posterior_factors
-from .kernels import compiled_sums
+from .kernels import compiled_sums, weights_for
 from .special import ratio_table
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
@@ -63,12 +63,12 @@ class LeastSquares:
 
     @classmethod
     def from_gram(cls, gram: Any, which: tuple = (0,), alpha: float = 0.0, like: Any = None) -> "LeastSquares":
-        "From `gram` (g, p, p) and `alpha`, a number or one per column; arrays in the namespace and on the device of `like`."
+        "From `gram` (g, p, p) and `alpha`, a number, or one per column, (p,) or (g, p); arrays in the namespace and on the device of `like`."
         gram = check_shape("gram", as_floating("gram", gram), (None, "p", "p"), hint="one matrix goes in as gram[None]")
         check_values("gram", gram)
         check_values("alpha", np.asarray(alpha), lower=0)
         check_indices("which", check_shape("which", np.asarray(which), (None,), empty=False), len(gram))
-        roots, ranks = zip(*(_root_of_inverse(g + alpha * np.eye(g.shape[0])) for g in gram))
+        roots, ranks = zip(*(_root_of_inverse(g + np.diag(a)) for g, a in zip(gram, np.broadcast_to(alpha, gram.shape[:2]))))
         xp, device = (np, None) if like is None else (namespace(like), array_device(like))
         return cls(xp.asarray(np.stack(roots), device=device), tuple(which), ranks)
 
@@ -78,7 +78,10 @@ class LeastSquares:
         k, p = moments.shape[0], moments.shape[-1]
         if len(self.rank) == 1:
             return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]), moments.shape)
-        rows, root = xp.reshape(moments, (k, -1, p)), xp.unstack(self.root)
+        rows = xp.reshape(moments, (k, -1, p))
+        if self.which == tuple(range(len(self.rank))):                         # each has its own: all products in one call
+            return xp.reshape(_twice(rows, self.root), moments.shape)
+        root = xp.unstack(self.root)
         return xp.reshape(xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024-a
@@ -120,7 +123,7 @@ class CapsuleRegression:
         Capsule dimensions d_i.
     solver : LeastSquares, optional
         Needed by `m_step`; see `second_moments`.
-    alpha : float
+    alpha : float or (k,) array
         Precision of the Gaussian prior on the weights: the objective is the log-likelihood − α‖W‖²/2.
     affine : bool
         Whether the last column of the weights multiplies a constant input 1, which the batches do not hold and the prior spares.
@@ -132,7 +135,7 @@ class CapsuleRegression:
     targets: np.ndarray
     dims: np.ndarray
     solver: LeastSquares | None = None
-    alpha: float = 0.0
+    alpha: Any = 0.0
     affine: bool = False
     columns: np.ndarray | None = None
     compiled: bool = False
@@ -142,7 +145,7 @@ class CapsuleRegression:
             check_shape(name, np.asarray(getattr(self, name)), (len(self.targets) if name == "dims" else None, None))
         if np.min(self.dims) < 1 or np.min(self.targets) < -1 or np.max(self.targets) >= self.dims.shape[1]:
             raise ValueError(f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule")
-        check_number("alpha", self.alpha, at_least=0)
+        check_values("alpha", check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets),) if np.ndim(self.alpha) else ()), lower=0)
 
     @cached_property
     def groups(self) -> list:
@@ -163,7 +166,7 @@ class CapsuleRegression:
     def signature(self) -> dict:
         "Settings compared on resume."
         return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
-                "alpha": float(self.alpha), "affine": bool(self.affine)}
+                "alpha": np.asarray(self.alpha, np.float64).tolist(), "affine": bool(self.affine)}
 
     def block_rows(self, parameters: Any) -> int:
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
@@ -204,7 +207,8 @@ class CapsuleRegression:
         solver, columns = self.solver, self.columns
         if solver is not None:
             solver = replace(solver, which=tuple(np.asarray(solver.which)[problems]) if len(solver.rank) > 1 else (0,))
-        return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver,
+        alpha = self.alpha[problems] if np.ndim(self.alpha) else self.alpha
+        return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver, alpha=alpha,
                        columns=problems if columns is None else columns[problems])
 
     def m_step(self, statistics: Any) -> CapsuleParameters:
@@ -215,11 +219,12 @@ class CapsuleRegression:
 
     def objective(self, parameters: Any, statistics: Any) -> Any:
         "The log-likelihood (Saul 2.6), less α‖W‖²/2, per problem (k,)."
-        if not self.alpha:
+        if not np.any(self.alpha):
             return statistics.log_likelihood
         xp = namespace(parameters.weights)
         weights = parameters.weights[..., :-1] if self.affine else parameters.weights
-        return statistics.log_likelihood - 0.5 * self.alpha * xp.sum(weights**2, axis=(1, 2, 3))
+        alpha = asarray_like(self.alpha, weights) if np.ndim(self.alpha) else self.alpha
+        return statistics.log_likelihood - 0.5 * alpha * xp.sum(weights**2, axis=(1, 2, 3))
 
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
         """CapsuleStatistics of a batch; `threshold` (k,) is ν of Saul 2.26, 0 for plain EM.
@@ -247,9 +252,9 @@ def _poses(weights, x):
     xp = namespace(weights, x)
     k, m, d, p = weights.shape
     rows = xp.reshape(weights, (k * m * d, p))
-    if k * m * d > 16:
+    if k * m * d > 16 and not isinstance(x, SparseRows):
         poses = rows[:, : x.shape[1]] @ xp.matrix_transpose(x)
-    else:                                                     # few rows: matrix libraries do the transposed product faster
+    else:                                                     # few rows: matrix libraries do the transposed product faster; sparse: it is the only one
         poses = xp.reshape(xp.matrix_transpose(x @ xp.matrix_transpose(rows[:, : x.shape[1]])), (-1,))
         poses = xp.reshape(poses, (k * m * d, x.shape[0]))
     if p > x.shape[1]:                                        # the last column multiplies a constant input 1
@@ -372,7 +377,8 @@ def _compiled_run(kernel, weights, dims, run, thresholds=None):
     nu = np.asarray(thresholds[run.problems] if learn else np.zeros(len(weights)), dtype)
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
-    return kernel(weights, read_only(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
+    moments, sums = kernel(*weights_for(weights, run.x.shape[1]), read_only(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
+    return moments.reshape(weights.shape), sums
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
 class _Run(NamedTuple):
@@ -555,13 +561,20 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
     for name, values in {"y": y, "weight": w}.items():
         if values is not None or name == "y":
             check_shape(name, np.asarray(values) if values is None else values, (x.shape[0],))
-    xp, device, grams, masses = namespace(x), array_device(x), [], []
+    xp, device, found = namespace(x), array_device(x), []
     for c in classes:
         mine = xp.nonzero(xp.asarray(y == c, device=device))[0]
-        z = xp.astype(xp.take(x, mine, axis=0), xp.float64)
-        v = xp.ones(z.shape[0], dtype=xp.float64, device=device) if w is None else xp.astype(xp.take(w, mine, axis=0), xp.float64)
-        if affine:
-            z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=device)], axis=1)
-        grams.append(xp.matrix_transpose(z) @ (z if w is None else z * v[:, None]))
-        masses.append(xp.sum(v))
-    return SecondMoments(xp.stack(grams), xp.stack(masses))
+        v = xp.ones(mine.shape[0], dtype=xp.float64, device=device) if w is None else xp.astype(xp.take(w, mine, axis=0), xp.float64)
+        found.append((_second_moment(xp.take(x, mine, axis=0), None if w is None else v, affine), xp.sum(v)))
+    return SecondMoments(*map(xp.stack, zip(*found)))
+
+
+def _second_moment(x, weight, affine):
+    "Σ w x xᵀ (p, p)."
+    if isinstance(x, SparseRows):
+        return gram_matrix(x, weight, affine)
+    xp = namespace(x)
+    z = xp.astype(x, xp.float64)
+    if affine:
+        z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=array_device(x))], axis=1)
+    return xp.matrix_transpose(z) @ (z if weight is None else z * weight[:, None])

@@ -58,13 +58,12 @@ def pose_slice(rows, columns, constant, x, poses):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-005-2-a
 def weights_for(weights, p):
-    "Weights (k, m, d, p or p + 1) as rows (r, p), as columns (p, r), and those of the constant input (r,), zero where there is none."
-    k, m, d, q = weights.shape
-    flat = weights.reshape(k * m * d, q)
-    rows, constant = np.ascontiguousarray(flat[:, :p]), np.zeros(k * m * d, weights.dtype)
-    if q > p:
+    "The shape of weights (k, m, d, p or p + 1); and the weights as rows (r, p), as columns (p, r), and those of the constant input (r,), zero where there is none."
+    flat = weights.reshape(-1, weights.shape[3])
+    rows, constant = np.ascontiguousarray(flat[:, :p]), np.zeros(len(flat), weights.dtype)
+    if flat.shape[1] > p:
         constant[:] = flat[:, p]
-    return rows, np.ascontiguousarray(rows.T), constant
+    return weights.shape, rows, np.ascontiguousarray(rows.T), constant
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-007
 def squared_lengths(poses, part, norms, total):
@@ -108,7 +107,9 @@ def factors(own, size, total, rest, shrink, dim, extra, share):
 # %% ../../nbs/capsules/kernels.ipynb #cell-013
 def strongest_rivals(norms, label, sizes, bonus, own, rival):
     "The largest score n_i + g d_i among the other classes of each example of a tile, into `rival`; `own` becomes that of its class."
-    differ, n = sizes.min() < sizes.max(), len(label)
+    differ, n = 0, len(label)
+    for i in range(len(sizes)):
+        differ |= sizes[i] != sizes[0]
     for t in range(n):
         bonus[t] = bonus[t] if differ else bonus.dtype.type(0)
         rival[t] = 0
@@ -182,8 +183,8 @@ def logarithms(p, out):
                 out[t] = np.log(p[t])
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-018
-def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn):
-    """Σ w log P(y|x) and Σ w [wrong] of each problem, (2, k); the pose vectors can be made ready for the second product.
+def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, sums):
+    """Add Σ w log P(y|x) and Σ w [wrong] of each problem to `sums` (2, k); the pose vectors can be made ready for the second product.
 
     Parameters
     ----------
@@ -201,9 +202,10 @@ def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn):
     weights : (1, n) or (k, n) array, or (0, 0) for weights of one
     learn : bool
         Whether to scale the pose vectors.
+    sums : (2, k) array in double precision
     """
     k, m, d, n = poses.shape
-    sums, norms, work, wide = np.zeros((2, k)), np.empty((m, TILE), poses.dtype), np.empty((8, TILE), poses.dtype), np.empty((3, TILE))
+    norms, work, wide = np.empty((m, TILE), poses.dtype), np.empty((8, TILE), poses.dtype), np.empty((3, TILE))
     labels, cell, ones = np.empty(TILE, np.int32), np.empty(TILE, np.int32), np.ones(TILE, poses.dtype)
     for q in range(k):
         for start in range(0, n, TILE):
@@ -215,38 +217,39 @@ def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn):
             log, errors = tile_sums(poses[q], part, label, w, sizes, table, thresholds[q], learn, norms, work, wide, cell)
             sums[0, q] += log
             sums[1, q] += errors
-    return sums
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-018-a
-def block_sums(weights, x, capsules, sizes, table, thresholds, w, learn):
-    """Σ w E[h|x,y] xᵀ (k, m, d, p) in double precision, zero unless `learn`, and the sums (2, k) of `posterior_sums`.
+def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresholds, w, learn):
+    """Σ w E[h|x,y] xᵀ (k · m · d, p) in double precision, zero unless `learn`, and the sums (2, k) of `posterior_sums`.
 
     Parameters
     ----------
-    weights : (k, m, d, p) array
-        Of the precision of x. If x has p − 1 columns, the last one multiplies a constant input 1.
-    x : (n, p) or (n, p - 1) array
+    shape, rows, columns, constant
+        What `weights_for` makes of weights (k, m, d, p) of the precision of x.
+    x : (n, p) array, or (n, p - 1) if the last weight multiplies a constant input 1
     capsules, sizes, table, thresholds, w, learn
         As for `posterior_sums`, w being its `weights`.
     """
-    (k, m, d, q), (n, p) = weights.shape, x.shape
-    rows, columns, constant = weights_for(weights, p)
+    (k, m, d, q), (n, p) = shape, x.shape
     moments, sums = np.zeros((len(rows), q)), np.zeros((2, k))
     size = -(-n // max(1, -(-n // SLICE)))                     # of slices that are all about as long
-    poses, part = np.empty((len(rows), size), weights.dtype), np.empty((len(rows), p), weights.dtype)
+    poses, part = np.empty((len(rows), size), x.dtype), np.empty((len(rows), p), x.dtype)
     for start in range(0, n, max(1, size)):
         stop = min(start + size, n)
         if stop - start < poses.shape[1]:
-            poses = np.empty((len(rows), stop - start), weights.dtype)
+            poses = np.empty((len(rows), stop - start), x.dtype)
         first, last = (start, stop) if capsules.shape[1] > 1 else (0, 1)
         pose_slice(rows, columns, constant, x[start:stop], poses)
-        sums += posterior_sums(poses.reshape(k, m, d, stop - start), capsules[:, first:last], sizes, table, thresholds, w[:, start:stop], learn)
+        posterior_sums(poses.reshape(k, m, d, stop - start), capsules[:, first:last], sizes, table, thresholds, w[:, start:stop], learn, sums)
         if learn:
             np.dot(poses, x[start:stop], part)
-            moments[:, :p] += part
-            if q > p:
-                moments[:, p] += np.sum(poses, axis=1)
-    return moments.reshape(k, m, d, q), sums
+            for i in range(len(rows)):
+                for j in range(p):
+                    moments[i, j] += part[i, j]
+                if q > p:
+                    for t in range(stop - start):
+                        moments[i, p] += poses[i, t]
+    return moments, sums
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019
 def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work, wide, cell):
@@ -287,10 +290,9 @@ def class_shares(norms, total, sizes, table, rest, shrink, cell):
     return not great
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-1-a
-def probabilities_of_classes(weights, x, sizes, table, out):
-    "Class probabilities `out` (n, m) of inputs x (n, p), from weights (1, m, d, p or p + 1); False if lengths are too great."
-    (_, m, d, _), n, fits = weights.shape, len(x), True
-    rows, columns, constant = weights_for(weights, x.shape[1])
+def probabilities_of_classes(shape, rows, columns, constant, x, sizes, table, out):
+    "Class probabilities `out` (n, m) of inputs x (n, p), from what `weights_for` makes of weights (1, m, d, p or p + 1); False if lengths are too great."
+    (_, m, d, _), n, fits = shape, len(x), True
     poses, norms = np.empty((len(rows), TILE), x.dtype), np.empty((m, TILE), x.dtype)
     work, cell = np.empty((3, TILE), x.dtype), np.empty(TILE, np.int32)
     for start in range(0, n, TILE):
@@ -365,10 +367,9 @@ def agree(p, votes, leader, winner):
             p[i, t] /= total
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-7-a
-def probabilities_of_pairs(weights, x, sizes, table, coupled, out):
-    "Of the classes (n, m) coupled probabilities, or else votes, of inputs x (n, p), from weights (k, 2, d, p or p + 1) of pairs; False if lengths are too great."
-    (k, _, d, _), (n, m), fits = weights.shape, out.shape, True
-    rows, columns, constant = weights_for(weights, x.shape[1])
+def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coupled, out):
+    "Coupled probabilities of the classes (n, m), or else votes, of inputs x (n, p), from what `weights_for` makes of weights (k, 2, d, p or p + 1); False if lengths are too great."
+    (k, _, d, _), (n, m), fits = shape, out.shape, True
     poses, norms, first = np.empty((len(rows), TILE), x.dtype), np.empty((2, TILE), x.dtype), np.empty((k, TILE))
     work, cell = np.empty((3, TILE), x.dtype), np.empty(TILE, np.int32)
     votes, chances, Q, places = np.empty((m, STRIP)), np.empty((m, STRIP)), np.empty((m, m, STRIP)), np.empty((2, STRIP), np.int32)
@@ -396,14 +397,14 @@ def probabilities_of_pairs(weights, x, sizes, table, coupled, out):
 # %% ../../nbs/capsules/kernels.ipynb #cell-021
 def compiled_sums():
     "`block_sums`, compiled when it is first called; None where Numba is not installed or switched off."
-    return compiled(block_sums, pose_slice, weights_for, posterior_sums, squared_lengths, own_capsules, rest_and_shrink, factors, strongest_rivals, count_wrong, logarithms, sum_by_halves, scale, tile_sums)
+    return compiled(block_sums, pose_slice, posterior_sums, squared_lengths, own_capsules, rest_and_shrink, factors, strongest_rivals, count_wrong, logarithms, sum_by_halves, scale, tile_sums)
 
 
 def compiled_probabilities(pairs):
     "`probabilities_of_pairs`, or else `probabilities_of_classes`, likewise."
     if pairs:
-        return compiled(probabilities_of_pairs, pose_slice, weights_for, squared_lengths, rest_and_shrink, class_shares, vote, couple, agree)
-    return compiled(probabilities_of_classes, pose_slice, weights_for, squared_lengths, rest_and_shrink, class_shares)
+        return compiled(probabilities_of_pairs, pose_slice, squared_lengths, rest_and_shrink, class_shares, vote, couple, agree)
+    return compiled(probabilities_of_classes, pose_slice, squared_lengths, rest_and_shrink, class_shares)
 
 
 def worth_compiling(n_samples: int, n_features: int, n_latent: int, passes: int = 128) -> bool:

@@ -19,7 +19,7 @@ class OnlineState:
     kind: str                  # the parameter `online`
     seen: np.ndarray           # (n_classes,): of which classes there were examples
     steps: int = 0
-    kept: tuple = ()           # moments and Gram matrices: their averages, or their sums
+    kept: tuple = ()           # moments, Gram matrices and weights: their averages, or their sums
     batches: tuple = ()        # of the batches that may come back: name, trace of the Gram matrices, moments
 
     @property
@@ -29,19 +29,20 @@ class OnlineState:
 
 @dataclass(frozen=True)
 class BatchSums:
-    "The sums of a batch of n examples: moments Σ w e xᵀ of the E-step, and Gram matrices Σ w x xᵀ."
+    "The sums of a batch of n examples: moments Σ w e xᵀ of the E-step, Gram matrices Σ w x xᵀ, and weights."
     name: Any
     n: int
     moments: np.ndarray
     gram: np.ndarray
+    weight: np.ndarray         # (k,): Σ w of the examples of each problem
 
 # %% ../../nbs/capsules/online.ipynb #cell-005
 def stepwise(state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable, decay: float) -> tuple:
     "Moments, solver and what is kept after a step of stepwise EM: running averages."
     rate = float(state.steps + 1) ** -decay
-    fresh = (batch.moments / batch.n, batch.gram / batch.n)
+    fresh = (batch.moments / batch.n, batch.gram / batch.n, batch.weight / batch.n)
     kept = fresh if state.steps == 0 else tuple((1 - rate) * old + rate * new for old, new in zip(state.kept, fresh))
-    return kept[0], solver(kept[1]), {"kept": kept}
+    return kept[0], solver(*kept[1:]), {"kept": kept}
 
 
 def incremental(state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable) -> tuple:
@@ -50,15 +51,16 @@ def incremental(state: OnlineState, batch: BatchSums, weights: np.ndarray, solve
     before = {known: (trace, left) for known, trace, left in state.batches}
     if batch.name in before and not np.isclose(before[batch.name][0], size, rtol=1e-6, atol=0):
         raise ValueError(f"batch {batch.name!r} came back with other examples; give every batch a name of its own")
-    kept = (batch.moments, batch.gram) if state.steps == 0 else (state.kept[0] + batch.moments, state.kept[1] + batch.gram)
+    fresh = (batch.moments, batch.gram, batch.weight)
+    kept = fresh if state.steps == 0 else tuple(old + new for old, new in zip(state.kept, fresh))
     if batch.name in before:
-        kept = (kept[0] - before[batch.name][1], state.kept[1])
+        kept = (kept[0] - before[batch.name][1], *state.kept[1:])
     batches = tuple((known, *values) for known, values in (before | {batch.name: (size, batch.moments)}).items())
-    return kept[0], solver(kept[1]), {"kept": kept, "batches": batches}
+    return kept[0], solver(*kept[1:]), {"kept": kept, "batches": batches}
 
 # %% ../../nbs/capsules/online.ipynb #cell-005-1
 def passive_aggressive(state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable, aggressiveness: float) -> tuple:
     "Moments and solver of the smallest change of the weights that corrects the pose vectors of the batch; nothing is kept."
     length = np.trace(batch.gram, axis1=1, axis2=2).sum() / batch.n                # mean of ‖x‖²
     inertia = length / (2 * aggressiveness * batch.n)
-    return batch.moments / batch.n + inertia * weights, solver(batch.gram / batch.n, inertia), {}
+    return batch.moments / batch.n + inertia * weights, solver(batch.gram / batch.n, batch.weight / batch.n, inertia), {}

@@ -17,7 +17,8 @@ from array_api_compat import is_numpy_array
 from ..arrays import namespace
 from .em_steps import pose_vectors
 from .inference import log_class_probabilities, rest_and_shrink, squash
-from .kernels import compiled_probabilities
+from .kernels import compiled_probabilities, weights_for
+from .sharpness import sharpened
 from .special import ratio_table
 from ..em.compiling import read_only
 
@@ -125,11 +126,17 @@ class Predictor:
         capsule 1) against the rest.
     compiled : bool
         Whether probabilities and labels for NumPy arrays come from compiled loops where Numba is installed; see `capslit.capsules.kernels`.
+    features : KernelFeatures, optional
+        What makes of x the inputs of the weights.
+    sharpness : float
+        Exponent of the probabilities; see `capslit.capsules.sharpness`.
     """
     weights: object
     dims: np.ndarray
     pairs: bool = False
     compiled: bool = False
+    features: Any = None
+    sharpness: float = 1.0
 
     @property
     def n_classes(self) -> int:
@@ -143,6 +150,7 @@ class Predictor:
 
     def poses(self, x: Any) -> tuple:
         "Pose vectors (k, m, d, n) and their squared lengths (k, m, n)."
+        x = x if self.features is None else self.features(x)
         xp = namespace(x)
         with np.errstate(over="ignore", invalid="ignore"):
             poses, norms = pose_vectors(xp.astype(self.weights, x.dtype, copy=False), x)
@@ -151,7 +159,7 @@ class Predictor:
                              "scale X as the training inputs were")
         return poses, norms
 
-    def _shares(self, x):
+    def shares(self, x: Any) -> Any:
         "P(y = j | x) of the problems, (k, m, n)."
         norms, totals = _within_range(*self.poses(x)), self.dims.sum(axis=1)
         xp, device, parts = namespace(x), array_device(x), []
@@ -172,7 +180,7 @@ class Predictor:
     def _votes(self, x):
         "Votes of the pairs (n, n_classes), float64."
         found = self._looped(x, coupled=False)
-        return votes(namespace(x).matrix_transpose(self._shares(x)[:, 0, :])) if found is None else found
+        return votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :])) if found is None else found
 
     def _looped(self, x, coupled=True):
         "Probabilities, or else votes, (n, n_classes) from compiled loops; None where arrays are needed."
@@ -182,20 +190,21 @@ class Predictor:
         loops = compiled_probabilities(several)
         if loops is None:
             return None
+        x = x if self.features is None else self.features(x)
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
         table = ratio_table(int(dims.sum()) / 2, x.dtype)
         weights = self.weights.astype(x.dtype, copy=False)
-        return out if loops(weights, read_only(x), dims.astype(x.dtype), table, *[coupled] * several, out) else None
+        return out if loops(*weights_for(weights, x.shape[1]), read_only(x), dims.astype(x.dtype), table, *[coupled] * several, out) else None
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
         xp = namespace(x)
         if len(self.dims) == 1:
-            logs = self._logs(x)
+            logs = self.log_probabilities(x)
             return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
         if self.pairs:
             return xp.astype(self._votes(x), x.dtype)
-        logs = xp.log(self._shares(x))
+        logs = xp.log(self.shares(x))
         return xp.matrix_transpose(logs[:, 1, :] - logs[:, 0, :])
 
     def labels(self, x: Any) -> Any:
@@ -205,9 +214,17 @@ class Predictor:
 
     def probabilities(self, x: Any) -> Any:
         "Class probabilities (n, n_classes)."
+        p, xp = self._of_one_draw(x), namespace(x)
+        if self.sharpness == 1:
+            return p
+        p = (p / xp.max(p, axis=1, keepdims=True)) ** self.sharpness
+        return p / xp.sum(p, axis=1, keepdims=True)
+
+    def _of_one_draw(self, x):
+        "Class probabilities (n, n_classes) of the model, of sharpness one."
         if (found := self._looped(x)) is not None:
             return found
-        xp, shares = namespace(x), self._shares(x)
+        xp, shares = namespace(x), self.shares(x)
         if len(self.dims) == 1:
             return xp.matrix_transpose(shares[0, ...])
         p = xp.matrix_transpose(shares[:, 0 if self.pairs else 1, :])
@@ -216,9 +233,11 @@ class Predictor:
     def log_probabilities(self, x: Any) -> Any:
         "Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the smallest."
         if len(self.dims) == 1:
-            return self._logs(x)
-        with np.errstate(divide="ignore"):
-            return namespace(x).log(self.probabilities(x))
+            logs = self._logs(x)
+        else:
+            with np.errstate(divide="ignore"):
+                logs = namespace(x).log(self._of_one_draw(x))
+        return logs if self.sharpness == 1 else sharpened(logs, self.sharpness)
 
     def transform(self, x: Any) -> Any:
         "Pose vectors E[h|x] = W x, side by side (n, k · m · d)."

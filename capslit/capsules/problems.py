@@ -81,14 +81,16 @@ def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoment
     weights, complete = np.zeros(shape), {}
     for q, j in np.ndindex(dims.shape):
         present = (targets[q] >= 0) & (moments.weight > 0)
-        overall, unit = _comparable(moments, np.flatnonzero(present | ~present.any()), affine)
         classes = np.flatnonzero(targets[q] == j)
-        key = (classes.tobytes(), dims[q, j], unit[-1])
+        key = (classes.tobytes(), dims[q, j])
         rows, found = complete.get(key, (None, 0))
         if rows is None:
-            rows, found = subspace(_mean_moment(moments, classes) * unit * unit[:, None], dims[q, j], overall, rng)
+            own, unit = _comparable(moments, classes if present[classes].any() else np.flatnonzero(present | ~present.any()), affine)
+            overall = _mean_moment(moments, np.flatnonzero(present | ~present.any())) * unit * unit[:, None]
+            rows, found = subspace(own if present[classes].any() else 0 * own, dims[q, j], overall, rng)
+            rows = rows * unit
             complete |= {key: (rows, found)} if found == dims[q, j] else {}      # without random rows: the same in every pair
-        weights[q, j, : dims[q, j]] = rows * unit
+        weights[q, j, : dims[q, j]] = rows
         if found < dims[q, j]:
             short.update(classes.tolist())
     return weights, short
@@ -108,29 +110,30 @@ def _moments_of(batch, n_classes, affine):
 
 def class_moments(data: TrainingData, each: bool, affine: bool, n_threads: int | None = None) -> SecondMoments:
     "SecondMoments of each class, or of all examples together where the classes are not needed."
+    rows = data.n_samples if data.sparse else 4096             # a sparse product is best made at once
     function = partial(_moments_of, n_classes=len(data.classes) if each else 1, affine=affine)
     with em.threads(n_threads) if data.like is None else nullcontext() as pool:
-        total = SecondMoments(*map(to_numpy, em.accumulate(function, data.batches, 4096, pool)))
+        total = SecondMoments(*map(to_numpy, em.accumulate(function, data.batches, rows, pool)))
     if not np.all(np.isfinite(total.gram)) or not 1e-300 < np.sum(total.weight) < np.inf:
         raise ValueError("X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them")
     return total
 
 # %% ../../nbs/capsules/problems.ipynb #cell-014-1
-def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: float, affine: bool, inertia: float = 0.0, starts: int = 1, like: Any = None) -> LeastSquares:
+def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: Any, affine: bool, inertia: float = 0.0, starts: int = 1, like: Any = None) -> LeastSquares:
     """The solver of the M-steps of k problems, `starts` times over.
 
     Parameters
     ----------
     gram : (n_classes, p, p) or (1, p, p) array
         Gram matrices of the classes, or of all examples.
-    alpha : float
-        Precision of the prior, which spares the constant input.
+    alpha : float or (k,) array
+        Precision of the prior of each problem, which spares the constant input. Problems that share a Gram matrix share their precision.
     inertia : float
         What else is added to the diagonals.
     """
     paired = bool(np.any(targets < 0))
     gram = np.tensordot((targets >= 0).astype(float), gram, 1) if paired else gram.sum(0)[None]
-    penalty = np.full(gram.shape[-1], float(alpha))
-    penalty[gram.shape[-1] - affine:] = 0
+    penalty = np.repeat(np.broadcast_to(np.asarray(alpha, np.float64), len(targets))[: len(gram), None], gram.shape[-1], axis=1)
+    penalty[:, gram.shape[-1] - affine:] = 0
     which = tuple(range(len(targets))) * starts if paired else (0,)
     return LeastSquares.from_gram(gram, which, alpha=penalty + inertia, like=like)

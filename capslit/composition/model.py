@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .. import em
 from ..validation import as_floating, check_shape, check_values
@@ -34,7 +34,7 @@ from ..estimator.base import EMEstimator
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_count, check_indices, check_number, error_context
+from ..validation import atomic, check_count, check_indices, check_number, error_context, validate_inputs
 from .pursuit import Pursuit, Transforms, matching_pursuit, warp
 
 # %% ../../nbs/composition/model.ipynb #cell-004
@@ -440,7 +440,7 @@ class _Settings(EMEstimator):
     def _images(self, X, reset=False):
         "X (n, D) of zeros and ones, in double precision."
         with error_context("X"):
-            X = validate_data(self, X, reset=reset, dtype=np.float64, order="C")
+            X = validate_inputs(self, X, reset=reset, dtype=np.float64, order="C")
         return self._ink((X, None), 0)[0]
 
     @property

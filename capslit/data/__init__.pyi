@@ -1,5 +1,6 @@
 from .open import as_source as as_source
 from .sources import Source as Source
+from .arrow import arrow_source as arrow_source
 from .datasets import load_digits as load_digits
 from .datasets import load_mnist as load_mnist
 from .datasets import load_fashion_mnist as load_fashion_mnist
@@ -10,3 +11,4 @@ from .tables import TABLES as TABLES
 from .tables import TableData as TableData
 from .tables import encoder as encoder
 from .tables import load_table as load_table
+from .table_files import read_table as read_table

@@ -28,7 +28,7 @@ from sklearn.utils.validation import _get_feature_names
 
 from .. import em
 from ..arrays import to_numpy
-from ..validation import BatchError, as_floating, check_choice, check_indices, check_shape, check_values
+from ..validation import BatchError, as_floating, check_choice, check_indices, check_shape, check_values, input_problem
 
 # %% ../../nbs/data/sources.ipynb #cell-004
 def as_input_array(name: str, x: Any) -> Any:
@@ -55,6 +55,8 @@ def _check_finite(name, values):
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(values)
     if not np.isfinite(total):
+        if problem := input_problem(name, values):             # of a table, which column it is
+            raise ValueError(problem)
         check_values(name, values)
 
 
@@ -75,6 +77,11 @@ def _label_values(name, values, n):
         raise ValueError(f"{name} holds {strange[0]!r}, but labels that are objects must be "
                          "text; leave such examples out, or convert the labels")
     return values
+
+
+def _weight_values(name, w, x):
+    "Weights (n,) of the examples x as a NumPy array in their precision."
+    return check_values(name, as_floating(name, _column_values(name, w, len(x))).astype(x.dtype, copy=False), lower=0)
 
 # %% ../../nbs/data/sources.ipynb #cell-006
 ARGUMENT_NAMES = ("X", "y", "sample_weight")
@@ -157,10 +164,7 @@ class BatchSchema:
         if self.weighted is None:
             self.weighted = w is not None
         check_same(given, "with" if self.weighted else "without", name + " must come with every batch or with none; the first came {1}")
-        if w is None:
-            return None
-        w = as_floating(name, _column_values(name, w, len(x))).astype(x.dtype, copy=False)
-        return check_values(name, w, lower=0)
+        return None if w is None else _weight_values(name, w, x)
 
 # %% ../../nbs/data/sources.ipynb #cell-007
 def batch_error(index: int, error: Exception) -> BatchError:
@@ -712,9 +716,7 @@ class WithColumns:
     names: tuple
 
     def __call__(self, batch: tuple, start: int) -> tuple:
-        stop = start + len(batch[0])
-        given = (_read_rows(column, start, stop) for column in self.columns)
-        checked = (None if values is None else _column_values(name, values, stop - start)
-                   for name, values in zip(self.names[1:], given))
-        pairs = zip(batch[1:], checked)
-        return batch[0], *(old if new is None else new for old, new in pairs)
+        x, y, w = batch
+        _, label_name, weight_name = self.names
+        labels, weights = (_read_rows(column, start, start + len(x)) for column in self.columns)
+        return x, y if labels is None else _label_values(label_name, labels, len(x)), w if weights is None else _weight_values(weight_name, weights, x)

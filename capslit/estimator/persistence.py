@@ -132,6 +132,7 @@ class Saved:
     "An estimator that can be written to a file, as arrays and JSON, and read back."
 
     _layout, _stored, _kinds = 1, (), ()
+    _renamed = {}                                             # by former layout: former names of parameters, and their names
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted estimator to `path`, whole or not at all; `load` reads it back.
@@ -220,5 +221,9 @@ class Saved:
 
     @classmethod
     def _from_older(cls, layout, arrays, description):
-        "The estimator in a file of an older layout."
-        raise ValueError(f"layout {layout} is unknown")
+        "The estimator in a file of an older layout, in which some parameters had other names."
+        if layout not in cls._renamed:
+            raise ValueError(f"layout {layout} is unknown")
+        names = cls._renamed[layout]
+        parameters = {names.get(name, name): value for name, value in description["parameters"].items()}
+        return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})

@@ -21,7 +21,7 @@ from .viewpoints import divided, network, one_thread
 # %% ../../nbs/experiments/heads.ipynb #cell-054
 def regression_head(dim: int, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> CapsuleClassifier:
     "Capsule regression with capsules of `dim` dimensions, stopped by the validation images."
-    return CapsuleClassifier(dim, random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
+    return CapsuleClassifier.paper(dim, random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
 
 
 def logistic_head(C: float, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> LogisticRegression:

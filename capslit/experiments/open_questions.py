@@ -123,7 +123,7 @@ def run_online(part: Part, bench: Bench) -> tuple:
     marks = sorted({max(1, round(len(batches) * share)) for share in shares})
     parameters = ONLINE | {"online": settings["online"], "random_state": bench.seed}
     choice, search = choose_aggressiveness(parameters, protocol, batches, settings.get("aggressiveness", ()))
-    model, errors, passes = CapsuleClassifier(**parameters, **choice), [], []
+    model, errors, passes = CapsuleClassifier.paper(**parameters, **choice), [], []
 
     def learn_on():
         for number in range(settings["n_passes"]):
@@ -144,7 +144,7 @@ def choose_aggressiveness(parameters: dict, protocol: Protocol, batches: Iterabl
     "The value with the lowest validation error after one pass, as a keyword; errors of all."
     search = []
     for value in values:
-        model = CapsuleClassifier(**parameters, aggressiveness=value)
+        model = CapsuleClassifier.paper(**parameters, aggressiveness=value)
         quietly(one_pass)(model, protocol, batches)
         search.append(1 - float(model.score(protocol.X_val, protocol.y_val)))
     return ({"aggressiveness": values[int(np.argmin(search))]} if search else {}), search
@@ -163,7 +163,7 @@ def quietly(function: Callable) -> Callable:
 def run_whole(part: Part, bench: Bench) -> tuple:
     "Test error against passes over the data, when all images are seen before each step."
     protocol, settings = bench.protocol, part.parameters
-    model = CapsuleClassifier(
+    model = CapsuleClassifier.paper(
         **ONLINE, thresholds=(0.0,), patience=(10**6,), monitor="likelihood",
         momentum=settings["momentum"], max_iter=settings["n_passes"] + 1, random_state=bench.seed)
 

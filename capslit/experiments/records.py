@@ -123,7 +123,8 @@ class Record:
     parts : dict of str to dict
         For each part its `parameters`, its `metrics` (numbers, lists of numbers and words), the `seconds` and `cpu_seconds` of
         each step (of the last start only, if `resumed`), whether it was `resumed` from a checkpoint, and the `code` that
-        ran it (old records hold only that of the last start).
+        ran it (old records hold only that of the last start). Parts that were kept when the record was completed also
+        have the `machine` and the `date` of theirs.
     arrays : dict of str to array
         Curves and whatever else the figures need, named part/array.
     needs : dict of str to str
@@ -203,11 +204,26 @@ def load_record(path: str | PathLike) -> Record:
 # %% ../../nbs/experiments/records.ipynb #cell-018
 @dataclass(frozen=True)
 class Part:
-    "One run of an experiment: its name, all its settings (as JSON can hold them), and roughly how long it takes beside the other parts."
+    """One run of an experiment.
+
+    Parameters
+    ----------
+    name : str
+    parameters : dict
+        All its settings, as JSON can hold them.
+    cost : float
+        Roughly how long it takes beside the other parts.
+    independent : bool
+        Whether it reads neither what other parts have found nor other records. Then a record keeps it when parts are added or changed.
+    files : tuple of str
+        Names of the data files that it reads; all, if empty.
+    """
 
     name: str
     parameters: dict
     cost: float = 1.0
+    independent: bool = False
+    files: tuple = ()
 
 # %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)
@@ -231,6 +247,8 @@ class Experiment:
         The data sets of the quick profile.
     extra : str
         The extra of this package, named like the module that it installs, without which the experiment cannot run.
+    loaders : dict of str to callable
+        Loaders of data sets that only this experiment has, by name; what they load has a `sha256`, as `ImageData` has.
     """
 
     title: str
@@ -241,6 +259,7 @@ class Experiment:
     needs: tuple = ()
     quick: tuple = ("digits",)
     extra: str = ""
+    loaders: dict = field(default_factory=dict)
 
     def lacks(self) -> str | None:
         "What to install before this experiment can run, in words; None if nothing is missing."
@@ -305,7 +324,9 @@ PAPER = {"init": "subspace", "thresholds": [0.8, 0.6, 0.4, 0.2, 0.0], "patience"
 def learn(bench: Bench, parameters: dict, estimator: type = CapsuleClassifier) -> CapsuleClassifier:
     "A classifier with the given parameters, fitted to the bench's data with its checkpoint."
     protocol = bench.protocol
-    model = estimator(**parameters, random_state=bench.seed, verbose=int(bench.verbose))
+    if "alpha" in parameters:                                 # records give the precision of the prior for all examples together
+        parameters = parameters | {"alpha": parameters["alpha"] / len(protocol.y)}
+    model = estimator.paper(**parameters, random_state=bench.seed, verbose=int(bench.verbose))
     words = f"learning ({len(protocol.X):,} images, p = {protocol.n_components})"
     return bench.step("fit", words, lambda: model.fit(protocol.X, protocol.y, X_val=protocol.X_val, y_val=protocol.y_val,
                                                       checkpoint=bench.checkpoint))
@@ -327,11 +348,11 @@ LOADERS = {"mnist": datasets.load_mnist, "fashion": datasets.load_fashion_mnist,
 PART = "capslit.part/1"
 
 
-def _check_run(data, profile, seed):
+def _check_run(data, profile, seed, loaders=LOADERS):
     "ValueError for data sets, profiles and seeds that do not exist."
     check_choice("profile", profile, PROFILES)
     check_number("seed", seed, at_least=0, below=2**32, integer=True)
-    check_choice("data", data, LOADERS)
+    check_choice("data", data, loaders)
 
 # %% ../../nbs/experiments/records.ipynb #cell-027
 def _check_folder(out):
@@ -345,9 +366,8 @@ def _check_folder(out):
     remove(probe)
 
 
-def _load(data, data_home):
+def _load(loader, data_home):
     "A data set, looked for in `data_home` first if it comes from files."
-    loader = LOADERS[data]
     return loader(data_home) if signature(loader).parameters else loader()
 
 # %% ../../nbs/experiments/records.ipynb #cell-027-1
@@ -414,14 +434,33 @@ def _changed_needs(record, out):
     paths = {other: record_path(other, record.data, record.profile, out) for other in record.needs}
     return [other for other, path in paths.items() if path.exists() and load_record(path).digest() != record.needs[other]]
 
+# %% ../../nbs/experiments/records.ipynb #cell-031-5
+def _same_part(part, record, hashes):
+    "Whether a record holds this part: independent, with these parameters, and with the same content of the files that it reads."
+    found = record.parts.get(part.name)
+    if not part.independent or found is None or found["parameters"] != json.loads(to_json("parameters", part.parameters)):
+        return False
+    files = part.files or {*record.sha256, *hashes}
+    return all(record.sha256.get(file) == hashes.get(file) for file in files)
+
+
+def _kept_parts(path, parts, seed, hashes):
+    "Name → (outcome, arrays) of the parts that need not be run, for the record at `path` holds them; empty if there is no record of this seed."
+    record = load_record(path) if path.exists() else None
+    if record is None or record.seed != seed:
+        return {}
+    of = lambda name: {key.rsplit("/", 1)[1]: a for key, a in record.arrays.items() if key.rsplit("/", 1)[0] == name}
+    origin = {"machine": record.machine, "date": record.date, "code": record.code}
+    return {part.name: (origin | record.parts[part.name], of(part.name)) for part in parts if _same_part(part, record, hashes)}
+
 # %% ../../nbs/experiments/records.ipynb #cell-031-2
-def _run_parts(experiment, parts, make_bench, settings, folder, code):
-    "Outcomes of all parts by name, and arrays by part/array. What an earlier run has finished is read; `make_bench(checkpoint, finished)`."
+def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):
+    "Outcomes of all parts by name, and arrays by part/array. What is `kept`, or an earlier run has finished, is read; `make_bench(checkpoint, finished)`."
     outcomes, arrays, done, seconds = {}, {}, [], 0.0
     for number, part in enumerate(parts):
         path, bench = folder / f"{part.name}.npz", make_bench(folder / f"{part.name}.checkpoint", _metrics(outcomes))
         settings = settings | {"parameters": part.parameters}
-        found = _read_part(path, settings)
+        found = kept.get(part.name) or _read_part(path, settings)
         if found is None:
             bench.report(f"part {number + 1} of {len(parts)}: {part.name}{_time_left(parts[number:], done, seconds)}")
             start = time.perf_counter()
@@ -442,7 +481,7 @@ def perform(name: str, experiment: Experiment, data: str, *, profile: str = "pap
         Names the files.
     experiment : Experiment
     data : str
-        One of `LOADERS`.
+        One of `LOADERS`, or of the experiment's own.
     profile : {"paper", "quick"}
     out : path
         Folder of the record, of the parts, and of the records that the experiment needs.
@@ -452,7 +491,8 @@ def perform(name: str, experiment: Experiment, data: str, *, profile: str = "pap
     verbose : bool
         Show a progress bar.
     again : bool
-        Repeat a run whose record exists. Without it only a run is repeated whose record was made from others that have changed since.
+        Repeat a run whose record exists. Without it a record is made again only if those that it was made from have changed since, and
+        completed if it lacks parts.
     report : callable
         Told in words which step begins.
 
@@ -463,7 +503,8 @@ def perform(name: str, experiment: Experiment, data: str, *, profile: str = "pap
     StorageError
         If data are missing or damaged, or results cannot be written.
     """
-    _check_run(data, profile, seed)
+    loaders = LOADERS | experiment.loaders
+    _check_run(data, profile, seed, loaders)
     path, parts = record_path(name, data, profile, out), experiment.parts(data, profile)
     if not again and _is_recorded(path, parts, seed):
         changed = _changed_needs(load_record(path), out)
@@ -476,13 +517,14 @@ def perform(name: str, experiment: Experiment, data: str, *, profile: str = "pap
     _check_folder(out)
     code, machine = describe_code(), describe_machine()       # of this start
     report(f"loading {data}")
-    images, prepare, folder = _load(data, data_home), _prepare_once(report), path.with_suffix(".parts")
+    images, prepare, folder = _load(loaders[data], data_home), _prepare_once(report), path.with_suffix(".parts")
     records = {other: load_record(record_path(other, data, profile, out)) for other in experiment.needs}
     needs = {other: record.digest() for other, record in records.items()}
     settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed} | ({"needs": needs} if needs else {})
     def make_bench(checkpoint, finished):
         return Bench(images, profile, seed, checkpoint, verbose, report, finished, records, prepare)
-    outcomes, arrays = _run_parts(experiment, parts, make_bench, settings, folder, code)
+    kept = {} if again or needs else _kept_parts(path, parts, seed, images.sha256)
+    outcomes, arrays = _run_parts(experiment, parts, make_bench, settings, folder, code, kept)
     save_record(path, Record(name, data, profile, seed, images.sha256, code, machine, datetime.now(timezone.utc).date().isoformat(),
                              outcomes, arrays, needs))
     rmtree(folder, ignore_errors=True)

@@ -281,10 +281,10 @@ def fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # so few are meant
         first = _read_rows(path, min(n, 2000)), y[:2000]
-        CapsuleClassifier(**parameters | {"max_iter": 1}).fit(*first)
+        CapsuleClassifier.paper(**parameters | {"max_iter": 1}).fit(*first)
         before = resident()
         X = _read_rows(path, n) if in_memory else np.load(path, mmap_mode="r")[:n]
-        model, seconds = timed(lambda: CapsuleClassifier(**parameters).fit(X, y))
+        model, seconds = timed(lambda: CapsuleClassifier.paper(**parameters).fit(X, y))
     weights = hashlib.sha256(np.ascontiguousarray(model.coef_).tobytes()).hexdigest()
     return {"seconds": seconds, "before": before, "peak": resident(highest=True),
             "weights": weights, "n_iter": int(model.n_iter_)}

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..data.datasets import TITLES
 from .calibration import CALIBRATION
+from .contest import CONTEST
 from .lines_and_shapes import CAUSES, LINES, SHAPES
 from .figure2 import FIGURE2, FIGURE3
 from .figure4 import AXES, FIGURE4
@@ -35,7 +36,7 @@ from ..validation import check_choice
 
 # %% ../../nbs/experiments/summary.ipynb #cell-004
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
-               "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION,
+               "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION, "tables": CONTEST,
                "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,
@@ -51,7 +52,7 @@ def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out
     name : str
         One of `EXPERIMENTS`.
     data : str, optional
-        One of `LOADERS`; all data sets of the source by default, those for quick runs for the profile "quick".
+        One of `LOADERS`, or of the experiment's own; all data sets of the source by default, those for quick runs for the profile "quick".
     profile, out, report, **options
         See `perform`.
     """

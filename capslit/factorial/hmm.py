@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .. import em
 from .e_steps import configurations, factorised_moments
@@ -27,7 +27,7 @@ from .model import solve_weights, state_names, state_rows
 from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..validation import (as_floating, atomic, check_choice, check_count, check_number, check_shape, check_size, check_values,
-                                error_context)
+                                error_context, validate_inputs)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-029
 class ChainParameters(NamedTuple):
@@ -564,7 +564,7 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
     n_iter_ : int
     converged_ : bool
     n_parameters_ : int
-        Free parameters.
+        Free parameters, as `bic` and `aic` count them.
 
     Notes
     -----
@@ -698,6 +698,14 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         _check_y(X, y)
         return float(total / len(X))
 
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        "Bayesian information criterion on the observations X; lower is better."
+        return self.aic(X, lengths) + self.n_parameters_ * (math.log(len(X)) - 2)
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        "Akaike information criterion on X; lower is better."
+        return float(-2 * np.sum(self.score_samples(X, lengths)) + 2 * self.n_parameters_)
+
     def transform(self, X: Any, lengths: Any = None) -> np.ndarray:
         "Expected states (n_total, n_chains · n_states): probabilities of the states, chain by chain."
         model, parameters, Y, mask, lengths = self._sequences(X, lengths)
@@ -759,7 +767,7 @@ def _checked_rows(estimator, X, **options):
     if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) == 2:
         raise ValueError("X is a list of sequences; pass np.concatenate(X), and lengths=[len(x) for x in X]")
     with error_context("X"):
-        return validate_data(estimator, X, dtype=[np.float64, np.float32], order="C", **options)
+        return validate_inputs(estimator, X, dtype=[np.float64, np.float32], order="C", **options)
 
 
 def _check_y(X, y):

@@ -18,16 +18,16 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from .e_steps import Exact, Gibbs, MeanField, Truncated
 from .model import OBSERVABLES, CauseParameters, FactorialVectorModel, state_names, state_rows
-from ..estimator.base import EMEstimator
+from ..estimator.base import EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_count, check_size, check_spread, error_context
+from ..validation import atomic, check_count, check_size, check_spread, error_context, validate_inputs
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005
 def _distinct_rows(X, weight):
@@ -114,7 +114,7 @@ class _InputScaling:
         "X (n, p) in double precision, in the range of the observable."
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=np.float64, order="C")
+            X = validate_inputs(self, X, reset=False, dtype=np.float64, order="C")
         _check_range(X, self.observable)
         return X
 
@@ -276,7 +276,7 @@ class _StatesMixin(_FitMixin, TransformerMixin):
         return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-019
-class _DensityMixin(_StatesMixin):
+class _DensityMixin(InformationCriteria, _StatesMixin):
     "Log-densities of examples, samples, names of the states."
 
     @property
@@ -295,6 +295,13 @@ class _DensityMixin(_StatesMixin):
             density = model.log_likelihood if self.exact_scores_ else model.bound
             found = density(parameters, Y)
         return np.where(far, -np.inf, found[0] - X.shape[1] * math.log(self._frame()[1]))
+
+    @property
+    def n_parameters_(self) -> int:
+        check_is_fitted(self)
+        d, k, p = self.components_.shape
+        learned = d * (k - 1) * (self.priors == "learned") + (self.observable == "gaussian" and self.noise == "learned")
+        return int(p * (d * (k - 1) + 1) + learned)
 
     def score(self, X: Any, y: Any = None) -> float:
         "Mean of `score_samples`."
@@ -380,7 +387,9 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     lower_bound_ : float
         The best objective per example: its log-density or the bound, less the penalty of the weights.
     exact_scores_ : bool
-        Whether `score_samples` gives log-densities, or lower bounds.
+        Whether `score_samples` gives log-densities, or lower bounds; `bic` and `aic` are made of these.
+    n_parameters_ : int
+        Free parameters, as `bic` and `aic` count them: a constant that could be moved from one vector to another counts once.
     n_iter_ : int
     converged_ : bool
     history_ : dict of (n_iter_,) arrays

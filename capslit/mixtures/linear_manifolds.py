@@ -22,19 +22,18 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from .. import em
 from ..arrays import to_numpy
-from ..estimator.base import EMEstimator
+from ..estimator.base import EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-002-1
 from ..validation import (as_floating, atomic, check_choice, check_distribution, check_labelled, check_number, check_shape,
-                                check_values, error_context)
+                                check_values, error_context, validate_inputs)
 from .factor_analysis import LinearManifolds, ManifoldParameters
-from .gaussian import (InformationCriteria, MixtureDensities, MixtureExamples, centred,
-                              log_shares, start_labels)
+from .gaussian import WARM_START_HINT, MixtureDensities, MixtureExamples, centred, log_shares, start_labels
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-005
 def _local_pca(X, weight, tangents, r):
@@ -112,6 +111,8 @@ class _Starts(MixtureExamples):
         ones = np.ones(len(X), X.dtype) if weight is None else weight
         X, origin, variance = centred(data, X, ones)
         unit, starts = variance or 1.0, []
+        if self._goes_on():
+            return self._model(origin, unit, self._last_fit(origin, r))
         for _ in range(self.n_init):
             labels = np.zeros(len(X), int)
             if self.n_components > 1:
@@ -122,7 +123,14 @@ class _Starts(MixtureExamples):
 
     def _labels(self, X, weight, tangents, rng):
         "Components (n,) of the examples."
-        return start_labels(self.init, X, weight, self.n_components, rng)
+        return start_labels(self.init_params, X, weight, self.n_components, rng)
+
+    def _last_fit(self, origin, r):
+        "The parameters of the last fit, with means from `origin`; ValueError unless they have r directions."
+        model, parameters = self._fitted()
+        shape = 1, self.n_components, len(origin), r
+        check_shape("the array of directions of the last fit", parameters.loadings, shape, hint=WARM_START_HINT)
+        return parameters._replace(means=parameters.means + (model.origin - origin))
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
 class _Fit(EMEstimator, _Starts):
@@ -157,7 +165,7 @@ class _Fit(EMEstimator, _Starts):
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         sample = self._sample(data)
         model, parameters = self._begin(data, *sample)
-        drawn = len(sample[0]) < data.n_samples or self.n_components > 1
+        drawn = (len(sample[0]) < data.n_samples or self.n_components > 1) and not self._goes_on()
         chosen = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
         self._keep(model, model.admissible(chosen), data.batches)
         return self
@@ -256,9 +264,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
     responsibilities : {"soft", "hard"}, default="soft"
         Whether examples are shared among the components while learning, or belong to the
         likeliest one.
-    init : {"pca", "kmeans", "random"}, default="pca"
-        Assignments from which EM starts: those of a hard mixture of PCA, of k-means, or
-        random ones.
+    init_params : {"pca", "kmeans", "k-means++", "random", "random_from_data"}, default="pca"
+        Assignments from which EM starts: those of a hard mixture of PCA, or as in `GaussianMixture`.
     n_init : int, default=1
         Starts; they share their matrix products, and the best outcome is kept.
     added_noise : float, default=1e-2
@@ -283,6 +290,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         Threads; by default as many as the matrix library would use; −1 for all processors.
     random_state : int, RandomState or None
         For starts and samples.
+    warm_start : bool, default=False
+        Start `fit` from what the last one has learned, if there was one; other starts do not count then.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -310,27 +319,27 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """
 
-    _layout = 2
+    _layout, _renamed = 3, {1: {"reg_covar": "added_noise", "init": "init_params"}, 2: {"init": "init_params"}}
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
         "n_factors": [Interval(Integral, 1, None, closed="left")],
         "noise": [StrOptions({"diagonal", "isotropic"})],
-        "init": [StrOptions({"pca", "kmeans", "random"})],
+        "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
         "added_noise": [Interval(Real, 0, None, closed="left")],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     def __init__(self, n_components: int = 1, n_factors: int = 2, *, noise: str = "diagonal", responsibilities: str = "soft",
-                 init: str = "pca", n_init: int = 1, added_noise: float = 1e-2, min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
+                 init_params: str = "pca", n_init: int = 1, added_noise: float = 1e-2, min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
                  patience: int = 3, max_iter: int = 500, acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None,
-                 verbose: int = 0):
+                 warm_start: bool = False, verbose: int = 0):
         self.n_components = n_components
         self.n_factors = n_factors
         self.noise = noise
         self.responsibilities = responsibilities
-        self.init = init
+        self.init_params = init_params
         self.n_init = n_init
         self.added_noise = added_noise
         self.min_noise = min_noise
@@ -341,6 +350,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         self.acceleration = acceleration
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def _n_directions(self, X):
@@ -348,7 +358,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
 
     def _labels(self, X, weight, tangents, rng):
         "Components (n,) of the examples."
-        if self.init != "pca":
+        if self.init_params != "pca":
             return super()._labels(X, weight, tangents, rng)
         start = MixtureOfPCA(self.n_components, self.n_factors, responsibilities="hard", max_iter=30,
                              n_jobs=self.n_jobs, random_state=rng)
@@ -389,13 +399,6 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Mixture):
         model, parameters = self._fitted()
         return model.recognition(parameters)[0][0]
 
-    @classmethod
-    def _from_older(cls, layout, arrays, description):
-        "The estimator in a file of layout 1, where `added_noise` was called `reg_covar`."
-        parameters = dict(description["parameters"])
-        parameters["added_noise"] = parameters.pop("reg_covar")
-        return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})
-
     def _generative(self):
         return self.loadings_
 
@@ -426,8 +429,11 @@ class MixtureOfPCA(_Mixture):
     explained_variance : float in (0, 1] or None, default=None
         After learning, a component gives up the directions beyond this share of the variance
         of its examples.
-    init : {"kmeans", "random"}, default="kmeans"
-        Assignments from which EM starts.
+    init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
+        Assignments from which EM starts, as in `GaussianMixture`.
+    warm_start : bool, default=False
+        Start `fit` from what the last one has learned, if there was one: directions, means and temperature;
+        directions that were given up stay so.
     n_init, tol, patience, max_iter, acceleration, n_jobs, random_state, verbose
         As in `MixtureOfFactorAnalyzers`.
 
@@ -459,23 +465,24 @@ class MixtureOfPCA(_Mixture):
     Source: Hinton, Dayan and Revow (1997), section II.
     """
 
+    _layout, _renamed = 2, {1: {"init": "init_params"}}
+
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
         "n_dims": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"kmeans", "random"})],
         "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "explained_variance": [Interval(Real, 0, 1, closed="right"), None],
     }
 
     def __init__(self, n_components: int = 1, n_dims: int = 2, *, responsibilities: str = "soft", temperature: float | str = "auto",
-                 explained_variance: Any = None, init: str = "kmeans", n_init: int = 1, tol: float = 1e-3, patience: int = 3, max_iter: int = 500,
-                 acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
+                 explained_variance: Any = None, init_params: str = "kmeans", n_init: int = 1, tol: float = 1e-3, patience: int = 3, max_iter: int = 500,
+                 acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None, warm_start: bool = False, verbose: int = 0):
         self.n_components = n_components
         self.n_dims = n_dims
         self.responsibilities = responsibilities
         self.temperature = temperature
         self.explained_variance = explained_variance
-        self.init = init
+        self.init_params = init_params
         self.n_init = n_init
         self.tol = tol
         self.patience = patience
@@ -483,6 +490,7 @@ class MixtureOfPCA(_Mixture):
         self.acceleration = acceleration
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def _n_directions(self, X):
@@ -524,6 +532,12 @@ class MixtureOfPCA(_Mixture):
         kept = (np.zeros(m), self.means_ - origin, np.swapaxes(self.components_, 1, 2), log_noise)
         model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
         return model, ManifoldParameters(*(a[None] for a in kept))
+
+    def _last_fit(self, origin, r):
+        "The parameters of the last fit, with means from `origin`; in loadings directions are as long as their standard deviations."
+        last = super()._last_fit(origin, r)
+        lengths = np.sqrt(self.explained_variances_)[None, :, None, :]
+        return last._replace(log_weights=np.log(self.weights_)[None], loadings=last.loadings * lengths)
 
     @by_blocks
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
@@ -571,7 +585,7 @@ class _ClassDensities:
         "log P(x|class) (n, n_classes); with tangents (n, t, p), of examples that may have moved along them."
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         given = {} if tangents is None else {"tangents": tangents}
         if given:
             _check_takes_tangents(self.densities_[0], self.densities_[0].score_samples)
@@ -749,7 +763,7 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         check_is_fitted(self)
         classes, order = self._extended(label)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         density, levels = _fitted_density(self._density(), label, X, tangents, self.cv)
         self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]

@@ -15,12 +15,12 @@ import numpy as np
 from scipy.ndimage import correlate1d
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import em
 from ..estimator.persistence import Saved
 from ..validation import (as_floating, atomic, check_choice, check_count, check_indices, check_labelled, check_number,
-                                check_shape, check_values, error_context)
+                                check_shape, check_values, error_context, validate_inputs)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-005
 def _kernels(sigma):
@@ -372,7 +372,7 @@ class _Search(_Planes):
         """
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         m = len(self.examples_)
         limit = m if self.n_candidates is None else min(self.n_candidates, m)

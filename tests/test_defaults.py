@@ -1,0 +1,213 @@
+"""`CapsuleClassifier` with its defaults: what it chooses, what its choices do not depend on, and what they are worth."""
+
+import warnings
+
+import array_api_strict as strict
+import numpy as np
+import pytest
+from conftest import together
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_circles, make_moons
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.model_selection import cross_validate as theirs
+from sklearn.preprocessing import StandardScaler
+
+from capslit import CapsuleClassifier, em
+from capslit.capsules.cross_validation import cross_validate
+from capslit.capsules.features import KernelFeatures
+
+X, Y = (a[::2] for a in load_iris(return_X_y=True))
+MOONS = make_moons(200, noise=0.2, random_state=0)
+FIXED = {"kernel": None, "alpha": 0.01, "sharpness": 1.0}
+
+
+def halves(load, size=None):
+    X, y = load(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(X[:size], y[:size], test_size=0.5, stratify=y[:size], random_state=0)
+    scaler = StandardScaler().fit(X_train)
+    return scaler.transform(X_train), y_train, scaler.transform(X_test), y_test
+
+
+@together("load", [load_iris, load_wine, load_breast_cancer, load_digits])
+def test_defaults_are_worth_having(load):
+    "Without a word of advice: no warning, as few errors as logistic regression up to a standard error, and a log loss that can be used."
+    X, y, X_test, y_test = halves(load, 700)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = CapsuleClassifier().fit(X, y)
+    other = LogisticRegression(max_iter=1000).fit(X, y)
+    errors, theirs = (1 - m.score(X_test, y_test) for m in (model, other))
+    assert errors <= theirs + np.sqrt(max(theirs, 0.01) / len(y_test))
+    assert log_loss(y_test, model.predict_proba(X_test)) < log_loss(y_test, other.predict_proba(X_test)) + 0.05
+    confidence = model.predict_proba(X_test).max(axis=1).mean()
+    assert abs(confidence - (1 - errors)) < 0.05                           # the paper's protocol: 0.41 at an accuracy of 0.96
+
+
+def test_a_kernel_is_found_where_it_pays():
+    X, y = make_circles(400, factor=0.6, noise=0.12, random_state=0)
+    turned = np.c_[X, np.sin(5 * X[:, 0])]
+    both = [CapsuleClassifier(kernel=kernel).fit(turned[:200], y[:200]).score(turned[200:], y[200:]) for kernel in ("auto", None)]
+    assert both[0] > 0.85 and CapsuleClassifier().fit(*MOONS).kernel_features_ is not None
+    planes = np.random.default_rng(0).standard_normal((300, 5))
+    model = CapsuleClassifier().fit(planes, planes[:, 0] > 0)
+    tried = model.cv_results_
+    assert len(tried["kernel"]) == 12 and tried["kernel"].count(None) == 4 and model.alpha_ in tried["alpha"]
+    assert min(tried["log_loss"]) == dict(zip(zip(tried["gamma"], tried["alpha"]), tried["log_loss"]))[
+        model.kernel_features_ and model.kernel_features_.gamma, model.alpha_]
+
+
+def test_one_may_say_what_is_to_be_tried():
+    model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel="rbf", gamma=[0.1, 1.0, 10.0]).fit(*MOONS)
+    assert model.cv_results_["alpha"] == [0.5, 1e-3] * 3 and model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0] and model.alpha_ == 1e-3
+    with pytest.raises(ValueError, match="alpha must be at least 0"):
+        CapsuleClassifier(alpha=(0.5, -1)).fit(*MOONS)
+
+
+def test_choices_do_not_depend_on_units():
+    one, other = (CapsuleClassifier().fit(MOONS[0] * unit, MOONS[1]) for unit in (1.0, 2.0**20))
+    np.testing.assert_allclose(one.predict_proba(MOONS[0]), other.predict_proba(MOONS[0] * 2.0**20), rtol=1e-6)
+
+
+def test_the_same_choices_each_time():
+    one, other, seeded = (CapsuleClassifier(random_state=s).fit(*MOONS).predict_proba(MOONS[0]) for s in (None, None, 1))
+    assert np.array_equal(one, other) and not np.array_equal(one, seeded)
+
+
+@together("architecture", ["multiclass", "ovr", "ovo"])
+def test_alpha_is_per_example(architecture):
+    one, other = (CapsuleClassifier(2, architecture=architecture, **FIXED).fit(np.tile(X, (n, 1)), np.tile(Y, n)) for n in (1, 3))
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-8)
+
+
+@together("architecture", ["multiclass", "ovr", "ovo"])
+def test_sharpness_changes_no_decision(architecture):
+    plain = CapsuleClassifier(2, architecture=architecture, **FIXED).fit(X, Y)
+    sharp = CapsuleClassifier(2, architecture=architecture, **FIXED | {"sharpness": 3.0}).fit(X, Y)
+    p, q = plain.predict_proba(X), sharp.predict_proba(X)
+    np.testing.assert_allclose(q, p**3 / np.sum(p**3, axis=1, keepdims=True), rtol=1e-10)
+    np.testing.assert_allclose(np.exp(sharp.predict_log_proba(X)), q, rtol=1e-10)
+    assert np.array_equal(plain.predict(X), sharp.predict(X))
+    two = [CapsuleClassifier(2, **FIXED | {"sharpness": s}).fit(X[Y > 0], Y[Y > 0]).decision_function(X) for s in (1.0, 3.0)]
+    np.testing.assert_allclose(two[1], 3 * two[0], rtol=1e-10)
+
+
+def test_held_out_examples_tell_the_sharpness():
+    X, y = MOONS
+    noisy = np.where(np.random.default_rng(0).random(100) < 0.3, 1 - y[100:], y[100:])
+    kind, cruel = (CapsuleClassifier(alpha=0.01, kernel=None).fit(X[:100], y[:100], X_val=X[100:], y_val=labels) for labels in (y[100:], noisy))
+    assert np.array_equal(kind.coef_, cruel.coef_) and cruel.sharpness_ < 0.7 * kind.sharpness_
+    assert CapsuleClassifier(alpha=0.01, kernel=None, sharpness=2.0).fit(X[:100], y[:100], X_val=X[100:], y_val=noisy).sharpness_ == 2
+
+
+def test_classes_are_weighted():
+    factors = {0: 1.0, 1: 5.0, 2: 0.5}
+    one = CapsuleClassifier(2, class_weight=factors, **FIXED).fit(X, Y, np.arange(1, len(Y) + 1.0))
+    other = CapsuleClassifier(2, **FIXED).fit(X, Y, np.arange(1, len(Y) + 1.0) * np.array([1, 5, 0.5])[Y])
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-10)
+    few = np.r_[np.arange(60), 60:64]
+    balanced = CapsuleClassifier(2, class_weight="balanced", **FIXED).fit(X[few], Y[few])
+    by_hand = CapsuleClassifier(2, **FIXED).fit(X[few], Y[few], (64 / (3 * np.bincount(Y[few])))[Y[few]])
+    np.testing.assert_allclose(balanced.coef_, by_hand.coef_, rtol=1e-10)
+    with pytest.raises(ValueError, match=r"class_weight has entries for \[7\]"):
+        CapsuleClassifier(class_weight={7: 1.0}).fit(X, Y)
+    with pytest.raises(ValueError, match="class_weight must be at least 0"):
+        CapsuleClassifier(class_weight={0: -1.0}).fit(X, Y)
+    with pytest.raises(ValueError, match="class_weight='balanced' needs all examples"):
+        CapsuleClassifier(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
+    online = CapsuleClassifier(2, class_weight=factors, **FIXED).partial_fit(X, Y, classes=[0, 1, 2])
+    other = CapsuleClassifier(2, **FIXED).partial_fit(X, Y, classes=[0, 1, 2], sample_weight=np.array([1, 5, 0.5])[Y])
+    np.testing.assert_allclose(online.coef_, other.coef_, rtol=1e-10)
+
+
+def linear(x, z):
+    return x @ z.T
+
+
+@together("kernel", ["rbf", "poly", linear])
+def test_kernels_in_memory_from_streams_and_on_devices(kernel):
+    X, y = MOONS
+    model = CapsuleClassifier(2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5).fit(X, y)
+    assert isinstance(model.kernel_features_, KernelFeatures) and model.coef_.shape[-1] > 2
+    stream = CapsuleClassifier(2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5).fit([(X[:70], y[:70]), (X[70:], y[70:])])
+    np.testing.assert_allclose(stream.predict_proba(X), model.predict_proba(X), atol=1e-6)
+    np.testing.assert_allclose(np.concatenate([model.predict_proba(row[None]) for row in X[:5]]), model.predict_proba(X[:5]), rtol=1e-9)
+    there = strict.asarray(X, device=strict.Device("device1"))
+    tensors = CapsuleClassifier(2, kernel=kernel if isinstance(kernel, str) else lambda x, z: x @ z.mT, gamma=0.5, n_components=30, alpha=1e-3).fit(there, y)
+    assert tensors.coef_.device == there.device and np.asarray(strict.asarray(tensors.predict(there), device=strict.Device("CPU_DEVICE"))).shape == (200,)
+    assert model.transform(X).shape == (200, 4) and model.squash(X).shape == (200, 2, 2)
+
+
+def test_a_kernel_is_kept_in_the_file(tmp_path):
+    model = CapsuleClassifier().fit(*MOONS)
+    model.save(tmp_path / "moons.npz")
+    again = CapsuleClassifier.load(tmp_path / "moons.npz")
+    assert np.array_equal(again.predict_proba(MOONS[0]), model.predict_proba(MOONS[0])) and again.cv_results_ == model.cv_results_
+    with pytest.raises(TypeError, match="cannot be stored as numbers and text"):
+        CapsuleClassifier(kernel=linear, alpha=0.1).fit(*MOONS).save(tmp_path / "callable.npz")
+
+
+def test_learning_goes_on_with_the_same_features():
+    model = CapsuleClassifier(warm_start=True, max_iter=5).fit(*MOONS)
+    features, before = model.kernel_features_, model.score(*MOONS)
+    model.fit(*MOONS)
+    assert model.kernel_features_ is features
+    model.partial_fit(*MOONS)
+    assert model.kernel_features_ is features and model.score(*MOONS) > before - 0.05
+    online = CapsuleClassifier(kernel="rbf", gamma=2.0, random_state=0)
+    for rows in np.array_split(np.arange(200), 4) * 3:
+        online.partial_fit(MOONS[0][rows], MOONS[1][rows], classes=[0, 1])
+    assert online.kernel_features_ is not None and online.alpha_ > 0 and online.score(*MOONS) > 0.85
+
+
+def test_an_interrupted_fit_chooses_the_same_again(tmp_path):
+    def batches(count=[0]):
+        count[0] += 1
+        if count[0] == 12:
+            raise OSError("the line is dead")
+        yield MOONS[0][:90], MOONS[1][:90]
+        yield MOONS[0][90:], MOONS[1][90:]
+    model = CapsuleClassifier()
+    with pytest.raises(em.BatchError, match="the line is dead"):
+        model.fit(batches, checkpoint=tmp_path / "fit.npz", checkpoint_every=0)
+    assert (tmp_path / "fit.npz").exists() and not hasattr(model, "coef_")
+    resumed = model.fit(batches, checkpoint=tmp_path / "fit.npz").predict_proba(MOONS[0])
+    assert np.array_equal(resumed, CapsuleClassifier().fit(batches).predict_proba(MOONS[0]))
+
+
+def test_folds_of_folds_are_those_of_scikit_learn():
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    ours, them = (run(CapsuleClassifier(2), X, Y, cv=folds, scoring="neg_log_loss") for run in (cross_validate, theirs))
+    np.testing.assert_allclose(ours["test_score"], them["test_score"], rtol=1e-9)
+
+
+def spoiled(change):
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.repeat([0, 1], 20)
+    return change(X), y
+
+
+@together("X, y", [spoiled(lambda X: X * [1, 0, 1]), spoiled(lambda X: np.c_[X, X]), spoiled(lambda X: X * 0), spoiled(lambda X: X[:, :1]),
+                   spoiled(lambda X: np.asfortranarray(X)), spoiled(lambda X: X.astype(np.float32)), spoiled(lambda X: (X > 0)),
+                   spoiled(lambda X: np.repeat(X, 30, axis=1)), spoiled(lambda X: X * 1e-150), spoiled(lambda X: X * 1e100),
+                   (X[[0, 30, 60]], Y[[0, 30, 60]]), (X[[0, 1, 30, 60, 61]], Y[[0, 1, 30, 60, 61]]), (X[:26], Y[:26])])
+def test_poor_data_are_learned_from(X, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = CapsuleClassifier().fit(X, y)
+    P = model.predict_proba(X)
+    assert np.all(np.isfinite(P)) and np.allclose(P.sum(axis=1), 1, atol=1e-5) and np.all(np.isfinite(model.coef_))
+
+
+@together("parameters, words", [({"kernel": "cubic"}, "kernel"), ({"gamma": -1.0}, "gamma"), ({"alpha": "some"}, "alpha"), ({"sharpness": 0.0}, "sharpness"),
+                                ({"cv": 1}, "cv"), ({"n_components": 0}, "n_components"), ({"kernel": lambda x, z: x}, "kernel: its result"),
+                                ({"kernel": lambda x, z: -(x @ z.T)}, "kernel must be symmetric and positive semi-definite")])
+def test_what_makes_no_sense_is_refused(parameters, words):
+    with pytest.raises(ValueError, match=words):
+        CapsuleClassifier(**parameters).fit(X, Y)
+
+
+def test_the_protocol_of_the_paper_is_a_preset():
+    model = CapsuleClassifier.paper(2, max_iter=30, thresholds=(0.5, 0.0), patience=(3, 3))
+    assert model.get_params()["monitor"] == "error" and model.kernel is None and model.alpha == 0 and model.sharpness == 1
+    model.fit(X, Y)
+    assert model.coef_.shape == (3, 2, 4) and model.sharpness_ == 1 and model.cv_results_ == {} and model.architecture_ == "multiclass"

@@ -1,0 +1,109 @@
+"""Sparse matrices: the same models as from dense arrays, and never more than a part of them dense."""
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from conftest import together
+from sklearn.model_selection import cross_val_score
+
+from capslit import CapsuleClassifier
+from capslit.arrays import SparseRows
+from capslit.capsules.cross_validation import cross_validate
+
+rng = np.random.default_rng(0)
+Y = np.arange(240) % 3
+X = np.maximum(rng.standard_normal((240, 12)) + 1.5 * rng.standard_normal((3, 12))[Y] - 1, 0)
+KINDS = {"csr_matrix": sp.csr_matrix, "csc_array": sp.csc_array, "coo_matrix": sp.coo_matrix, "lil_array": sp.lil_array}
+LINEAR = {"kernel": None, "alpha": 0.05, "sharpness": 1.0}
+WAYS = {"defaults": {}, "linear": LINEAR, "rbf": {"kernel": "rbf", "n_components": 30}, "held out": {"early_stopping": True, "random_state": 0, "kernel": "poly"},
+        "held out, linear": {"early_stopping": True, "random_state": 0, "kernel": None},
+        "balanced": {"class_weight": "balanced", "fit_intercept": False}, "paper": CapsuleClassifier.paper().get_params() | {"capsule_dim": 2, "patience": (4, 2, 2, 1, 1)}}
+METHODS = ("predict_proba", "predict_log_proba", "decision_function", "transform", "squash")
+
+
+@pytest.mark.filterwarnings("ignore:EM stopped")
+@together("architecture", ["multiclass", "ovr", "ovo"])
+@together("way", WAYS)
+def test_the_model_is_that_of_the_dense_inputs(way, architecture):
+    options = {"capsule_dim": 2, "n_jobs": 1} | WAYS[way] | {"architecture": architecture}
+    dense, sparse = (CapsuleClassifier(**options).fit(inputs, Y) for inputs in (X, sp.csr_array(X)))
+    for method in METHODS:
+        expected = getattr(dense, method)(X)
+        for inputs in (sp.csr_array(X), X):
+            np.testing.assert_allclose(getattr(sparse, method)(inputs), expected, rtol=0, atol=1e-8, err_msg=method)
+    assert sparse.score(sp.csr_array(X), Y) == dense.score(X, Y) > 0.8
+
+
+@together("kind", KINDS)
+def test_every_format_is_taken_and_left_as_it_is(kind):
+    inputs = KINDS[kind](X.astype(np.float32))
+    model = CapsuleClassifier(2, **LINEAR).fit(inputs, Y, X_val=inputs, y_val=Y)
+    assert model.coef_.dtype == np.float32 and model.predict_proba(inputs).dtype == np.float32
+    assert np.array_equal(inputs.toarray(), X.astype(np.float32)) and model.score(inputs, Y) > 0.8
+
+
+@pytest.mark.filterwarnings("ignore:EM stopped")
+def test_online_learning_cross_validation_and_looks_inside():
+    S, weight = sp.csr_matrix(X), rng.uniform(0.5, 2, 240)
+    dense, sparse = CapsuleClassifier(2, **LINEAR), CapsuleClassifier(2, **LINEAR)
+    for part in (slice(0, 80), slice(80, 240)):
+        dense.partial_fit(X[part], Y[part], [0, 1, 2], weight[part])
+        sparse.partial_fit(S[part], Y[part], [0, 1, 2], weight[part])
+    np.testing.assert_allclose(sparse.predict_proba(S), dense.predict_proba(X), atol=1e-8)
+    for options in (LINEAR, LINEAR | {"early_stopping": True, "random_state": 0}, {"kernel": "rbf"}):
+        together, alone = (cross_validate(CapsuleClassifier(2, **options), inputs, Y, cv=3)["test_score"] for inputs in (sp.coo_matrix(X), X))
+        assert np.array_equal(together, alone)
+    assert np.array_equal(cross_val_score(CapsuleClassifier(2, **LINEAR), S, Y, cv=3), cross_validate(CapsuleClassifier(2, **LINEAR), S, Y, cv=3)["test_score"])
+    one = CapsuleClassifier.paper(2, patience=(2, 1, 1, 1, 1)).fit(S, Y)
+    assert np.array_equal(one.prototypes(S, Y), one.prototypes(X, Y))
+    np.testing.assert_allclose(one.posterior_mean(S, Y), one.posterior_mean(X, Y), atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:EM stopped")
+@together("kernel", [None, "rbf"])
+def test_memory_stays_far_below_that_of_a_dense_array(kernel):
+    wide = sp.random_array((60_000, 400), density=0.01, rng=np.random.default_rng(0), format="csr")
+    y, dense = np.asarray(wide.sum(axis=1) > 2, int), 60_000 * 400 * 8
+    tracemalloc.start()
+    model = CapsuleClassifier(1, kernel=kernel, n_components=20, gamma=0.1, alpha=0.1, early_stopping=True, random_state=0, max_iter=3, n_jobs=1).fit(wide, y)
+    model.predict(wide)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < dense / (2 if kernel else 4), f"{peak / 2**20:.0f} MB"
+
+
+def test_products_leave_the_zeros_out(monkeypatch):
+    monkeypatch.setattr(SparseRows, "toarray", None)
+    model = CapsuleClassifier(2, **LINEAR).fit(sp.csr_array(X), Y)
+    assert model.predict_proba(sp.csr_array(X)).shape == (240, 3)
+
+
+def test_what_is_too_wide():
+    labels = np.arange(60) % 2
+    wide = sp.random_array((60, 6_000), density=0.01, rng=np.random.default_rng(0), format="csr")
+    with pytest.raises(ValueError, match="kernel='rbf' needs dense landmarks.*TruncatedSVD or SelectKBest"):
+        CapsuleClassifier(2, kernel="rbf").fit(wide, labels)
+    with pytest.raises(ValueError, match=r"X has 40000 columns.*\(48 GB\); reduce the columns by TruncatedSVD or SelectKBest"):
+        CapsuleClassifier(2).fit(sp.random_array((60, 40_000), density=0.001, rng=np.random.default_rng(0)), labels)
+
+
+@pytest.mark.filterwarnings("ignore:EM stopped")
+def test_a_wide_matrix_gets_a_moderate_prior_and_no_kernel(monkeypatch):
+    import capslit.capsules.classifier as module
+
+    monkeypatch.setattr(module, "WIDE", 10)                    # columns
+    model = CapsuleClassifier(2).fit(sp.csr_array(X), Y)
+    assert model.kernel_features_ is None and model.score(X, Y) > 0.9
+    monkeypatch.setattr(module, "STACK", 100)
+    unchosen = CapsuleClassifier(2).fit(sp.csr_array(X), Y)
+    assert unchosen.cv_results_ == {} and unchosen.alpha_ == pytest.approx(1e-3 * np.mean(np.var(X, axis=0))) and unchosen.score(X, Y) > 0.9
+
+
+@together("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(bad):
+    spoiled, model = sp.csr_array(X).copy(), CapsuleClassifier(2, **LINEAR).fit(X, Y)
+    spoiled.data[5] = bad
+    for call in (lambda: CapsuleClassifier(2).fit(spoiled, Y), lambda: model.predict(spoiled), lambda: model.transform(spoiled)):
+        with pytest.raises(ValueError, match="X contains (NaN|infinity)"):
+            call()

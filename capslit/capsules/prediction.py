@@ -235,8 +235,8 @@ class Predictor:
         if len(self.dims) == 1:
             logs = self._logs(x)
         else:
-            with np.errstate(divide="ignore"):
-                logs = namespace(x).log(self._of_one_draw(x))
+            xp, p = namespace(x), self._of_one_draw(x)
+            logs = xp.log(xp.clip(p, min=float(xp.finfo(p.dtype).smallest_normal)))          # coupling rounds the smallest to zero
         return logs if self.sharpness == 1 else sharpened(logs, self.sharpness)
 
     def transform(self, x: Any) -> Any:

@@ -90,7 +90,7 @@ def test_what_is_too_wide():
 
 @pytest.mark.filterwarnings("ignore:EM stopped")
 def test_a_wide_matrix_gets_a_moderate_prior_and_no_kernel(monkeypatch):
-    import capslit.capsules.classifier as module
+    import capslit.capsules.choosing as module
 
     monkeypatch.setattr(module, "WIDE", 10)                    # columns
     model = CapsuleClassifier(2).fit(sp.csr_array(X), Y)

@@ -20,8 +20,8 @@ from sklearn.utils import check_random_state
 from .. import em
 from ..arrays import asarray_like, to_numpy
 from .em_steps import CapsuleParameters
-from .classifier import (CapsuleClassifier, check_classes, choose, engine_settings, holds_out, number_of_starts,
-                                         starting_point)
+from .choosing import choose
+from .classifier import CapsuleClassifier, check_classes, engine_settings, holds_out, number_of_starts, starting_point
 from ..validation import check_choice, check_count, check_mass, check_shape, check_type, error_context
 from ..estimator.training_data import TrainingData, read_training_data, take_rows
 from ..data.open import as_source
@@ -49,8 +49,8 @@ def _begin(estimator, examples, rows, y, w):
         train, held = rows[kept], rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
-    estimator._settle(choose(estimator, part, held is not None))
-    model, parameters, _ = starting_point(estimator, part, seen, number_of_starts(estimator, seen))
+    begun = estimator._settle(choose(estimator, part, held is not None, engine_settings(estimator, False)))
+    model, parameters, _ = starting_point(estimator, part, seen, number_of_starts(estimator, seen), begun=begun)
     return _Fold(estimator, part, train, held, model, parameters)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006

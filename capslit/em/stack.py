@@ -28,6 +28,8 @@ def tree_map(function: Callable, *trees: Any) -> Any:
 
 def choose(mask: np.ndarray, yes: Any, no: Any) -> Any:
     "Problem by problem, the arrays of `yes` where the mask (k,) is true, those of `no` elsewhere."
+    if mask.all() or not mask.any():
+        return yes if mask.all() else no
     def pick(a, b):
         xp = namespace(a)
         return xp.where(xp.asarray(mask.reshape((-1,) + (1,) * (a.ndim - 1)), device=array_device(a)), a, b)

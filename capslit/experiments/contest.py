@@ -50,7 +50,7 @@ MODELS = {
 }  # from a seed and settings to the estimator
 OURS = ("capsules", "capsules-paper")
 RIVALS = ("logistic", "svm", "boosting", "forest", "network")
-TUNED = ()                                                     # those that are recorded with chosen settings, too
+TUNED = RIVALS                                                 # those that are recorded with chosen settings, too
 
 # %% ../../nbs/experiments/contest.ipynb #cell-008
 GRIDS = {

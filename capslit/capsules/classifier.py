@@ -355,8 +355,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     Parameters
     ----------
-    capsule_dim : int or mapping, default=4
-        Dimension d of the capsules; a mapping from class label to dimension lets them differ.
+    capsule_dim : int, mapping or sequence of int, default=4
+        Dimension d of the capsules; a mapping from class label to dimension lets them differ; of several numbers, folds choose one.
     architecture : {"auto", "multiclass", "ovr", "ovo"}, default="auto"
         One capsule per class; or one binary problem per class; or one per pair of classes, decided by vote. "auto" is "ovo".
     kernel : {"auto", "rbf", "poly"}, callable or None, default="auto"
@@ -435,12 +435,13 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     n_iter_ : int
     architecture_ : {"multiclass", "ovr", "ovo"}
         Of two classes, which are one problem: "multiclass".
-    alpha_, sharpness_ : float
+    alpha_, sharpness_, capsule_dim_
         What was chosen, or given.
     kernel_features_ : KernelFeatures or None
         The map from inputs to what the weights multiply; the last axis of `coef_` is then longer than `n_features_in_`.
     cv_results_ : dict of lists
-        What was tried: `kernel`, `gamma`, `alpha`, `log_loss`, `error`, `sharpness`; empty if there was nothing to choose.
+        What was tried: `kernel`, `gamma`, `capsule_dim`, `alpha`, `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that
+        were clearly behind were given up early.
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names
 
@@ -450,7 +451,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     """
 
     _parameter_constraints = {
-        "capsule_dim": [Interval(Integral, 1, None, closed="left"), Mapping],
+        "capsule_dim": [Interval(Integral, 1, None, closed="left"), Mapping, "array-like"],
         "architecture": [StrOptions({"auto", "multiclass", "ovr", "ovo"})],
         "kernel": [StrOptions({"auto", "rbf", "poly"}), callable, None],
         "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), "array-like"],
@@ -483,7 +484,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     }
     _layout, _stored, _kinds = 3, ("_online",), (OnlineState, KernelFeatures)
 
-    def __init__(self, capsule_dim: int | Mapping = 4, *, architecture: str = "auto", kernel: Any = "auto", gamma: float | str = "auto",
+    def __init__(self, capsule_dim: int | Mapping | Sequence = 4, *, architecture: str = "auto", kernel: Any = "auto", gamma: float | str = "auto",
                  n_components: int | str = "auto", alpha: float | str = "auto", sharpness: float | str = "auto", cv: Any = 3, class_weight: Any = None,
                  init: Any = "subspace", n_init: int = 1, init_scale: float = 0.01, thresholds: Sequence = (0.0,), patience: Sequence = (5,),
                  monitor: str = "likelihood", tol: float = 1e-3, momentum: float = 0.9, acceleration: str | None = None,
@@ -575,7 +576,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                 check_repeatable(checkpoint, self.random_state, "the held-out examples are")
             seen = np.full(len(data.classes), self.warm_start and hasattr(self, "coef_"))
             data = data if self.class_weight is None else data.weighted(class_factors(self.class_weight, data))
-            begun = None if seen.any() else self._settle(choose(self, data, held_out is not None, engine_settings(self, False), checkpoint))
+            begun = None if seen.any() else self._settle(choose(self, data, held_out is not None, checkpoint))
             data, held_out = (part if part is None or self.kernel_features_ is None else part.by_blocks().apply(Mapped(self.kernel_features_)) for part in (data, held_out))
             model, parameters, _ = starting_point(self, data, seen, number_of_starts(self, seen), checkpoint, begun)
             settings = engine_settings(self, held_out is not None)
@@ -737,10 +738,11 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         kind = ExpandedCapsuleRegression if self.parameter_expansion else CapsuleRegression
         return kind(targets, dims, solver, alpha if np.any(alpha) else 0.0, self.fit_intercept)
 
-    def _problems(self, classes):
-        "Targets and capsule dimensions of the problems."
+    def _problems(self, classes, capsule_dim=None):
+        "Targets and capsule dimensions of the problems; of the capsule dimension that was chosen, unless another is given."
         targets = capsule_targets(len(classes), "ovo" if self.architecture == "auto" else self.architecture)
-        return targets, capsule_dims(targets, class_dims(self.capsule_dim, classes))
+        chosen = self.capsule_dim if isinstance(self.capsule_dim, Integral | Mapping) else getattr(self, "capsule_dim_", None)
+        return targets, capsule_dims(targets, class_dims(capsule_dim or chosen, classes))
 
     def _ridge(self):
         "The precision of the prior, per example."
@@ -814,5 +816,5 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     def _settle(self, choice):
         "Set what was chosen; the weights to begin with, or None."
-        self.kernel_features_, self.alpha_, self.sharpness_, self.cv_results_, weights = choice
+        self.kernel_features_, self.alpha_, self.sharpness_, self.cv_results_, weights, self.capsule_dim_ = choice
         return weights

@@ -9,7 +9,6 @@ __all__ = ['SHARPEST', 'sharpened', 'learn_sharpness']
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from ..arrays import namespace
 
@@ -37,13 +36,26 @@ def learn_sharpness(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray | None 
     """
     n, m = log_p.shape
     log_p = np.maximum(log_p, -700.0).astype(np.float64)                      # pairs may rule a class out altogether
+    log_p -= log_p.max(axis=1, keepdims=True)
     weight = np.ones(n) if weight is None else np.asarray(weight, np.float64)
     doubt = m / (weight.sum() + m)                                            # Platt's: one more example of each class
     told = (1 - doubt) * (weight @ log_p[np.arange(n), y]) + doubt * (weight @ log_p.mean(axis=1))
-    top = log_p.max(axis=1, keepdims=True)
+    low, high, s, step = 1 / SHARPEST, SHARPEST, 1.5, np.inf
+    while abs(step) > 1e-4 and high / low > 1.001:
+        loss, slope, bend = _loss_of_power(log_p, weight, told, s)
+        low, high = (low, s) if slope > 0 else (s, high)
+        curvature = slope * s + bend * s**2                                   # in log s, as the step is
+        step = -slope * s / curvature if curvature > 0 else np.inf
+        if not low < (then := s * np.exp(np.clip(step, -5, 5))) < high:
+            then = np.sqrt(low * high)
+        s = then
+    return float(s), float(_loss_of_power(log_p, weight, told, s)[0] / weight.sum())
 
-    def loss(log_s):
-        s = np.exp(log_s)
-        return (weight @ (s * top[:, 0] + np.log(np.exp(s * (log_p - top)).sum(axis=1))) - s * told) / weight.sum()
-    best = minimize_scalar(loss, bounds=(-np.log(SHARPEST), np.log(SHARPEST)), method="bounded", options={"xatol": 1e-3})
-    return float(np.exp(best.x)), float(best.fun)
+
+def _loss_of_power(log_p, weight, told, s):
+    "The log loss of the power s, and its first two derivatives in s; log_p (n, m) is 0 for the most probable class."
+    p = np.exp(s * log_p)
+    total = p.sum(axis=1)
+    mean = np.einsum("nm,nm->n", p, log_p) / total
+    square = np.einsum("nm,nm,nm->n", p, log_p, log_p) / total
+    return weight @ np.log(total) - s * told, weight @ mean - told, weight @ (square - mean**2)

@@ -93,11 +93,41 @@ def test_sharpness_changes_no_decision(architecture):
 
 
 def test_held_out_examples_tell_the_sharpness():
-    X, y = MOONS
-    noisy = np.where(np.random.default_rng(0).random(100) < 0.3, 1 - y[100:], y[100:])
+    X, y = make_moons(700, noise=0.2, random_state=0)
+    noisy = np.where(np.random.default_rng(0).random(600) < 0.3, 1 - y[100:], y[100:])
     kind, cruel = (CapsuleClassifier(alpha=0.01, kernel=None).fit(X[:100], y[:100], X_val=X[100:], y_val=labels) for labels in (y[100:], noisy))
     assert np.array_equal(kind.coef_, cruel.coef_) and cruel.sharpness_ < 0.7 * kind.sharpness_
     assert CapsuleClassifier(alpha=0.01, kernel=None, sharpness=2.0).fit(X[:100], y[:100], X_val=X[100:], y_val=noisy).sharpness_ == 2
+
+
+def test_a_few_held_out_examples_do_not_flatten_the_probabilities():
+    X, y = load_iris(return_X_y=True)
+    train, test = np.arange(150) % 5 > 1, np.arange(150) % 5 <= 1
+    plain = CapsuleClassifier().fit(X[train], y[train])
+    told = CapsuleClassifier().fit(X[train], y[train], X_val=X[test][::12], y_val=y[test][::12])
+    assert told.sharpness_ == plain.sharpness_ > 1
+
+
+@pytest.mark.parametrize("kernel", ["auto", None, "rbf"])
+def test_inputs_may_lie_far_from_zero(kernel):
+    "Coordinates in metres, seconds since 1970: what tells examples apart is in their last digits."
+    rng = np.random.default_rng(0)
+    X, y = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(200, 2)) + 3]), np.repeat([0, 1], 200)
+    near, far = (CapsuleClassifier(kernel=kernel).fit(X[::2] + shift, y[::2]).score(X[1::2] + shift, y[1::2]) for shift in (0.0, 5.8e6))
+    assert near > 0.95 and abs(near - far) < 0.02
+
+
+def test_folds_choose_among_capsule_dimensions():
+    X, y = load_iris(return_X_y=True)
+    model = CapsuleClassifier(capsule_dim=(1, 3), kernel=None, alpha=(0.01, 0.1)).fit(X, y)
+    tried = model.cv_results_
+    assert tried["capsule_dim"] == [1, 1, 3, 3] and model.capsule_dim_ in (1, 3) and model.coef_.shape[-2] == model.capsule_dim_
+    assert (model.capsule_dim_, model.alpha_) == min(zip(tried["log_loss"], zip(tried["capsule_dim"], tried["alpha"])))[1]
+    alone = CapsuleClassifier(model.capsule_dim_, kernel=None, alpha=model.alpha_, sharpness=model.sharpness_).fit(X, y)
+    assert np.mean(alone.predict(X) == model.predict(X)) > 0.98
+    for wrong, word in (((), "empty sequence"), ((2, 0), r"capsule_dim\[1\]"), ((1.5,), r"capsule_dim\[0\]")):
+        with pytest.raises((ValueError, TypeError), match=word):
+            CapsuleClassifier(capsule_dim=wrong).fit(X, y)
 
 
 def test_classes_are_weighted():

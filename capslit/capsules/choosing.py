@@ -82,7 +82,7 @@ def choose(estimator: Any, data: TrainingData, held_out: bool, checkpoint: Any =
         Its parameters; what is given there is not chosen.
     data : TrainingData
     held_out : bool
-        Whether examples are kept that will tell the sharpness.
+        Whether enough examples are kept that will tell the sharpness.
     checkpoint : path, optional
         With one, what is drawn must be the same in each run.
     """

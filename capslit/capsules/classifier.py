@@ -42,6 +42,7 @@ from .choosing import choose, choose_online, sharpness_of
 from .features import KernelFeatures, Mapped
 from .prediction import Predictor
 from .kernels import worth_compiling
+from .selection import ENOUGH
 from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
                                        stands_for)
 from ..data.sources import ArraySource, Source
@@ -574,9 +575,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             data, held_out = read_with_validation(self, X, y, sample_weight, X_val, y_val, sample_weight_val)
             if held_out is not None and X_val is None:
                 check_repeatable(checkpoint, self.random_state, "the held-out examples are")
-            seen = np.full(len(data.classes), self.warm_start and hasattr(self, "coef_"))
+            seen, enough = np.full(len(data.classes), self.warm_start and hasattr(self, "coef_")), held_out is not None and held_out.n_samples >= ENOUGH
             data = data if self.class_weight is None else data.weighted(class_factors(self.class_weight, data))
-            begun = None if seen.any() else self._settle(choose(self, data, held_out is not None, checkpoint))
+            begun = None if seen.any() else self._settle(choose(self, data, enough, checkpoint))
             data, held_out = (part if part is None or self.kernel_features_ is None else part.by_blocks().apply(Mapped(self.kernel_features_)) for part in (data, held_out))
             model, parameters, _ = starting_point(self, data, seen, number_of_starts(self, seen), checkpoint, begun)
             settings = engine_settings(self, held_out is not None)
@@ -587,7 +588,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             error.estimator = self._learned(error.fit, model, data) if error.fit else None
             raise
         self._learned(run, model, data)
-        if held_out is not None and isinstance(self.sharpness, str):
+        if enough and isinstance(self.sharpness, str):
             self.sharpness_ = sharpness_of(self, held_out)
         return self
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import device as array_device
 from array_api_compat import is_array_api_obj, is_numpy_array
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from ..arrays import SparseRows, asarray_like, gram_matrix, namespace, to_numpy
 from ..em.compiling import read_only
@@ -32,12 +32,9 @@ def _root_of_inverse(gram):
     size = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1))
     scaled = gram / size / size[:, None]
     smallest = 10 * p * np.finfo(np.float64).eps
-    try:
-        lower = cholesky(scaled, lower=True)
-        if np.min(np.diag(lower)) ** 2 > smallest:
-            return solve_triangular(lower, np.eye(p), lower=True).T / size[:, None], p
-    except LinAlgError:
-        pass
+    lower, fault = dpotrf(scaled, lower=1)
+    if not fault and np.min(np.diag(lower)) ** 2 > smallest:
+        return dtrtri(lower, lower=1)[0].T / size[:, None], p
     values, vectors = np.linalg.eigh(scaled)
     keep = values > smallest * values[-1]
     return vectors * np.where(keep, 1 / np.sqrt(np.where(keep, values, 1)), 0) / size[:, None], int(np.sum(keep))

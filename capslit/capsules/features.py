@@ -36,7 +36,7 @@ KERNELS = {"rbf": radial, "poly": polynomial}
 # %% ../../nbs/capsules/features.ipynb #cell-007
 @dataclass(frozen=True, eq=False)
 class KernelFeatures:
-    """The map from inputs to inputs beside Nyström features of a kernel.
+    """The map from inputs to inputs, less the mean of the landmarks, beside Nyström features of a kernel.
 
     Attributes
     ----------
@@ -62,9 +62,12 @@ class KernelFeatures:
 
     def __call__(self, x: Any) -> Any:
         "Inputs beside their features (n, p + r), in the precision and on the device of x (n, p)."
-        x, xp = x.toarray() if isinstance(x, SparseRows) else x, namespace(x)
-        z, root = (xp.astype(asarray_like(a, x), x.dtype, copy=False) for a in (self.landmarks, self.root))
-        return xp.concat([x, self.similarities(x, z) @ root], axis=1)
+        x, xp, center = x.toarray() if isinstance(x, SparseRows) else x, namespace(x), self.landmarks.mean(axis=0)
+        z, root, center = (xp.astype(asarray_like(a, x), x.dtype, copy=False) for a in (self.landmarks, self.root, center))
+        centred = x - center
+        if self.kernel == "rbf":                               # distances of points near zero do not cancel
+            x, z = centred, xp.astype(asarray_like(self.landmarks - self.landmarks.mean(axis=0), x), x.dtype, copy=False)
+        return xp.concat([centred, self.similarities(x, z) @ root], axis=1)
 
 # %% ../../nbs/capsules/features.ipynb #cell-008
 def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int, scale: float, rng: np.random.Generator) -> KernelFeatures:
@@ -86,20 +89,21 @@ def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int,
     """
     rows = rng.permutation(len(x))[:n_components]
     z = np.unique(np.asarray(x[np.sort(rows)], dtype=np.float64), axis=0)
+    origin = z.mean(axis=0) if kernel == "rbf" else 0.0         # distances of points near zero do not cancel
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)))
-    values, vectors = np.linalg.eigh(_symmetric(draft.similarities(z, z)))
+    values, vectors = np.linalg.eigh(_symmetric(draft.similarities(z - origin, z - origin), known=isinstance(kernel, str)))
     keep = values > 1e-10 * values[-1]
     root = vectors[:, keep] * (scale / np.sqrt(np.sum(values) / len(z) * values[keep]))
     return KernelFeatures(kernel, gamma, z, root)
 
 # %% ../../nbs/capsules/features.ipynb #cell-009
-def _symmetric(K):
-    "The kernel between landmarks; ValueError unless it is finite, symmetric and positive semi-definite."
+def _symmetric(K, known):
+    "The kernel between landmarks; ValueError unless it is finite and, if that is not `known`, symmetric and positive semi-definite."
     K = np.asarray(to_numpy(K), dtype=np.float64)
     if not np.all(np.isfinite(K)):
         raise ValueError("kernel is not finite between some examples; scale X, for example by StandardScaler, or choose a smaller gamma")
     largest = np.max(np.abs(K), initial=0.0)
-    if not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest) or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K):
+    if not known and (not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest) or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K)):
         raise ValueError("kernel must be symmetric and positive semi-definite; another function of x and z is no kernel")
     return (K + K.T) / 2
 

@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'ENOUGH', 'MANY', 'FEW', 'EFFORT', 'Examples', 'fold_numbers', 'folds_of',
            'training_moments', 'Design', 'fold_stack', 'Verdicts', 'by_problem', 'together', 'mean_variance', 'Choice',
-           'candidates', 'halved', 'feature_maps', 'ring', 'Trial', 'judged', 'least_loss', 'compared', 'select']
+           'candidates', 'centred', 'uncentred', 'halved', 'feature_maps', 'ring', 'Trial', 'judged', 'least_loss',
+           'compared', 'select']
 
 # %% ../../nbs/capsules/selection.ipynb #cell-002
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -103,26 +105,22 @@ class Design:
 STEPS = (8, 12, 15)                                          # iterations that tell feature maps apart, then priors, and that settle what was chosen
 
 
-def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng: np.random.Generator) -> tuple:
-    "The model, the initial parameters and the batch of all folds × `alphas` × problems, in this order."
-    moments = training_moments(examples, design.n_classes, design.affine)
-    solvers, weights, precision = [], [], []
-    for own in moments:
-        mass = (design.targets >= 0) @ own.weight
-        begin, _ = initial_weights(design.targets, design.dims, own, init=design.init, init_scale=design.init_scale, affine=design.affine, rng=rng)
-        for alpha in alphas:
-            precision.append(alpha * mass)
-            solvers.append(least_squares(design.targets, own.gram, precision[-1], design.affine))
-            weights.append(begin)
-    k, copies = len(design.targets), len(solvers)
-    roots, ranks = np.concatenate([s.root for s in solvers]), sum((tuple(s.rank) for s in solvers), ())
+def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng: np.random.Generator, start: Any = None) -> tuple:
+    "The model, the initial parameters (those of `start`, if it is given) and the batch of all folds × `alphas` × problems, in this order."
+    moments, k = training_moments(examples, design.n_classes, design.affine), len(design.targets)
+    if start is None:
+        draw = partial(initial_weights, design.targets, design.dims, init=design.init, init_scale=design.init_scale, affine=design.affine, rng=rng)
+        start = np.concatenate([np.tile(draw(own)[0], (len(alphas), 1, 1, 1)) for own in moments])
+    precision = [alpha * (design.targets >= 0) @ own.weight for own in moments for alpha in alphas]
+    solvers = [least_squares(design.targets, moments[i // len(alphas)].gram, own, design.affine) for i, own in enumerate(precision)]
+    roots, ranks, copies = np.concatenate([s.root for s in solvers]), sum((tuple(s.rank) for s in solvers), ()), len(solvers)
     own = len(roots) // copies                                  # matrices of a copy: one for each problem, or one for all
     solver = LeastSquares(roots, tuple(c * own + q % own for c in range(copies) for q in range(k)), ranks)
     seen_by = copies * np.mean(design.targets >= 0, axis=1) @ design.dims.sum(axis=1)              # latent variables of an example, on average
     model = CapsuleRegression(np.tile(design.targets, (copies, 1)), np.tile(design.dims, (copies, 1)), solver, np.concatenate(precision), design.affine,
                               np.repeat(np.arange(len(moments)), len(alphas) * k), worth_compiling(*examples.x.shape, seen_by, sum(STEPS)))
     columns = (examples.fold[:, None] != np.arange(len(moments))) * examples.weight[:, None]
-    return model, CapsuleParameters(np.concatenate(weights)), (examples.x, examples.y, columns.astype(examples.x.dtype))
+    return model, CapsuleParameters(start), (examples.x, examples.y, columns.astype(examples.x.dtype))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-012
 class Verdicts(NamedTuple):
@@ -137,16 +135,17 @@ class Verdicts(NamedTuple):
         return sharpness, loss, float(np.average(np.argmax(self.logs, axis=1) != self.y, weights=self.weight))
 
 
-def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> Verdicts:
-    "What each problem says of the unseen examples that concern it; weights (folds, k, m, d, p)."
-    found, tiny = [], np.finfo(np.float64).tiny
+def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[Verdicts]:
+    "What each problem says of the unseen examples that concern it, for several sets of weights (folds, sets, k, m, d, p)."
+    n_sets, found = weights.shape[1], []
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
-        shares = Predictor(own, design.dims).shares(x)                     # (k, m, n)
-        for share, targets in zip(shares, design.targets):
+        shares = Predictor(np.concatenate(own), np.tile(design.dims, (n_sets, 1))).shares(x) if n_sets else np.empty((0, 0, 0))
+        logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny)).reshape(n_sets, len(design.targets), -1, len(x))
+        for q, targets in enumerate(design.targets):
             rows = np.flatnonzero(targets[y] >= 0)
-            found.append(Verdicts(np.log(np.maximum(share.T[rows], tiny)), targets[y[rows]], w[rows]))
-    return Verdicts(*map(np.concatenate, zip(*found)))
+            found.append([Verdicts(own_logs.T[rows], targets[y[rows]], w[rows]) for own_logs in logs[:, q]])
+    return [Verdicts(*map(np.concatenate, zip(*parts))) for parts in zip(*found)]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-013
 def together(design: Design, examples: Examples, weights: np.ndarray) -> Verdicts:
@@ -187,6 +186,23 @@ def candidates(name: str, values: Any) -> list[float]:
     with error_context(name):
         values = check_values(name, np.atleast_1d(np.asarray(values, dtype=np.float64)), lower=0)
     return check_shape(name, values, (None,), empty=False).tolist()
+
+
+def _kept(design, x):
+    "Whether inputs are used as they are: sparse ones, and where no intercept takes up the mean."
+    return isinstance(x, SparseRows) or not design.affine
+
+
+def centred(design: Design, x: Any) -> Any:
+    "Inputs (n, p) less their mean."
+    return x if _kept(design, x) else x - np.mean(x, axis=0)
+
+
+def uncentred(design: Design, weights: np.ndarray, x: Any) -> np.ndarray:
+    "Weights (…, p + 1) for inputs (n, p) as they are, from those for centred ones."
+    if _kept(design, x):
+        return weights
+    return np.concatenate([weights[..., :-1], weights[..., -1:] - (weights[..., :-1] @ np.mean(x, axis=0))[..., None]], axis=-1)
 
 
 def halved(x: Any) -> Any:
@@ -259,10 +275,12 @@ class Trial:
     before: np.ndarray
 
     @classmethod
-    def begin(cls, design: Design, features: Any, examples: Examples, alphas: Sequence, rng: np.random.Generator) -> "Trial":
-        "Before the first iteration."
-        seen = examples._replace(x=halved(examples.x if features is None else features(examples.x)))
-        model, (weights,), batch = fold_stack(design, seen, alphas, rng)
+    def begin(cls, design: Design, features: Any, examples: Examples, alphas: Sequence, rng: np.random.Generator, plain: "Trial | None" = None) -> "Trial":
+        "Before the first iteration; where the trial `plain` of the inputs alone has arrived, if it is given."
+        seen, start = examples._replace(x=halved(centred(design, examples.x) if features is None else features(examples.x))), None
+        if plain is not None:
+            start = np.insert(plain.now, [examples.x.shape[1]] * (seen.x.shape[1] - examples.x.shape[1]), 0.0, axis=-1)
+        model, (weights,), batch = fold_stack(design, seen, alphas, rng, start)
         return cls(design, features, seen, alphas, model, model.prepare(batch), weights, weights)
 
     @property
@@ -288,13 +306,12 @@ class Trial:
 # %% ../../nbs/capsules/selection.ipynb #cell-020-1
 def judged(trial: Trial) -> list[dict]:
     "What each value of alpha is worth: a row of `Choice.tried` for each, with an infinite loss where learning diverged."
-    rows = []
-    for a, alpha in enumerate(trial.alphas):
-        weights = trial.weights[:, a]
-        found = by_problem(trial.design, trial.examples, weights).judged() if np.all(np.isfinite(weights)) else (1.0, np.inf, 1.0)
-        kernel, gamma = (None, None) if trial.features is None else (trial.features.kernel, trial.features.gamma)
-        rows.append({"kernel": kernel, "gamma": gamma, "capsule_dim": trial.design.capsule_dim, "alpha": alpha} | dict(zip(("sharpness", "log_loss", "error"), found)))
-    return rows
+    kernel, gamma = (None, None) if trial.features is None else (trial.features.kernel, trial.features.gamma)
+    finite = np.isfinite(np.sum(trial.weights, axis=(0, 2, 3, 4, 5)))
+    verdicts = iter(by_problem(trial.design, trial.examples, trial.weights[:, finite]))
+    return [{"kernel": kernel, "gamma": gamma, "capsule_dim": trial.design.capsule_dim, "alpha": alpha}
+            | dict(zip(("sharpness", "log_loss", "error"), next(verdicts).judged() if fine else (1.0, np.inf, 1.0)))
+            for alpha, fine in zip(trial.alphas, finite)]
 
 
 def least_loss(rows: Sequence[dict]) -> int:
@@ -302,30 +319,33 @@ def least_loss(rows: Sequence[dict]) -> int:
     return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
 
 
-def compared(trials: Sequence[Trial], steps: Sequence[int]) -> tuple:
-    "The best of several trials after so many iterations for all and so many more for itself alone, the number of its best alpha, and the rows of all."
-    trials = [trial.advanced(steps[0]) for trial in trials]
+def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float], rng: np.random.Generator, steps: Sequence[int]) -> tuple:
+    "The rows of all feature maps after so many iterations, of the best one after so many more; its `Trial`, and the number of its best alpha."
+    plain, trials = None, []
+    for features in maps:
+        trials.append(Trial.begin(design, features, examples, alphas, rng, plain).advanced(steps[0]))
+        plain = trials[0] if maps[0] is None else None
     rows = [judged(trial) for trial in trials]
     best = min(range(len(trials)), key=lambda i: rows[i][least_loss(rows[i])]["log_loss"])
     winner = trials[best].advanced(steps[1])
     rows[best] = judged(winner)
-    return winner, least_loss(rows[best]), sum(rows, [])
+    return sum(rows, []), winner, least_loss(rows[best])
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-2
 def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas: Sequence[float], rng: np.random.Generator) -> Choice:
-    "The candidate with the smallest log loss in the folds, and the sharpness that its probabilities need."
+    "The candidate with the smallest log loss in the folds, and the sharpness that its probabilities need; the designs differ in their capsule dimensions."
     seed, n_folds = int(rng.integers(2**31)), examples.fold.max() + 1
     left = np.minimum(np.cumsum(STEPS), designs[0].max_iter)
     steps, judges = np.diff(left, prepend=0), min(n_folds, -(-ENOUGH * n_folds // len(examples.y)))
-    few = [ring(design, examples.x.shape[1] + 100, np.random.default_rng(seed)) for design in designs]
+    tried, design, features, a, settled = [], designs[0], maps[0], 0, None
     with single_threaded_blas():
         if len(designs) * len(maps) * len(alphas) > 1:
-            trials = [Trial.begin(design, features, examples, alphas, rng) for design in few for features in maps]
-            trial, a, tried = compared(trials, steps)
-            design, features = next(whole for whole, part in zip(designs, few) if part is trial.design), trial.features
-            settled = trial.only(a, judges).advanced(steps[2]) if trial.design is design else None
-        else:
-            a, tried, design, features, settled = 0, [], designs[0], maps[0], None
+            few = [ring(design, examples.x.shape[1] + 100, np.random.default_rng(seed)) for design in designs]
+            found = [compared(design, examples, maps, alphas, rng, steps) for design in few]
+            best = min(range(len(found)), key=lambda i: found[i][0][least_loss(found[i][0])]["log_loss"])
+            tried, (_, trial, a) = sum((rows for rows, _, _ in found), []), found[best]
+            design, features = designs[best], trial.features
+            settled = trial.only(a, judges).advanced(steps[2]) if few[best] is design else None
         if settled is None:
             some = examples._replace(fold=np.where(examples.fold < judges, examples.fold, -1))
             settled = Trial.begin(design, features, some, [alphas[a]], rng).advanced(left[-1])
@@ -333,4 +353,5 @@ def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas
         finite = bool(np.all(np.isfinite(weights)))
         sharpness = together(design, settled.examples, weights).judged()[0] if finite else 1.0
     columns = {name: [row[name] for row in tried] for name in (tried or [{}])[0]}
-    return Choice(features, alphas[a], sharpness, columns, weights[0] if finite else None, design.capsule_dim)
+    begun = None if not finite else weights[0] if features is not None else uncentred(design, weights[0], examples.x)
+    return Choice(features, alphas[a], sharpness, columns, begun, design.capsule_dim)

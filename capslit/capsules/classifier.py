@@ -366,11 +366,11 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     gamma : "auto", float or sequence of float, default="auto"
         γ of the kernel, or values to choose from; "auto": 0.5 and 2 over the number of inputs times their mean variance.
     n_components : "auto" or int, default="auto"
-        Landmarks of the kernel; "auto": a hundred, and from 2,500 examples one for every 25, up to 2,000 and to what leaves
+        Landmarks of the kernel; "auto": a hundred, and from 2,000 examples one for every 20, up to 4,000 and to what leaves
         room for the matrices of all problems.
     alpha : "auto", float or sequence of float, default="auto"
         Precision of a Gaussian prior on the weights, per example (ridge in the M-step), or values to choose from; "auto": the mean variance of the inputs
-        times 0.0001, 0.001, 0.01 and 0.1.
+        times 0.0001, 0.001, 0.01 and 0.1; of more than 2,000 examples, a second look at up to 20,000 tells how much fainter it should be.
     sharpness : "auto" or float, default="auto"
         Exponent of the probabilities, learned from examples that the weights have not seen; 1 leaves those of the model. Decisions do not depend on it.
     cv : int, splitter or iterable, default=3

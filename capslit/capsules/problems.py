@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import em
-from ..arrays import to_numpy
+from ..arrays import asarray_like, to_numpy
 from .initialisation import random_weights, subspace
 from .em_steps import LeastSquares, SecondMoments, second_moments
 from ..estimator.training_data import TrainingData
@@ -132,8 +132,13 @@ def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: Any, affine: boo
         What else is added to the diagonals.
     """
     paired = bool(np.any(targets < 0))
-    gram = np.tensordot((targets >= 0).astype(float), gram, 1) if paired else gram.sum(0)[None]
-    penalty = np.repeat(np.broadcast_to(np.asarray(alpha, np.float64), len(targets))[: len(gram), None], gram.shape[-1], axis=1)
-    penalty[:, gram.shape[-1] - affine:] = 0
-    which = tuple(range(len(targets))) * starts if paired else (0,)
-    return LeastSquares.from_gram(gram, which, alpha=penalty + inertia, like=like)
+    k, p = len(targets) if paired else 1, gram.shape[-1]
+    penalty = np.repeat(np.broadcast_to(np.asarray(alpha, np.float64), len(targets))[:k, None], p, axis=1)
+    penalty[:, p - affine:] = 0
+    if not paired:
+        return LeastSquares.from_gram(gram.sum(0)[None], (0,), alpha=penalty + inertia, like=like)
+    roots, ranks = np.empty((k, p, p)), []
+    for q, sees in enumerate(targets >= 0):                    # one after another, for they are large
+        own = LeastSquares.from_gram(gram[sees].sum(0)[None], alpha=penalty[q] + inertia)
+        roots[q], ranks = own.root[0], [*ranks, *own.rank]
+    return LeastSquares(roots if like is None else asarray_like(roots, like), tuple(range(k)) * starts, tuple(ranks))

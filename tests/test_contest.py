@@ -156,9 +156,9 @@ def test_penguins_are_left_out_where_their_package_is_missing(monkeypatch, tmp_p
 def counted(monkeypatch):
     runs, run_fold = [], contest.run_fold
 
-    def run(parameters, fold, seed):
+    def run(parameters, fold, seed, models):
         runs.append((parameters["table"], parameters["model"], bool(parameters["grid"])))
-        return run_fold(parameters, fold, seed)
+        return run_fold(parameters, fold, seed, models)
     monkeypatch.setattr(contest, "run_fold", run)
     return runs
 

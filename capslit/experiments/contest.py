@@ -4,19 +4,19 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'OURS', 'RIVALS', 'TUNED', 'GRIDS', 'SLOW', 'FEWER', 'SHORT', 'ROWS', 'RESTS', 'OTHERS', 'TIMES', 'SCORES',
-           'COST', 'CONTEST', 'NAMES', 'FIELD', 'MARKS', 'grid_of', 'Collection', 'stratified_rows', 'load_collection',
-           'load_embedded', 'load_others', 'Fold', 'folds_of', 'search', 'run_fold', 'score_fold', 'collect',
-           'run_contest', 'contest_parts', 'tables_in', 'present', 'pooled_error', 'matrix', 'measured_together',
-           'mean_ranks', 'critical_difference', 'cliques', 'draw_places', 'against', 'times_of', 'summarise_contest',
-           'draw_errors_and_times', 'signed_rank', 'compare_by_rank', 'choices', 'compare_collections',
-           'summarise_images', 'list_errors']
+           'COLLECTIONS', 'COST', 'CONTEST', 'NAMES', 'FIELD', 'MARKS', 'grid_of', 'Collection', 'stratified_rows',
+           'load_collection', 'load_embedded', 'load_others', 'Fold', 'folds_of', 'search', 'run_fold', 'score_fold',
+           'collect', 'run_contest', 'contest_parts', 'tables_in', 'present', 'pooled_error', 'matrix',
+           'measured_together', 'mean_ranks', 'critical_difference', 'cliques', 'draw_places', 'against', 'times_of',
+           'summarise_contest', 'draw_errors_and_times', 'signed_rank', 'compare_by_rank', 'choices',
+           'compare_collections', 'summarise_images', 'list_errors']
 
 # %% ../../nbs/experiments/contest.ipynb #cell-002
 import hashlib
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -194,10 +194,10 @@ def search(model: Any, grid: list, X: np.ndarray, y: np.ndarray, seed: int) -> G
     return GridSearchCV(model, grid, cv=StratifiedKFold(3, shuffle=True, random_state=seed), refit=False).fit(X, y)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-025
-def run_fold(parameters: dict, fold: Fold, seed: int) -> tuple:
-    "Labels that the classifier of a part predicts, their log-probabilities or None, times (2, 5) of wall and processor, and the place in the grid or None."
+def run_fold(parameters: dict, fold: Fold, seed: int, models: Mapping = MODELS) -> tuple:
+    "Labels that the classifier of a part, one of `models`, predicts, their log-probabilities or None, times (2, 5) of wall and processor, and the place in the grid or None."
     _, unit = _clocked(lambda: MODELS["logistic"](seed).fit(fold.X, fold.y))
-    model, chosen, searching = MODELS[parameters["model"]](seed, **parameters["settings"]), None, (0.0, 0.0)
+    model, chosen, searching = models[parameters["model"]](seed, **parameters["settings"]), None, (0.0, 0.0)
     if parameters["grid"]:
         result, searching = _clocked(lambda: search(model, parameters["grid"], fold.X, fold.y, seed))
         model, chosen = model.set_params(**result.best_params_), int(result.best_index_)
@@ -232,8 +232,8 @@ def collect(runs: list, folds: list) -> tuple:
     return metrics, {"folds": scores, "seconds": np.stack([run[2] for run in runs], axis=1)}
 
 
-def run_contest(part: Part, bench: Bench) -> tuple:
-    "One classifier on all folds of one table, or on the images of the protocol."
+def run_contest(part: Part, bench: Bench, models: Mapping = MODELS) -> tuple:
+    "One classifier, of `models`, on all folds of one table, or on the images of the protocol."
     parameters, name = part.parameters, part.parameters.get("table")
     if name in getattr(bench.data, "left_out", {}):
         return {"left_out": f"the table {name} is read from a package that is not installed"}, {}
@@ -243,11 +243,12 @@ def run_contest(part: Part, bench: Bench) -> tuple:
     before = np.array([time.time(), _load_average()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)    # a network of the defaults often ends at its 200th pass
-        runs = bench.step("folds", f"{parameters['model']}, {len(folds)} times", lambda: [run_fold(parameters, fold, bench.seed) for fold in folds])
+        runs = bench.step("folds", f"{parameters['model']}, {len(folds)} times", lambda: [run_fold(parameters, fold, bench.seed, models) for fold in folds])
     metrics, arrays = collect(runs, folds)
     return metrics, arrays | {"seconds_begun": before}
 
 # %% ../../nbs/experiments/contest.ipynb #cell-031
+COLLECTIONS = {"tables": TABLES, "others": (*(f"{name}-rest" for name in RESTS), *OTHERS), "embedded": EMBEDDED}  # names of their tables
 COST = {"logistic": 1, "svm": 3, "boosting": 50, "forest": 20, "network": 40, "capsules": 20, "capsules-paper": 40, "svm-platt": 10}
 
 
@@ -265,9 +266,8 @@ def _table_parts(tables, profile, n_folds):
 
 def contest_parts(data: str, profile: str) -> tuple:
     "A part for each classifier on each table, or on the images: with its defaults, and with its settings chosen."
-    collections = {"tables": TABLES, "others": (*(f"{name}-rest" for name in RESTS), *OTHERS), "embedded": EMBEDDED}
-    if data in collections:
-        return tuple(_table_parts(collections[data], profile, 3 if profile == "quick" else 5))
+    if data in COLLECTIONS:
+        return tuple(_table_parts(COLLECTIONS[data], profile, 3 if profile == "quick" else 5))
     return tuple(Part(model, {"model": model, "settings": SHORT.get(model, {}) if profile == "quick" else {}, "grid": []}, COST[model], True)
                  for model in (*RIVALS, *OURS))
 

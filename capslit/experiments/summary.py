@@ -26,6 +26,7 @@ from .manifolds import FINE, MANIFOLDS
 from .million import MILLION
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
+from .priors import PRIORS
 from .quadrants import QUADRANTS
 from .records import RESULTS, Record, explain_difference, load_record, perform
 from .scaling import SCALING
@@ -37,7 +38,7 @@ from ..validation import check_choice
 # %% ../../nbs/experiments/summary.ipynb #cell-004
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
                "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION, "tables": CONTEST,
-               "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
+               "priors": PRIORS, "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING}

@@ -50,7 +50,7 @@ MODELS = {
 }  # from a seed and settings to the estimator
 OURS = ("capsules", "capsules-paper")
 RIVALS = ("logistic", "svm", "boosting", "forest", "network")
-TUNED = RIVALS                                                 # those that are recorded with chosen settings, too
+TUNED = (*RIVALS, "capsules")                                  # those that are recorded with chosen settings, too
 
 # %% ../../nbs/experiments/contest.ipynb #cell-008
 GRIDS = {
@@ -261,7 +261,8 @@ def _table_parts(tables, profile, n_folds):
             yield Part(f"{table}.{model}", own | {"grid": []}, COST[model], True, (table,))
             if model in (GRIDS if quick else TUNED):
                 grid = [{key: values[:2] for key, values in grid_of(model, table)[0].items()}] if quick else grid_of(model, table)
-                yield Part(f"{table}.{model}-tuned", own | {"grid": grid}, 2 * len(ParameterGrid(grid)) * COST[model], True, (table,))
+                own |= {"settings": own["settings"] | grid[0], "grid": []} if model in OURS else {"grid": grid}
+                yield Part(f"{table}.{model}-tuned", own, 2 * len(ParameterGrid(grid)) * COST[model], True, (table,))
 
 
 def contest_parts(data: str, profile: str) -> tuple:

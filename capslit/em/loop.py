@@ -84,7 +84,7 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
 def _host(*values):
     "Arrays (k,) of one library as rows of one of NumPy's, in double precision: by a single transfer from a device."
     xp = namespace(*values)
-    return to_numpy(xp.stack([xp.astype(v, xp.float64) for v in values]))
+    return np.array(values, dtype=np.float64) if is_numpy_array(values[0]) else to_numpy(xp.stack([xp.astype(v, xp.float64) for v in values]))
 
 
 def _share(amount, weight):

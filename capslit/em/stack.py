@@ -50,15 +50,19 @@ class Running:
 
     def put(self, tree: Any, part: Any) -> Any:
         "The arrays with the rows of these problems replaced by those of `part`."
+        if self.whole:
+            return part
         source = np.arange(self.size) + self.index.size
         source[self.index] = np.arange(self.index.size)
         def merged(full, new):
             xp = namespace(full)
             return xp.take(xp.concat([new, full]), xp.asarray(source, device=array_device(full)), axis=0)
-        return part if self.whole else tree_map(merged, tree, part)
+        return tree_map(merged, tree, part)
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         "Values of these problems as an array (k,), NaN for the others."
+        if self.whole:
+            return np.array(values, dtype=np.float64)
         full = np.full(self.size, np.nan)
         full[self.index] = values
         return full

@@ -75,7 +75,7 @@ def check_content(path: str | PathLike, fits: bool, problem: str) -> None:
 # %% ../nbs/storage.ipynb #cell-009
 def _temporary(path):
     "A new name beside `path`, hidden, that no other writer uses."
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.part"     # of a folder without a name, such as ".", too
 
 # %% ../nbs/storage.ipynb #cell-010
 @contextmanager

@@ -22,6 +22,7 @@ import numpy as np
 
 import capslit
 from .storage import StorageError, atomic_write
+from .validation import check_count
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -46,7 +47,7 @@ def _add_tables(commands):
     "The commands about tables of one's own."
     fit = commands.add_parser("fit", help="learn to classify the rows of a table in a file",
                               description="Learn to tell the classes in one column of a table from the other columns, and save the model.")
-    fit.add_argument("table", metavar="TABLE", help="CSV file whose first line names the columns, or Parquet file")
+    fit.add_argument("table", metavar="TABLE", help="CSV file whose first line names the columns (may be compressed: .csv.gz), or Parquet file")
     fit.add_argument("--target", metavar="COLUMN", required=True, help="the column with the classes")
     fit.add_argument("--out", metavar="FILE", default="model.npz", help="file for the model (default: model.npz)")
     fit.add_argument("--report", action="store_true", help="cross-validate, and compare with logistic regression and the most frequent class")
@@ -115,9 +116,9 @@ def gaps(model: Any, X: np.ndarray) -> list[str]:
     "For each column with missing values, how many there are, and what the `TableClassifier` takes for them."
     counts, said = np.isnan(X).sum(axis=0), []
     for k in np.flatnonzero(counts):
-        words = model.categories.get(k)
+        words = model.categories_.get(k)
         stand_in = f"the median, {model.fill_[k]:.6g}" if words is None else f"the most frequent, {words[int(model.fill_[k])]!r}"
-        said.append(f"{counts[k]} missing in column {model.feature_names[k]!r}: replaced by {stand_in}")
+        said.append(f"{counts[k]} missing in column {model.columns_[k]!r}: replaced by {stand_in}")
     return said
 
 # %% ../nbs/cli.ipynb #cell-024
@@ -214,13 +215,15 @@ def fit_file(arguments: argparse.Namespace) -> None:
 
     if arguments.plot is not None:
         _check_picture(arguments.plot)
+    if arguments.capsule_dim is not None:
+        check_count("--capsule-dim", arguments.capsule_dim)
     table, notes = read_table(arguments.table, arguments.target, drop=arguments.drop)
     X, y, p, c = table.X, labels_of(table), table.X.shape[1], len(table.categories)
     settings = {} if arguments.capsule_dim is None else {"capsule_dim": arguments.capsule_dim}
     classifier = capslit.CapsuleClassifier(random_state=0, **settings)
     with warnings_as_notes():
         model = TableClassifier(table.feature_names, table.categories, arguments.target, classifier).fit(X, y)
-    print(f"{arguments.table}: {len(y)} rows, {p - c} columns of numbers, {c} of categories; {len(model.classes_)} classes of {arguments.target!r}")
+    print(f"{arguments.table}: {len(y)} rows, {p - c} column{'s' * (p - c != 1)} of numbers, {c} of categories; {len(model.classes_)} classes of {arguments.target!r}")
     print(*(f"note: {note}" for note in notes + gaps(model, X)), sep="\n", end="\n" * bool(notes + gaps(model, X)))
     if arguments.report:
         print_report(model, X, y)
@@ -236,11 +239,17 @@ def predict_file(arguments: argparse.Namespace) -> None:
     from capslit.data.table_files import read_features
 
     model = TableClassifier.load(arguments.model)
-    X = read_features(arguments.table, model.feature_names, model.categories)
+    if not model.columns_:
+        raise StorageError(f"{arguments.model} does not know the names of its columns; fit it to a table with names")
+    with warnings_as_notes():
+        X = read_features(arguments.table, model.columns_, model.categories_)
+    with warnings.catch_warnings():                              # the names of the columns have been looked at
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        predicted, probabilities = model.predict(X).tolist(), model.predict_proba(X).tolist()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["prediction", *model.classes_])
-    writer.writerows([label, *p] for label, p in zip(model.predict(X).tolist(), model.predict_proba(X).tolist()))
+    writer.writerows([label, *p] for label, p in zip(predicted, probabilities))
     if arguments.out is None:
         print(text.getvalue(), end="")
     else:

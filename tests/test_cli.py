@@ -315,7 +315,9 @@ A, B = ["1.5", "red", "yes"], ["2.5", "blue", "no"]
     (["a", "b", "y"], [["inf", "red", "yes"], B] * 3, ["--target", "y"], "column 'a' holds a number that is not finite"),
     (["a", "b", "y"], [], ["--target", "y"], "no rows below its header"),
     (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--plot", "p.gif"], "--plot must name a file that ends in .png, .svg, .pdf, not p.gif"),
-    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--capsule-dim", "0"], "capsule_dim")])
+    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--drop", "y"], "column 'y' is the target and cannot be left out; take it out of drop (--drop)"),
+    (["a", "b", "y"], [[f"{k}e200", *(A, B)[k % 2][1:]] for k in range(9)], ["--target", "y"], "column 'a' has 8e+200 as its largest magnitude"),
+    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--capsule-dim", "0"], "--capsule-dim must be a whole number of at least 1, not 0")])
 def test_tables_that_nothing_is_learned_from(tmp_path, capsys, header, rows, words, said):
     path = write(tmp_path / "table.csv", header, rows)
     assert cli.main(["fit", str(path), *words, "--out", str(tmp_path / "model.npz")]) == 2
@@ -324,8 +326,7 @@ def test_tables_that_nothing_is_learned_from(tmp_path, capsys, header, rows, wor
 
 
 @together("header, rows, said", [
-    (["age", "colour"], [["30", "red"]], "no column 'size'; its columns are 'age', 'colour'"),
-    (["age", "colour", "size"], [["30", "pink", "1"]], "column 'colour' holds 'pink', which the model has not seen; it knows 'green; dark', 'red', 'the \"blue\" one'"),
+    (["age", "colour"], [["30", "red"]], "no column 'size', which the model needs; its columns are 'age', 'colour'. Add what is missing, with NA where nothing is known"),
     (["age", "colour", "size"], [["old", "red", "1"]], "column 'age' must hold numbers, as it did when the model was fitted, but holds 'old'"),
     (["age", "colour", "size"], [["1e999", "red", "1"]], "column 'age' holds a number that is not finite"), (["age", "colour", "size"], [], "no rows")])
 def test_new_rows_that_the_model_cannot_read(tmp_path, capsys, learned, header, rows, said):
@@ -333,6 +334,41 @@ def test_new_rows_that_the_model_cannot_read(tmp_path, capsys, learned, header, 
     assert cli.main(["predict", str(learned[0] / "model.npz"), str(path), "--out", str(tmp_path / "found.csv")]) == 2
     out, err = capsys.readouterr()
     assert said.replace("\\", "") in err and len(err.splitlines()) == 1 and out == "" and names(tmp_path) == ["new.csv"]
+
+
+def test_words_that_the_model_has_not_seen(tmp_path, capsys, learned):
+    header, model = ["age", "colour", "size"], str(learned[0] / "model.npz")
+    rows = [["30", "pink", "1"], ["25", "red", "NA"], ["31", "teal", "2"], ["32", "pink", "0"]]
+    found = {}
+    for name, table in {"new": rows, "gaps": [[a, c if c == "red" else "", s] for a, c, s in rows]}.items():
+        assert cli.main(["predict", model, str(write(tmp_path / f"{name}.csv", header, table))]) == 0
+        found[name] = capsys.readouterr()
+    assert found["new"].out == found["gaps"].out and len(found["new"].out.splitlines()) == 5 and found["gaps"].err == ""
+    assert found["new"].err == ("note: column 'colour' holds 3 entries that the model has not seen, 'pink', 'teal': counted as missing; "
+                                "it knows 'green; dark', 'red', 'the \"blue\" one'\n")
+
+
+def test_a_folder_in_the_place_of_the_predictions(tmp_path, capsys, learned, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in (".", str(tmp_path), "/"):
+        assert cli.main(["predict", str(learned[0] / "model.npz"), str(learned[0] / "mixed.csv"), "--out", out]) == 2
+        assert capsys.readouterr().err == f"capslit: cannot write {out}: this is a folder; give the name of a file\n" and names(tmp_path) == []
+
+
+def test_a_model_of_a_frame_reads_files_and_one_column_is_no_plural(tmp_path, capsys):
+    frame = pd.DataFrame({"size": [1.5, 2.0, 8.5, 9.0] * 6, "colour": ["red", "red", "blue", None] * 6})
+    model = TableClassifier().fit(frame, ["a", "a", "b", "b"] * 6)
+    model.save(tmp_path / "frame.npz")
+    path = write(tmp_path / "t.csv", ["colour", "size"], [["blue", "8,5"], ["", "1,5"]])
+    assert cli.main(["predict", str(tmp_path / "frame.npz"), str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split(",")[0] for line in out.splitlines()] == ["prediction", "b", "a"] and err == ""
+    np.testing.assert_allclose([list(map(float, line.split(",")[1:])) for line in out.splitlines()[1:]], model.predict_proba(frame.iloc[[2, 0]].assign(colour=["blue", None])))
+    path = write(tmp_path / "one.csv", ["size", "y"], [[f"{x}".replace(".", ","), "ab"[x > 5]] for x in frame["size"]])
+    assert cli.main(["fit", str(path), "--target", "y", "--out", str(tmp_path / "one.npz")]) == 0
+    assert "24 rows, 1 column of numbers, 0 of categories; 2 classes of 'y'" in capsys.readouterr().out
+    TableClassifier().fit(frame[["size"]].to_numpy(), ["a", "a", "b", "b"] * 6).save(tmp_path / "bare.npz")
+    assert cli.main(["predict", str(tmp_path / "bare.npz"), str(path)]) == 2 and "does not know the names of its columns" in capsys.readouterr().err
 
 
 def test_files_that_are_no_models(tmp_path, capsys, learned):

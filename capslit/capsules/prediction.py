@@ -146,7 +146,7 @@ class Predictor:
     @property
     def rows(self) -> int:
         "Examples per block, such that pose vectors take a few megabytes; compiled loops never hold all of them."
-        return 4096 if self.compiled else int(np.clip(2**19 // math.prod(self.weights.shape[:3]), 256, 8192))
+        return 4096 if self.compiled else min(max(2**19 // math.prod(self.weights.shape[:3]), 256), 8192)
 
     def poses(self, x: Any) -> tuple:
         "Pose vectors (k, m, d, n) and their squared lengths (k, m, n)."

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from os import PathLike, fspath
 from typing import Any
 
+import numpy as np
 from array_api_compat import is_array_api_obj, is_dask_array
 
 from .sources import (ARGUMENT_NAMES, FRAME_ATTRIBUTES, ArraySource, BatchSource, Source, WithColumns, check_columns, check_labels_given,
@@ -74,6 +75,8 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, *, labelled: boo
     names : tuple of str
         What messages call X, y and sample_weight.
     """
+    if type(X) is np.ndarray and not is_lazy(X):              # nearly always
+        return None
     options = {"labelled": labelled, "flat": flat, "names": names}
     if _is_arrow(X):
         X = _from_arrow(check_reiterable(names[0], X), y, labelled, names)

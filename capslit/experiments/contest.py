@@ -50,7 +50,7 @@ MODELS = {
 }  # from a seed and settings to the estimator
 OURS = ("capsules", "capsules-paper")
 RIVALS = ("logistic", "svm", "boosting", "forest", "network")
-TUNED = (*RIVALS, "capsules")                                  # those that are recorded with chosen settings, too
+TUNED = (*RIVALS, "capsules")                                  # those that meet the forty tables with chosen settings, too
 
 # %% ../../nbs/experiments/contest.ipynb #cell-008
 GRIDS = {
@@ -252,14 +252,15 @@ COLLECTIONS = {"tables": TABLES, "others": (*(f"{name}-rest" for name in RESTS),
 COST = {"logistic": 1, "svm": 3, "boosting": 50, "forest": 20, "network": 40, "capsules": 20, "capsules-paper": 40, "svm-platt": 10}
 
 
-def _table_parts(tables, profile, n_folds):
+def _table_parts(data, profile, n_folds):
     quick = profile == "quick"
-    for table in tables:
+    searched = GRIDS if quick else TUNED if data == "tables" else ()
+    for table in COLLECTIONS[data]:
         common = {"table": table, "folds": n_folds, "rows": 120 if quick else ROWS}
         for model in (*RIVALS, "svm-platt", *OURS):
             own = common | {"model": model, "settings": SHORT.get(model, {}) if quick else {}}
             yield Part(f"{table}.{model}", own | {"grid": []}, COST[model], True, (table,))
-            if model in (GRIDS if quick else TUNED):
+            if model in searched:
                 grid = [{key: values[:2] for key, values in grid_of(model, table)[0].items()}] if quick else grid_of(model, table)
                 own |= {"settings": own["settings"] | grid[0], "grid": []} if model in OURS else {"grid": grid}
                 yield Part(f"{table}.{model}-tuned", own, 2 * len(ParameterGrid(grid)) * COST[model], True, (table,))
@@ -268,7 +269,7 @@ def _table_parts(tables, profile, n_folds):
 def contest_parts(data: str, profile: str) -> tuple:
     "A part for each classifier on each table, or on the images: with its defaults, and with its settings chosen."
     if data in COLLECTIONS:
-        return tuple(_table_parts(COLLECTIONS[data], profile, 3 if profile == "quick" else 5))
+        return tuple(_table_parts(data, profile, 3 if profile == "quick" else 5))
     return tuple(Part(model, {"model": model, "settings": SHORT.get(model, {}) if profile == "quick" else {}, "grid": []}, COST[model], True)
                  for model in (*RIVALS, *OURS))
 

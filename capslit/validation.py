@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distribution', 'check_indices', 'check_number',
-           'check_count', 'check_choice', 'check_type', 'check_labels', 'BatchError', 'error_context', 'input_problem',
-           'validate_inputs', 'check_labelled', 'check_mass', 'check_weights', 'atomic', 'check_size', 'check_spread',
-           'check_repeatable']
+           'check_count', 'check_choice', 'check_type', 'check_labels', 'BatchError', 'error_context', 'is_missing',
+           'input_problem', 'validate_inputs', 'check_label_values', 'check_labelled', 'check_mass', 'check_weights',
+           'atomic', 'check_size', 'check_spread', 'check_repeatable']
 
 # %% ../nbs/validation.ipynb #cell-002
 import math
@@ -60,11 +60,13 @@ def as_floating(name: str, value: Any) -> Any:
 
 # %% ../nbs/validation.ipynb #cell-009
 def check_shape(name: str, array: Any, shape: tuple, *, empty: bool | tuple = True, hint: str = "") -> Any:
-    """`array`; ValueError unless its shape fits the pattern `shape`; only the axes in `empty` (True: all; False: none) may have length 0.
+    """`array`; TypeError if it is none, ValueError unless its shape fits the pattern `shape`; only the axes in `empty` (True: all; False: none) may have length 0.
 
     An entry of the pattern is a length, None for any length, a name for any length that is the same wherever the name stands, or,
     at the beginning, `...` for any number of axes.
     """
+    if not hasattr(array, "shape"):
+        raise TypeError(f"{name} must be an array of shape {_shape_in_words(shape)}, not an object of the type {type(array).__name__}{'; ' + hint if hint else ''}")
     have, any_axes = tuple(array.shape), shape[:1] == (...,)
     want = shape[1:] if any_axes else shape
     tail = have[len(have) - len(want):] if any_axes and len(have) >= len(want) else have
@@ -224,11 +226,18 @@ def _columns(X):
 
 
 def _fault(values):
-    "What keeps a column from being finite numbers: text, which is returned in quotes, NaN or infinity; None for nothing."
+    "What keeps a column from being finite numbers: text, which is returned in quotes, dates, objects, NaN or infinity; None for nothing."
+    if values.dtype.kind in "mM":
+        return "dates or times"
     if values.dtype.kind in "fc":
         return "NaN" if np.any(np.isnan(values)) else "infinity" if np.any(np.isinf(values)) else None
     found = {_fault_of(v) for v in values.tolist()} if values.dtype.kind in "OUST" else set()
     return min((f for f in found if f), default=None, key=lambda f: (f == "infinity", f == "NaN", f))
+
+
+def is_missing(value: Any) -> bool:
+    "Whether a value is None, NaN, or the missing value of a library."
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or isinstance(value, Real | np.datetime64 | np.timedelta64) and bool(value != value)
 
 
 def _fault_of(value):
@@ -239,14 +248,18 @@ def _fault_of(value):
         return repr(value)
     except OverflowError:
         return "infinity"
-    except TypeError:                                         # None, or the missing value of a library
-        return "NaN" if value is None or type(value).__name__ in ("NAType", "NaTType") else None
+    except TypeError:
+        kind = type(value).__name__
+        return "NaN" if is_missing(value) else "dates or times" if hasattr(value, "isoformat") or kind == "Period" else f"objects of the type {kind}"
 
 # %% ../nbs/validation.ipynb #cell-018-d
 def input_problem(name: str, X: Any) -> str | None:
-    "Which columns of the inputs X, called `name`, hold text, NaN or infinity, and what to do; None if none does."
+    "Which columns of the inputs X, called `name`, hold text, dates, other objects, NaN or infinity, and what to do; None if none does."
     faults = {column: fault for column, values in _columns(X) if (fault := _fault(values))}
     kinds = {"NaN": [], "infinity": []}
+    for what, remedy in _NO_NUMBERS.items():
+        if columns := {column: fault for column, fault in faults.items() if fault.startswith(what)}:
+            return f"{name} holds {next(iter(columns.values()))} in {_listed(list(columns))}, where numbers are needed; {remedy}"
     text = [(column, fault) for column, fault in faults.items() if fault not in kinds]
     if text:
         return (f"{name} holds text, such as {text[0][1]}, in {_listed([column for column, _ in text])}, where numbers are needed (could not convert string to float); "
@@ -259,6 +272,14 @@ def input_problem(name: str, X: Any) -> str | None:
     return (f"{name} contains infinity or a value too large for its type in {_listed(kinds['infinity'])}; clip or replace such values first" if faults else None)
 
 
+_NO_NUMBERS = {"dates or times": "make numbers of them first, such as the days since the earliest, or month and weekday", "objects of the type": "make numbers of them first"}
+
+
+def _holds_dates(X):
+    "Whether an array, or a column of a frame of pandas, has a type of dates or times, which scikit-learn would take for whole numbers."
+    return any(getattr(dtype, "kind", None) in ("m", "M") for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)]))
+
+
 def _listed(columns):
     more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
     return f"the column{'s' * (len(columns) > 1)} {', '.join(columns[:5])}{more}"
@@ -268,22 +289,47 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
     "What scikit-learn's `validate_data` makes of X, called `name`, and of y; an error names the columns that are to blame."
     from sklearn.utils.validation import validate_data
 
+    if _holds_dates(X):
+        raise ValueError(input_problem(name, X))
     try:
         return validate_data(estimator, X, *y, **options)
-    except ValueError as error:
-        about_values = re.search("NaN|infinity|convert string|strings|NAType", str(error))
+    except (TypeError, ValueError) as error:
+        about_values = isinstance(error, TypeError) or re.search("NaN|infinity|convert string|strings|NAType|array element", str(error))
         problem = input_problem(name, X) if about_values else None
         if problem is None:
             raise
         raise ValueError(problem) from error
+
+# %% ../nbs/validation.ipynb #cell-018-h
+def check_label_values(name: str, y: Any) -> None:
+    "ValueError if some of the labels y, in a list or an array of objects or dates, are missing or of another kind than the others."
+    values = y if isinstance(y, list | tuple) else np.asarray(y).ravel() if hasattr(y, "__array__") else ()
+    if isinstance(values, np.ndarray):
+        values = values if values.dtype.kind in "mM" else values.tolist() if values.dtype.kind == "O" else ()
+    types, kinds = set(map(type, values)), {}
+    if all(issubclass(t, str) for t in types) or all(issubclass(t, Integral | np.bool_) for t in types):
+        return
+    for row, label in enumerate(values):
+        if is_missing(label):
+            raise ValueError(f"{name} contains NaN or None: example {row} (from 0) has no label; leave such examples out, or give them a label of their own")
+        kinds.setdefault(str if isinstance(label, str) else Real if isinstance(label, Real | np.bool_) else type(label), label)
+    if len(kinds) > 1:
+        one, other, *_ = kinds.values()
+        raise ValueError(f"{name} holds labels of several kinds, such as {one!r} and {other!r}; make them all alike, for example by [str(label) for label in {name}]")
+
 
 # %% ../nbs/validation.ipynb #cell-019
 def check_labelled(estimator: Any, X: Any, y: Any, *, reset: bool = True, names: tuple = ("X", "y"), sparse: bool = False) -> tuple:
     "X (n, p) in single or double precision and labels y (n,), as scikit-learn checks them; `reset`: whether the features are new; `names`: for messages; `sparse`: whether X may be."
     from sklearn.utils.multiclass import check_classification_targets
 
+    if y is None and names[1] != "y":                          # without labels to learn from, scikit-learn has its own words
+        raise ValueError(f"{names[0]} needs {names[1]}; pass the label of each of its examples, or leave {names[0]} out")
+    with error_context(names[1]):
+        check_label_values(names[1], y)
     with error_context(*names):
         X, y = validate_inputs(estimator, X, y, name=names[0], reset=reset, dtype=[np.float64, np.float32], order="C", accept_sparse="csr" if sparse else False)
+    with error_context(names[1]):
         check_classification_targets(y)
     return X, y
 

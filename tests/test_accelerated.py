@@ -222,7 +222,7 @@ def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
     with pytest.warns(ConvergenceWarning):
         whole = CapsuleClassifier.paper(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", alpha=1 / 120, max_iter=9, **ONLINE).fit(X, y)
     assert objective(online, X, y) > objective(whole, X, y)
-    passes(online, X, y, batches, 100)
+    passes(online, X, y, batches, 300)
     E = online.posterior_mean(X, y)
     image = np.einsum("nid,np->idp", E, X) @ np.linalg.inv(X.T @ X + np.eye(5))
     np.testing.assert_allclose(image, online.coef_, rtol=1e-3, atol=1e-3 * np.abs(online.coef_).max())

@@ -76,7 +76,7 @@ VALIDATION = [
     ({"X_val": X, "y_val": Y, "sample_weight_val": np.zeros(N)}, "sample_weight_val"), ({"X": X * 1e-100, "X_val": X * 1e100, "y_val": Y}, "validation"),
     *(({"X_val": bad, "y_val": Y[:len(bad)] if isinstance(bad, np.ndarray) else Y}, "X_val") for bad in (X[:, :2], NAN, X[:0], sp.csr_array(X[:, :2])))]
 CAPSULES = (
-    *each("capsule_dim", 0, -1, 2.5, "two", None, [1, 2, 3], {0: 1, 1: 2}, {0: 1, 1: 2, 2: 0}, {0: 1, 1: 2, 2: 2.5}, {}),
+    *each("capsule_dim", 0, -1, 2.5, "two", None, True, [], [1, 0], {0: 1, 1: 2}, {0: 1, 1: 2, 2: 0}, {0: 1, 1: 2, 2: 2.5}, {}),
     *each("thresholds", (0.5,), (), 0.5, "a", ("a", "b"), (np.nan, 0), (1.5, 0), (-0.1, 0), [[0.5], [0.0]]),
     *each("patience", (0, 1), (2.5, 1), ("x", 1), (np.inf, 1), (4, 4, 4), 3),
     *each("init", "best", None, np.ones((2, 2)), np.full((3, 2, P), np.nan), [["a"]], np.ones((3, 3, P))), *each("alpha", -1, np.nan, np.inf),

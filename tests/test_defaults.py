@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import together
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_circles, make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, train_test_split
@@ -177,10 +178,21 @@ def test_a_kernel_is_kept_in_the_file(tmp_path):
         CapsuleClassifier(kernel=linear, alpha=0.1).fit(*MOONS).save(tmp_path / "callable.npz")
 
 
+def test_folds_of_ones_own_do_not_keep_a_model_from_the_file(tmp_path):
+    for cv in (StratifiedKFold(4), iter(list(StratifiedKFold(4).split(*MOONS)))):
+        model = CapsuleClassifier(2, kernel=None, alpha=(1e-3, 1e-2), cv=cv).fit(*MOONS)
+        model.save(tmp_path / "folds.npz")
+        again = CapsuleClassifier.load(tmp_path / "folds.npz")
+        assert again.cv == 3 and np.array_equal(again.predict_proba(MOONS[0]), model.predict_proba(MOONS[0]))
+    CapsuleClassifier(cv=5, **FIXED).fit(*MOONS).save(tmp_path / "five.npz")
+    assert CapsuleClassifier.load(tmp_path / "five.npz").cv == 5
+
+
 def test_learning_goes_on_with_the_same_features():
-    model = CapsuleClassifier(warm_start=True, max_iter=5).fit(*MOONS)
+    with pytest.warns(ConvergenceWarning):
+        model = CapsuleClassifier(warm_start=True, max_iter=5).fit(*MOONS)
     features, before = model.kernel_features_, model.score(*MOONS)
-    model.fit(*MOONS)
+    model.set_params(max_iter=60).fit(*MOONS)
     assert model.kernel_features_ is features
     model.partial_fit(*MOONS)
     assert model.kernel_features_ is features and model.score(*MOONS) > before - 0.05
@@ -188,6 +200,79 @@ def test_learning_goes_on_with_the_same_features():
     for rows in np.array_split(np.arange(200), 4) * 3:
         online.partial_fit(MOONS[0][rows], MOONS[1][rows], classes=[0, 1])
     assert online.kernel_features_ is not None and online.alpha_ > 0 and online.score(*MOONS) > 0.85
+
+
+BLOBS = np.r_[np.random.default_rng(0).normal(size=(200, 2)), np.random.default_rng(1).normal(size=(200, 2)) + 3], np.repeat([0, 1], 200)
+EASY = {"blobs": BLOBS, "iris": load_iris(return_X_y=True), "digits": tuple(a[:600] for a in load_digits(return_X_y=True))}
+
+
+@together("architecture", ["multiclass", "ovo"])
+@together("online", ["stepwise", "incremental", "passive-aggressive"])
+@together("name", EASY)
+def test_batches_teach_from_the_first_pass_on(name, online, architecture):
+    "One step from the subspaces leaves predictions far worse than chance, on iris none that are right; the examples with which classes begin are learned by some iterations."
+    X, y = EASY[name]
+    for parts in ([np.arange(len(y))], np.array_split(np.random.default_rng(0).permutation(len(y)), 10)):
+        model, scores = CapsuleClassifier(online=online, architecture=architecture), []
+        for _ in range(6):
+            for number, rows in enumerate(parts):
+                model.partial_fit(X[rows], y[rows], classes=np.unique(y), batch=number if online == "incremental" else None)
+            scores.append(model.score(X, y))
+        whole = CapsuleClassifier(kernel=None, sharpness=1.0, architecture=architecture).fit(X, y).score(X, y)
+        assert scores[0] > whole - 0.35 and scores[-1] > whole - 0.09, (scores, whole)
+
+
+@together("online", ["stepwise", "passive-aggressive"])
+def test_a_class_that_begins_late_is_learned_and_the_others_are_not_forgotten(online):
+    X, y = EASY["digits"]
+    model, early, late = CapsuleClassifier(online=online), np.flatnonzero(y < 9), np.flatnonzero(y == 9)
+    for rows in np.array_split(early, 3):
+        model.partial_fit(X[rows], y[rows], classes=range(10))
+    before = model.score(X[early], y[early])
+    batch = np.r_[late[:30], early[:60]]
+    model.partial_fit(X[batch], y[batch])
+    assert model.score(X[late], y[late]) > 0.7 and model.score(X[early], y[early]) > before - 0.12
+
+
+def test_only_the_protocol_of_the_paper_takes_one_step():
+    X, y = EASY["iris"]
+    short = CapsuleClassifier.paper(4, random_state=0).partial_fit(X, y, classes=[0, 1, 2])
+    assert short.score(X, y) < 0.1
+    for parameters in (FIXED, FIXED | {"alpha": 0, "sharpness": "auto"}, FIXED | {"alpha": 0, "class_weight": {0: 2.0}}):
+        assert CapsuleClassifier(architecture="multiclass", **parameters).partial_fit(X, y, classes=[0, 1, 2]).score(X, y) > 0.8
+    given = np.ones((3, 4, 4))
+    one, paper = (CapsuleClassifier.paper(4, init=given, alpha=alpha).partial_fit(X, y, classes=[0, 1, 2]).coef_ for alpha in (1e-9, 0.0))
+    np.testing.assert_allclose(one, paper, rtol=1e-4)                      # weights that were given are where learning starts
+
+
+@together("size", [1e-200, 1e-30, 1e30, 1e200])
+def test_weights_of_any_size_change_no_bit(size):
+    size = 4.0 ** np.round(np.log2(size) / 2)
+    w = np.random.default_rng(0).random(len(Y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, other = (CapsuleClassifier(2, kernel=None, alpha=0.01).fit(X, Y, weight, X_val=X, y_val=Y, sample_weight_val=weight) for weight in (w, w * size))
+        parts = [(X[rows], Y[rows], w[rows] * size) for rows in (slice(40), slice(40, None))]
+        stream = CapsuleClassifier(2, **FIXED).fit(parts)
+        chosen, heavy = (CapsuleClassifier(2).fit(X, Y, weight) for weight in (w, w * size))
+    assert np.array_equal(one.coef_, other.coef_) and one.sharpness_ == other.sharpness_ and np.array_equal(stream.coef_, CapsuleClassifier(2, **FIXED).fit(X, Y, w).coef_)
+    assert np.array_equal(chosen.predict_proba(X), heavy.predict_proba(X)) and chosen.alpha_ == heavy.alpha_
+
+
+def test_too_few_iterations_are_told():
+    for parameters in ({"max_iter": 1}, {"max_iter": 5}, FIXED | {"max_iter": 5}):
+        with pytest.warns(ConvergenceWarning, match=r"EM stopped at max_iter=\d, before the likelihood had stopped improving; raise max_iter, for example to 60"):
+            CapsuleClassifier(**parameters).fit(X, Y)
+    with pytest.warns(ConvergenceWarning, match="before the error rate had stopped improving for each of the thresholds"):
+        CapsuleClassifier.paper(max_iter=3, random_state=0).fit(X, Y)
+
+
+def test_a_prior_makes_few_columns_harmless():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CapsuleClassifier(4, **FIXED).fit(X[:, :2], Y)
+    with pytest.warns(UserWarning, match="span fewer directions than capsule_dim"):
+        CapsuleClassifier(4, **FIXED | {"alpha": 0.0}).fit(X[:, :2], Y)
 
 
 def test_an_interrupted_fit_chooses_the_same_again(tmp_path):

@@ -129,3 +129,16 @@ def test_wrong_arguments(change, error, said):
     with pytest.raises(error, match=said):
         plot_poses(**{"model": model, "X": X, "y": y} | change)
     assert not plt.get_fignums()
+
+
+def test_what_cannot_be_drawn_or_drawn_into_is_named():
+    from sklearn.linear_model import LogisticRegression
+
+    model, X, y = fitted(3)
+    other = LogisticRegression().fit(X, y)
+    for wrong in (other, make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)):
+        with pytest.raises(TypeError, match="model must be a CapsuleClassifier, or a pipeline that ends in one, but LogisticRegression has no pose vectors"):
+            plot_poses(wrong, X, y)
+    for ax in (plt.subplots(1, 2)[1], plt.figure(), plt.figure().add_axes([0, 0, 1, 1])):
+        with pytest.raises(TypeError, match=f"ax must be one Axes that stands in a grid, .* not an object of the type {type(ax).__name__}"):
+            plot_poses(model, X, y, ax=ax)

@@ -160,6 +160,8 @@ def _sample(X, y, max_samples):
 def _measured(model, X, y):
     "The arguments of `PoseDisplay` for examples X and labels y."
     classifier = model[-1] if hasattr(model, "steps") else model
+    if not hasattr(classifier, "squash"):
+        raise TypeError(f"model must be a CapsuleClassifier, or a pipeline that ends in one, but {type(classifier).__name__} has no pose vectors")
     check_is_fitted(classifier, "intercept_")
     classes, shape = to_numpy(model.classes_), tuple(classifier.intercept_.shape)
     index = _class_indices("y", y, classes)
@@ -225,6 +227,8 @@ class PoseDisplay:
     def plot(self, ax: "Axes | None" = None, *, classes: Sequence | None = None) -> Self:
         "Draw; the arguments are those of `from_estimator`."
         plt, shown = pyplot(), self._shown(classes)
+        if ax is not None and getattr(ax, "get_subplotspec", lambda: None)() is None:
+            raise TypeError(f"ax must be one Axes that stands in a grid, as plt.subplots() makes them; pass one, such as axes[0] of several, not an object of the type {type(ax).__name__}")
         columns = int(np.ceil(np.sqrt(len(shown))))
         rows = -(-len(shown) // columns)
         if ax is None:

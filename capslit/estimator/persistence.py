@@ -132,13 +132,15 @@ class Saved:
     "An estimator that can be written to a file, as arrays and JSON, and read back."
 
     _layout, _stored, _kinds = 1, (), ()
+    _dispensable = ()                                         # parameters that only `fit` needs: left out if they cannot be stored
     _renamed = {}                                             # by former layout: former names of parameters, and their names
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted estimator to `path`, whole or not at all; `load` reads it back.
 
         The file is an `.npz` file of plain arrays, with parameters and other numbers as JSON.
-        Arrays of other libraries become NumPy's, and a generator of random numbers None.
+        Arrays of other libraries become NumPy's, and a generator of random numbers None. A splitter in the parameter
+        `cv`, which only `fit` needs, is left out: the estimator that is read back has the default in its place.
 
         Parameters
         ----------
@@ -198,8 +200,14 @@ class Saved:
         pack, parameters = _Packing(self._kinds, arrays), self.get_params(deep=False)
         attributes = {name: value for name, value in vars(self).items()
                       if name not in parameters and self._keeps(name)}
-        return {"parameters": {name: pack(f"{place}parameters.{name}", value)
-                               for name, value in parameters.items()},
+        packed = {}
+        for name, value in parameters.items():
+            try:
+                packed[name] = pack(f"{place}parameters.{name}", value)
+            except TypeError:
+                if name not in self._dispensable:
+                    raise
+        return {"parameters": packed,
                 "attributes": {name: pack(place + name, value)
                                for name, value in attributes.items()}}
 

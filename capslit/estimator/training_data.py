@@ -225,6 +225,13 @@ class TrainingData:
         mass = self.mass * factors
         return replace(self.apply(partial(reweighted, factors=factors)), mass=mass, total=float(mass.sum()), known=known)
 
+    def moderate(self) -> "TrainingData":
+        "The same with weights divided by a power of four, if their mean is above 2⁴⁰ or below 2⁻⁴⁰."
+        mean, most = self.total / self.n_samples, np.finfo(self.dtype).maxexp // 2 - 1
+        if not 0 < mean < np.inf or 2.0**-40 <= mean <= 2.0**40:
+            return self
+        return self.weighted(np.full(len(self.classes), 4.0 ** np.clip(-np.round(np.log2(mean) / 2), -most, most)))
+
     def spread(self) -> tuple:
         "The weighted mean (p,) of the examples, and the mean variance of their features."
         scale, rows = self.largest or 1.0, max(1, 2**18 // self.n_features)

@@ -131,6 +131,20 @@ def test_folds_choose_among_capsule_dimensions():
             CapsuleClassifier(capsule_dim=wrong).fit(X, y)
 
 
+def test_more_examples_than_choose_have_a_second_look():
+    "Where 6,000 examples can tell more than 2,000, the prior is weaker than a share of what these chose; and what is given stays."
+    X, y = make_moons(6000, noise=0.1, random_state=0)
+    turns = np.c_[np.sin(4 * X[:, 0]) + X[:, 1], np.cos(3 * X[:, 1]) * X[:, 0]]
+    labels = (np.sin(3 * turns[:, 0]) * np.cos(3 * turns[:, 1]) > 0) ^ (y > 0)
+    model = CapsuleClassifier().fit(turns, labels)
+    share = np.array(model.cv_results_["alpha"]) / 3
+    assert model.alpha_ < min(share) * 1.01 and len(model.kernel_features_.landmarks) == 300
+    given = CapsuleClassifier(alpha=share[1], kernel="rbf", gamma=1.0).fit(turns, labels)
+    assert given.alpha_ == share[1] and given.kernel_features_.gamma == 1.0
+    new, truth = turns[::3] + 1e-3, labels[::3]
+    assert model.score(new, truth) >= given.score(new, truth) - 0.02
+
+
 def test_classes_are_weighted():
     factors = {0: 1.0, 1: 5.0, 2: 0.5}
     one = CapsuleClassifier(2, class_weight=factors, **FIXED).fit(X, Y, np.arange(1, len(Y) + 1.0))

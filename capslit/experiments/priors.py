@@ -21,7 +21,7 @@ from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, second_mom
 from ..capsules.evidence import EvidenceFit, EvidencePredictor, EvidenceRegression, WeightPosterior, fit_evidence, information_grams, typical_length
 from ..capsules.prediction import Predictor
 from ..capsules.problems import capsule_dims, capsule_targets, initial_weights
-from ..capsules.selection import ENOUGH, STEPS, Examples, folds_of, halved, together
+from ..capsules.selection import ENOUGH, STEPS, Examples, centred, folds_of, halved, together, uncentred
 from .contest import COLLECTIONS, CONTEST, ROWS, against, matrix, mean_ranks, run_contest, signed_rank, tables_in, times_of
 from .records import Bench, Experiment, Part, Record
 from ..validation import check_choice
@@ -85,10 +85,12 @@ def learn_with_sharpness(design: Pairs, alpha: np.ndarray, X: np.ndarray, y: np.
     fold = folds_of(cv, X, y, rng)
     n_folds = fold.max() + 1
     judges = min(n_folds, -(-ENOUGH * n_folds // len(y)))
-    weights = np.stack([learn_under(design, alpha, halved(X[fold != f]), y[fold != f], rng) for f in range(judges)])
-    examples = Examples(X, y, np.ones(len(y)), np.where(fold < judges, fold, -1))
+    x = halved(centred(design, X))
+    weights = np.stack([learn_under(design, alpha, x[fold != f], y[fold != f], rng) for f in range(judges)])
+    examples = Examples(x, y, np.ones(len(y)), np.where(fold < judges, fold, -1))
     sharpness, _, _ = together(design, examples, weights).judged()
-    return Predictor(learn_under(design, alpha, X, y, rng, weights[0]), design.dims, design.pairs, sharpness=sharpness)
+    start = uncentred(design, weights[0], X)
+    return Predictor(learn_under(design, alpha, X, y, rng, start), design.dims, design.pairs, sharpness=sharpness)
 
 # %% ../../nbs/experiments/priors.ipynb #cell-011
 LENGTHS = ("folds", "typical", "integrated")

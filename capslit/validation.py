@@ -298,6 +298,8 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
         problem = input_problem(name, X) if about_values else None
         if problem is None:
             raise
+        if isinstance(error, TypeError) and "objects of the type" in problem:
+            raise TypeError(f"{problem} ({error})") from error
         raise ValueError(problem) from error
 
 # %% ../nbs/validation.ipynb #cell-018-h

@@ -92,6 +92,13 @@ def test_labels_are_called_by_their_name(labels, said):
         ESTIMATORS["CapsuleClassifier"].fit(GOOD, LABELS, X_val=GOOD, y_val=labels)
 
 
+def test_objects_that_are_no_numbers_raise_what_scikit_learn_raises():
+    X = np.array(GOOD, dtype=object)
+    X[2, 1] = {"a": 1}
+    with pytest.raises(TypeError, match=r"X holds objects of the type dict in the column 1 \(from 0\).*argument must be a string or a real number"):
+        ESTIMATORS["CapsuleClassifier"].fit(X, LABELS)
+
+
 def test_what_is_missing_is_named():
     with pytest.raises(ValueError, match="X_val needs y_val"):
         ESTIMATORS["CapsuleClassifier"].fit(GOOD, LABELS, X_val=GOOD)

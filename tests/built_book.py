@@ -1,0 +1,74 @@
+"""The built book in a browser whose network is cut off: where it lies, who serves it, and a reader with one window."""
+import functools
+import http.server
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+BOOK = Path(__file__).resolve().parent.parent / "_build" / "html"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+PAGES = sorted(p.relative_to(BOOK).as_posix() for p in BOOK.rglob("*.html") if "_static" not in p.parts and p.name != "index.html") \
+    + [p.relative_to(BOOK).as_posix() for p in BOOK.glob("nbs/index.html")]
+CHAPTERS = [p for p in PAGES if p.startswith("nbs/")]
+
+needs_built_book = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(not PAGES, reason="the book is not built: make book"),
+]
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def site():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(BOOK)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """One page opened in one window; keeps what went wrong while it loaded."""
+
+    def __init__(self, browser, site, width, theme):
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        self.context.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")
+        self.site, self.errors, self.requests = site, [], []
+        self.context.route("**/*", self.answer)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda m: self.errors.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.errors.append(f"exception: {e}"))
+        self.page.on("response", lambda r: self.errors.append(f"{r.status} {r.url}") if r.status >= 400 else None)
+
+    def answer(self, route):
+        address = route.request.url
+        if address.startswith((self.site, "data:", "blob:")):
+            route.continue_()
+        else:
+            self.requests.append(address)
+            route.abort()
+
+    def open(self, name):
+        self.page.goto(self.site + name, wait_until="load")
+        self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => 0) : 0")
+        self.page.evaluate("() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))")
+        return self.page

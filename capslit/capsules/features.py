@@ -7,10 +7,10 @@ __all__ = ['KERNELS', 'radial', 'polynomial', 'KernelFeatures', 'kernel_features
 
 # %% ../../nbs/capsules/features.ipynb #cell-002
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import euclidean_distances
 
 from ..arrays import SparseRows, asarray_like, namespace, to_numpy
 from ..validation import check_shape, error_context
@@ -19,10 +19,21 @@ from ..validation import check_shape, error_context
 def radial(x: Any, z: Any, gamma: float) -> Any:
     "exp(−γ‖x − z‖²) for all pairs of rows of x (n, p) and z (q, p)."
     if type(x) is np.ndarray:
-        return np.exp(-gamma * euclidean_distances(x, z, squared=True))
+        return _radial(x, z, gamma)
     xp = namespace(x)
     squares = xp.sum(x * x, axis=1)[:, None] + xp.sum(z * z, axis=1)[None, :] - 2 * (x @ xp.matrix_transpose(z))
     return xp.exp(-gamma * xp.clip(squares, min=0))
+
+
+def _radial(x, z, gamma):
+    "The same in double precision, where small distances of far points cancel least, and in place."
+    wide, z = x.astype(np.float64, copy=False), z.astype(np.float64, copy=False)
+    squares = wide @ (-2 * z.T)
+    squares += np.vecdot(wide, wide)[:, None]
+    squares += np.vecdot(z, z)
+    np.maximum(squares, 0, out=squares)
+    squares *= -gamma
+    return np.exp(squares, out=squares).astype(x.dtype, copy=False)
 
 
 def polynomial(x: Any, z: Any, gamma: float) -> Any:
@@ -62,12 +73,22 @@ class KernelFeatures:
 
     def __call__(self, x: Any) -> Any:
         "Inputs beside their features (n, p + r), in the precision and on the device of x (n, p)."
-        x, xp, center = x.toarray() if isinstance(x, SparseRows) else x, namespace(x), self.landmarks.mean(axis=0)
-        z, root, center = (xp.astype(asarray_like(a, x), x.dtype, copy=False) for a in (self.landmarks, self.root, center))
+        x, xp = x.toarray() if isinstance(x, SparseRows) else x, namespace(x)
+        radial = self.kernel == "rbf"                          # whose distances of points near zero do not cancel
+        z, root, center = (xp.astype(asarray_like(a, x), x.dtype, copy=False)
+                           for a in (self._centred if radial else self.landmarks, self.root, self._center))
         centred = x - center
-        if self.kernel == "rbf":                               # distances of points near zero do not cancel
-            x, z = centred, xp.astype(asarray_like(self.landmarks - self.landmarks.mean(axis=0), x), x.dtype, copy=False)
-        return xp.concat([centred, self.similarities(x, z) @ root], axis=1)
+        return xp.concat([centred, self.similarities(centred if radial else x, z) @ root], axis=1)
+
+    @cached_property
+    def _center(self):
+        "The mean of the landmarks."
+        return self.landmarks.mean(axis=0)
+
+    @cached_property
+    def _centred(self):
+        "The landmarks less their mean."
+        return self.landmarks - self._center
 
 # %% ../../nbs/capsules/features.ipynb #cell-008
 def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int, scale: float, rng: np.random.Generator) -> KernelFeatures:

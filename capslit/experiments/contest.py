@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'OURS', 'RIVALS', 'TUNED', 'GRIDS', 'SLOW', 'FEWER', 'SHORT', 'ROWS', 'RESTS', 'OTHERS', 'TIMES', 'SCORES',
-           'SEARCHED', 'COLLECTIONS', 'COST', 'CONTEST', 'NAMES', 'FIELD', 'MARKS', 'grid_of', 'Collection',
-           'stratified_rows', 'load_collection', 'load_embedded', 'load_others', 'Fold', 'folds_of', 'search',
-           'run_fold', 'score_fold', 'collect', 'run_contest', 'contest_parts', 'tables_in', 'present', 'pooled_error',
-           'matrix', 'measured_together', 'mean_ranks', 'critical_difference', 'cliques', 'draw_places', 'against',
-           'times_of', 'summarise_contest', 'draw_errors_and_times', 'signed_rank', 'compare_by_rank', 'choices',
+           'COLLECTIONS', 'COST', 'CONTEST', 'NAMES', 'FIELD', 'MARKS', 'grid_of', 'Collection', 'stratified_rows',
+           'load_collection', 'load_embedded', 'load_others', 'Fold', 'folds_of', 'search', 'run_fold', 'score_fold',
+           'collect', 'run_contest', 'contest_parts', 'tables_in', 'present', 'pooled_error', 'matrix',
+           'measured_together', 'mean_ranks', 'critical_difference', 'cliques', 'draw_places', 'against', 'times_of',
+           'summarise_contest', 'draw_errors_and_times', 'signed_rank', 'compare_by_rank', 'choices',
            'compare_collections', 'summarise_images', 'list_errors']
 
 # %% ../../nbs/experiments/contest.ipynb #cell-002
@@ -50,7 +50,7 @@ MODELS = {
 }  # from a seed and settings to the estimator
 OURS = ("capsules", "capsules-paper")
 RIVALS = ("logistic", "svm", "boosting", "forest", "network")
-TUNED = (*RIVALS, "capsules")                                  # those that meet the forty tables and the images with chosen settings, too
+TUNED = (*RIVALS, "capsules")                                  # those that meet the forty tables with chosen settings, too
 
 # %% ../../nbs/experiments/contest.ipynb #cell-008
 GRIDS = {
@@ -62,14 +62,14 @@ GRIDS = {
     "capsules": [{"capsule_dim": [4, 1, 2, 8]}],
 }  # the default first, for the first of equals is taken; gamma in units of 1 / (p · variance of the inputs)
 SLOW = ("digits", "many_features", "many_classes", "vowel", "splice", "movement_libras", "letter", "texture")  # for boosting
-FEWER = {"boosting": [{"max_leaf_nodes": [31, 8]}], "forest": [{"min_samples_leaf": [1, 5]}]}  # grids there, and on the images
+FEWER = [{"max_leaf_nodes": [31, 8]}]                          # its grid there
 SHORT = {"boosting": {"max_iter": 10}, "forest": {"n_estimators": 20}, "network": {"max_iter": 20}}  # settings of the quick profile
 
 
-def grid_of(model: str, table: str | None) -> list:
-    "The grid of a classifier on a table, or on images if there is none; shorter for the slowest."
-    slow = table is None or model == "boosting" and table.removesuffix("-rest") in SLOW
-    return FEWER.get(model, GRIDS[model]) if slow else GRIDS[model]
+def grid_of(model: str, table: str) -> list:
+    "The grid of a classifier on a table; shorter for the slowest."
+    slow = model == "boosting" and table.removesuffix("-rest") in SLOW
+    return FEWER if slow else GRIDS[model]
 
 # %% ../../nbs/experiments/contest.ipynb #cell-011
 @dataclass(frozen=True)
@@ -175,7 +175,6 @@ def folds_of(table: TableData, n_folds: int, rows: int, seed: int) -> Iterator:
 # %% ../../nbs/experiments/contest.ipynb #cell-023
 TIMES = ("search", "fit", "predict_one", "predict", "logistic")
 SCORES = ("error", "log_loss", "brier")
-SEARCHED = 10_000  # examples, at most, on which settings are compared
 
 
 def _clocked(function, repeats=1):
@@ -189,9 +188,7 @@ def _clocked(function, repeats=1):
 
 
 def search(model: Any, grid: list, X: np.ndarray, y: np.ndarray, seed: int) -> GridSearchCV:
-    "The settings of a grid compared by three stratified folds of at most `SEARCHED` examples; `gamma` in units of 1 / (p · variance of the inputs)."
-    rows = stratified_rows(y, SEARCHED)
-    X, y = X[rows], y[rows]
+    "The settings of a grid compared by three stratified folds; `gamma` in units of 1 / (p · variance of the inputs)."
     unit = 1 / (X.shape[1] * X.var())
     grid = [g | {"gamma": [unit * gamma for gamma in g["gamma"]]} if "gamma" in g else g for g in grid]
     return GridSearchCV(model, grid, cv=StratifiedKFold(3, shuffle=True, random_state=seed), refit=False).fit(X, y)
@@ -255,13 +252,6 @@ COLLECTIONS = {"tables": TABLES, "others": (*(f"{name}-rest" for name in RESTS),
 COST = {"logistic": 1, "svm": 3, "boosting": 50, "forest": 20, "network": 40, "capsules": 20, "capsules-paper": 40, "svm-platt": 10}
 
 
-def _with_settings(name, own, grid, files=()):
-    "The part of a classifier whose settings are chosen: by a search of the grid, or by itself from the values of it."
-    model = own["model"]
-    own |= {"settings": own["settings"] | grid[0], "grid": []} if model in OURS else {"grid": grid}
-    return Part(f"{name}-tuned", own, 2 * len(ParameterGrid(grid)) * COST[model], True, files)
-
-
 def _table_parts(data, profile, n_folds):
     quick = profile == "quick"
     searched = GRIDS if quick else TUNED if data == "tables" else ()
@@ -272,22 +262,16 @@ def _table_parts(data, profile, n_folds):
             yield Part(f"{table}.{model}", own | {"grid": []}, COST[model], True, (table,))
             if model in searched:
                 grid = [{key: values[:2] for key, values in grid_of(model, table)[0].items()}] if quick else grid_of(model, table)
-                yield _with_settings(f"{table}.{model}", own, grid, (table,))
-
-
-def _image_parts(profile):
-    for model in (*RIVALS, *OURS):
-        own = {"model": model, "settings": SHORT.get(model, {}) if profile == "quick" else {}}
-        yield Part(model, own | {"grid": []}, COST[model], True)
-        if model in TUNED and profile != "quick":
-            yield _with_settings(model, own, grid_of(model, None))
+                own |= {"settings": own["settings"] | grid[0], "grid": []} if model in OURS else {"grid": grid}
+                yield Part(f"{table}.{model}-tuned", own, 2 * len(ParameterGrid(grid)) * COST[model], True, (table,))
 
 
 def contest_parts(data: str, profile: str) -> tuple:
     "A part for each classifier on each table, or on the images: with its defaults, and with its settings chosen."
     if data in COLLECTIONS:
         return tuple(_table_parts(data, profile, 3 if profile == "quick" else 5))
-    return tuple(_image_parts(profile))
+    return tuple(Part(model, {"model": model, "settings": SHORT.get(model, {}) if profile == "quick" else {}, "grid": []}, COST[model], True)
+                 for model in (*RIVALS, *OURS))
 
 
 CONTEST = Experiment("Capsules and five classifiers on forty tables", ("tables", "others", "mnist", "fashion"), contest_parts, run_contest,
@@ -490,15 +474,14 @@ def compare_collections(first: Record, second: Record) -> str:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-069
 def summarise_images(record: Record) -> str:
-    "Errors, log-losses and processor times of the classifiers on images, best first, as a table in Markdown; a time to fit has that of the search in it."
+    "Errors, log-losses and processor times of the classifiers on images, best first, as a table in Markdown."
     lines = ["| | error | standard error | log-loss | calibration | fit | predict all / s |", "|---|" + "---:|" * 6]
-    for part in sorted(record.parts, key=lambda part: record.metrics(part)["error"]):
-        model, chosen, _ = part.partition("-tuned")
-        found, times = record.metrics(part), dict(zip(TIMES, record.array(part, "seconds")[1, 0]))
+    for model in sorted(record.parts, key=lambda model: record.metrics(model)["error"]):
+        found, times = record.metrics(model), dict(zip(TIMES, record.array(model, "seconds")[1, 0]))
         deviation = np.sqrt(found["error"] * (1 - found["error"]) / found["n"])
         probable = [f"{found[name]:.3f}" if name in found else "" for name in ("log_loss", "calibration")]
-        cells = [f"{100 * found['error']:.2f} %", f"{100 * deviation:.2f}", *probable, _times((times["search"] + times["fit"]) / times["logistic"]), f"{times['predict']:.2f}"]
-        lines.append(f"| {NAMES[model]}{chosen and ', tuned'} | " + " | ".join(cells) + " |")
+        cells = [f"{100 * found['error']:.2f} %", f"{100 * deviation:.2f}", *probable, _times(times["fit"] / times["logistic"]), f"{times['predict']:.2f}"]
+        lines.append(f"| {NAMES[model]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-072

@@ -190,3 +190,72 @@ def test_first_screen_holds_picture_install_and_ways(browser, site):
         box = page.locator(selector).bounding_box()
         assert box["y"] + box["height"] <= 900, selector
     reader.context.close()
+
+
+POSES, SPECIAL = "nbs/capsules/definition.html", "nbs/capsules/special.html"
+
+
+def test_dragged_poses_agree_with_the_package(reader):
+    page = reader.open(POSES)
+    found = page.evaluate("""() => capslit.data.poses.check.map(({poses, sigma, y}) => {
+        const {probabilities, ratios, doubt} = capslit.parts.poses;
+        return {P: probabilities(poses, sigma), ratios: ratios(poses, sigma, y), doubt: doubt(poses, sigma)};
+    })""")
+    check = page.evaluate("() => capslit.data.poses.check")
+    assert len(check) == 21
+    for case, answer in zip(check, found):
+        for name in ("P", "ratios", "doubt"):
+            np.testing.assert_allclose(answer[name], case[name], atol=1e-6)
+
+
+def test_poses_obey_keyboard_and_mouse(reader):
+    page = reader.open(POSES)
+    poses = lambda: page.evaluate("() => capslit.parts.poses.poses.map(pose => [...pose])")
+    handle = page.locator("#live-poses .handle").nth(1)
+    before, spoken = poses(), handle.get_attribute("aria-valuetext")
+    handle.focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Shift+ArrowLeft")
+    np.testing.assert_allclose(np.subtract(poses(), before), [[0, 0], [-0.5, 0.1], [0, 0]], atol=1e-9)
+    assert handle.get_attribute("aria-valuetext") != spoken
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 + 100, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    assert poses()[1][0] > before[1][0] and abs(poses()[1][1] - before[1][1] - 0.1) < 0.05
+
+
+def test_samples_estimate_the_probabilities_at_once_without_motion(browser, site):
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(site + POSES, wait_until="load")
+    for _ in range(5):
+        page.locator("#live-poses button", has_text="Drop").click()
+    assert page.evaluate("() => capslit.parts.poses.state().noise") == 1000
+    text = page.locator("#live-poses .capslit-words").inner_text()
+    found = [float(value) for value in re.search(r"1000 samples estimate ([\d., ]+)\.", text)[1].split(", ")]
+    exact = page.evaluate("() => capslit.parts.poses.probabilities(capslit.parts.poses.poses, 0.7)")
+    np.testing.assert_allclose(found, exact, atol=0.05)
+    page.locator("#live-poses button", has_text="Clear").click()
+    assert "samples" not in page.locator("#live-poses .capslit-words").inner_text()
+    context.close()
+
+
+def test_interpolating_functions_agree_and_the_recursion_fails(reader):
+    page = reader.open(SPECIAL)
+    found, upward, check = page.evaluate("""() => {
+        const {fraction, upward} = capslit.parts.interpolating, check = capslit.data.interpolating.check;
+        return [check.s.map((s, i) => fraction(s, check.beta[i])), check.upward.s.map((s, i) => upward(s, check.upward.beta[i])), check];
+    }""")
+    np.testing.assert_allclose(found, check["values"], atol=1e-6, rtol=1e-9)
+    trusted = np.array(check["upward"]["beta"]) >= check["upward"]["s"]
+    np.testing.assert_allclose(np.array(upward)[trusted], np.array(check["upward"]["values"])[trusted], atol=1e-6)
+    page.evaluate("() => { const {dim} = capslit.parts.interpolating; dim.input.value = 120; dim.input.dispatchEvent(new Event('input')); }")
+    assert "no digit is right" in page.locator("#live-interpolating .capslit-words").last.inner_text()
+    page.evaluate("() => { const {dim} = capslit.parts.interpolating; dim.input.value = 20; dim.input.dispatchEvent(new Event('input')); }")
+    assert re.search("about 1[34] digits", page.locator("#live-interpolating .capslit-words").last.inner_text())
+    page.locator("#live-interpolating input").last.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#live-interpolating output").last.inner_text() == "21 (s = 10.5)"

@@ -1,0 +1,136 @@
+"""Live parts: JavaScript written in chapters, shown folded, and written to _static/live with the data that a cell hands over.
+
+    ```{live} NAME            a block of JavaScript; the blocks of one name are joined in the order of the chapter
+    capslit.plotting.live(NAME, data, …)      a cell that shows the part; its page loads live.js, NAME.data.js and NAME.js
+"""
+import json
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+MIME = "application/vnd.capslit.live+json"
+logger = logging.getLogger(__name__)
+
+
+class folded(nodes.General, nodes.Element):
+    """Something that a reader opens; its attribute `summary` says what it is."""
+
+
+def open_folded(self, node):
+    self.body.append(f'<details class="capslit-live-code"><summary>{self.encode(node["summary"])}</summary>\n')
+
+
+def close_folded(self, node):
+    self.body.append("</details>\n")
+
+
+def nothing(self, node):
+    """Where nothing can be folded, the content stands open."""
+
+
+class Live(SphinxDirective):
+    """A block of JavaScript: kept for the script of its part, and shown folded."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self):
+        (name,), code = self.arguments, "\n".join(self.content)
+        blocks = parts(self.env, "code").setdefault(self.env.docname, {}).setdefault(name, [])
+        blocks.append(code)
+        listing = nodes.literal_block(code, code, language="javascript")
+        self.set_source_info(listing)
+        summary = "The code of this live part" + ", continued" * (len(blocks) > 1)
+        return [folded("", listing, summary=summary)]
+
+
+def parts(env, kind):
+    """What has been read so far: {docname: {name: blocks of code}} or {docname: {name: data as JSON}}."""
+    if not hasattr(env, "capslit_live"):
+        env.capslit_live = {"code": {}, "data": {}}
+    return env.capslit_live[kind]
+
+
+def take_data(app, docname, source):
+    """Keep the data of a page's live parts, and take them out of the outputs."""
+    if Path(app.env.doc2path(docname)).suffix != ".ipynb":
+        return
+    notebook = json.loads(source[0])
+    found = {}
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            part = output.get("data", {}).pop(MIME, None)
+            if part:
+                found[part["name"]] = json.dumps(part["data"], separators=(",", ":"))
+    if found:
+        parts(app.env, "data")[docname] = found
+        source[0] = json.dumps(notebook)
+
+
+def forget(app, env, docname):
+    """A page is about to be read again."""
+    for kind in ("code", "data"):
+        parts(env, kind).pop(docname, None)
+
+
+def merge(app, env, docnames, other):
+    """Bring together what the processes have read."""
+    for kind in ("code", "data"):
+        for docname in docnames:
+            if docname in parts(other, kind):
+                parts(env, kind)[docname] = parts(other, kind)[docname]
+
+
+def scripts(env):
+    """The script of each part, {name: JavaScript}, in a scope of its own."""
+    return {name: '(() => {\n"use strict";\n' + "\n\n".join(blocks) + "\n})();\n"
+            for page in parts(env, "code").values() for name, blocks in page.items()}
+
+
+def write_files(app, env):
+    """Write NAME.js and NAME.data.js, before the pages that name them."""
+    if app.builder.format != "html":
+        return []
+    folder = Path(app.outdir) / "_static" / "live"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {f"{name}.js": code for name, code in scripts(env).items()}
+    for page in parts(env, "data").values():
+        files |= {f"{name}.data.js": f"capslit.data[{json.dumps(name)}] = {data};\n" for name, data in page.items()}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return []
+
+
+def check_parts(app, env):
+    """Every part that is shown has a script, and the other way round; a page built alone does not know the others."""
+    shown = {name: docname for docname, page in parts(env, "data").items() for name in page}
+    written = {name: docname for docname, page in parts(env, "code").items() for name in page}
+    for name in shown.keys() - written.keys():
+        logger.warning(f"the live part {name} has no code: no {{live}} {name} in any chapter", location=shown[name])
+    for name in written.keys() - shown.keys():
+        logger.warning(f"the code of the live part {name} is shown on no page: no cell calls live({name!r}, …)", location=written[name])
+
+
+def load_files(app, pagename, templatename, context, doctree):
+    """Let a page with live parts load the common script and those of its parts, and no other page."""
+    folder = Path(app.outdir) / "_static" / "live"  # where the last build has left what another page defines
+    names = {name for name in parts(app.env, "data").get(pagename, {}) if (folder / f"{name}.js").is_file()}
+    if names:
+        app.add_js_file("live.js", priority=700, loading_method="defer")
+    for name in sorted(names):
+        app.add_js_file(f"live/{name}.data.js", priority=701, loading_method="defer")
+        app.add_js_file(f"live/{name}.js", priority=702, loading_method="defer")
+
+
+def setup(app):
+    app.add_node(folded, html=(open_folded, close_folded), latex=(nothing, nothing), text=(nothing, nothing))
+    app.add_directive("live", Live)
+    app.connect("source-read", take_data, priority=600)  # after the outputs have been brought in
+    app.connect("env-purge-doc", forget)
+    app.connect("env-merge-info", merge)
+    app.connect("env-updated", write_files)
+    app.connect("env-check-consistency", check_parts)
+    app.connect("html-page-context", load_files)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

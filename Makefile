@@ -71,7 +71,7 @@ COMPILE := $(BIN)/uv pip compile setup.py --universal --python-version 3.11 --ge
 
 lock: $(STAMP)  ## resolve the lock files anew from settings.ini (but for PyTorch's, which is kept by hand)
 	$(COMPILE) --extra dev -o requirements.lock
-	$(COMPILE) --extra dask --extra zarr -c requirements.lock -c requirements-torch.lock -o requirements-dask.lock
+	$(COMPILE) --extra dask --extra zarr --extra parquet --extra tables -c requirements.lock -c requirements-torch.lock -o requirements-dask.lock
 
 clean:  ## remove what was built (not the environment)
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

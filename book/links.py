@@ -15,7 +15,8 @@ from urllib.request import Request, urlopen
 from project import HTML, ROOT, SITE, SOURCE
 
 TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff")
-MADE = (f"{SOURCE}/edit/", f"{SOURCE}/commit/", f"{SOURCE}/issues/new", f"{SOURCE}/compare/", SITE, "https://colab.research.google.com/", "https://mybinder.org/")  # for each page, by a rule
+MADE = (SITE, *(f"{SOURCE}/{what}" for what in ("edit/", "commit/", "issues/new", "compare/")),
+        "https://colab.research.google.com/", "https://mybinder.org/")  # for each page, by a rule
 GONE = (404, 410)
 AGENT = {"User-Agent": f"Mozilla/5.0 (compatible; link check of {SOURCE})"}
 

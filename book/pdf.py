@@ -45,7 +45,13 @@ HEADINGS = """() => {
 NAME = """ids => {  // Chromium names a place only if a link in the page leads to it
   const box = document.createElement('div');
   box.style = 'position: absolute; top: 0; left: 0; font-size: 1px; line-height: 1px; color: transparent';
-  for (const id of ids) if (document.getElementById(id)) { const a = document.createElement('a'); a.href = '#' + id; a.textContent = '.'; a.style = 'color: transparent; text-decoration: none'; box.append(a); }
+  for (const id of ids.filter(id => document.getElementById(id))) {
+    const link = document.createElement('a');
+    link.href = '#' + id;
+    link.textContent = '.';
+    link.style = 'color: transparent; text-decoration: none';
+    box.append(link);
+  }
   document.querySelector('article').prepend(box);
 }"""
 ENTRY = '<div class="entry"><a href="{}.html">{}</a><span class="dots"></span><span>{}</span></div>'

@@ -10,7 +10,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
-.PHONY: help check book test bench bench-gpu reproduce export lint hooks picture lock clean venv
+.PHONY: help check book pdf archive site test bench bench-gpu reproduce export lint hooks picture links dist notebooks lock clean venv
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -39,6 +39,15 @@ check: $(STAMP)  ## check one notebook and its module: make check NB=nbs/storage
 book: $(STAMP)  ## the book, _build/html/index.html: executes and reads what has changed. One page: make book NB=nbs/storage.ipynb
 	$(BIN)/python book/build.py $(NB)
 
+pdf: $(STAMP)  ## the built book as one PDF, _build/capslit-X.Y.Z.pdf (needs Chromium)
+	$(BIN)/python book/pdf.py
+
+archive: $(STAMP)  ## the built book as one file, _build/capslit-X.Y.Z-book.zip, to be read without a network
+	$(BIN)/python book/archive.py
+
+site: $(STAMP)  ## the built book and those of the releases in the folder ARCHIVES as they are published, _build/site
+	$(BIN)/python book/publish.py _build/site $(ARCHIVES)
+
 test: $(STAMP)  ## run the tests, and the notebooks that have changed since they were executed (those of the built book too, if it was built)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
@@ -63,15 +72,24 @@ hooks: $(STAMP)  ## git: compare notebooks as text, merge them cell by cell, che
 	git config merge.notebook.driver "$(BIN)/nbdev_merge %O %A %B %P"
 	$(BIN)/pre-commit install
 
-picture: $(STAMP)  ## draw the README's picture anew
+picture: $(STAMP)  ## draw the pictures of the README and of links to the book anew
 	$(BIN)/python book/picture.py
+
+links: $(STAMP)  ## ask whether the outside addresses in the built book still answer
+	$(BIN)/python book/links.py
+
+dist: $(STAMP)  ## the distribution for the package index, in dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+notebooks: $(STAMP)  ## commit copies of the notebooks that run elsewhere to the branch `notebooks` of origin
+	$(BIN)/python book/elsewhere.py --push
 
 COMPILE := $(BIN)/uv pip compile setup.py --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --refresh --quiet
 
 lock: $(STAMP)  ## resolve the lock files anew from settings.ini (but for PyTorch's, which is kept by hand)
 	$(COMPILE) --extra dev -o requirements.lock
-	$(COMPILE) --extra dask --extra zarr -c requirements.lock -c requirements-torch.lock -o requirements-dask.lock
+	$(COMPILE) --extra dask --extra zarr --extra parquet --extra tables -c requirements.lock -c requirements-torch.lock -o requirements-dask.lock
 
 clean:  ## remove what was built (not the environment)
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ import pytest
 BOOK = Path(__file__).resolve().parent.parent / "_build" / "html"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-PAGES = sorted(p.relative_to(BOOK).as_posix() for p in BOOK.rglob("*.html") if "_static" not in p.parts and p.name != "index.html") \
+PAGES = sorted(p.relative_to(BOOK).as_posix() for p in BOOK.rglob("*.html") if "_static" not in p.parts and p.name not in ("index.html", "404.html")) \
     + [p.relative_to(BOOK).as_posix() for p in BOOK.glob("nbs/index.html")]
 CHAPTERS = [p for p in PAGES if p.startswith("nbs/")]
 

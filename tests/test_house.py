@@ -207,9 +207,9 @@ def test_torch_and_all_that_it_needs_are_locked():
             assert requirement.specifier.contains(locked[name]), requirement
 
 
-def test_dask_and_zarr_and_all_that_they_need_are_locked():
+def test_dask_zarr_parquet_and_tables_and_all_that_they_need_are_locked():
     locked = pins("requirements-dask.lock")
-    todo = [Requirement(r) for name in ("dask", "zarr") for r in settings()[f"{name}_requirements"].split()]
+    todo = [Requirement(r) for name in ("dask", "zarr", "parquet", "tables") for r in settings()[f"{name}_requirements"].split()]
     seen = set()
     while todo:
         requirement = todo.pop()

@@ -1,0 +1,41 @@
+"""What the project says of itself, once for all scripts: settings.ini and git."""
+import subprocess
+from configparser import ConfigParser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HTML = ROOT / "_build" / "html"
+
+
+def settings():
+    """The entries of settings.ini."""
+    config = ConfigParser(delimiters=["="])
+    config.read(ROOT / "settings.ini", encoding="utf-8")
+    return config["DEFAULT"]
+
+
+SETTINGS = settings()
+VERSION = SETTINGS["version"]
+SOURCE = SETTINGS["git_url"]  # the repository
+SITE = SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]  # where the folders of all versions lie, with a slash at its end
+LATEST = f"{SITE}latest/"  # the book of the main branch, whose addresses stay
+
+
+def git(*words):
+    """What git says, or "" where there is no checkout."""
+    try:
+        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def commit():
+    """Hash and date (2026-11-24) of the commit that is checked out; None without git."""
+    words = git("log", "-1", "--format=%H %cs").split()
+    return tuple(words) if len(words) == 2 else None
+
+
+def version_folder():
+    """The folder of this version on the site: vX.Y.Z where that tag is checked out, else latest."""
+    tag = f"v{VERSION}"
+    return tag if tag in git("tag", "--points-at", "HEAD").split() else "latest"

@@ -107,9 +107,9 @@ def reading(page, source, directives=(), tags=(), outputs=()):
     statements = [node for node in body if not is_import(node)]
     if folder in GUIDES:
         return ("check", "the check") if not output and all(map(is_bare_check, statements)) else None
-    if any(map(asserts, body)):
-        return ("table", code) if output == "table" else ("check", "the check")
-    return None
+    if output == "table":
+        return "table", code
+    return ("check", "the check") if any(map(asserts, body)) else None
 
 
 # Cells: directives are noted before they are dropped, the rule is applied once the outputs are there

@@ -1,0 +1,131 @@
+// Displayed equations that are wider than the column are broken: between formulas, before relations, before sums and products.
+// What is still too wide is set in smaller type; what would become too small scrolls, and can be reached by keyboard.
+(() => {
+  const SMALLEST = 0.75;
+  const PARTS = ["between", "relation", "sum", "product"];  // where to break first
+  const RELATIONS = new Set(["=", "<", ">", ..."le leq ge geq ne neq approx propto to sim simeq equiv ll gg mapsto Rightarrow Longrightarrow Leftrightarrow iff".split(" ").map(name => "\\" + name)]);
+  const SUMS = new Set(["+", "-", "\\pm", "\\mp"]);
+  const PRODUCTS = new Set(["\\sum", "\\prod", "\\int", "\\cdot", "\\times", "\\max", "\\min"]);
+  const OPENING = new Set(["{", "(", "[", "\\{", "\\lVert", "\\lvert", "\\langle", "\\lfloor", "\\lceil", "\\begin", "\\left"]);
+  const CLOSING = new Set(["}", ")", "]", "\\}", "\\rVert", "\\rvert", "\\rangle", "\\rfloor", "\\rceil", "\\end", "\\right"]);
+  const BARS = new Set(["|", "\\|", "\\vert", "\\Vert"]);
+  const SPACES = /^(\s+|\\[,;:! ]|\\q?quad|\\displaystyle|\\textstyle)$/;
+
+  // The places of a TeX formula where it may be broken: [{at, kind, skip}], or null if it has lines already or is not understood
+  const places = tex => {
+    const found = [];
+    let depth = 0, bars = 0, before = "=", raised = false;
+    for (const { 0: token, index: at } of tex.matchAll(/\\[A-Za-z]+|\\.|\s+|[^\\\s]/gs)) {
+      if (depth === 0 && (token === "&" || token === "\\\\" || token === "\\tag")) return null;
+      if (before === "\\left" || before === "\\right") { before = "."; continue; }  // the delimiter
+      if (OPENING.has(token)) depth++;
+      else if (CLOSING.has(token)) depth--;
+      else if (depth === 0 && !raised) {
+        if (BARS.has(token)) bars = 1 - bars;
+        else if (!bars) {
+          if (token === "\\qquad" || token === "\\quad") found.push({ at, kind: "between", skip: token.length });
+          else if (RELATIONS.has(token)) found.push({ at, kind: "relation", skip: 0 });
+          else if (SUMS.has(token) && !RELATIONS.has(before) && !SUMS.has(before) && before !== ",") found.push({ at, kind: "sum", skip: 0 });
+          else if (PRODUCTS.has(token) && !RELATIONS.has(before) && !SUMS.has(before) && !PRODUCTS.has(before) && before !== ",") found.push({ at, kind: "product", skip: 0 });
+        }
+      }
+      if (depth < 0) return null;
+      raised = token === "_" || token === "^";
+      if (!SPACES.test(token)) before = token;
+      else if (token === "\\qquad" || token === "\\quad") before = "=";
+    }
+    return depth || bars ? null : found;
+  };
+
+  const INDENT = "\\quad{}";
+
+  // Lines of a formula, each of which `fits`, as far as it can be broken: with the fewest kinds of breaks, and as few lines as they allow
+  const lines = (tex, fits) => {
+    const all = places(tex);
+    if (!all) return null;
+    const filled = (from, to, cuts, indent) => {
+      const result = [], ends = [...cuts.filter(cut => cut.at > from && cut.at < to), { at: to, skip: 0 }];
+      let start = from, end = null;
+      for (const cut of ends) {
+        if (!tex.slice(from, cut.at).trim()) continue;
+        if (end && !fits((start > from ? indent : "") + tex.slice(start, cut.at))) {
+          result.push({ from: start, to: end.at });
+          start = end.at + end.skip;
+        }
+        end = cut;
+      }
+      result.push({ from: start, to });
+      return result;
+    };
+    const whole = { from: 0, to: tex.length };
+    const formulas = filled(whole.from, whole.to, all.filter(place => place.kind === "between"), "");
+    return formulas.flatMap(({ from, to }) => {
+      let written = null;
+      for (const level of PARTS.keys()) {
+        const cuts = all.filter(place => level && place.kind !== "between" && PARTS.indexOf(place.kind) <= level);
+        written = filled(from, to, cuts, INDENT).map((line, i) => (i ? INDENT : "") + tex.slice(line.from, line.to));
+        if (written.every(fits)) break;
+      }
+      return written;
+    });
+  };
+
+  const svgOf = container => container.querySelector("svg");
+
+  const fit = item => {
+    const whole = item.container;
+    if (item.shown) { item.shown.replaceWith(whole); item.shown = null; }
+    whole.style.fontSize = "";
+    whole.classList.remove("capslit-scrolls");
+    whole.removeAttribute("tabindex");
+    const room = (whole.closest(".claim-statement") || whole).clientWidth;
+    const svg = svgOf(whole);
+    if (!room || !svg) return;
+    const width = svg.getBoundingClientRect().width;
+    if (width <= room + 1) return;
+    const unit = width / parseFloat(svg.getAttribute("width"));  // pixels in the unit in which MathJax writes widths
+    const measure = tex => parseFloat(svgOf(MathJax.tex2svg(tex, { display: true })).getAttribute("width")) * unit;
+    const limits = [room, room / SMALLEST];
+    let best = whole, narrow = width;
+    for (const limit of limits) {
+      const broken = lines(item.tex, tex => measure("\\displaystyle " + tex) <= limit);
+      if (!broken || broken.length < 2) continue;
+      const tex = "\\begin{aligned}" + broken.map(line => "&" + line).join(" \\\\[0.35em] ") + "\\end{aligned}";
+      const made = MathJax.tex2svg(tex, { display: true });
+      const size = parseFloat(svgOf(made).getAttribute("width")) * unit;
+      if (size < narrow) { best = made; narrow = size; }
+      if (size <= room + 1) break;
+    }
+    if (best !== whole) {
+      whole.replaceWith(best);
+      item.shown = best;
+    }
+    const scale = Math.max(SMALLEST, Math.min(1, room / narrow));
+    if (scale < 1) best.style.fontSize = `${Math.floor(scale * 1000) / 10}%`;
+    if (narrow * scale > room + 1) {
+      best.classList.add("capslit-scrolls");
+      best.tabIndex = 0;
+    }
+  };
+
+  const start = () => {
+    const items = [...MathJax.startup.document.math]
+      .filter(item => item.typesetRoot && item.typesetRoot.closest("div.math, .claim-statement"))
+      .map(item => ({ container: item.typesetRoot, tex: item.math, shown: null }));
+    let seen = 0;
+    const fitAll = () => {
+      if (seen === innerWidth) return;
+      seen = innerWidth;
+      for (const item of items) fit(item);
+    };
+    fitAll();
+    let waiting = null;
+    addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(fitAll, 150); });
+    document.addEventListener("toggle", event => {  // equations in a fold have no width before it is opened
+      if (event.target.open) for (const item of items) if (event.target.contains(item.shown || item.container)) fit(item);
+    }, true);
+  };
+  addEventListener("load", () => {
+    if (window.MathJax && MathJax.startup) MathJax.startup.promise.then(start);
+  });
+})();

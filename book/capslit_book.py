@@ -1,24 +1,20 @@
-"""What Jupyter Book needs to know about this project: nbdev's directives, the papers' equation numbers, a local MathJax, docstrings."""
+"""What Jupyter Book needs to know about this project: nbdev's directives, a local MathJax, docstrings."""
 import importlib.util
 import json
 import os
 import re
 import sys
-from copy import deepcopy
 from pathlib import Path
 
 import joblib
 import nbformat
 import sphinx.builders
-from docutils import nodes
-from docutils.nodes import make_id
 from dependencies import has_torch, runs_here
 from execute import clean_cell, stored, stored_path
-from sphinx.addnodes import pending_xref
+from references import chapter_of
 from sphinx.errors import SphinxParallelError
 from sphinx.util import logging
 from sphinx.util.fileutil import copy_asset_file
-from sphinx.util.nodes import make_refnode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the reference is made from the modules that stand beside the notebooks
@@ -60,8 +56,6 @@ def read_notebook(app, docname, source):
             notebook["metadata"] = executed.metadata
             for cell, done in zip(code, outputs):
                 cell.update(outputs=done.outputs, execution_count=done.execution_count)
-                for output in done.outputs:  # data for the ledger, not for readers
-                    output.get("data", {}).pop("application/vnd.capslit.claim+json", None)
         else:
             logger.warning("has not been executed since it was changed: make book", location=docname)
     else:
@@ -75,40 +69,6 @@ def read_one(app, env, added, changed, removed):
     if only and not added & env.all_docs.keys():  # if the configuration has changed, then everything is out of date
         added &= {only, env.config.root_doc}
         changed &= {only}
-    return []
-
-
-# Equations: a label names its source and number, `saul-2-16` → "Saul 2.16"; the others are numbered by chapter
-
-SOURCES = {"saul": "Saul"}
-
-
-def source_number(label):
-    """'Saul 2.16' for the label saul-2-16, None for a label of our own."""
-    match = re.fullmatch(rf"({'|'.join(SOURCES)})-([a-z]|\d+)-(\d+)", label, re.IGNORECASE)
-    return match and f"{SOURCES[match[1].lower()]} {match[2].upper()}.{match[3]}"
-
-
-def restore_numbers(app, env):
-    """Sphinx compares its numbers with those of the last build, to see which pages must be written anew: give it back its own."""
-    env.toc_fignumbers = getattr(env, "capslit_fignumbers", env.toc_fignumbers)
-    return []
-
-
-def number_equations(app, env):
-    """Give each labelled equation its source's number, and number the rest of each chapter without gaps."""
-    env.capslit_fignumbers = deepcopy(env.toc_fignumbers)
-    own = {}  # docname → how many equations of our own so far
-    for label, (docname, _) in env.get_domain("math").equations.items():
-        numbers = env.toc_fignumbers.get(docname, {}).get("displaymath", {})
-        node_id = make_id(f"equation-{label}")
-        if node_id not in numbers:
-            continue
-        if source_number(label):
-            numbers[node_id] = (source_number(label),)
-        else:
-            own[docname] = own.get(docname, 0) + 1
-            numbers[node_id] = (*numbers[node_id][:1], own[docname])
     return []
 
 
@@ -134,13 +94,6 @@ def copy_mathjax(app, exception):
 
 # API page: docstrings as reStructuredText, linked to the chapters
 
-def chapter_of(module):
-    """The chapter ('nbs/capsules/inference') that a generated module came from."""
-    path = ROOT / (module.replace(".", "/") + ".py")
-    match = re.search(r"File to edit: \.\./(\S+)\.ipynb", path.read_text(encoding="utf-8")) if path.is_file() else None
-    return match and match[1]
-
-
 def _escape(text):
     """Prose of a docstring, safe in reStructuredText: `code` is code, $maths$ is maths, stars and trailing underscores are themselves."""
     def piece(match):
@@ -156,7 +109,7 @@ def _escape(text):
 
 
 def rewrite_docstring(app, what, name, obj, options, lines):
-    """Turn Markdown habits into reStructuredText and end with a link to the chapter; runs before napoleon."""
+    """Turn Markdown habits into reStructuredText and add a link to the cell of the chapter; runs before napoleon."""
     in_example = False
     for i, line in enumerate(lines):
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
@@ -165,10 +118,10 @@ def rewrite_docstring(app, what, name, obj, options, lines):
         field = re.match(r"[\w*, ]+ : |\w+_?$", line)  # "n_iter_ : int": the name belongs to napoleon
         name_end = field.end() if field else 0
         lines[i] = line[:name_end] + _escape(line[name_end:])
-    chapter = chapter_of(getattr(obj, "__module__", None) or "") if what in ("function", "class", "exception") else None
-    if chapter:
+    module = getattr(obj, "__module__", None) or ""
+    if what in ("function", "class", "exception") and chapter_of(module):
         first = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))  # after the first paragraph
-        lines[first:first] = ["", ".. container:: capslit-chapter", "", f"   Chapter: :doc:`/{chapter}`", ""]
+        lines[first:first] = ["", ".. container:: capslit-chapter", "", f"   Chapter: :cell:`{module}.{obj.__qualname__}`", ""]
 
 
 def mend_attributes(app, what, name, obj, options, lines):
@@ -182,52 +135,17 @@ def skip_member(app, what, name, obj, skip, options):
     return True if foreign else None
 
 
-def saul_role(name, rawtext, text, lineno, inliner, options=None, content=None):
-    """`Saul 2.16` in a docstring → a link to the equation, under the name that stands there."""
-    env = inliner.document.settings.env
-    label = "saul-" + text.split()[1].replace(".", "-").lower()
-    if label not in env.capslit_labels:
-        return [nodes.Text(text)], []
-    return [pending_xref("", nodes.inline("", text), refdomain="", reftype="saul", reftarget=label, refdoc=env.docname,
-                         refexplicit=True, refwarn=True)], []
-
-
-def resolve_equation(app, env, node, contnode):
-    """References to the papers' equations, whether their label is written saul-a-8 or saul-A-8."""
-    target = node.get("reftarget", "").lower()
-    if node.get("reftype") not in ("eq", "saul") or not source_number(target):
-        return None
-    for label, (docname, _) in env.get_domain("math").equations.items():
-        if label.lower() == target:
-            text = contnode if node["reftype"] == "saul" else nodes.Text(f"({source_number(label)})")
-            return make_refnode(app.builder, node["refdoc"], docname, make_id(f"equation-{label}"), text)
-    return None
-
-
-def collect_labels(app, env, docnames):
-    """Labels of the papers' equations in the chapters of this book, known before any page is read."""
-    env.capslit_labels = set()  # in lower case
-    for docname in env.found_docs:
-        text = Path(env.doc2path(docname)).read_text(encoding="utf-8")
-        env.capslit_labels.update(label.lower() for label in re.findall(r"\$\$ \((saul-[\w-]+)\)", text))
-
-
 def setup(app):
     app.add_config_value("comments_config", {}, "html")  # set by Jupyter Book for an extension that we leave out
     app.connect("config-inited", use_local_mathjax)
     app.connect("config-inited", imitate_torch)
     app.connect("config-inited", work_in_parallel)
     app.connect("env-get-outdated", read_one)
-    app.connect("env-before-read-docs", collect_labels)
     app.connect("source-read", read_notebook)
-    app.connect("env-get-updated", restore_numbers, priority=100)
-    app.connect("env-get-updated", number_equations, priority=900)  # after Sphinx has numbered them its way
-    app.connect("missing-reference", resolve_equation)
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)
     app.connect("autodoc-process-docstring", mend_attributes, priority=900)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("build-finished", copy_mathjax)
-    app.add_role("saul", saul_role)
     app.set_html_assets_policy("always")  # MathJax also where mathematics comes only from a cell's output
     static = ROOT / "book" / "_static"
     app.config.html_static_path.append(str(static))

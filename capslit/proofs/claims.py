@@ -6,8 +6,8 @@
 __all__ = ['OPERATORS', 'FUNCTIONS', 'KINDS', 'SLOW', 'ENOUGH', 'REPORT_MIME', 'draw', 'explicit', 'evaluator',
            'constant_evaluator', 'formal_evaluator', 'NoValue', 'Environment', 'Points', 'Verdict', 'Check',
            'nonzero_value', 'settle', 'symbolic', 'compare', 'numeric', 'implementation', 'limit', 'monte_carlo',
-           'on_problems', 'ClaimError', 'Trial', 'Report', 'Claim', 'collecting', 'claim', 'tag', 'formula',
-           'verdict_html', 'trial_html', 'report_html']
+           'on_problems', 'ClaimError', 'Trial', 'Report', 'Claim', 'collecting', 'claim', 'tag', 'formula', 'marked',
+           'check_html', 'trial_html', 'report_html']
 
 # %% ../../nbs/proofs/claims.ipynb #cell-002
 import inspect
@@ -613,13 +613,17 @@ def formula(tex: str):
     return tag("span", escape(f"\\({tex}\\)"), class_="math notranslate nohighlight") if tex else ""
 
 
-def verdict_html(name: str, about: str, verdict: Verdict, *more, class_: str = ""):
-    "A check's name with its mark; its evidence shows under the pointer."
-    mark, status = ("✓", "claim-ok") if verdict.holds else ("✗", "claim-fail")
-    evidence = f"{about}: {verdict.evidence}"
-    return tag("span", f"{mark} {name}", *more, class_=f"{class_} {status}".strip(), title=evidence)
+def marked(name: str, verdict: Verdict):
+    "A check's name with the mark of its verdict, and the class of both."
+    return (f"✓ {escape(name)}", "claim-ok") if verdict.holds else (f"✗ {escape(name)}", "claim-fail")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-048
+def check_html(name: str, about: str, verdict: Verdict):
+    "A check and its evidence, as a row of a table."
+    shown, status = marked(name, verdict)
+    return tag("tr", tag("td", shown), tag("td", escape(f"{about}: {verdict.evidence}")), class_=status)
+
+
 def trial_html(trial: Trial):
     "A mutant and its fate, as a row of a table."
     if trial.equivalent:
@@ -635,15 +639,19 @@ def report_html(r: Report):
     "A Report as an HTML element of class claim, with the claim's anchor."
     kept = f", {len(r.equivalents)} equivalent" if r.equivalents else ""
     head = tag("b", escape(r.id)), " ", escape(r.title), " ", tag("i", r.kind)
-    badges = [verdict_html(*check, " ", tag("small", r.count(check[0])), class_="claim-badge")
-              for check in r.checks]
+    badges = []
+    for name, _, verdict in r.checks:
+        shown, status = marked(name, verdict)
+        badges.append(tag("span", shown, " ", tag("small", r.count(name)), class_=f"claim-badge {status}"))
+    rows = *(check_html(*check) for check in r.checks), *map(trial_html, r.trials)
     return tag(
         "div",
         tag("div", *head, class_="claim-head"),
         tag("div", formula(rf"\displaystyle {r.tex}" if r.tex else ""), class_="claim-statement"),
         tag("div", *badges, class_="claim-checks"),
         *(tag("div", escape(problem), class_="claim-problem") for problem in r.problems),
-        tag("details", tag("summary", f"{r.killed} of {r.tried} mutants rejected{kept}"),
-            tag("table", *map(trial_html, r.trials)), class_="claim-trials"),
+        tag("details", tag("summary", f"Evidence: {r.killed} of {r.tried} mutants rejected{kept}"),
+            tag("div", tag("table", *rows), class_="claim-scroll", tabindex="0", role="region", aria_label=f"Evidence for {r.id}"),
+            class_="claim-trials"),
         class_=f"claim {'claim-bad' if r.problems else 'claim-good'}", id=r.anchor,
     )

@@ -43,6 +43,24 @@
       stroke: colour, "stroke-width": width, "stroke-dasharray": dash, "stroke-opacity": opacity, fill: "none"});
   });
 
+  // A handle of a plot to drag, or to move by the arrow keys: moved(x, y) is told where it is; place(x, y) puts it elsewhere
+  capslit.handle = (plot, {label, x, y, colour, outline = 0, size = 8, moved}) => {
+    const mark = shape("path", {class: "handle", tabindex: 0, role: "slider", "aria-label": label, d: OUTLINES[outline](size), fill: colour, stroke: "var(--capslit-ink)", "stroke-width": 1.5});
+    const ends = [[plot.left, plot.right].map(plot.X.invert), [plot.bottom, plot.top].map(plot.Y.invert)];
+    let at = [x, y];
+    const place = (...to) => {
+      at = to.map((value, k) => capslit.clamp(value, ...ends[k]));
+      set(mark, {transform: `translate(${plot.X(at[0]).toFixed(2)} ${plot.Y(at[1]).toFixed(2)})`, "aria-valuenow": at[0].toFixed(2),
+        "aria-valuemin": ends[0][0], "aria-valuemax": ends[0][1], "aria-valuetext": at.map(value => capslit.number(value)).join(", ")});
+    };
+    const go = (...to) => { place(...to); moved(...at); };
+    capslit.drag(mark, {svg: plot.svg, to: (u, v) => go(plot.X.invert(u), plot.Y.invert(v)),
+      key: (u, v) => go(...[u, v].map((steps, k) => at[k] + steps * (ends[k][1] - ends[k][0]) / 60))});
+    place(x, y);
+    plot.svg.append(mark);
+    return {mark, place};
+  };
+
   // The curve at two standard deviations about the mean of a Gaussian in the plane, S = [[a, b], [b, c]]
   capslit.ellipse = (mean, [[a, b], [, c]], deviations = 2) => {
     const l = Math.sqrt(Math.max(a, 1e-300)), m = b / l, n = Math.sqrt(Math.max(c - m * m, 0));  // the Cholesky factor
@@ -100,6 +118,27 @@
     button.setAttribute("aria-pressed", "false");
     return {button, stop};
   };
+
+  // A box to tick
+  capslit.toggle = (parent, label, value, changed) => {
+    const box = element("input", {type: "checkbox"});
+    box.checked = value;
+    box.addEventListener("change", () => changed(box.checked));
+    parent.append(element("label", {class: "capslit-toggle"}, box, " ", label));
+    return box;
+  };
+
+  // A table of words and numbers with a caption; the first row and the first column are heads
+  capslit.table = (parent, caption, [head, ...rows]) => {
+    const cells = (row, first, rest, scope) => row.map((value, k) => element(k ? rest : first, k && rest === "td" ? {} : {scope: k ? "col" : scope}, String(value)));
+    const table = element("table", {class: "capslit-table"}, element("caption", {}, caption),
+      element("thead", {}, element("tr", {}, ...cells(head, "th", "th", "col"))),
+      element("tbody", {}, ...rows.map(row => element("tr", {}, ...cells(row, "th", "td", "row")))));
+    parent.append(element("div", {class: "capslit-scroll", tabindex: 0, role: "region", "aria-label": caption}, table));
+    return table;
+  };
+
+  capslit.count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
   // Plots side by side where each has room for its least width
   capslit.beside = (parent, least = "14rem") => parent.appendChild(element("div", {class: "capslit-beside", style: `--least: ${least}`}));

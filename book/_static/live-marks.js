@@ -61,6 +61,13 @@
     return {mark, place};
   };
 
+  // A plot with the same unit on both axes, whose ranges are equally long
+  capslit.square = (parent, {width, margin, ...options}) => {
+    const [top, right, bottom, left] = margin, style = getComputedStyle(parent);
+    width = Math.min(width, Math.max(parent.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight), 240));
+    return capslit.plot(parent, {width, height: width - left - right + top + bottom, margin, ...options});
+  };
+
   // The curve at two standard deviations about the mean of a Gaussian in the plane, S = [[a, b], [b, c]]
   capslit.ellipse = (mean, [[a, b], [, c]], deviations = 2) => {
     const l = Math.sqrt(Math.max(a, 1e-300)), m = b / l, n = Math.sqrt(Math.max(c - m * m, 0));  // the Cholesky factor

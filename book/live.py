@@ -1,6 +1,7 @@
 """Live parts: JavaScript written in chapters, shown folded, and written to _static/live with the data that a cell hands over.
 
     ```{live} NAME            a block of JavaScript; the blocks of one name are joined in the order of the chapter
+    :uses: OTHER …            scripts of other names, from any chapter, that are loaded before this one
     capslit.plotting.live(NAME, data, …)      a cell that shows the part; its page loads live.js, NAME.data.js and NAME.js
 """
 import json
@@ -10,6 +11,7 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+KINDS = ("code", "data", "uses")
 MIME = "application/vnd.capslit.live+json"
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,11 @@ class Live(SphinxDirective):
 
     required_arguments = 1
     has_content = True
+    option_spec = {"uses": str.split}
 
     def run(self):
         (name,), code = self.arguments, "\n".join(self.content)
+        parts(self.env, "uses").setdefault(self.env.docname, {}).setdefault(name, []).extend(self.options.get("uses", []))
         blocks = parts(self.env, "code").setdefault(self.env.docname, {}).setdefault(name, [])
         blocks.append(code)
         listing = nodes.literal_block(code, code, language="javascript")
@@ -47,9 +51,9 @@ class Live(SphinxDirective):
 
 
 def parts(env, kind):
-    """What has been read so far: {docname: {name: blocks of code}} or {docname: {name: data as JSON}}."""
+    """What has been read so far, {docname: {name: …}}: blocks of code, data as JSON, or names of scripts that are used."""
     if not hasattr(env, "capslit_live"):
-        env.capslit_live = {"code": {}, "data": {}}
+        env.capslit_live = {kind: {} for kind in KINDS}
     return env.capslit_live[kind]
 
 
@@ -71,13 +75,13 @@ def take_data(app, docname, source):
 
 def forget(app, env, docname):
     """A page is about to be read again."""
-    for kind in ("code", "data"):
+    for kind in KINDS:
         parts(env, kind).pop(docname, None)
 
 
 def merge(app, env, docnames, other):
     """Bring together what the processes have read."""
-    for kind in ("code", "data"):
+    for kind in KINDS:
         for docname in docnames:
             if docname in parts(other, kind):
                 parts(env, kind)[docname] = parts(other, kind)[docname]
@@ -103,14 +107,21 @@ def write_files(app, env):
     return []
 
 
+def needed(env, name):
+    """The scripts that a part needs, in the order of loading, its own last."""
+    used = [other for page in parts(env, "uses").values() for other in page.get(name, [])]
+    return list(dict.fromkeys([script for other in used for script in needed(env, other)] + [name]))
+
+
 def check_parts(app, env):
     """Every part that is shown has a script, and the other way round; a page built alone does not know the others."""
     shown = {name: docname for docname, page in parts(env, "data").items() for name in page}
     written = {name: docname for docname, page in parts(env, "code").items() for name in page}
-    for name in shown.keys() - written.keys():
-        logger.warning(f"the live part {name} has no code: no {{live}} {name} in any chapter", location=shown[name])
-    for name in written.keys() - shown.keys():
-        logger.warning(f"the code of the live part {name} is shown on no page: no cell calls live({name!r}, …)", location=written[name])
+    used = {script: docname for name, docname in shown.items() for script in needed(env, name)}
+    for name in used.keys() - written.keys():
+        logger.warning(f"the live part {name} has no code: no {{live}} {name} in any chapter", location=used[name])
+    for name in written.keys() - used.keys():
+        logger.warning(f"the code of the live part {name} is used on no page: no cell calls live({name!r}, …)", location=written[name])
 
 
 def load_files(app, pagename, templatename, context, doctree):
@@ -118,9 +129,11 @@ def load_files(app, pagename, templatename, context, doctree):
     folder = Path(app.outdir) / "_static" / "live"  # where the last build has left what another page defines
     names = {name for name in parts(app.env, "data").get(pagename, {}) if (folder / f"{name}.js").is_file()}
     if names:
-        app.add_js_file("live.js", priority=700, loading_method="defer")
+        for common in ("live.js", "live-marks.js"):
+            app.add_js_file(common, priority=700, loading_method="defer")
     for name in sorted(names):
         app.add_js_file(f"live/{name}.data.js", priority=701, loading_method="defer")
+    for name in dict.fromkeys(script for name in sorted(names) for script in needed(app.env, name)):
         app.add_js_file(f"live/{name}.js", priority=702, loading_method="defer")
 
 

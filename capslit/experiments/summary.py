@@ -17,7 +17,7 @@ from .calibration import CALIBRATION
 from .contest import CONTEST
 from .drawing import DRAWING
 from .lines_and_shapes import CAUSES, LINES, SHAPES
-from .figure2 import FIGURE2, FIGURE3
+from .figure2 import FIGURE2, FIGURE3, POINTS2, POINTS3
 from .figure4 import AXES, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5
 from .figure8 import FIGURE8
@@ -42,7 +42,8 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "priors": PRIORS, "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,
-               "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING}
+               "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
+               "points2": POINTS2, "points3": POINTS3}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

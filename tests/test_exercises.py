@@ -9,6 +9,10 @@ import pytest
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "nbs"
 CHAPTERS = [
     "capsules/definition",
+    "capsules/special",
+    "capsules/inference",
+    "capsules/em_steps",
+    "capsules/sharpness",
 ]
 
 

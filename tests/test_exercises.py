@@ -12,7 +12,11 @@ CHAPTERS = [
     "capsules/special",
     "capsules/inference",
     "capsules/em_steps",
+    "capsules/expansion",
+    "capsules/prediction",
     "capsules/sharpness",
+    "capsules/features",
+    "capsules/selection",
 ]
 
 

@@ -1,0 +1,97 @@
+"""The exercises of the chapters: five in each, numbered, each with a solution, and most solutions checked by an assertion."""
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "nbs"
+CHAPTERS = [
+    "capsules/definition",
+    "capsules/special",
+    "capsules/inference",
+    "capsules/em_steps",
+    "capsules/expansion",
+    "capsules/prediction",
+    "capsules/sharpness",
+    "capsules/features",
+    "capsules/selection",
+]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def is_solution(cell):
+    return "solution" in cell["metadata"].get("tags", ())
+
+
+def exercises(cells):
+    "The exercises of a notebook: for each its number and the cells of its solution."
+    found = []
+    for cell in cells:
+        title = re.match(r"\*\*Exercise (\d+)\*\* \(.+?\)\. ", source(cell)) if cell["cell_type"] == "markdown" else None
+        if title and not is_solution(cell):
+            found.append((int(title[1]), []))
+        elif is_solution(cell):
+            assert found, "a solution stands before the first exercise"
+            found[-1][1].append(cell)
+    return found
+
+
+def asserts(cell):
+    "Whether a cell asserts something that is computed: a statement `assert` with a name in it, or a call of NumPy's `assert_…`."
+    if cell["cell_type"] != "code":
+        return False
+    nodes = list(ast.walk(ast.parse(source(cell))))
+    stated = any(isinstance(node, ast.Assert) and any(isinstance(part, ast.Name) for part in ast.walk(node.test)) for node in nodes)
+    return stated or any(isinstance(node, ast.Attribute) and node.attr.startswith("assert_") for node in nodes)
+
+
+def faults(cells):
+    "What a notebook's exercises lack."
+    found = exercises(cells)
+    headings = [source(cell).splitlines()[0] for cell in cells if source(cell).startswith("## Exercises")]
+    solved = [cell for _, solution in found for cell in solution]
+    return [fault for fault, holds in {
+        "one section of exercises": len(headings) == 1,
+        "numbers from 1 to 5": [number for number, _ in found] == [1, 2, 3, 4, 5],
+        "a solution to each": all(solution for _, solution in found),
+        "three solutions that assert something": sum(any(map(asserts, solution)) for _, solution in found) >= 3,
+        "no solution that is exported": not any(line.startswith("#|") for cell in solved for line in cell["source"]),
+        "nothing but the closing paragraph after the last solution": bool(cells) and bool(solved) and cells[-2] is solved[-1],
+        "what to read before": "*Before this chapter:*" in source(cells[0]),
+    }.items() if not holds]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_five_exercises_with_solutions(chapter):
+    assert faults(json.loads((NOTEBOOKS / f"{chapter}.ipynb").read_text())["cells"]) == []
+
+
+def notebook():
+    "A notebook without a fault."
+    def cell(kind, text, *tags):
+        return {"cell_type": kind, "source": text.splitlines(keepends=True), "metadata": {"tags": [*tags]} if tags else {}}
+
+    each = [[cell("markdown", f"**Exercise {k}** (Title). Show it."), cell("code", "x = 1\nassert x == 1", "solution")] for k in range(1, 6)]
+    return [cell("markdown", "# Title\n\n*Before this chapter:* nothing."), cell("markdown", "## Exercises"), *sum(each, []), cell("markdown", "What was shown")]
+
+
+def test_faults_are_found():
+    assert faults(notebook()) == []
+    for index, replacement, fault in ((4, None, "numbers from 1 to 5"), (3, None, "a solution to each"), (1, None, "one section of exercises"),
+                                      (3, "#| export\nx = 1", "no solution that is exported"), (0, "# Title", "what to read before")):
+        cells = notebook()
+        if replacement is None:
+            del cells[index]
+        else:
+            cells[index]["source"] = replacement.splitlines(keepends=True)
+        assert fault in faults(cells)
+    cells = notebook()
+    for index in 3, 5, 7:
+        cells[index]["source"] = ["assert True"]
+    assert faults(cells) == ["three solutions that assert something"]
+    assert faults(notebook() + notebook()[-1:]) == ["nothing but the closing paragraph after the last solution"]

@@ -1,5 +1,4 @@
-"""What Jupyter Book needs to know about this project: nbdev's directives, a local MathJax, docstrings."""
-import importlib.util
+"""What Jupyter Book needs to know about this project: nbdev's directives, docstrings."""
 import json
 import os
 import re
@@ -14,7 +13,6 @@ from execute import clean_cell, stored, stored_path
 from references import chapter_of
 from sphinx.errors import SphinxParallelError
 from sphinx.util import logging
-from sphinx.util.fileutil import copy_asset_file
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the reference is made from the modules that stand beside the notebooks
@@ -72,26 +70,6 @@ def read_one(app, env, added, changed, removed):
     return []
 
 
-# Scripts: nothing is fetched from elsewhere
-
-def use_local_mathjax(app, config):
-    """One file, fonts included (as SVG paths), copied into the book."""
-    config.mathjax_path = "mathjax/tex-svg-full.js"
-    options = dict(config.mathjax3_config or {})
-    options["svg"] = {"fontCache": "global", "mtextInheritFont": True}
-    options["options"] = {"enableMenu": False, "processHtmlClass": "tex2jax_process|mathjax_process|math|output_area",
-                          "ignoreHtmlClass": "tex2jax_ignore|mathjax_ignore|document"}
-    config.mathjax3_config = options
-
-
-def copy_mathjax(app, exception):
-    if exception is None and app.builder.format == "html":
-        package = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
-        target = Path(app.outdir) / "_static" / "mathjax"
-        target.mkdir(parents=True, exist_ok=True)
-        copy_asset_file(str(package / "static" / "mathjax" / "tex-svg-full.js"), str(target))
-
-
 # API page: docstrings as reStructuredText, linked to the chapters
 
 def _escape(text):
@@ -137,7 +115,6 @@ def skip_member(app, what, name, obj, skip, options):
 
 def setup(app):
     app.add_config_value("comments_config", {}, "html")  # set by Jupyter Book for an extension that we leave out
-    app.connect("config-inited", use_local_mathjax)
     app.connect("config-inited", imitate_torch)
     app.connect("config-inited", work_in_parallel)
     app.connect("env-get-outdated", read_one)
@@ -145,7 +122,6 @@ def setup(app):
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)
     app.connect("autodoc-process-docstring", mend_attributes, priority=900)
     app.connect("autodoc-skip-member", skip_member)
-    app.connect("build-finished", copy_mathjax)
     app.set_html_assets_policy("always")  # MathJax also where mathematics comes only from a cell's output
     static = ROOT / "book" / "_static"
     app.config.html_static_path.append(str(static))

@@ -1,0 +1,139 @@
+"""The search of the book: the text of its pages without code and without TeX, in one script that the search page loads.
+
+`book/_static/search.js` ranks and shows what is found. It runs from files, where nothing can be fetched. Words that a reader
+would type and a chapter does not say in its title stand in KEYWORDS.
+"""
+import html
+import json
+import re
+from pathlib import Path
+
+from mathematics import PARTS, package
+from pages import on_every_page
+
+KEYWORDS = {
+    "nbs/index": "start, overview, install, installation, pip, cite, citation, licence, introduction",
+    "nbs/capsules/definition": "capsule regression, latent variables, generative model",
+    "nbs/capsules/special": "incomplete gamma, Bessel, interpolating integral, numerical stability",
+    "nbs/capsules/inference": "posterior, doubt, exact inference, E-step",
+    "nbs/capsules/em_steps": "EM algorithm, M-step, least squares, convergence",
+    "nbs/capsules/expansion": "PX-EM, parameter expansion",
+    "nbs/capsules/sharpness": "temperature scaling, calibrated probabilities, predict_proba",
+    "nbs/capsules/features": "kernel, kernels, RBF, gamma, Nyström, nonlinear",
+    "nbs/capsules/selection": "regularisation, alpha, ridge, hyperparameters",
+    "nbs/capsules/evidence": "Bayesian evidence, marginal likelihood, prior, automatic relevance",
+    "nbs/capsules/online": "partial_fit, incremental, mini-batch, streaming",
+    "nbs/capsules/classifier": "CapsuleClassifier, estimator, scikit-learn, fit, predict",
+    "nbs/capsules/cross_validation": "cross-validation, folds, grid search",
+    "nbs/capsules/table_classifier": "missing values, NaN, categorical columns, categories, pandas, data frame, tables",
+    "nbs/experiments/figure2": "MNIST poses",
+    "nbs/experiments/figure3": "Fashion-MNIST",
+    "nbs/experiments/figure5": "MNIST error, error rate, test error, capsule dimension",
+    "nbs/experiments/million": "infinite MNIST, deformations, augmentation",
+    "nbs/experiments/updates": "momentum, thresholds, update rule, speed of convergence",
+    "nbs/experiments/calibration": "predict_proba calibration, reliability diagram, expected calibration error, Brier score, log loss",
+    "nbs/experiments/contest": "benchmark, gradient boosting, random forest, logistic regression, comparison, OpenML",
+    "nbs/experiments/peers": "support vector machine, comparison, baselines",
+    "nbs/mixtures/gaussian": "GMM, mixture of Gaussians, covariance",
+    "nbs/mixtures/factor_analysis": "principal components, PPCA, probabilistic PCA",
+    "nbs/mixtures/tangents": "tangent distance, invariance",
+    "nbs/factorial/e_steps": "Gibbs sampling, mean field, variational",
+    "nbs/factorial/hmm": "factorial HMM, FHMM, sequences, time series, Markov",
+    "nbs/routing/procedure": "EM routing, routing by agreement, votes, capsule network",
+    "nbs/composition/rules": "noisy or, noisy-OR, sum of odds, log odds",
+    "nbs/composition/pursuit": "matching pursuit, sparse coding",
+    "nbs/em/loop": "EM driver, stopping, history, progress bar",
+    "nbs/em/acceleration": "SQUAREM, Anderson, overrelaxation",
+    "nbs/em/compiling": "numba, JIT, compile",
+    "nbs/em/parallel": "threads, BLAS, interrupt, Ctrl-C, n_jobs",
+    "nbs/em/checkpoint": "checkpoint, resume, resume interrupted run, killed, crash, restart",
+    "nbs/data/sources": "memory map, out of core, batches, stream",
+    "nbs/data/arrow": "Parquet, Arrow, Feather, pyarrow, polars",
+    "nbs/data/dask": "Dask, cluster, distributed, workers",
+    "nbs/data/datasets": "MNIST download, Fashion-MNIST, USPS, Omniglot, load data",
+    "nbs/data/deformations": "augmentation, shift, rotation",
+    "nbs/estimator/training_data": "sparse, sparse matrices, scipy.sparse, CSR, sample_weight",
+    "nbs/estimator/persistence": "save, load, pickle, joblib, model file",
+    "nbs/arrays": "array API, PyTorch tensors, CuPy, device",
+    "nbs/storage": "atomic write, npz",
+    "nbs/practice/use": "how to use, getting started, tutorial, when to use, parameters, quick start",
+    "nbs/practice/scale": "GPU, CUDA, PyTorch, large data, memory, out of core, device",
+    "nbs/practice/notation": "symbols, notation",
+    "nbs/practice/errata": "errors in the paper, misprints, corrections",
+    "nbs/proofs/ledger": "claims, proofs, equations checked, verification",
+    "nbs/proofs/mutants": "mutation testing",
+    "nbs/practice/api": "API, reference, functions, classes",
+    "nbs/practice/bibliography": "references, literature, papers",
+    "nbs/cli": "command line, shell, capslit reproduce, terminal",
+}
+
+
+def symbols():
+    """TeX command → the character that it stands for, by MathJax's own tables."""
+    tables = (package() / f"{PARTS[1]}.js").read_text(encoding="utf-8")
+    return {name: chr(int(code, 16)) for name, code in re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)}
+
+
+def plain(tex, characters):
+    """A formula as one can read it in a line of text."""
+    tex = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2", html.unescape(tex))
+    tex = re.sub(r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|displaystyle|top(?=\W))\b\*?|\\[,;:! ]|\\\\|&|~", " ", tex)
+    tex = re.sub(r"\\([A-Za-z]+)\s*", lambda match: characters.get(match[1], match[1]), tex)
+    return " " + re.sub(r"\s+", " ", re.sub(r"[{}\\]", "", tex)).strip() + " "
+
+
+def words(markup, characters):
+    """The text of a piece of HTML: without code blocks, scripts and pictures, and with formulas that can be read."""
+    markup = re.sub(r'<div class="highlight.*?</pre>|<(script|style|svg|table class="dataframe)\b.*?</\1>|<a class="headerlink".*?</a>', " ", markup, flags=re.DOTALL)
+    markup = re.sub(r"\\[(\[](.*?)\\[)\]]", lambda match: plain(match[1], characters), markup, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
+
+
+def sections(page, characters):
+    """The sections of a page: [anchor, heading, text]."""
+    article = re.search(r"<article\b.*?</article>", page, re.DOTALL)
+    if not article:
+        return []
+    pieces = re.split(r'<section id="([^"]+)">', article[0])
+    found = []
+    for anchor, markup in zip(pieces[1::2], pieces[2::2]):
+        heading = re.search(r"<h\d>(.*?)</h\d>", markup, re.DOTALL)
+        title = re.sub(r"^[\d.]+ ", "", words(heading[1], characters)) if heading else ""
+        found.append([anchor, title, words(markup[heading.end():] if heading else markup, characters)])
+    return found
+
+
+def write_index(app, exception):
+    """Write the text of all pages, the places of the papers' equations and those of all functions."""
+    if exception is not None or app.builder.format != "html":
+        return
+    characters, pages, equations = symbols(), [], {}
+    for name in sorted(app.env.all_docs):
+        path = Path(app.outdir) / f"{name}.html"
+        if not path.is_file():
+            continue
+        page = path.read_text(encoding="utf-8")
+        subtitle = re.search(r"</h1>\s*<blockquote>(.*?)</blockquote>", page, re.DOTALL)
+        for anchor, number in re.findall(r'id="(equation-[\w-]+)">\s*<span class="eqno">\((\w+ [\w.]+)\)', page):
+            equations[number.lower()] = [name, anchor]
+        pages.append({"name": name, "subtitle": words(subtitle[1], characters) if subtitle else "",
+                      "keywords": KEYWORDS.get(name, "").lower().split(", "), "sections": sections(page, characters)})
+    objects = [[full, name, anchor] for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects()
+               if kind in ("class", "function", "method", "exception")]
+    data = json.dumps({"pages": pages, "equations": equations, "objects": objects}, ensure_ascii=False, separators=(",", ":"))
+    (Path(app.outdir) / "_static" / "search-data.js").write_text(f"capslitSearch({data});\n", encoding="utf-8")
+
+
+def search_here(app, name, page):
+    """The search page runs this search instead of Sphinx's."""
+    if name != "search":
+        return page
+    page = re.sub(r'<script src="[^"]*searchtools\.js[^"]*"></script>', '<script src="_static/search.js"></script>', page)
+    page = re.sub(r'<script src="[^"]*searchindex\.js[^"]*"></script>', '<script defer src="_static/search-data.js"></script>', page)
+    return page.replace('<div id="search-results"></div>', '<div id="search-results" aria-live="polite"></div>')
+
+
+def setup(app):
+    on_every_page(app, search_here)
+    app.connect("build-finished", write_index, priority=800)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

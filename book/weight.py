@@ -1,0 +1,133 @@
+"""The weight of the pages: what a reader's browser loads before it shows one.
+
+The theme serves every book, so it brings 1,500 icons, the styles of a thousand components and the index of the search with
+each page. Here the icons are drawn into the page, styles that nothing in the book uses are left out, and the search is loaded
+by the page that searches.
+"""
+import re
+from functools import cache
+from pathlib import Path
+
+from pages import on_every_page
+
+ICON = re.compile(r'<(i|span) class="([^"]*\bfa[sb]?\b[^"]*|fa-[^"]*)"([^>]*)></\1>')
+NOT_AN_ICON = {"fa-lg", "fa-solid", "fa-regular", "fa-brands", "fa-fw"}
+
+
+@cache
+def icons(outdir):
+    """Name → (width, height, path) of the theme's icons, its brands left out."""
+    import pydata_sphinx_theme
+
+    script = Path(pydata_sphinx_theme.__file__).parent / "theme/pydata_sphinx_theme/static/scripts/fontawesome.js"
+    found = {}
+    for names, width, height, aliases, path in re.findall(r'"?([a-z0-9-]+)"?:\[(\d+),(\d+),\[([^]]*)\],"\w+","([^"]+)"\]', script.read_text(encoding="utf-8")):
+        for name in [names, *re.findall(r'"([a-z0-9-]+)"', aliases)]:
+            found[name] = width, height, path  # the solid style comes last
+    return found
+
+
+def draw_icons(app, name, page):
+    """Draw the icons that the theme's script would draw in the browser."""
+    def draw(match):
+        tag, classes, attributes = match.groups()
+        wanted = [word for word in classes.split() if word.startswith("fa-") and word not in NOT_AN_ICON]
+        if not wanted or wanted[0][3:] not in icons(app.outdir):
+            return match[0]
+        width, height, path = icons(app.outdir)[wanted[0][3:]]
+        title = re.sub(r'\stitle="[^"]*"', "", attributes)
+        return (f'<svg class="svg-inline--fa {classes}" aria-hidden="true" focusable="false" viewBox="0 0 {width} {height}"{title}>'
+                f'<path fill="currentColor" d="{path}"></path></svg>')
+
+    page = ICON.sub(draw, page)
+    return re.sub(r'<script defer src="[^"]*/fontawesome\.js[^"]*"></script>', "", page)
+
+
+def without_search(app, name, page):
+    """Leave the search's scripts and index to the page that searches."""
+    return page if name == "search" else re.sub(r'<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>\s*', "", page)
+
+
+def without_plain_spans(app, name, page):
+    """Unwrap the marks of highlighted code that look like code without a mark: names and punctuation, half of many a page."""
+    plain = re.compile(r'<span class="(?:n|p|w|pre)">([^<>]*)</span>')
+    while True:
+        page, count = plain.subn(r"\1", page)
+        if not count:
+            return page
+
+
+# Styles: rules whose classes and elements stand in no page and no script
+
+def words_of_book(outdir):
+    """All words that stand in pages and scripts, among them the names of all classes, elements and attributes that they may use."""
+    words = set()
+    for path in [*outdir.glob("*.html"), *outdir.glob("nbs/**/*.html"), *outdir.glob("_static/*.js"), *outdir.glob("_static/scripts/*.js"),
+                 *outdir.glob("_static/live/*.js")]:
+        if path.name not in ("fontawesome.js",):
+            words.update(re.findall(r"[A-Za-z_][\w-]*", path.read_text(encoding="utf-8")))
+    return words
+
+
+def used(selector, words):
+    """Whether all classes and ids that a selector names are among the words; what it excludes does not count."""
+    selector = re.sub(r":not\([^)]*\)", "", selector)
+    return all(name.replace("\\", "") in words for name in re.findall(r"[.#]((?:[\w-]|\\.)+)", re.sub(r"\[[^]]*\]", "", selector)))
+
+
+def purged(css, words):
+    """A style sheet without the rules that select nothing; blocks like @media are kept with the rules in them."""
+    css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
+    out, position = [], 0
+    for match in re.finditer(r"([^{}]*)(\{|\})", css):
+        head, brace = match.groups()
+        if match.start() < position:
+            continue
+        if brace == "}" or head.lstrip().startswith(("@media", "@supports", "@layer", "@container")):
+            out.append(match[0])
+            continue
+        statements, _, selectors = head.rpartition(";")  # @charset and @import end with a semicolon
+        end = css.index("}", match.end()) + 1 if not selectors.lstrip().startswith("@keyframes") else end_of_block(css, match.end())
+        position = end
+        kept = selectors if selectors.lstrip().startswith("@") else ",".join(one for one in split_selectors(selectors) if used(one, words))
+        if statements.strip():
+            out.append(statements + ";")
+        if kept.strip():
+            out.append(kept + css[match.end() - 1:end])
+    out.append(css[css.rfind("}") + 1:])
+    return re.sub(r"@(?:media|supports)[^{}]*\{\s*\}", "", "".join(out))
+
+
+def split_selectors(selectors):
+    """Selectors separated by commas that are not inside brackets."""
+    return re.findall(r"(?:[^,(]|\([^()]*(?:\([^()]*\)[^()]*)*\))+", selectors)
+
+
+def end_of_block(css, position):
+    """Where a block that contains blocks ends."""
+    depth = 1
+    while depth:
+        depth += {"{": 1, "}": -1}.get(css[position], 0)
+        position += 1
+    return position
+
+
+def purge_styles(app, exception):
+    """Leave out of the style sheets what nothing in the book uses, and what only serves those who debug the theme."""
+    if exception is not None or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+    words = words_of_book(Path(app.outdir))
+    for sheet in [*static.glob("*.css"), *static.glob("styles/*.css")]:
+        css = purged(sheet.read_text(encoding="utf-8"), words)
+        sheet.write_text(re.sub(r"/\*# sourceMappingURL=.*?\*/", "", css), encoding="utf-8")
+    for debugging in [*static.glob("**/*.map"), static / "scripts/fontawesome.js"]:
+        debugging.unlink(missing_ok=True)
+
+
+def setup(app):
+    on_every_page(app, draw_icons)
+    on_every_page(app, without_search)
+    on_every_page(app, without_plain_spans)
+    app.connect("build-finished", purge_styles, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

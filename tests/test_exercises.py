@@ -12,11 +12,13 @@ CHAPTERS = [
     "capsules/special",
     "capsules/inference",
     "capsules/em_steps",
+    "capsules/initialisation",
     "capsules/expansion",
     "capsules/prediction",
     "capsules/sharpness",
     "capsules/features",
     "capsules/selection",
+    "capsules/evidence",
 ]
 
 

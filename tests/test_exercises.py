@@ -17,8 +17,10 @@ CHAPTERS = [
     "capsules/prediction",
     "capsules/sharpness",
     "capsules/features",
+    "capsules/problems",
     "capsules/selection",
     "capsules/evidence",
+    "capsules/online",
 ]
 
 

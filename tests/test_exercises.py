@@ -12,11 +12,15 @@ CHAPTERS = [
     "capsules/special",
     "capsules/inference",
     "capsules/em_steps",
+    "capsules/initialisation",
     "capsules/expansion",
     "capsules/prediction",
     "capsules/sharpness",
     "capsules/features",
+    "capsules/problems",
     "capsules/selection",
+    "capsules/evidence",
+    "capsules/online",
 ]
 
 

@@ -126,7 +126,8 @@ def check_parts(app, env):
 
 def load_files(app, pagename, templatename, context, doctree):
     """Let a page with live parts load the common script and those of its parts, and no other page."""
-    names = parts(app.env, "data").get(pagename, {}).keys() & scripts(app.env).keys()
+    folder = Path(app.outdir) / "_static" / "live"  # where the last build has left what another page defines
+    names = {name for name in parts(app.env, "data").get(pagename, {}) if (folder / f"{name}.js").is_file()}
     if names:
         for common in ("live.js", "live-marks.js"):
             app.add_js_file(common, priority=700, loading_method="defer")

@@ -10,7 +10,7 @@ from capslit import plotting  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 names = {}
-plotting.show = lambda *args, **kwargs: None  # nothing to display here
+plotting.show = plotting.live = lambda *args, **kwargs: None  # nothing to display here
 for cell in json.loads((ROOT / "nbs" / "index.ipynb").read_text(encoding="utf-8"))["cells"]:
     if cell["cell_type"] == "code":
         exec("".join(cell["source"]), names)

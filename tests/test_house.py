@@ -49,6 +49,16 @@ def test_version_is_the_same_everywhere():
     assert f"\nversion: {version}\n" in read("CITATION.cff")
 
 
+def test_first_page_cites_as_the_citation_file_says():
+    cff = read("CITATION.cff")
+    first = "\n".join("".join(cell["source"]) for cell in json.loads(read("nbs/index.ipynb"))["cells"])
+    block = re.search(r"```bibtex\n(.*?)```", first, re.DOTALL)[1].replace("{EM}", "EM")
+    value = lambda key: re.search(rf"^ *{key}: \"?(.+?)\"?$", cff, re.MULTILINE)[1]
+    for key in ("title", "version", "license", "volume", "year", "doi", "journal"):
+        assert f"{{{value(key)}}}" in block, key
+    assert f"{value('start')}--{value('end')}" in block and "{Saul, Lawrence K.}" in block
+
+
 def test_readme_example_runs(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", read("README.md"), re.DOTALL)
     exec(compile(example, "README.md", "exec"), names := {})

@@ -117,7 +117,7 @@ var capslit = window.capslit = window.capslit || {};
   // A slider with a label and its value in words. With `log`, low, high and value are positive and equal steps are equal factors.
   capslit.slider = (parent, {label, low, high, step = null, value, log = false, format = x => capslit.number(x), onChange}) => {
     const to = log ? Math.log : x => x, from = log ? Math.exp : x => x;
-    const increment = step ?? (to(high) - to(low)) / 200;
+    const increment = step ?? (to(high) - to(low)) / 600;
     const input = element("input", {type: "range", min: to(low), max: to(high), step: increment});
     const shown = element("output");
     labelled(parent, label, input, shown);
@@ -200,10 +200,11 @@ var capslit = window.capslit = window.capslit || {};
   };
 
   // x and y: {range: [low, high], label, log, ticks}; the plot is as wide as there is room, at most `width`
-  capslit.plot = (parent, {width = 700, height = 320, x, y, label, margin = [10, 14, 46, 56]}) => {
+  capslit.plot = (parent, {width = 700, height = 320, square = false, x, y, label, margin = [10, 14, 46, 56]}) => {
     const [top, right, bottom, left] = margin;
     const room = parent.clientWidth - parseFloat(getComputedStyle(parent).paddingLeft) - parseFloat(getComputedStyle(parent).paddingRight);
     width = Math.min(width, Math.max(room, 240));  // letters keep their size on a phone
+    if (square) height = width;
     const svg = shape("svg", {class: "capslit-plot", viewBox: `0 0 ${width} ${height}`, width, role: "group", "aria-label": label});
     const scale = ({range: [low, high], log}, from, to) => {
       const f = log ? Math.log : v => v, g = log ? Math.exp : v => v, a = f(low), b = f(high);

@@ -142,7 +142,7 @@ def pad_data(record: Record) -> dict:
     m, count, side = images.shape[:3]
     small = images.reshape(m, count, side // 2, 2, side // 2, 2).mean(axis=(3, 5)).round().astype(np.uint8)
     answers = lambda z: class_probabilities((poses_of(weights, z) ** 2).sum(axis=2), weights.shape[1])
-    return {"weights": weights, "images": small, "squashed": of("squashed").astype(float).round(3), "examples": examples, "labels": of("labels"),
+    return {"weights": weights, "images": small, "squashed": of("squashed").astype(float).round(3), "examples": examples, "labels": of("labels").tolist(),
             "rows": of("example_rows"), "strokes": STROKES,
             "check": {"probabilities": answers(examples / 255), "drawn": answers(np.array([render(strokes) for strokes in STROKES]))}}
 
@@ -161,8 +161,7 @@ def draw_pad(record: Record) -> Any:
     left, right = figure.subfigures(1, 2, width_ratios=(1, 3))
     axis = left.subplots()
     axis.imshow(image, cmap=ink_colours())
-    axis.set(xticks=[], yticks=[])
-    axis.grid(False)
+    axis.set_axis_off()
     for k, axis in enumerate(right.subplots(2, 5).flat):
         places, angle = record.array(WEIGHTS, "squashed")[k].astype(float), np.arctan2(*pose[k, ::-1])
         axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=2 if k == 3 else 0.8, ec="C0" if k == 3 else plt.rcParams["text.color"]))

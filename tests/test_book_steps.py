@@ -159,3 +159,77 @@ def test_what_cannot_be_learned_is_said_in_words(reader, text, complaint):
     assert complaint in choose(page, text)
     assert page.evaluate("() => capslit.parts['your-data'].result()") is None
     assert not reader.errors
+
+
+# Votes
+
+def test_routing_is_the_package_s(reader):
+    page = reader.open("nbs/routing/procedure.html")
+    gaps = page.evaluate("""() => {
+        const {route} = capslit.parts["routing-votes"], {votes, check} = capslit.data["routing-votes"];
+        return check.map(c => {
+            const m = c.activations.length, {parents, R} = route(votes.map(row => row.slice(0, m)), c.active,
+                {betaU: c.beta_u, betaA: c.beta_a, iterations: c.n_iterations, final: c.inverse_temperature, floor: c.variance_floor});
+            return Math.max(farthest(parents.map(p => p.mean), c.poses), farthest(parents.map(p => p.activation), c.activations), farthest(R, c.assignments));
+        });
+    }""")
+    assert len(gaps) == 4 and max(gaps) < 1e-6
+
+
+def test_a_vote_that_is_moved_away_loses_its_child(reader):
+    page = reader.open("nbs/routing/procedure.html")
+    share = "() => capslit.parts['routing-votes'].state().R[0][0]"
+    assert page.evaluate(share) > 0.8
+    page.locator("#live-routing-votes .handle").first.focus()
+    for _ in range(6):
+        page.keyboard.press("Shift+ArrowRight")
+    assert page.evaluate(share) < 0.5
+
+
+# Templates
+
+def test_rules_are_the_package_s(reader):
+    page = reader.open("nbs/composition/rules.html")
+    gaps = page.evaluate("""() => {
+        const {RULES} = capslit.parts["rules-templates"], {opinions, composed} = capslit.data["rules-templates"].check;
+        return Object.entries(composed).map(([name, values]) => farthest(opinions.map(RULES[name]), values));
+    }""")
+    assert len(gaps) == 7 and max(gaps) < 1e-6
+
+
+def test_templates_are_moved_and_rules_chosen(reader):
+    page = reader.open("nbs/composition/rules.html")
+    part = page.locator("#live-rules-templates")
+    image = "() => capslit.parts['rules-templates'].composed('maximum')"
+    before = page.evaluate(image)
+    part.locator(".handle").first.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowLeft")
+    assert page.evaluate(image) != before
+    part.get_by_role("button", name="maximum", exact=True).click()
+    assert page.evaluate("() => capslit.parts['rules-templates'].state().rule") == "maximum" == part.locator("select").input_value()
+
+
+# Causes
+
+def test_posterior_of_causes_is_the_package_s(reader):
+    page = reader.open("nbs/factorial/quantizer.html")
+    found = page.evaluate("""() => {
+        const {posterior} = capslit.parts["causes-by-hand"], {components, priors, noise, targets, check} = capslit.data["causes-by-hand"];
+        return check.map(({target, states, marginals}) => {
+            const found = posterior(components, priors, noise, targets[target]);
+            return [farthest(found.marginals, marginals), farthest(found.all[found.probabilities.indexOf(Math.max(...found.probabilities))], states)];
+        });
+    }""")
+    assert len(found) == 3 and max(gap for gap, _ in found) < 1e-6 and all(wrong == 0 for _, wrong in found)
+
+
+def test_most_probable_states_come_at_a_press(reader):
+    page = reader.open("nbs/factorial/quantizer.html")
+    part = page.locator("#live-causes-by-hand")
+    part.get_by_role("button", name="image 4", exact=True).click()
+    part.get_by_role("button", name="vector 2, state 3", exact=True).click()
+    now = page.evaluate("() => { const {states, target} = capslit.parts['causes-by-hand'].state(); return [states, target]; }")
+    assert now == [[0, 2, 0, 0], 3]
+    press(page, "causes-by-hand", "The most probable states")
+    assert "number 1 of 256" in part.locator(".capslit-words").inner_text()

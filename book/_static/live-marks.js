@@ -98,6 +98,22 @@
     plot.image.setAttribute("href", canvas.toDataURL());
   };
 
+  // A small image of rows × columns pixels; paint(values, colour) fills it, colour(value) gives [red, green, blue, opacity between 0 and 1]
+  capslit.pixels = (parent, {rows, columns, label, side = "4rem"}) => {
+    const canvas = element("canvas", {width: columns, height: rows, role: "img", "aria-label": label, class: "capslit-pixels", style: `--side: ${side}`});
+    parent.append(canvas);
+    return {canvas, paint(values, colour) {
+      const context = canvas.getContext("2d"), picture = context.createImageData(columns, rows);
+      values.forEach((value, k) => { const [r, g, b, a] = colour(value); picture.data.set([r, g, b, 255 * a], 4 * k); });
+      context.putImageData(picture, 0, 0);
+    }};
+  };
+  capslit.inInk = most => { const ink = capslit.rgb(capslit.colours().ink); return value => [...ink, capslit.clamp(value / most, 0, 1)]; };
+  capslit.signed = most => {
+    const [less, more] = capslit.colours().cycle.map(capslit.rgb);
+    return value => [...(value < 0 ? less : more), capslit.clamp(Math.abs(value) / most, 0, 1)];
+  };
+
   // A button that takes step() again and again, until it returns false or the button is pressed again; at once for readers who want no motion
   capslit.runner = (parent, {label = "Run", step, pause = 220, most = 100}) => {
     let timer = 0, left = 0;

@@ -165,6 +165,7 @@ def points_data(record: Record, images: Record, columns: int = 20) -> dict:
     sheet = sheet.reshape(-1, columns, height, width).swapaxes(1, 2).reshape(-1, columns * width)
     buffer = io.BytesIO()
     Image.fromarray(sheet // 16 * 17).save(buffer, format="png", optimize=True)             # sixteen greys
-    squashed = np.round(1000 * of("squashed")[rows].astype(float)).astype(np.int16)
-    return {"names": of("class_names").tolist(), "labels": of("labels")[rows].tolist(), "squashed": squashed, "confusion": of("confusion").tolist(),
+    squashed = of("squashed")[rows].astype(float)
+    taken = np.sum(squashed**2, axis=2).argmax(axis=1).tolist()
+    return {"names": of("class_names").tolist(), "labels": of("labels")[rows].tolist(), "taken": taken, "squashed": np.round(1000 * squashed).astype(np.int16), "confusion": of("confusion").tolist(),
             "sprite": {"png": base64.b64encode(buffer.getvalue()).decode(), "columns": columns, "rows": len(sheet) // height}}

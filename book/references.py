@@ -137,7 +137,7 @@ def docname_of(report):
 
 
 def link_equation_numbers(app, pagename, templatename, context, doctree):
-    """On the written page, an equation's number becomes a link to its claim."""
+    """On the written page, an equation's number becomes a link to its claim; the ledger has a script."""
     claims = {make_id(f"equation-{label}"): claim_of(label) for label, (docname, _) in app.env.get_domain("math").equations.items() if docname == pagename}
 
     def link(match):
@@ -149,7 +149,7 @@ def link_equation_numbers(app, pagename, templatename, context, doctree):
 
     if claims and "body" in context:
         context["body"] = re.sub(r'<span class="eqno">(\([^<]*\))(?=<a class="headerlink" href="#(equation-[^"]+)")()', link, context["body"])
-    if 'class="claim' in context.get("body", ""):
+    if pagename == LEDGER:
         app.add_js_file("references.js")
 
 

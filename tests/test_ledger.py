@@ -1,5 +1,8 @@
 """The claims of the book: each is checked, none is missing, and the checks reject what is false."""
+import functools
+import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -56,6 +59,29 @@ def test_equations_are_labelled_once_in_their_chapters():
     for id in REQUIRED["saul"]:
         label = "$$ (" + id.replace(":", "-").replace(".", "-").lower() + ")"
         assert {chapter: text.count(label) for chapter, text in texts.items() if label in text} == {LEDGER[id].chapter: 1}, id
+
+
+def unknown_commands(tex):
+    "The commands of a formula that MathJax would draw in red: those whose name does not occur in it."
+    package = importlib.util.find_spec("sphinx-mathjax-offline")
+    if package is None:
+        pytest.skip("the book's MathJax is not installed: pip install capslit[dev]")
+    return set(re.findall(r"\\([a-zA-Z]+)", tex)) - mathjax_names(str(Path(package.origin).with_name("static") / "mathjax" / "tex-svg-full.js"))
+
+
+@functools.cache
+def mathjax_names(path):
+    "The words of MathJax's program, among them all its commands."
+    return set(re.findall(r"[a-zA-Z]+", Path(path).read_text(encoding="utf-8")))
+
+
+def test_formulas_hold_no_unknown_command():
+    assert unknown_commands(r"\frac{1}{2};\quadk^d") == {"quadk"}
+    assert not {made.id: unknown_commands(made.tex) for made in LEDGER.values() if unknown_commands(made.tex)}
+    for path in notebooks():
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for formula in re.findall(r"\$\$(.+?)\$\$", "".join(cell["source"]), re.DOTALL) if cell["cell_type"] == "markdown" else ():
+                assert not unknown_commands(formula), f"{path.name}: {formula}"
 
 
 # The checks reject planted errors

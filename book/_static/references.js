@@ -1,4 +1,4 @@
-// Claims: formulas are broken into lines that fit, and the entries of the ledger open into cards that are drawn on demand.
+// The ledger: its entries are filtered, and open into cards that are drawn on demand; their formulas are broken into lines that fit.
 (() => {
   const folder = document.currentScript.src.replace(/[^/]*$/, "");
   const ready = new Promise(done => window.addEventListener("load", () => done(window.MathJax && MathJax.startup ? MathJax.startup.promise : null)));
@@ -33,6 +33,7 @@
         found.push("");
       } else {
         if (free && where === "relations" && RELATIONS.has(token) && found.at(-1).trim()) found.push("");
+        if (free && where === "words" && token === "\\text" && found.at(-1).trim()) found.push("");
         if (free && where === "terms" && TERMS.has(token) && operand && found.at(-1).trim()) found.push("");
         found[found.length - 1] += token;
       }
@@ -55,8 +56,8 @@
   }, []);
 
   const broken = (tex, room) => {
-    const style = (tex.match(/^\\(display|text)style\s*/) || ["\\displaystyle "])[0];
-    const body = tex.replace(/^\\(display|text)style\s*/, "");
+    const [start, last = "\\displaystyle"] = tex.match(/^(?:(\\(?:display|text)style)\s*)*/);
+    const style = `${last} `, body = tex.slice(start.length);
     const inner = room - 5;  // further lines of a statement are indented
     const split = (part, steps) => {
       if (width(style + part) <= inner || !steps.length) return [part];
@@ -64,13 +65,14 @@
       const parts = pieces(change ? change(part) : part, where, deepest);
       return filled(parts.flatMap(one => split(one, rest)), inner, style);
     };
-    const open = part => part.replace(/\\left(?![a-z])/g, "\\bigl").replace(/\\right(?![a-z])/g, "\\bigr");
-    const steps = [["relations", 0], ["terms", 0], ["terms", 1, open], ["terms", 3]];
+    const open = part => /\\middle/.test(part) ? part : part.replace(/\\left(?![a-z])/g, "\\bigl").replace(/\\right(?![a-z])/g, "\\bigr");
+    const words = part => part.replace(/\\text\{([^{}$\\]*)\}/g, (_, text) => text.match(/\S*\s*/g).filter(Boolean).map(word => `\\text{${word}}`).join(""));
+    const steps = [["relations", 0], ["terms", 0], ["words", 0, words], ["terms", 1, open], ["terms", 3]];
     const rows = filled(pieces(body, "statements", 0), room, style, "\\quad ").flatMap(statement => {
       if (width(style + statement) <= room) return [`&${style}${statement}`];
       return split(statement, steps).map((line, i) => `&${i ? "\\quad{}" : ""}${style}${line}`);
     });
-    return rows.length > 1 ? `\\begin{aligned}${rows.join("\\\\")}\\end{aligned}` : tex;
+    return rows.length > 1 ? `\\begin{aligned}${rows.join("\\\\")}\\end{aligned}` : rows[0].slice(1);
   };
 
   const originals = new WeakMap();  // formula → its TeX as it was given, and the room that it was broken for
@@ -92,10 +94,11 @@
       formula.textContent = `\\(${tex}\\)`;
       await MathJax.typesetPromise([formula]);
     }
-    const wide = formula.querySelector("mjx-container > svg").getBoundingClientRect().width;
-    if (wide > room) formula.style.fontSize = `${Math.max(70, Math.floor(100 * room / wide))}%`;
+    const wide = () => formula.querySelector("mjx-container > svg").getBoundingClientRect().width > room;
+    for (let size = 95; size >= 65 && wide(); size -= 5) formula.style.fontSize = `${size}%`;
     const scrolls = statement.scrollWidth > statement.clientWidth + 1;
     statement.toggleAttribute("tabindex", scrolls);
+    statement.dataset.room = room;
     if (scrolls) for (const [key, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "Formula"]]) statement.setAttribute(key, value);
   };
   let queue = ready;  // MathJax does one thing at a time
@@ -239,7 +242,6 @@
   };
 
   const start = () => {
-    document.querySelectorAll(".claim > .claim-statement").forEach(follow);
     if (!ledger()) return;
     const cards = [...ledger().querySelectorAll(".claim-card")], showAll = filters(cards);
     const arrive = async () => {

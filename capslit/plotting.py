@@ -138,7 +138,9 @@ def show(draw: Callable, *, alt: str, caption: str, width: int | None = None) ->
     display({"text/html": page, "text/plain": alt}, raw=True)
 
 # %% ../nbs/plotting.ipynb #live-2
-LIVE_MIME = "application/vnd.capslit.live+json"  # what the book writes to a file beside the page
+LIVE_MIME = (
+    "application/vnd.capslit.live+json"  # what the book writes to a file beside the page
+)
 LIVE_BYTES = 300_000  # the most that a live part may carry
 _PACKED = ("uint8", "int8", "uint16", "int16", "float32")
 
@@ -146,29 +148,49 @@ _PACKED = ("uint8", "int8", "uint16", "int16", "float32")
 def _as_json(value):
     "What json.dumps cannot write: numpy's arrays and numbers"
     if isinstance(value, np.ndarray) and value.dtype.name in _PACKED:
-        return {"dtype": value.dtype.name, "shape": list(value.shape), "base64": base64.b64encode(value.astype(value.dtype.newbyteorder("<")).tobytes()).decode()}
+        return {
+            "dtype": value.dtype.name,
+            "shape": list(value.shape),
+            "base64": base64.b64encode(
+                value.astype(value.dtype.newbyteorder("<")).tobytes()
+            ).decode(),
+        }
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"the data of a live part must be numbers, strings, lists, dictionaries and arrays, not {type(value).__name__}")
+    raise TypeError(
+        f"the data of a live part must be numbers, strings, lists, dictionaries and "
+        f"arrays, not {type(value).__name__}"
+    )
 
 
 def _live_data(name, data):
     "The data of a live part as plain lists and dictionaries"
     text = json.dumps(data, default=_as_json, allow_nan=False, separators=(",", ":"))
     if len(text) > LIVE_BYTES:
-        raise ValueError(f"the data of the live part {name} take {len(text):,} bytes; round them, or leave some out, until there are at most {LIVE_BYTES:,}")
+        raise ValueError(
+            f"the data of the live part {name} take {len(text):,} bytes; round them, or "
+            f"leave some out, until there are at most {LIVE_BYTES:,}"
+        )
     return json.loads(text)
 
 # %% ../nbs/plotting.ipynb #live-4
-def live_html(name: str, *, alt: str, caption: str, figure: Callable | None = None, width: int | None = None) -> str:
-    """The place of a live part on a page: an HTML element with its still figure and caption.
+def live_html(
+    name: str,
+    *,
+    alt: str,
+    caption: str,
+    figure: Callable | None = None,
+    width: int | None = None,
+) -> str:
+    """The place of a live part on a page, in HTML: its still figure and its caption.
 
     Parameters
     ----------
     name : str
         Name of the part, letters, digits and hyphens.
     alt : str
-        What the still figure shows; also the name of the live part for readers who listen. Without a figure it is shown in its place.
+        What the still figure shows; also the name of the live part for readers who listen.
+        Without a figure it is shown in its place.
     caption : str
         What to see and to try. May contain `$mathematics$` and code in backticks.
     figure : callable, optional
@@ -177,15 +199,33 @@ def live_html(name: str, *, alt: str, caption: str, figure: Callable | None = No
         Width of the still figure, as in `figure_html`.
     """
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise ValueError(f"name must consist of small letters, digits and hyphens; it is {name!r}")
+        raise ValueError(
+            f"name must consist of small letters, digits and hyphens; it is {name!r}"
+        )
+    words = html.escape(alt.strip())
     if figure is None:
-        still = f'<figure class="capslit-figure">\n<p class="capslit-live-only">{html.escape(alt.strip())}</p>\n<figcaption class="tex2jax_process">{_caption_html(caption)}</figcaption>\n</figure>'
+        still = (
+            f'<figure class="capslit-figure">\n<p class="capslit-live-only">{words}</p>\n'
+            f'<figcaption class="tex2jax_process">{_caption_html(caption)}</figcaption>\n'
+            "</figure>"
+        )
     else:
         still = figure_html(figure, alt=alt, caption=caption, width=width)
-    return f'<div class="capslit-live" id="live-{name}" data-live="{name}" data-label="{html.escape(alt.strip())}">\n{still}\n</div>'
+    attributes = (
+        f'class="capslit-live" id="live-{name}" data-live="{name}" data-label="{words}"'
+    )
+    return f"<div {attributes}>\n{still}\n</div>"
 
 # %% ../nbs/plotting.ipynb #live-5
-def live(name: str, data: Any, *, alt: str, caption: str, figure: Callable | None = None, width: int | None = None) -> None:
+def live(
+    name: str,
+    data: Any,
+    *,
+    alt: str,
+    caption: str,
+    figure: Callable | None = None,
+    width: int | None = None,
+) -> None:
     """Display the place of a live part, and hand its data to the script of that name.
 
     Parameters
@@ -193,12 +233,20 @@ def live(name: str, data: Any, *, alt: str, caption: str, figure: Callable | Non
     name, alt, caption, figure, width
         As in `live_html`.
     data : dict
-        Numbers, strings, lists, dictionaries and arrays, at most 300 kB as JSON. Under `"check"` stand the cases that the tests compare.
+        Numbers, strings, lists, dictionaries and arrays, at most 300 kB as JSON.
+        Under `"check"` stand the cases that the tests compare.
     """
     from IPython.display import display
 
     page = live_html(name, alt=alt, caption=caption, figure=figure, width=width)
-    display({"text/html": page, "text/plain": alt, LIVE_MIME: {"name": name, "data": _live_data(name, data)}}, raw=True)
+    display(
+        {
+            "text/html": page,
+            "text/plain": alt,
+            LIVE_MIME: {"name": name, "data": _live_data(name, data)},
+        },
+        raw=True,
+    )
 
 # %% ../nbs/plotting.ipynb #cell-028
 def minus(text: str) -> str:

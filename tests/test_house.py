@@ -52,7 +52,7 @@ def test_version_is_the_same_everywhere():
 def test_first_page_cites_as_the_citation_file_says():
     cff = read("CITATION.cff")
     first = "\n".join("".join(cell["source"]) for cell in json.loads(read("nbs/index.ipynb"))["cells"])
-    block = re.search(r"```bibtex\n(.*?)```", first, re.DOTALL)[1].replace("{EM}", "EM")
+    block = " ".join(re.search(r"```bibtex\n(.*?)```", first, re.DOTALL)[1].replace("{EM}", "EM").split())
     value = lambda key: re.search(rf"^ *{key}: \"?(.+?)\"?$", cff, re.MULTILINE)[1]
     for key in ("title", "version", "license", "volume", "year", "doi", "journal"):
         assert f"{{{value(key)}}}" in block, key

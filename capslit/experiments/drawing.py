@@ -19,7 +19,10 @@ from .records import Bench, Experiment, Part, Record
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-005
 WEIGHTS = "weights"  # the name of the only part
-N_NEIGHBOURS, N_EXAMPLES = 30, 2  # training images kept of each class; test images of each class
+N_NEIGHBOURS, N_EXAMPLES = (
+    30,
+    2,
+)  # training images kept of each class; test images of each class
 
 
 def pixel_weights(coef: np.ndarray, projection: np.ndarray) -> np.ndarray:
@@ -43,13 +46,15 @@ def poses_of(weights: np.ndarray, images: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-008
 def spread_by_direction(poses: np.ndarray, count: int) -> np.ndarray:
-    "Row numbers of `count` of the poses (n, 2), evenly spread in the order of their angles."
+    "Row numbers of `count` of the poses (n, 2), evenly spread in order of their angles."
     order = np.argsort(np.arctan2(poses[:, 1], poses[:, 0]), kind="stable")
     return order[np.linspace(0, len(order) - 1, count).round().astype(int)]
 
 
-def neighbours(weights: np.ndarray, images: np.ndarray, labels: np.ndarray, count: int) -> tuple:
-    "Row numbers of `count` recognised images of each class (m, count), and their squashed poses in the plane of the class (m, count, 2)."
+def neighbours(
+    weights: np.ndarray, images: np.ndarray, labels: np.ndarray, count: int
+) -> tuple:
+    "For each class: rows of `count` recognised images, their squashed poses in its plane."
     poses = poses_of(weights, images)
     right = (poses**2).sum(axis=2).argmax(axis=1) == labels
     squashed = squash(poses)
@@ -62,41 +67,81 @@ def neighbours(weights: np.ndarray, images: np.ndarray, labels: np.ndarray, coun
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-010
 def run_weights(part: Part, bench: Bench) -> tuple:
-    "The weights for pixels of the model of Figure 2, with training images around each disc and test images to try."
+    "Weights for pixels of the model of Figure 2, with images to stand around each disc."
     data, coef = bench.data, bench.records["figure2"].array(PLANES, "coef")
-    projection = bench.step("project", "projection", lambda: svd_projection(data.train_images, coef.shape[2]))
+    projection = bench.step(
+        "project", "projection", lambda: svd_projection(data.train_images, coef.shape[2])
+    )
     weights = pixel_weights(coef, projection)
     n_learned = round(data.n_train * 5 / 6)  # the others were for validation
-    images, labels = data.images[:n_learned] / np.float32(data.scale), data.labels[:n_learned]
-    rows, squashed = bench.step("measure", "measuring", lambda: neighbours(weights, images, labels, part.parameters["n_neighbours"]))
+    images, labels = (
+        data.images[:n_learned] / np.float32(data.scale),
+        data.labels[:n_learned],
+    )
+    rows, squashed = bench.step(
+        "measure",
+        "measuring",
+        lambda: neighbours(weights, images, labels, part.parameters["n_neighbours"]),
+    )
     test, y = data.test_images / np.float32(data.scale), data.test_labels
-    predicted = (poses_of(weights, test)**2).sum(axis=2).argmax(axis=1)
-    examples = np.concatenate([np.flatnonzero(y == k)[: part.parameters["n_examples"]] for k in range(len(coef))])
-    return {"test_error": int(np.sum(predicted != y)) / len(y), "n_test": len(y), "n_train": n_learned}, {
-        "weights": weights, "images": data.images[rows].astype(np.uint8), "rows": rows, "squashed": squashed.astype(np.float32),
-        "examples": data.test_images[examples].astype(np.uint8), "example_rows": examples, "labels": y[examples].astype(np.uint8)}
+    predicted = (poses_of(weights, test) ** 2).sum(axis=2).argmax(axis=1)
+    examples = np.concatenate(
+        [np.flatnonzero(y == k)[: part.parameters["n_examples"]] for k in range(len(coef))]
+    )
+    return {
+        "test_error": int(np.sum(predicted != y)) / len(y),
+        "n_test": len(y),
+        "n_train": n_learned,
+    }, {
+        "weights": weights,
+        "images": data.images[rows].astype(np.uint8),
+        "rows": rows,
+        "squashed": squashed.astype(np.float32),
+        "examples": data.test_images[examples].astype(np.uint8),
+        "example_rows": examples,
+        "labels": y[examples].astype(np.uint8),
+    }
 
 
-DRAWING = Experiment("Weights for pixels and training images, for the pad on the first page", ("mnist",),
-                     lambda data, profile: (Part(WEIGHTS, {"n_neighbours": N_NEIGHBOURS, "n_examples": N_EXAMPLES}),), run_weights, needs=("figure2",))
+DRAWING = Experiment(
+    "Weights for pixels and training images, for the pad on the first page",
+    ("mnist",),
+    lambda data, profile: (
+        Part(WEIGHTS, {"n_neighbours": N_NEIGHBOURS, "n_examples": N_EXAMPLES}),
+    ),
+    run_weights,
+    needs=("figure2",),
+)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-015
-SIZE, BOX, PEN = 28, 20.0, 1.3  # side of the image, of the box that the ink fits into, and radius of the pen, in pixels
+SIZE, BOX, PEN = (
+    28,
+    20.0,
+    1.3,
+)  # side of the image, of the box that the ink fits into, and radius of the pen, in pixels
 
 
-def ink(start: np.ndarray, end: np.ndarray, size: int = SIZE, radius: float = PEN) -> np.ndarray:
-    "The image (size, size) that a round pen leaves along the segments from start (k, 2) to end (k, 2); x to the right, y downward."
+def ink(
+    start: np.ndarray, end: np.ndarray, size: int = SIZE, radius: float = PEN
+) -> np.ndarray:
+    "The image that a round pen leaves along segments; their ends have the shape (k, 2)."
     centre = np.arange(size) + 0.5
     pixels = np.stack(np.meshgrid(centre, centre), axis=-1).reshape(-1, 1, 2)
     along = end - start
     length = (along**2).sum(axis=1)
-    t = np.clip(((pixels - start) * along).sum(axis=2) / np.where(length > 0, length, 1), 0, 1)
-    distance = np.sqrt(((pixels - start - t[..., None] * along) ** 2).sum(axis=2)).min(axis=1)
+    t = np.clip(
+        ((pixels - start) * along).sum(axis=2) / np.where(length > 0, length, 1), 0, 1
+    )
+    distance = np.sqrt(((pixels - start - t[..., None] * along) ** 2).sum(axis=2)).min(
+        axis=1
+    )
     return np.clip(radius + 0.5 - distance, 0, 1).reshape(size, size)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-016
-def render(strokes: Sequence, size: int = SIZE, box: float = BOX, radius: float = PEN) -> np.ndarray:
-    """A drawing as an image like those of MNIST: the ink fits into a box, its centre of mass is the centre of the image.
+def render(
+    strokes: Sequence, size: int = SIZE, box: float = BOX, radius: float = PEN
+) -> np.ndarray:
+    """A drawing as an image like those of MNIST: scaled into a box, centred by its mass.
 
     Parameters
     ----------
@@ -115,7 +160,10 @@ def render(strokes: Sequence, size: int = SIZE, box: float = BOX, radius: float 
     low, high = points.min(axis=0), points.max(axis=0)
     scale = (box - 2 * radius) / max((high - low).max(), 1e-9)
     place = lambda parts: (np.concatenate(parts) - (low + high) / 2) * scale + size / 2
-    start, end = (place([stroke[part] if len(stroke) > 1 else stroke for stroke in strokes]) for part in (slice(None, -1), slice(1, None)))
+    start, end = (
+        place([stroke[part] if len(stroke) > 1 else stroke for stroke in strokes])
+        for part in (slice(None, -1), slice(1, None))
+    )
     image, centre = ink(start, end, size, radius), np.arange(size) + 0.5
     mass = np.array([(image * centre).sum(), (image * centre[:, None]).sum()]) / image.sum()
     return ink(start + size / 2 - mass, end + size / 2 - mass, size, radius)
@@ -125,30 +173,77 @@ STROKES = (
     [[(5, 0), (1, 4), (0, 10), (2, 16), (6, 18), (10, 15), (12, 9), (10, 3), (6, 0)]],
     [[(0, 0), (0, 18)]],
     [[(0, 4), (3, 0), (8, 0), (11, 4), (9, 9), (4, 14), (0, 18), (5, 17), (12, 18)]],
-    [[(0, 2), (4, 0), (9, 1), (10, 5), (8, 8), (4, 9), (9, 10), (12, 13), (10, 17), (5, 18), (0, 16)]],
+    [
+        [
+            (0, 2),
+            (4, 0),
+            (9, 1),
+            (10, 5),
+            (8, 8),
+            (4, 9),
+            (9, 10),
+            (12, 13),
+            (10, 17),
+            (5, 18),
+            (0, 16),
+        ]
+    ],
     [[(2, 0), (0, 9), (6, 9), (11, 8)], [(10, 0), (9, 9), (8, 18)]],
     [[(11, 0), (3, 0), (2, 8), (7, 7), (11, 10), (10, 15), (6, 18), (0, 17)]],
     [[(8, 0), (4, 4), (1, 10), (1, 15), (5, 18), (9, 16), (10, 12), (6, 10), (2, 13)]],
     [[(0, 1), (6, 1), (11, 0), (9, 6), (6, 12), (4, 18)]],
-    [[(9, 2), (5, 0), (1, 2), (2, 6), (6, 9), (10, 13), (8, 17), (4, 18), (1, 15), (3, 11), (7, 8), (10, 4), (9, 2)]],
+    [
+        [
+            (9, 2),
+            (5, 0),
+            (1, 2),
+            (2, 6),
+            (6, 9),
+            (10, 13),
+            (8, 17),
+            (4, 18),
+            (1, 15),
+            (3, 11),
+            (7, 8),
+            (10, 4),
+            (9, 2),
+        ]
+    ],
     [[(10, 3), (6, 0), (1, 2), (1, 7), (5, 9), (9, 6), (10, 3), (9, 10), (7, 18)]],
 )  # strokes of the digits from 0 to 9; x to the right, y downward
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-022
 def pad_data(record: Record) -> dict:
-    "The data of the live part \"draw\" from a record of this experiment, with the package's answers for the tests under \"check\"."
+    "The data of the live part `draw`, with the package's answers under `check`."
     of = lambda name: record.array(WEIGHTS, name)
     weights, images, examples = of("weights"), of("images"), of("examples")
     m, count, side = images.shape[:3]
-    small = images.reshape(m, count, side // 2, 2, side // 2, 2).mean(axis=(3, 5)).round().astype(np.uint8)
-    answers = lambda z: class_probabilities((poses_of(weights, z) ** 2).sum(axis=2), weights.shape[1])
-    return {"weights": weights, "images": small, "squashed": of("squashed").astype(float).round(3), "examples": examples, "labels": of("labels").tolist(),
-            "rows": of("example_rows"), "strokes": STROKES,
-            "check": {"probabilities": answers(examples / 255), "drawn": answers(np.array([render(strokes) for strokes in STROKES]))}}
+    small = (
+        images.reshape(m, count, side // 2, 2, side // 2, 2)
+        .mean(axis=(3, 5))
+        .round()
+        .astype(np.uint8)
+    )
+    answers = lambda z: class_probabilities(
+        (poses_of(weights, z) ** 2).sum(axis=2), weights.shape[1]
+    )
+    return {
+        "weights": weights,
+        "images": small,
+        "squashed": of("squashed").astype(float).round(3),
+        "examples": examples,
+        "labels": of("labels").tolist(),
+        "rows": of("example_rows"),
+        "strokes": STROKES,
+        "check": {
+            "probabilities": answers(examples / 255),
+            "drawn": answers(np.array([render(strokes) for strokes in STROKES])),
+        },
+    }
 
 
 def draw_pad(record: Record) -> Any:
-    "The still figure of the pad: a drawn 3 and the ten discs that answer it; a matplotlib Figure."
+    "The still figure of the pad: a drawn 3 and its ten discs; a matplotlib Figure."
     import matplotlib.pyplot as plt
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
@@ -163,9 +258,26 @@ def draw_pad(record: Record) -> Any:
     axis.imshow(image, cmap=ink_colours())
     axis.set_axis_off()
     for k, axis in enumerate(right.subplots(2, 5).flat):
-        places, angle = record.array(WEIGHTS, "squashed")[k].astype(float), np.arctan2(*pose[k, ::-1])
-        axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=2 if k == 3 else 0.8, ec="C0" if k == 3 else plt.rcParams["text.color"]))
-        axis.plot([0, pose[k, 0]], [0, pose[k, 1]], "o-", color="C0" if k == 3 else "C1", markevery=[1])
+        places, angle = (
+            record.array(WEIGHTS, "squashed")[k].astype(float),
+            np.arctan2(*pose[k, ::-1]),
+        )
+        axis.add_patch(
+            plt.Circle(
+                (0, 0),
+                1,
+                fill=False,
+                lw=2 if k == 3 else 0.8,
+                ec="C0" if k == 3 else plt.rcParams["text.color"],
+            )
+        )
+        axis.plot(
+            [0, pose[k, 0]],
+            [0, pose[k, 1]],
+            "o-",
+            color="C0" if k == 3 else "C1",
+            markevery=[1],
+        )
         direction, taken = np.arctan2(places[:, 1], places[:, 0]), []
         away = lambda other: abs(np.angle(np.exp(1j * (direction - other))))
         for i in np.argsort(away(angle)):
@@ -173,7 +285,13 @@ def draw_pad(record: Record) -> Any:
                 taken.append(direction[i])
                 picture = ink_colours()(record.array(WEIGHTS, "images")[k, i] / 255)
                 picture[..., 3] *= 1 if away(angle)[i] < 0.35 else 0.28
-                axis.add_artist(AnnotationBbox(OffsetImage(picture, zoom=0.5), 1.42 * np.array([np.cos(direction[i]), np.sin(direction[i])]), frameon=False))
+                axis.add_artist(
+                    AnnotationBbox(
+                        OffsetImage(picture, zoom=0.5),
+                        1.42 * np.array([np.cos(direction[i]), np.sin(direction[i])]),
+                        frameon=False,
+                    )
+                )
         axis.set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8), aspect="equal")
         axis.set_title(f"{k}: {share[k]:.0%}", fontsize=10, y=-0.1)
         axis.set_axis_off()

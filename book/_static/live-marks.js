@@ -114,8 +114,9 @@
     return value => [...(value < 0 ? less : more), capslit.clamp(Math.abs(value) / most, 0, 1)];
   };
 
-  // A button that takes step() again and again, until it returns false or the button is pressed again; at once for readers who want no motion
-  capslit.runner = (parent, {label = "Run", step, pause = 220, most = 100}) => {
+  // A button that takes step() again and again, until it returns false or the button is pressed again. For readers who want no motion,
+  // step(true), which need not draw, is taken at once as often as needed, and then finish()
+  capslit.runner = (parent, {label = "Run", step, finish = () => {}, pause = 220, most = 100}) => {
     let timer = 0, left = 0;
     const stop = () => {
       clearTimeout(timer);
@@ -131,8 +132,8 @@
       if (timer) return stop();
       left = most;
       if (capslit.calm()) {
-        while (left-- > 0 && step() !== false);
-        return;
+        while (left-- > 0 && step(true) !== false);
+        return finish();
       }
       button.textContent = "Pause";
       button.setAttribute("aria-pressed", "true");

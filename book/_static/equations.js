@@ -1,7 +1,7 @@
 // Displayed equations that are wider than the column are broken: between formulas, before relations, before sums and products.
 // What is still too wide is set in smaller type; what would become too small scrolls, and can be reached by keyboard.
 (() => {
-  const SMALLEST = 0.75;
+  const SMALLEST = 0.7;
   const PARTS = ["between", "relation", "sum", "product"];  // where to break first
   const RELATIONS = new Set(["=", "<", ">", ..."le leq ge geq ne neq approx propto to sim simeq equiv ll gg mapsto Rightarrow Longrightarrow Leftrightarrow iff".split(" ").map(name => "\\" + name)]);
   const SUMS = new Set(["+", "-", "\\pm", "\\mp"]);
@@ -39,6 +39,36 @@
 
   const INDENT = "\\quad{}";
 
+  // The text inside an environment that holds all of a formula, or null
+  const inside = (tex, name) => {
+    const found = tex.trim().match(new RegExp(`^\\\\begin\\{${name}\\}(.*)\\\\end\\{${name}\\}$`, "s"));
+    return found && !found[1].includes(`\\begin{${name}}`) ? found[1] : null;
+  };
+
+  // The rows of aligned formulas without their marks: [{tex, continues}]
+  const rows = tex => {
+    const found = [{ tex: "", continues: false }];
+    let depth = 0;
+    for (const { 0: token } of tex.matchAll(/\\\\(\s*\[[^\]]*\])?|\\[A-Za-z]+|\\.|[^\\]/gs)) {
+      const row = found.at(-1);
+      if (OPENING.has(token) && !"([".includes(token)) depth++;
+      if (CLOSING.has(token) && !")]".includes(token)) depth--;
+      if (depth === 0 && token.startsWith("\\\\")) found.push({ tex: "", continues: false });
+      else if (depth === 0 && token === "&") row.continues ||= found.length > 1 && !row.tex.trim();
+      else row.tex += token;
+    }
+    return found;
+  };
+
+  // Lines of a formula that may have rows already
+  const broken = (tex, fits) => {
+    const whole = inside(tex, "split") ?? tex;
+    const aligned = inside(whole, "aligned") ?? inside(whole, "gathered");
+    const parts = aligned === null ? [{ tex: whole, continues: false }] : rows(aligned);
+    const found = parts.map(part => lines(part.tex, line => fits(part.continues ? INDENT + line : line)));
+    return found.every(Boolean) ? found.flatMap((written, i) => written.map((line, k) => (parts[i].continues && !k ? INDENT : "") + line)) : null;
+  };
+
   // Lines of a formula, each of which `fits`, as far as it can be broken: with the fewest kinds of breaks, and as few lines as they allow
   const lines = (tex, fits) => {
     const all = places(tex);
@@ -75,9 +105,9 @@
   const fit = item => {
     const whole = item.container;
     if (item.shown) { item.shown.replaceWith(whole); item.shown = null; }
-    whole.style.fontSize = "";
     whole.classList.remove("capslit-scrolls");
     whole.removeAttribute("tabindex");
+    if (svgOf(whole)) Object.assign(svgOf(whole).style, { width: "", height: "" });
     const room = (whole.closest(".claim-statement") || whole).clientWidth;
     const svg = svgOf(whole);
     if (!room || !svg) return;
@@ -88,9 +118,9 @@
     const limits = [room, room / SMALLEST];
     let best = whole, narrow = width;
     for (const limit of limits) {
-      const broken = lines(item.tex, tex => measure("\\displaystyle " + tex) <= limit);
-      if (!broken || broken.length < 2) continue;
-      const tex = "\\begin{aligned}" + broken.map(line => "&" + line).join(" \\\\[0.35em] ") + "\\end{aligned}";
+      const written = broken(item.tex, tex => measure("\\displaystyle " + tex) <= limit);
+      if (!written || written.length < 2) continue;
+      const tex = "\\begin{aligned}" + written.map(line => "&" + line).join(" \\\\[0.35em] ") + "\\end{aligned}";
       const made = MathJax.tex2svg(tex, { display: true });
       const size = parseFloat(svgOf(made).getAttribute("width")) * unit;
       if (size < narrow) { best = made; narrow = size; }
@@ -101,7 +131,10 @@
       item.shown = best;
     }
     const scale = Math.max(SMALLEST, Math.min(1, room / narrow));
-    if (scale < 1) best.style.fontSize = `${Math.floor(scale * 1000) / 10}%`;
+    if (scale < 1) {
+      const { width, height } = svgOf(best).getBoundingClientRect();
+      Object.assign(svgOf(best).style, { width: `${width * scale}px`, height: `${height * scale}px` });
+    }
     if (narrow * scale > room + 1) {
       best.classList.add("capslit-scrolls");
       best.tabIndex = 0;

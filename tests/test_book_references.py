@@ -212,7 +212,7 @@ def test_no_formula_of_a_card_is_clipped_or_red(reader):
       for (const id of ids) {
         const card = document.getElementById(id);
         card.open = true;
-        await settled(() => card.querySelector('dl + dl, svg + dl'));
+        await settled(() => card.querySelector('dl + dl, figure + dl'));
         const box = card.querySelector('.claim-statement');
         if (!box) { wrong.push(id + ' has no formula'); continue; }
         await settled(() => box.dataset.room === String(box.clientWidth));

@@ -37,7 +37,7 @@ def cards(pages):
 def data():
     """What the cards show, as the browser loads it."""
     found = {}
-    for path in sorted((BOOK / "_static" / "claims").glob("*.js")):
+    for path in sorted((BOOK / "_static" / "live").glob("claims-*.js")):
         text = path.read_text(encoding="utf-8")
         found |= json.loads(text[text.index(", {") + 2:text.rindex(");")])
     return found
@@ -152,7 +152,7 @@ def test_ledger_opens_light(reader):
     page = reader.open(LEDGER)
     assert page.evaluate("document.querySelectorAll('*').length") < 5000
     assert page.locator(".claim-ledger mjx-container").count() == 0  # nothing is typeset before its card is opened
-    assert page.evaluate("performance.getEntriesByType('resource').filter(r => r.name.includes('/claims/')).length") == 0
+    assert page.evaluate("performance.getEntriesByType('resource').filter(r => r.name.includes('/live/claims-')).length") == 0
 
 
 def test_ledger_filters(reader):

@@ -120,7 +120,7 @@
   const loading = new Map();
   const load = chapter => {
     if (!loading.has(chapter)) loading.set(chapter, new Promise((done, failed) => {
-      const script = make("script", {src: `${folder}claims/${chapter.replaceAll("/", "-")}.js`});
+      const script = make("script", {src: `${folder}live/claims-${chapter.replaceAll("/", "-")}.js`});
       script.onload = done;
       script.onerror = failed;
       document.head.append(script);

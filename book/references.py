@@ -417,7 +417,7 @@ def write_cards(app, exception):
     """One script for each chapter that makes claims: {claim: its card}, with links that hold on the ledger's page."""
     if exception or app.builder.format != "html" or not hasattr(app, "capslit_entries"):
         return
-    env, target = app.env, Path(app.outdir) / "_static" / "claims"
+    env, target = app.env, Path(app.outdir) / "_static" / "live"
     target.mkdir(parents=True, exist_ok=True)
     users, equations = ledger().users(), equations_by_claim(env)
     functions = {claim: names for path in notebooks() if stored_path(path).is_file() for claim, names in functions_of_claims(path).items()}
@@ -447,7 +447,7 @@ def write_cards(app, exception):
             "mentions": [[title(page), app.builder.get_relative_uri(LEDGER, page)] for page in pages]}
     for chapter, cards in chapters.items():
         text = json.dumps(cards, ensure_ascii=False, separators=(",", ":"))
-        (target / f"{chapter.replace('/', '-')}.js").write_text(f"window.capslitClaims = Object.assign(window.capslitClaims || {{}}, {text});\n", encoding="utf-8")
+        (target / f"claims-{chapter.replace('/', '-')}.js").write_text(f"window.capslitClaims = Object.assign(window.capslitClaims || {{}}, {text});\n", encoding="utf-8")
 
 
 def setup(app):
@@ -465,7 +465,7 @@ def setup(app):
     app.connect("doctree-resolved", link_names)
     app.connect("doctree-resolved", link_cells)
     app.connect("html-page-context", link_equation_numbers)
-    app.connect("build-finished", write_cards)
+    app.connect("build-finished", write_cards, priority=100)  # before what looks through all that was written
     app.add_role("saul", saul_role)
     app.add_role("cell", cell_role)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -37,7 +37,7 @@ def cards(pages):
 def data():
     """What the cards show, as the browser loads it."""
     found = {}
-    for path in sorted((BOOK / "_static" / "claims").glob("*.js")):
+    for path in sorted((BOOK / "_static" / "live").glob("claims-*.js")):
         text = path.read_text(encoding="utf-8")
         found |= json.loads(text[text.index(", {") + 2:text.rindex(");")])
     return found
@@ -105,7 +105,7 @@ def test_each_public_name_has_its_cell_its_entry_and_the_way_back(pages):
 
 def test_names_in_the_text_lead_to_the_reference(pages):
     linked = {name: re.findall(r'<a class="reference internal" href="[^"]*api\.html#([^"]+)"[^>]*><code', page) for name, page in pages.items()}
-    assert sum(map(len, linked.values())) > 500
+    assert sum(map(len, linked.values())) > 1000 and "capslit.CapsuleClassifier" in linked["nbs/practice/use.html"]
     for name, page in pages.items():
         for heading in re.findall(r"<h[1-6]>.*?</h[1-6]>", page, re.DOTALL):
             assert "api.html#capslit" not in heading, f"{name}: {heading}"
@@ -122,7 +122,7 @@ def test_cards_lead_somewhere_and_name_code(data, cards, pages):
             assert page in pages and (not anchor or anchor in anchors[page]), f"{id}: {link}"
         assert all(id in data[used]["users"] for used in card["rests"]) and all(id in data[user]["rests"] for user in card["users"])
         assert card["tried"] == len([fate for _, fate in card["mutants"] if not fate.startswith("equivalent: ")])
-    assert len([id for id, card in data.items() if card["code"]]) > 150
+    assert len([id for id, card in data.items() if card["code"]]) > 110
     assert "class_probabilities" in [name for name, *_ in data["saul:2.16"]["code"]]
     assert data["saul:2.16"]["equations"] == [["Saul 2.16", "../capsules/inference.html#equation-saul-2-16"]]
 
@@ -152,7 +152,7 @@ def test_ledger_opens_light(reader):
     page = reader.open(LEDGER)
     assert page.evaluate("document.querySelectorAll('*').length") < 5000
     assert page.locator(".claim-ledger mjx-container").count() == 0  # nothing is typeset before its card is opened
-    assert page.evaluate("performance.getEntriesByType('resource').filter(r => r.name.includes('/claims/')).length") == 0
+    assert page.evaluate("performance.getEntriesByType('resource').filter(r => r.name.includes('/live/claims-')).length") == 0
 
 
 def test_ledger_filters(reader):
@@ -167,6 +167,7 @@ def test_ledger_filters(reader):
     page.locator("input[name=words]").fill("2.16")
     assert shown.evaluate_all("cards => cards.map(card => card.id)") == ["claim-saul-2-16"]
     page.locator("input[name=words]").fill("")
+    page.locator("select[name=source]").select_option("")
     page.locator("select[name=kind]").select_option("monte carlo")
     assert 0 < shown.count() < 5
     page.locator("input[name=words]").fill("no such words")
@@ -184,6 +185,7 @@ def test_card_opens_by_keyboard_and_leads_on(reader):
     assert page.url.endswith("#claim-saul-2-16")
     card.locator(".claim-trials summary").focus()
     page.keyboard.press("Enter")
+    card.locator(".claim-trials tr").nth(48).wait_for()
     assert card.locator(".claim-trials tr").count() == 49
     neighbour = card.locator("svg a[href='#claim-saul-2-19']")
     assert "the posterior mean" in neighbour.get_attribute("aria-label")
@@ -212,7 +214,7 @@ def test_no_formula_of_a_card_is_clipped_or_red(reader):
       for (const id of ids) {
         const card = document.getElementById(id);
         card.open = true;
-        await settled(() => card.querySelector('dl + dl, svg + dl'));
+        await settled(() => card.querySelector('dl + dl, figure + dl'));
         const box = card.querySelector('.claim-statement');
         if (!box) { wrong.push(id + ' has no formula'); continue; }
         await settled(() => box.dataset.room === String(box.clientWidth));

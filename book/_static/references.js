@@ -120,7 +120,7 @@
   const loading = new Map();
   const load = chapter => {
     if (!loading.has(chapter)) loading.set(chapter, new Promise((done, failed) => {
-      const script = make("script", {src: `${folder}claims/${chapter.replaceAll("/", "-")}.js`});
+      const script = make("script", {src: `${folder}live/claims-${chapter.replaceAll("/", "-")}.js`});
       script.onload = done;
       script.onerror = failed;
       document.head.append(script);
@@ -170,9 +170,12 @@
       return make("a", {svg: true, href: `#${anchor(one)}`, "aria-label": named(one), ...(one === id ? {class: "claim-own", "aria-current": "true"} : {})},
         make("rect", {x, y, width: wide, height: high, rx: 5}), make("text", {}, ...words));
     };
-    const right = narrow ? room : x - gap + 2;
-    return make("svg", {viewBox: `0 0 ${right} ${bottom}`, width: right, height: bottom, role: "group", "aria-label": "Its neighbours among the claims"},
+    const right = narrow ? room : x - gap + 2, [first, last] = narrow ? ["above", "below"] : ["left", "right"];
+    const hidden = Math.max(0, claim.rests.length - MOST) + Math.max(0, claim.users.length - MOST);
+    const caption = [claim.rests.length && `${first}: what it rests on`, claim.users.length && `${last}: what rests on it`, hidden && `${hidden} more in the lists`];
+    const drawing = make("svg", {viewBox: `0 0 ${right} ${bottom}`, width: right, height: bottom, role: "group", "aria-label": "Its neighbours among the claims"},
       ...[...place].map(path), ...[...place.values()].map(box));
+    return make("figure", {}, drawing, make("figcaption", {}, caption.filter(Boolean).join("; ")));
   };
 
   const mutants = claim => {

@@ -108,6 +108,10 @@ def sections(page, characters):
     for anchor, markup in zip(pieces[1::2], pieces[2::2]):
         heading = re.search(r"<h\d>(.*?)</h\d>", markup, re.DOTALL)
         title = re.sub(r"^[\d.]+ ", "", words(heading[1], characters)) if heading else ""
+        entries = re.findall(r"<dt class=\"sig.*?</dt>\s*<dd>\s*(<p>.*?</p>)", markup, re.DOTALL)
+        if entries:  # of the reference: what each says first
+            markup = " ".join(entries)
+            heading = None
         found.append([anchor, title, words(markup[heading.end():] if heading else markup, characters)])
     return found
 

@@ -76,7 +76,7 @@ LEFT_OUT = (r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(scrip
 def symbols():
     """TeX command → the character that it stands for, by MathJax's own tables."""
     tables = (package() / f"{PARTS[1]}.js").read_text(encoding="utf-8")
-    return {name: chr(int(code, 16)) for name, code in re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)}
+    return {"dots": "…", "ldots": "…", "cdots": "⋯", "quad": " ", "qquad": " "} | {name: chr(int(code, 16)) for name, code in re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)}
 
 
 def plain(tex, characters):

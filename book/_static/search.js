@@ -60,7 +60,7 @@
       const last = full.split(".").pop().toLowerCase();
       if (last === query || full.toLowerCase() === query) {
         const page = pages.find(one => one.name === name);
-        if (page && !found.some(one => one.anchor === anchor)) found.push({page, words: [], score: 24, anchor, title: full, text: `Reference: ${page.title}`});
+        if (page && !found.some(one => one.anchor === anchor)) found.push({page, words: [], score: 24, anchor, title: full, text: "In the reference"});
       }
     }
     return found.sort((a, b) => b.score - a.score || a.page.title.localeCompare(b.page.title));

@@ -18,7 +18,19 @@ CONFIGURATION = {
     "svg": {"fontCache": "global", "mtextInheritFont": True},
     "options": {"processHtmlClass": "tex2jax_process|mathjax_process|math|output_area", "ignoreHtmlClass": "tex2jax_ignore|mathjax_ignore|document"},
 }
-START = "MathJax.startup.defaultReady();"
+START = """
+MathJax.config.startup.pageReady = async () => {  // what is in the window first, and never so many at once that the page stands still
+  const kinds = ".math, .tex2jax_process, .mathjax_process, .output_area";
+  const all = [...document.querySelectorAll(kinds)].filter(element => !element.parentElement.closest(kinds));
+  const near = all.filter(element => { const box = element.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; });
+  const order = [...near, ...all.filter(element => !near.includes(element))];
+  for (let i = 0; i < order.length; i += 8) {
+    await MathJax.typesetPromise(order.slice(i, i + 8));
+    await new Promise(done => setTimeout(done));
+  }
+};
+MathJax.startup.defaultReady();
+"""
 
 # Glyphs: alphabets of the font that the book's formulas take letters from, and ranges that are kept whole
 ALPHABETS = {"normal", "bold", "italic", "boldItalic", "doubleStruck", "smallop", "largeop", "texCalligraphic", "texSize3", "texSize4", "texVariant"}

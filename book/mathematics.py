@@ -18,11 +18,23 @@ CONFIGURATION = {
     "svg": {"fontCache": "global", "mtextInheritFont": True},
     "options": {"processHtmlClass": "tex2jax_process|mathjax_process|math|output_area", "ignoreHtmlClass": "tex2jax_ignore|mathjax_ignore|document"},
 }
-START = "MathJax.startup.defaultReady();"
+START = """
+MathJax.config.startup.pageReady = async () => {  // what is in the window first, and never so many at once that the page stands still
+  const kinds = ".math, .tex2jax_process, .mathjax_process, .output_area";
+  const all = [...document.querySelectorAll(kinds)].filter(element => !element.parentElement.closest(kinds));
+  const near = all.filter(element => { const box = element.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; });
+  const order = [...near, ...all.filter(element => !near.includes(element))];
+  for (let i = 0; i < order.length; i += 8) {
+    await MathJax.typesetPromise(order.slice(i, i + 8));
+    await new Promise(done => setTimeout(done));
+  }
+};
+MathJax.startup.defaultReady();
+"""
 
 # Glyphs: alphabets of the font that the book's formulas take letters from, and ranges that are kept whole
 ALPHABETS = {"normal", "bold", "italic", "boldItalic", "doubleStruck", "smallop", "largeop", "texCalligraphic", "texSize3", "texSize4", "texVariant"}
-KEPT = [(0x20, 0x36F), (0x2000, 0x20FF), (0x2308, 0x230B), (0x239B, 0x23FF), (0xE000, 0xE0FF), (0x1D400, 0x1D49B), (0x1D538, 0x1D56B), (0x1D7CE, 0x1D7D7)]
+KEPT = [(0x20, 0x36F), (0x2000, 0x20FF), (0x2308, 0x230B), (0x239B, 0x23FF), (0xE000, 0xEFFF), (0x1D400, 0x1D49B), (0x1D538, 0x1D56B), (0x1D7CE, 0x1D7D7)]
 MATHEMATICAL_GREEK = dict(zip("ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡϴΣΤΥΦΧΨΩ∇αβγδεζηθικλμνξοπρςστυφχψω∂ϵϑϰϕϱϖ", range(0x1D6A8, 0x1D6E2)))  # bold; italic and bold italic follow
 ALWAYS = {0x2026, 0x2190, 0x2192, 0x21D0, 0x21D2, 0x2200, 0x2203, 0x2208, 0x2211, 0x220F, 0x221A, 0x221D, 0x221E, 0x222B, 0x2223, 0x2225, 0x2212, 0x2217,
           0x2218, 0x223C, 0x2248, 0x2260, 0x2264, 0x2265, 0x22A4, 0x22C5, 0x22EF, 0x27E8, 0x27E9, 0x2500, 0x25A1,
@@ -111,7 +123,7 @@ def configure(app, config):
 
 def only_with_mathematics(app, name, page):
     """Leave MathJax out of pages without mathematics; have it wait with starting until all of its file is there."""
-    if not re.search(r'class="(?:math|capslit-live)\b|tex2jax_process', page):
+    if not re.search(r'class="(?:[^"]*\s)?(?:math|capslit-live|tex2jax_process)\b', page):
         return re.sub(r"<script[^>]*>window\.MathJax = .*?</script>|<script[^>]*mathjax/mathjax\.js[^>]*></script>", "", page)
     return page.replace('"ready": null', '"ready": () => {}')
 

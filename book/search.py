@@ -68,23 +68,32 @@ KEYWORDS = {
 }
 
 
+# Code, what it prints, scripts, pictures, the lists of mutants, and the parameters of a function
+LEFT_OUT = (r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>'
+            r'|<em class="sig-param.*?</em>|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>')
+
+
 def symbols():
     """TeX command → the character that it stands for, by MathJax's own tables."""
     tables = (package() / f"{PARTS[1]}.js").read_text(encoding="utf-8")
-    return {name: chr(int(code, 16)) for name, code in re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)}
+    return {"dots": "…", "ldots": "…", "cdots": "⋯", "quad": " ", "qquad": " "} | {name: chr(int(code, 16)) for name, code in re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)}
 
 
 def plain(tex, characters):
     """A formula as one can read it in a line of text."""
-    tex = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2", html.unescape(tex))
-    tex = re.sub(r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|displaystyle|top(?=\W))\b\*?|\\[,;:! ]|\\\\|&|~", " ", tex)
-    tex = re.sub(r"\\([A-Za-z]+)\s*", lambda match: characters.get(match[1], match[1]), tex)
+    tex = re.sub(r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|\w*style|widehat|hat|bar|tilde)(?![a-z])\*?|\\[,;:! ]|\\\\|&|~", " ", html.unescape(tex))
+    tex = re.sub(r"([_^])\s*\{\s*(\w+)\s*\}", r"\1\2", tex)
+    for _ in range(3):  # one inside another
+        tex = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"(\1)/(\2)", tex)
+        tex = re.sub(r"\\sqrt\s*\{([^{}]*)\}", r"√(\1)", tex)
+    tex = re.sub(r"\\[dt]?frac", "", tex)
+    tex = re.sub(r"\\([A-Za-z]+)\s*", lambda match: characters.get(match[1], match[1] + " "), tex)
     return " " + re.sub(r"\s+", " ", re.sub(r"[{}\\]", "", tex)).strip() + " "
 
 
 def words(markup, characters):
     """The text of a piece of HTML: without code blocks, scripts and pictures, and with formulas that can be read."""
-    markup = re.sub(r'<div class="highlight.*?</pre>|<(script|style|svg|table class="dataframe)\b.*?</\1>|<a class="headerlink".*?</a>', " ", markup, flags=re.DOTALL)
+    markup = re.sub(LEFT_OUT, " ", markup, flags=re.DOTALL)
     markup = re.sub(r"\\[(\[](.*?)\\[)\]]", lambda match: plain(match[1], characters), markup, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
 
@@ -94,11 +103,15 @@ def sections(page, characters):
     article = re.search(r"<article\b.*?</article>", page, re.DOTALL)
     if not article:
         return []
-    pieces = re.split(r'<section id="([^"]+)">', article[0])
+    pieces = re.split(r'<section\b[^>]*?\bid="([^"]+)"[^>]*>', article[0])
     found = []
     for anchor, markup in zip(pieces[1::2], pieces[2::2]):
         heading = re.search(r"<h\d>(.*?)</h\d>", markup, re.DOTALL)
         title = re.sub(r"^[\d.]+ ", "", words(heading[1], characters)) if heading else ""
+        entries = re.findall(r"<dt class=\"sig.*?</dt>\s*<dd>\s*(<p>.*?</p>)", markup, re.DOTALL)
+        if entries:  # of the reference: what each says first
+            markup = " ".join(entries)
+            heading = None
         found.append([anchor, title, words(markup[heading.end():] if heading else markup, characters)])
     return found
 
@@ -114,7 +127,7 @@ def write_index(app, exception):
             continue
         page = path.read_text(encoding="utf-8")
         subtitle = re.search(r"</h1>\s*<blockquote>(.*?)</blockquote>", page, re.DOTALL)
-        for anchor, number in re.findall(r'id="(equation-[\w-]+)">\s*<span class="eqno">\((\w+ [\w.]+)\)', page):
+        for anchor, number in re.findall(r'id="(equation-[\w-]+)">\s*<span class="eqno">(?:<a [^>]*>)?\((\w+ [\w.]+)\)', page):
             equations[number.lower()] = [name, anchor]
         pages.append({"name": name, "subtitle": words(subtitle[1], characters) if subtitle else "",
                       "keywords": KEYWORDS.get(name, "").lower().split(", "), "sections": sections(page, characters)})
@@ -128,7 +141,7 @@ def search_here(app, name, page):
     """The search page runs this search instead of Sphinx's."""
     if name != "search":
         return page
-    page = re.sub(r'<script src="[^"]*searchtools\.js[^"]*"></script>', '<script src="_static/search.js"></script>', page)
+    page = re.sub(r'<script src="[^"]*searchtools\.js[^"]*"></script>', '<script defer src="_static/search.js"></script>', page)
     page = re.sub(r'<script src="[^"]*searchindex\.js[^"]*"></script>', '<script defer src="_static/search-data.js"></script>', page)
     return page.replace('<div id="search-results"></div>', '<div id="search-results" aria-live="polite"></div>')
 

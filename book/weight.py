@@ -4,6 +4,7 @@ The theme serves every book, so it brings 1,500 icons, the styles of a thousand 
 each page. Here the icons are drawn into the page, styles that nothing in the book uses are left out, and the search is loaded
 by the page that searches.
 """
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -49,12 +50,31 @@ def without_search(app, name, page):
 
 
 def without_plain_spans(app, name, page):
-    """Unwrap the marks of highlighted code that look like code without a mark: names and punctuation, half of many a page."""
-    plain = re.compile(r'<span class="(?:n|p|w|pre)">([^<>]*)</span>')
-    while True:
+    """Unwrap what is marked in code without need: names, punctuation, operators, half of many a page; and the parts of a signature."""
+    plain = re.compile(r'<span class="(?:n|p|w|o|pre)">([^<>]*)</span>')
+    count = 1
+    while count:
         page, count = plain.subn(r"\1", page)
-        if not count:
-            return page
+    return re.sub(r'<em class="sig-param">(.*?)</em>', lambda match: f'<em class="sig-param">{re.sub("</?span[^>]*>", "", match[1])}</em>', page)
+
+
+# Evidence: what became of a claim's mutants is loaded when a reader asks for it
+
+def without_evidence(app, name, page):
+    """Move the lists of mutants to a script that `weight.js` loads when one of them is opened."""
+    lists = []
+
+    def move(match):
+        lists.append(match[2])
+        return f'<details class="claim-trials" data-evidence="{len(lists) - 1}" data-file="{root}{file}">{match[1]}</details>'
+
+    root, file = "../" * name.count("/"), f"_static/evidence/{name.replace('/', '-')}.js"
+    page = re.sub(r'<details class="claim-trials">(<summary>.*?</summary>)(.*?)</details>', move, page, flags=re.DOTALL)
+    if lists:
+        target = Path(app.outdir) / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(f"capslitEvidence({json.dumps(lists, ensure_ascii=False)});\n", encoding="utf-8")
+    return page
 
 
 # Styles: rules whose classes and elements stand in no page and no script
@@ -63,7 +83,7 @@ def words_of_book(outdir):
     """All words that stand in pages and scripts, among them the names of all classes, elements and attributes that they may use."""
     words = set()
     for path in [*outdir.glob("*.html"), *outdir.glob("nbs/**/*.html"), *outdir.glob("_static/*.js"), *outdir.glob("_static/scripts/*.js"),
-                 *outdir.glob("_static/live/*.js")]:
+                 *outdir.glob("_static/evidence/*.js"), *outdir.glob("_static/live/*.js")]:
         if path.name not in ("fontawesome.js",):
             words.update(re.findall(r"[A-Za-z_][\w-]*", path.read_text(encoding="utf-8")))
     return words
@@ -129,5 +149,8 @@ def setup(app):
     on_every_page(app, draw_icons)
     on_every_page(app, without_search)
     on_every_page(app, without_plain_spans)
+    on_every_page(app, without_evidence)
+    app.add_js_file("weight.js", loading_method="defer")
+    app.config.toc_object_entries = False  # a thousand functions would stand twice in the contents of the reference
     app.connect("build-finished", purge_styles, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,7 @@
 // The search page: ranks pages by where the words of a query stand in them, and shows the sections that say most about it.
 (() => {
   const WEIGHTS = {title: 6, keywords: 5, subtitle: 2, headings: 2, text: 2.5};
-  const root = document.documentElement.dataset.content_root || "";
+  const root = (document.documentElement.dataset.content_root || "").replace(/^\.\//, "");
   const stemmer = new Stemmer(), stems = new Map();
   const stem = word => stems.get(word) || (stems.set(word, stemmer.stemWord(word)), stems.get(word));
   const split = text => text.toLowerCase().split(/[^\p{L}\p{N}_.]+|\.(?!\d)|(?<!\d)\./u).filter(word => word);
@@ -60,7 +60,7 @@
       const last = full.split(".").pop().toLowerCase();
       if (last === query || full.toLowerCase() === query) {
         const page = pages.find(one => one.name === name);
-        if (page) found.push({page, words: [], score: 24, anchor, title: full, text: `Reference: ${page.title}`});
+        if (page && !found.some(one => one.anchor === anchor)) found.push({page, words: [], score: 24, anchor, title: full, text: "In the reference"});
       }
     }
     return found.sort((a, b) => b.score - a.score || a.page.title.localeCompare(b.page.title));
@@ -117,9 +117,9 @@
     if (!query) return;
     const found = rank(query), list = document.createElement("ul");
     list.className = "search";
-    const title = Object.assign(document.createElement("h2"), {textContent: found.length ? `${found.length} found` : "Nothing found"});
+    const count = Object.assign(document.createElement("p"), {className: "found", textContent: found.length ? `${found.length} found` : "Nothing found"});
     const hint = "No page has these words. Try one word, or look at the contents and the index.";
     for (const one of found.slice(0, 30)) list.append(item(one));
-    output.replaceChildren(title, found.length ? list : Object.assign(document.createElement("p"), {textContent: hint}));
+    output.replaceChildren(count, found.length ? list : Object.assign(document.createElement("p"), {textContent: hint}));
   }
 })();

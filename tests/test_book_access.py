@@ -1,0 +1,75 @@
+"""The built book for everyone: axe finds nothing, in either theme; what scrolls can be reached with the keyboard."""
+from pathlib import Path
+
+import pytest
+from built_book import PAGES, Reader, needs_built_book
+from conftest import together
+
+axe = pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install axe-playwright-python")
+pytestmark = needs_built_book
+
+SCRIPT = Path(axe.__file__).with_name("axe.min.js")
+# Colours come from a few style sheets, so a few pages have them all; measuring every word of a page takes a minute.
+COLOURFUL = ["nbs/index.html", "nbs/plotting.html", "nbs/cli.html", "nbs/practice/bibliography.html", "nbs/proofs/mutants.html", "search.html?q=momentum"]
+# What is hidden from a screen reader: the drawings of formulas, of which axe would look at each stroke
+RUN = """async only => {
+  const options = {resultTypes: ["violations"]};
+  if (only) options.runOnly = [only];
+  else options.rules = {"color-contrast": {enabled: false}};
+  const found = await axe.run({exclude: ["mjx-container > svg", "mjx-assistive-mml"]}, options);
+  return found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.html.slice(0, 120)}`));
+}"""
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def reader(request, browser, site):
+    reader = Reader(browser, site, 1280, request.param)
+    yield reader
+    reader.context.close()
+
+
+@pytest.fixture(scope="module")
+def phone(browser, site):
+    reader = Reader(browser, site, 390, "light")
+    yield reader
+    reader.context.close()
+
+
+def audit(reader, name, only=None):
+    page = reader.open(name)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.add_script_tag(path=SCRIPT)
+    return page.evaluate(RUN, only)
+
+
+@together("name", PAGES)
+def test_no_rule_is_broken(phone, name):
+    findings = audit(phone, name)
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("name", COLOURFUL)
+def test_contrast_is_enough(reader, name):
+    findings = audit(reader, name, "color-contrast")
+    assert not findings, "\n".join(findings)
+
+
+def test_axe_finds_what_is_wrong(phone):
+    page = phone.open("nbs/cli.html")
+    page.evaluate("""() => document.querySelector('article').insertAdjacentHTML('beforeend',
+        '<table><tr><th></th><td>1</td></tr></table><button></button><p style="color: #999; background: #aaa">pale</p>')""")
+    page.add_script_tag(path=SCRIPT)
+    rules = {finding.split(":")[0] for finding in page.evaluate(RUN, None) + page.evaluate(RUN, "color-contrast")}
+    assert {"empty-table-header", "button-name", "color-contrast"} <= rules
+
+
+def test_what_scrolls_can_be_reached(phone):
+    page = phone.open("nbs/mixtures/gaussian.html")
+    formula = page.locator("div.math mjx-container[tabindex='0']").first
+    formula.focus()
+    before = formula.evaluate("formula => formula.scrollLeft")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("([formula, before]) => formula.scrollLeft > before", arg=[formula.element_handle(), before])
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.wait_for_function("document.querySelectorAll(\"div.math mjx-container[tabindex='0']\").length < 3")
+    page.set_viewport_size({"width": 390, "height": 900})

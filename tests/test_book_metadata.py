@@ -65,7 +65,7 @@ def test_a_page_says_which_version_it_is(name):
     (line,) = re.findall(r'<p class="capslit-build">(.*?)</p>', (BOOK / name).read_text(encoding="utf-8"))
     assert line.startswith(f"capslit {project.VERSION}")
     if project.commit():
-        assert re.search(r'/commit/[0-9a-f]{40}">[0-9a-f]{10}</a> of \d+ \w+ 20\d\d$', line)
+        assert re.search(r'/commit/[0-9a-f]{40}">[0-9a-f]{10}</a> of \d+ \w+ 20\d\d · ', line)
 
 
 def test_the_site_map_lists_every_chapter():

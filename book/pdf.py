@@ -34,8 +34,7 @@ READY = """async () => {
 HEADINGS = """() => {
   const words = heading => {
     const copy = heading.cloneNode(true);
-    copy.querySelectorAll('.headerlink, mjx-assistive-mml').forEach(e => e.remove());
-    copy.querySelectorAll('.math').forEach((e, i) => { e.textContent = (heading.querySelectorAll('.math')[i].dataset.tex || '').trim(); });
+    copy.querySelectorAll('.headerlink').forEach(e => e.remove());
     return copy.textContent.replace(/\\s+/g, ' ').trim();
   };
   const article = document.querySelector('article');

@@ -176,6 +176,8 @@ def number(writer, printer):
     stamps = printer.text(NUMBERS.format("".join(f"<div><span>{i}</span></div>" for i in range(1, len(writer.pages) + 1))), dict.fromkeys(MARGIN, "0"))
     for page, stamp in list(zip(writer.pages, stamps.pages))[1:]:
         page.merge_page(stamp)
+    for page in writer.pages:
+        page.compress_content_streams()  # which merging unpacks
 
 
 def build(target, names=None):

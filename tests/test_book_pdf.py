@@ -19,6 +19,7 @@ def book(tmp_path_factory):
     target = tmp_path_factory.mktemp("pdf") / "book.pdf"
     count = pdf.build(target, PAGES)
     reader = pypdf.PdfReader(target)
+    assert target.stat().st_size < 100_000 * count, "pages are not compressed"
     assert len(reader.pages) == count and [p.name for p in target.parent.iterdir()] == ["book.pdf"]
     return reader
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dependencies import notebooks, reads_notebooks
 from docutils import nodes
-from project import LATEST, ROOT, SETTINGS, SOURCE, VERSION, commit, version_folder
+from project import LATEST, ROOT, SETTINGS, SITE, SOURCE, VERSION, commit, version_folder
 
 PREFIX = f"{SETTINGS['doc_baseurl']}latest/"  # of the addresses on the page for addresses that lead nowhere, which is shown at any depth
 PICTURE = "social.png"
@@ -56,7 +56,7 @@ def build():
         name, day = commit()
         day = date.fromisoformat(day)
         line += f', commit <a href="{SOURCE}/commit/{name}">{name[:10]}</a> of {day.day} {day:%B %Y}'
-    return line
+    return f'{line} · <a href="{SITE}versions.html">all versions</a>'
 
 
 def describe(app, pagename, templatename, context, doctree):
@@ -103,6 +103,7 @@ def write_robots(app, exception):
 
 
 def setup(app):
+    app.add_config_value("capslit_version", VERSION, "html")  # where it changes, all pages are written anew
     app.connect("config-inited", configure, priority=100)
     app.connect("html-page-context", describe, priority=100)
     app.connect("html-page-context", add_buttons, priority=900)

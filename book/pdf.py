@@ -34,8 +34,7 @@ READY = """async () => {
 HEADINGS = """() => {
   const words = heading => {
     const copy = heading.cloneNode(true);
-    copy.querySelectorAll('.headerlink, mjx-assistive-mml').forEach(e => e.remove());
-    copy.querySelectorAll('.math').forEach((e, i) => { e.textContent = (heading.querySelectorAll('.math')[i].dataset.tex || '').trim(); });
+    copy.querySelectorAll('.headerlink').forEach(e => e.remove());
     return copy.textContent.replace(/\\s+/g, ' ').trim();
   };
   const article = document.querySelector('article');
@@ -177,6 +176,8 @@ def number(writer, printer):
     stamps = printer.text(NUMBERS.format("".join(f"<div><span>{i}</span></div>" for i in range(1, len(writer.pages) + 1))), dict.fromkeys(MARGIN, "0"))
     for page, stamp in list(zip(writer.pages, stamps.pages))[1:]:
         page.merge_page(stamp)
+    for page in writer.pages:
+        page.compress_content_streams()  # which merging unpacks
 
 
 def build(target, names=None):
@@ -212,13 +213,13 @@ def build(target, names=None):
         browser.close()
     writer._root_object.pop("/Dests", None)  # the names of places, which are the same in many chapters; links know their places
     for part, pages in parts:
-        above = writer.add_outline_item(part, first[pages[0]] - 1) if part else None
+        above = writer.add_outline_item(title=part, page_number=first[pages[0]] - 1) if part else None
         for name in pages:
             title, sections, _ = printed[name]
-            item = writer.add_outline_item(title, first[name] - 1, parent=above, is_open=False)
+            item = writer.add_outline_item(title=title, page_number=first[name] - 1, parent=above, is_open=False)
             for id, heading in sections:
                 if at := known.get((HTML / f"{name}.html", id)):
-                    writer.add_outline_item(heading, at[0].get_object().page_number, parent=item, fit=Fit.xyz(top=at[3] if isinstance(at[3], FloatObject) else None))
+                    writer.add_outline_item(title=heading, page_number=at[0].get_object().page_number, parent=item, fit=Fit.xyz(top=at[3]))
     writer.add_metadata({"/Title": f"{SETTINGS['title']} {VERSION}", "/Author": SETTINGS["author"], "/Subject": SETTINGS["description"], "/Keywords": SETTINGS["keywords"]})
     writer._root_object[NameObject("/Lang")] = TextStringObject("en")
     writer.page_mode = "/UseOutlines"

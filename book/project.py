@@ -1,6 +1,7 @@
 """What the project says of itself, once for all scripts: settings.ini and git."""
 import subprocess
 from configparser import ConfigParser
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,12 +30,14 @@ def git(*words):
         return ""
 
 
+@cache
 def commit():
     """Hash and date (2026-11-24) of the commit that is checked out; None without git."""
     words = git("log", "-1", "--format=%H %cs").split()
     return tuple(words) if len(words) == 2 else None
 
 
+@cache
 def version_folder():
     """The folder of this version on the site: vX.Y.Z where that tag is checked out, else latest."""
     tag = f"v{VERSION}"

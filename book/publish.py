@@ -1,7 +1,7 @@
 """Put the whole site together: python book/publish.py FOLDER [ARCHIVES]
 
 The built book goes to FOLDER/latest. Each archive of a release (capslit-X.Y.Z-book.zip, see archive.py) in the folder ARCHIVES goes to
-FOLDER/vX.Y.Z. At the root stand a page that leads to latest, the page for addresses that lead nowhere, and what search engines ask for.
+FOLDER/vX.Y.Z. At the root stand a page that leads to latest, the list of versions, the page for addresses that lead nowhere, and what search engines ask for.
 """
 import re
 import shutil
@@ -13,20 +13,21 @@ from project import HTML, LATEST, SETTINGS, SITE
 
 KEPT = 10  # versions, the newest patch of each minor version: a site may have 1 GB
 ROOT_FILES = ("404.html", "robots.txt", "sitemap.xml")
-REDIRECT = f"""<!DOCTYPE html>
+PAGE = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>{SETTINGS['title']}</title>
-<link rel="canonical" href="{LATEST}nbs/index.html">
-<meta http-equiv="refresh" content="0; url=latest/nbs/index.html">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{SETTINGS['title']}: {{title}}</title>
+{{head}}
 </head>
 <body>
-<p><a href="latest/nbs/index.html">{SETTINGS['title']}: the book</a></p>
-{{versions}}
+{{body}}
 </body>
 </html>
 """
+REDIRECT = PAGE.format(title="the book", body='<p><a href="latest/nbs/index.html">The book</a></p>',
+                       head=f'<link rel="canonical" href="{LATEST}nbs/index.html">\n<meta http-equiv="refresh" content="0; url=latest/nbs/index.html">')
 
 
 def versions(folder):
@@ -53,12 +54,13 @@ def publish(site, archives=None, html=HTML):
     shutil.copytree(html, site / "latest")
     for name in ROOT_FILES:
         shutil.copyfile(html / name, site / name)
-    links = []
+    links = ['<li><a href="latest/nbs/index.html">latest</a>, the main branch</li>']
     for version, path in versions(archives).items() if archives else ():
         name = "v{}.{}.{}".format(*version)
         unpack(path, site / name)
-        links.append(f'<li><a href="{name}/index.html">{name}</a></li>')
-    (site / "index.html").write_text(REDIRECT.format(versions="<ul>\n" + "\n".join(links) + "\n</ul>" if links else ""), encoding="utf-8")
+        links.append(f'<li><a href="{name}/nbs/index.html">{name}</a></li>')
+    (site / "index.html").write_text(REDIRECT, encoding="utf-8")
+    (site / "versions.html").write_text(PAGE.format(title="versions", head="", body="<h1>Versions of the book</h1>\n<ul>\n{}\n</ul>".format("\n".join(links))), encoding="utf-8")
     (site / ".nojekyll").touch()  # folders that begin with _ are served as they are
 
 

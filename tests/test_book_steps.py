@@ -125,7 +125,8 @@ def test_built_in_tables_are_learned(reader):
     page = reader.open("nbs/practice/use.html")
     for name, classes, most in (("iris", 3, 0.1), ("wine", 3, 0.1)):
         page.locator("#live-your-data select").first.select_option(name)
-        found = page.evaluate("() => { const {error, loss, confusion, train, test} = capslit.parts['your-data'].result(); return {error, loss, confusion, train: train.length, test: test.length}; }")
+        found = page.evaluate("""() => { const {error, loss, confusion, train, test} = capslit.parts['your-data'].result();
+                                         return {error, loss, confusion, train: train.length, test: test.length}; }""")
         assert found["error"] < most and 0 < found["loss"] < 0.4 and len(found["confusion"]) == classes
         assert sum(map(sum, found["confusion"])) == found["test"] and abs(found["test"] - found["train"] / 3) < 3
         assert page.locator("#live-your-data svg.capslit-plot").count() == classes

@@ -21,6 +21,21 @@ CHAPTERS = [
     "capsules/selection",
     "capsules/evidence",
     "capsules/online",
+    "em/loop",
+    "mixtures/gaussian",
+    "mixtures/factor_analysis",
+    "mixtures/tangents",
+    "mixtures/linear_manifolds",
+    "factorial/e_steps",
+    "factorial/model",
+    "factorial/quantizer",
+    "factorial/hmm",
+    "routing/procedure",
+    "routing/network",
+    "routing/comparison",
+    "composition/rules",
+    "composition/pursuit",
+    "composition/model",
 ]
 
 

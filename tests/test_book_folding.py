@@ -1,0 +1,207 @@
+"""The code of the built book as a reader meets it: what is folded and what is open, in words that are true; nothing is cut on a screen or on paper.
+
+Skipped where no Chromium is installed or the book has not been built (`make book`).
+"""
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+from built_book import BOOK, CHAPTERS, Reader, needs_built_book
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "book"))
+
+pytestmark = needs_built_book
+
+MODEL = "nbs/capsules/inference.html"  # mathematics, claims, figures, exported code
+MODELS = ("capsules", "mixtures", "factorial", "routing", "composition", "em")
+LINES_PER_100_WORDS = 13  # visible on the average page
+WORST = 60
+
+# Of one page: each fold, each visible piece of code, how many words can be read
+INSPECT = """() => {
+  const article = document.querySelector('article') || document.body;
+  const shown = e => e.checkVisibility() && !e.closest('details:not([open])');
+  const code = [...article.querySelectorAll('div.cell_input pre')].filter(shown);
+  const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+  let words = 0;
+  while (walker.nextNode()) {
+    const parent = walker.currentNode.parentElement;
+    if (!parent.closest('script, style, div.cell_input, mjx-container, svg') && shown(parent)) words += (walker.currentNode.nodeValue.match(/\\S+/g) || []).length;
+  }
+  return {
+    words,
+    lines: code.reduce((total, pre) => total + pre.textContent.replace(/\\n$/, '').split('\\n').length, 0),
+    cut: code.filter(pre => pre.scrollWidth > pre.clientWidth + 1).map(pre => pre.textContent.slice(0, 80)),
+    cells: article.querySelectorAll('div.cell_input').length,
+    unreachable: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1 && e.tabIndex !== 0).length,
+    scrolling: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1).length,
+  };
+}"""
+
+
+@pytest.fixture(scope="module", params=[1280, 390], ids=["desk", "phone"])
+def pages(request, browser, site):
+    """What INSPECT finds on each chapter's page at one width: {page: findings}."""
+    reader = Reader(browser, site, request.param, "light")
+    found = {name: opened(reader, name).evaluate(INSPECT) for name in CHAPTERS}
+    reader.context.close()
+    return found
+
+
+@pytest.fixture
+def reader(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    yield reader
+    reader.context.close()
+
+
+def opened(reader, name):
+    """A page whose equations have been fitted to the window."""
+    page = reader.open(name)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")
+    return page
+
+
+def test_code_is_not_cut(pages):
+    cut = {name: found["cut"] for name, found in pages.items() if found["cut"]}
+    assert not cut
+
+
+def test_a_page_is_read_before_its_code(pages):
+    density = {name: 100 * found["lines"] / found["words"] for name, found in pages.items() if found["cells"]}
+    worst = sorted(density, key=density.get)[-3:]
+    assert len(density) < 30 or statistics.mean(density.values()) <= LINES_PER_100_WORDS, {name: density[name] for name in worst}
+    assert max(density.values()) < WORST, {name: density[name] for name in worst}
+
+
+def test_equations_fit_or_can_be_reached(pages):
+    assert not {name: found["unreachable"] for name, found in pages.items() if found["unreachable"]}
+    assert sum(found["scrolling"] for found in pages.values()) <= len(pages) / 6
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_model_code_is_open(name):
+    """Every exported cell of a model's chapter stands open, and mathematics is in no fold but a solution's."""
+    source = ROOT / name.replace(".html", ".ipynb")
+    if source.parent.name not in MODELS or not source.is_file():
+        pytest.skip("no chapter of a model")
+    html = (BOOK / name).read_text(encoding="utf-8")
+    folds = re.findall(r'<details class="capslit-fold" data-kind="(\w+)">(.*?)</details>', html, re.DOTALL)
+    folded = [plain(body) for kind, body in folds if kind not in ("imports", "solution")]
+    for cell in json.loads(source.read_text(encoding="utf-8"))["cells"]:
+        code = "".join(cell["source"])
+        if cell["cell_type"] == "code" and re.search(r"^#\|\s*export\b", code, re.MULTILINE) and re.search(r"^(def|class|@)", code, re.MULTILINE):
+            code = re.sub(r"^#\|.*\n?", "", code, flags=re.MULTILINE).strip()
+            assert plain(code, "") in plain(html), code[:200]
+            assert not any(plain(code, "") in body for body in folded), code[:200]
+    assert not [body for kind, body in folds if kind != "solution" and 'class="math' in body]
+
+
+def plain(html, tags=r"<[^>]*>"):
+    """The text of a piece of HTML, without spaces."""
+    from html import unescape
+
+    return re.sub(r"\s+", "", unescape(re.sub(tags, "", html)) if tags else html)
+
+
+def test_summaries_are_read_as_they_are_written(reader):
+    """What a summary shows is its name; it says what a press would do."""
+    page = opened(reader, MODEL)
+    for word in ("Show", "Hide"):
+        summaries = page.locator("details.capslit-fold > summary")
+        texts = {re.sub(r"\s+", " ", text).strip() for text in summaries.all_inner_texts()}
+        assert {f"{word} the check", f"{word} the imports", f"{word} the code of the figure"} <= texts
+        assert all(text.startswith(f"{word} ") for text in texts)
+        snapshot = page.locator("article").aria_snapshot()
+        for text in texts:
+            assert text in re.sub(r'\\"', '"', snapshot), text
+        assert page.locator("details.capslit-fold > summary[aria-label]").count() == 0
+        page.evaluate("() => { for (const fold of document.querySelectorAll('details.capslit-fold')) fold.open = true; }")
+
+
+def test_one_switch_by_keyboard(reader):
+    page = opened(reader, MODEL)
+    switch = page.locator("button.capslit-fold-switch")
+    folds = page.locator("details.capslit-fold:not([data-kind=solution])")
+    opens = page.locator("details.capslit-fold[open]:not([data-kind=solution])")
+    assert switch.inner_text() == "Show all code" and opens.count() == 0 and folds.count() > 10
+    switch.focus()
+    page.keyboard.press("Enter")
+    assert switch.inner_text() == "Hide all code" and opens.count() == folds.count()
+    page = opened(reader, "nbs/capsules/special.html")  # remembered on the next page
+    assert opens.count() == folds.count() > 0
+    switch.focus()
+    page.keyboard.press("Space")
+    assert switch.inner_text() == "Show all code" and opens.count() == 0
+
+
+def test_without_storage_the_switch_still_works(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    reader.context.add_init_script("for (const name of ['getItem', 'setItem']) { const given = Storage.prototype[name];"
+                                   " Storage.prototype[name] = function (key, ...rest) {"
+                                   " if (key === 'capslit-code') throw new Error('no'); return given.call(this, key, ...rest); }; }")
+    page = opened(reader, MODEL)
+    page.locator("button.capslit-fold-switch").click()
+    assert page.locator("details.capslit-fold:not([data-kind=solution]):not([open])").count() == 0 and not reader.errors
+    reader.context.close()
+
+
+def test_a_link_into_a_fold_opens_it(reader):
+    page = opened(reader, MODEL)
+    page.evaluate("() => { document.querySelectorAll('details.capslit-fold div.cell_input')[2].id = 'inside'; location.hash = 'inside'; }")
+    page.wait_for_function("() => document.getElementById('inside').closest('details').open")
+    assert page.locator("details.capslit-fold[open]").count() == 1
+
+
+def test_copied_code_has_the_lines_of_the_notebook(reader):
+    page = opened(reader, "nbs/practice/use.html")
+    page.set_viewport_size({"width": 390, "height": 900})
+    cells = [cell for cell in json.loads((ROOT / "nbs/practice/use.ipynb").read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    code = "".join(cells[0]["source"])
+    shown = page.locator("div.cell_input pre").first
+    assert shown.text_content().rstrip("\n") == shown.inner_text().rstrip("\n") == code
+    assert shown.evaluate("pre => pre.getBoundingClientRect().height / parseFloat(getComputedStyle(pre).lineHeight)") > code.count("\n") + 2  # it does wrap
+
+
+@pytest.mark.parametrize("name", [MODEL, "nbs/practice/use.html", "nbs/factorial/hmm.html"])
+def test_paper_cuts_nothing(browser, site, name):
+    reader = Reader(browser, site, 680, "dark")  # as wide as a sheet
+    page = opened(reader, name)
+    page.emulate_media(media="print")
+    wide = page.evaluate("""() => [...document.querySelectorAll('article pre, article table, article figure, article .cell_output')]
+        .filter(e => e.getClientRects().length && !e.closest('details:not([open])'))
+        .filter(e => (e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && e.matches('pre')))
+        .map(e => e.outerHTML.slice(0, 120))""")
+    assert not wide
+    assert not page.locator(".bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-footer, button.capslit-fold-switch").filter(visible=True).count()
+    assert page.locator("details.capslit-fold[open]").count() == 0
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    reader.context.close()
+
+
+# The rule itself
+
+@pytest.mark.parametrize("page, source, given, kind", [
+    ("capsules/inference", "import numpy as np\nfrom sympy import Eq", {}, "imports"),
+    ("capsules/inference", "import numpy as np", {"directives": ["export"]}, "imports"),
+    ("capsules/inference", "def f(x):\n    assert x\n    return x", {"directives": ["export"]}, None),
+    ("data/sources", "def f(x):\n    return x", {"directives": ["export"]}, "code"),
+    ("experiments/figure2", "def draw_errors(record):\n    return 1", {"directives": ["export"]}, "figure"),
+    ("capsules/inference", "def f():\n    return 1\n\nclaim('saul:2.3', f)", {"directives": ["claim"]}, "check"),
+    ("capsules/inference", "assert f(1) == 2", {}, "check"),
+    ("capsules/inference", "assert f(1) == 2", {"tags": ["open"]}, None),
+    ("capsules/inference", "run()", {}, None),
+    ("capsules/inference", "run()", {"tags": ["check"]}, "check"),
+    ("practice/use", "model.fit(X, y)\nassert model.score(X, y) > 0.9", {}, None),
+    ("practice/use", "assert model.score(X, y) > 0.9", {}, "check"),
+    ("practice/use", "%pip install capslit", {}, None),
+])
+def test_rule(page, source, given, kind):
+    from folding import reading
+
+    found = reading(page, source, **given)
+    assert (found and found[0]) == kind

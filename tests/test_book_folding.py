@@ -85,7 +85,7 @@ def test_equations_fit_or_can_be_reached(pages):
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_model_code_is_open(name):
-    """Every exported cell of a model's chapter stands open, and mathematics is in no fold but a solution's."""
+    """Every exported cell of a model's chapter stands open, unless its author tagged it otherwise, and mathematics is in no fold but a solution's."""
     source = ROOT / name.replace(".html", ".ipynb")
     if source.parent.name not in MODELS or not source.is_file():
         pytest.skip("no chapter of a model")
@@ -94,6 +94,8 @@ def test_model_code_is_open(name):
     folded = [plain(body) for kind, body in folds if kind not in ("imports", "solution")]
     for cell in json.loads(source.read_text(encoding="utf-8"))["cells"]:
         code = "".join(cell["source"])
+        if "hide-input" in cell["metadata"].get("tags", []):
+            continue
         if cell["cell_type"] == "code" and re.search(r"^#\|\s*export\b", code, re.MULTILINE) and re.search(r"^(def|class|@)", code, re.MULTILINE):
             code = re.sub(r"^#\|.*\n?", "", code, flags=re.MULTILINE).strip()
             assert plain(code, "") in plain(html), code[:200]

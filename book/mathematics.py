@@ -38,6 +38,7 @@ KEPT = [(0x20, 0x36F), (0x2000, 0x20FF), (0x2308, 0x230B), (0x239B, 0x23FF), (0x
 MATHEMATICAL_GREEK = dict(zip("ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡϴΣΤΥΦΧΨΩ∇αβγδεζηθικλμνξοπρςστυφχψω∂ϵϑϰϕϱϖ", range(0x1D6A8, 0x1D6E2)))  # bold; italic and bold italic follow
 ALWAYS = {0x2026, 0x2190, 0x2192, 0x21D0, 0x21D2, 0x2200, 0x2203, 0x2208, 0x2211, 0x220F, 0x221A, 0x221D, 0x221E, 0x222B, 0x2223, 0x2225, 0x2212, 0x2217,
           0x2218, 0x223C, 0x2248, 0x2260, 0x2264, 0x2265, 0x22A4, 0x22C5, 0x22EF, 0x27E8, 0x27E9, 0x2500, 0x25A1,
+          0x21D4, 0x27F5, 0x27F6, 0x27F7, 0x27F8, 0x27F9, 0x27FA, 0x27FC,  # long arrows, which macros use
           0x2102, 0x210D, 0x210E, 0x2115, 0x2119, 0x211A, 0x211D, 0x2124}  # letters that have no place of their own among the alphabets
 
 
@@ -65,7 +66,7 @@ def reduced_font(font, symbols):
     def reduced(match):
         start, name, entries = match.groups()
         kept = [entry for entry, code in re.findall(r'((\d+):(?:\[[^]]*\]|"[^"]*"))', entries) if int(code) in composed
-                or name in ALPHABETS and (int(code) in symbols or any(low <= int(code) <= high for low, high in KEPT))]
+                or name in ALPHABETS and (int(code) in symbols and name != "bold" or any(low <= int(code) <= high for low, high in KEPT))]
         return start + ",".join(kept)
 
     return re.sub(r'(T\.(\w+)=(?:\(0,H\.AddPaths\)\(V\.\w+,)?\{)((?:\d+:(?:\[[^]]*\]|"[^"]*"),?)+)', reduced, font)

@@ -76,12 +76,18 @@ LEFT_OUT = (r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(scrip
 def symbols():
     """TeX command → the character that it stands for, by MathJax's own tables."""
     tables = (package() / f"{PARTS[1]}.js").read_text(encoding="utf-8")
-    return {"dots": "…", "ldots": "…", "cdots": "⋯", "quad": " ", "qquad": " "} | {name: chr(int(code, 16)) for name, code in re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)}
+    found = re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)
+    return {"dots": "…", "ldots": "…", "cdots": "⋯", "quad": " ", "qquad": " "} | {name: chr(int(code, 16)) for name, code in found}
+
+
+# What only says how a formula looks
+FORM = (r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|\w*style|widehat|hat|bar|tilde)(?![a-z])\*?"
+        r"|\\[,;:! ]|\\\\|&|~")
 
 
 def plain(tex, characters):
     """A formula as one can read it in a line of text."""
-    tex = re.sub(r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|\w*style|widehat|hat|bar|tilde)(?![a-z])\*?|\\[,;:! ]|\\\\|&|~", " ", html.unescape(tex))
+    tex = re.sub(FORM, " ", html.unescape(tex))
     tex = re.sub(r"([_^])\s*\{\s*(\w+)\s*\}", r"\1\2", tex)
     for _ in range(3):  # one inside another
         tex = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"(\1)/(\2)", tex)

@@ -3,8 +3,13 @@
 `book/_static/access.js` does what is known only when the page is laid out: what scrolls can be reached with the keyboard.
 """
 import re
+from functools import cache
 
 from pages import on_every_page
+from search import plain, symbols
+
+characters = cache(symbols)
+FORMULA_AS_HEADER = r'(<th\b[^>]*>\s*(?:<p>)?\s*<span class="math[^"]*")(>\\\((.*?)\\\)</span>)(\s*(?:</p>)?\s*</th>)'
 
 MENDED = [
     # the bar at the side has the logo and the search beside the table of contents: a region with a name
@@ -24,7 +29,13 @@ def mend(app, name, page):
     """Mend what the theme and the notebooks' outputs leave open."""
     for pattern, replacement in MENDED:
         page = re.sub(pattern, replacement, page)
-    return page
+    return re.sub(FORMULA_AS_HEADER, read_formula, page)
+
+
+def read_formula(match):
+    """A header that is a formula alone is read in letters: browsers do not take a formula for a name."""
+    start, formula, tex, end = match.groups()
+    return f'{start} aria-hidden="true"{formula}<span class="visually-hidden">{plain(tex, characters()).strip()}</span>{end}'
 
 
 def setup(app):

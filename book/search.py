@@ -80,10 +80,14 @@ def symbols():
     return {"dots": "…", "ldots": "…", "cdots": "⋯", "quad": " ", "qquad": " "} | {name: chr(int(code, 16)) for name, code in found}
 
 
+# What only says how a formula looks
+FORM = (r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|\w*style|widehat|hat|bar|tilde)(?![a-z])\*?"
+        r"|\\[,;:! ]|\\\\|&|~")
+
+
 def plain(tex, characters):
     """A formula as one can read it in a line of text."""
-    tex = re.sub(r"\\(?:begin|end)\s*\{[^}]*\}|\\[,;:! ]|\\\\|&|~", " ", html.unescape(tex))
-    tex = re.sub(r"\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|\w*style|widehat|hat|bar|tilde)(?![a-z])\*?", " ", tex)
+    tex = re.sub(FORM, " ", html.unescape(tex))
     tex = re.sub(r"([_^])\s*\{\s*(\w+)\s*\}", r"\1\2", tex)
     for _ in range(3):  # one inside another
         tex = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"(\1)/(\2)", tex)

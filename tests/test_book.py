@@ -62,6 +62,13 @@ INSPECT = """() => {
 }"""
 
 
+# Pictures wait until they are seen: have those of this theme come now
+FETCH = """() => Promise.all([...document.images].filter(image => image.getClientRects().length > 0).map(image => {
+  image.loading = 'eager';
+  return image.decode().catch(() => 0);
+}))"""
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_page_reads_well(reader, name):
     reader.errors.clear()
@@ -70,6 +77,7 @@ def test_page_reads_well(reader, name):
     assert not reader.requests, f"asks for addresses outside the book: {reader.requests}"
     assert not reader.errors, reader.errors
     assert page.locator("html").get_attribute("data-theme") == reader.theme
+    page.evaluate(FETCH)
     findings = page.evaluate(INSPECT)
     assert not findings, "\n".join(findings)
 

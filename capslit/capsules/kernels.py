@@ -370,8 +370,8 @@ def agree(p, votes, leader, winner):
 def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coupled, out):
     "Coupled probabilities of the classes (n, m), or else votes, of inputs x (n, p), from what `weights_for` makes of weights (k, 2, d, p or p + 1); False if lengths are too great."
     (k, _, d, _), (n, m), fits = shape, out.shape, True
-    poses, norms, first = np.empty((len(rows), TILE), x.dtype), np.empty((2, TILE), x.dtype), np.empty((k, TILE))
-    work, cell = np.empty((3, TILE), x.dtype), np.empty(TILE, np.int32)
+    poses, norms, first = np.empty((len(rows), TILE), x.dtype), np.zeros((2, TILE), x.dtype), np.empty((k, TILE))
+    work, cell = np.zeros((3, TILE), x.dtype), np.empty(TILE, np.int32)
     votes, chances, Q, places = np.empty((m, STRIP)), np.empty((m, STRIP)), np.empty((m, m, STRIP)), np.empty((2, STRIP), np.int32)
     for start in range(0, n, TILE):
         size = min(TILE, n - start)

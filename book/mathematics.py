@@ -124,7 +124,7 @@ def configure(app, config):
 
 def only_with_mathematics(app, name, page):
     """Leave MathJax out of pages without mathematics; have it wait with starting until all of its file is there."""
-    if not re.search(r'class="(?:[^"]*\s)?(?:math|capslit-live|tex2jax_process)\b', page):
+    if not re.search(r'class="(?:[^"]*\s)?(?:math|tex2jax_process)\b', page):
         return re.sub(r"<script[^>]*>window\.MathJax = .*?</script>|<script[^>]*mathjax/mathjax\.js[^>]*></script>", "", page)
     return page.replace('"ready": null', '"ready": () => {}')
 

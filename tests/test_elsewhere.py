@@ -31,11 +31,21 @@ def names(*extras):
     return {canonicalize_name(Requirement(r).name) for extra in extras for r in settings()[f"{extra}requirements"].split()}
 
 
+def brought_by(dist):
+    "What a distribution cannot do without; nothing where it is not installed."
+    try:
+        found = map(Requirement, importlib.metadata.requires(dist) or [])
+    except importlib.metadata.PackageNotFoundError:
+        return set()
+    return {canonicalize_name(r.name) for r in found if "extra" not in str(r.marker)}
+
+
 @together("path", CHAPTERS, ids=lambda p: p.stem)
 def test_a_chapter_imports_only_what_its_copy_installs(path):
     first = json.loads(elsewhere.portable(path))["cells"][0]["source"]
     extras = first.split("[")[1].split("]")[0].split(",")
     allowed = names("", *(f"{extra}_" for extra in extras)) | {"capslit"}
+    allowed |= {name for dist in allowed - {"capslit"} for name in brought_by(dist)}
     known = importlib.metadata.packages_distributions()
     for name in elsewhere.imports(path) - set(sys.stdlib_module_names):
         found = {canonicalize_name(dist) for dist in known.get(name, [name])}

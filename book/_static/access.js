@@ -13,7 +13,7 @@
         const style = getComputedStyle(element);
         const scrolls = (element.scrollWidth > element.clientWidth && style.overflowX !== "visible" && style.overflowX !== "hidden")
           || (element.scrollHeight > element.clientHeight && (style.overflowY === "auto" || style.overflowY === "scroll"));
-        if (scrolls && !element.hasAttribute("tabindex")) {
+        if (scrolls && element.getAttribute("tabindex") !== "0") {
           element.tabIndex = 0;
           element.setAttribute("data-scrolls", "");
           if (!element.hasAttribute("role") && element.tagName !== "TABLE") {

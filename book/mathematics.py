@@ -122,9 +122,12 @@ def configure(app, config):
     config.mathjax3_config = CONFIGURATION
 
 
+TYPESET = r'class="(?:[^"]*\s)?(?:math\b|tex2jax_process\b[^>]*>(?:(?!</(?:div|figcaption)>).)*(?:\$|\\[(\[]))'  # a formula, or a caption with one
+
+
 def only_with_mathematics(app, name, page):
     """Leave MathJax out of pages without mathematics; have it wait with starting until all of its file is there."""
-    if not re.search(r'class="(?:[^"]*\s)?(?:math|tex2jax_process)\b', page):
+    if not re.search(TYPESET, page, re.DOTALL):
         return re.sub(r"<script[^>]*>window\.MathJax = .*?</script>|<script[^>]*mathjax/mathjax\.js[^>]*></script>", "", page)
     return page.replace('"ready": null', '"ready": () => {}')
 

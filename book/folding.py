@@ -4,6 +4,7 @@ The rule is `reading` below. A cell's tag overrides it: `open` keeps a cell open
 tag `solution`, Markdown or code, are one fold. A fold is a plain `<details>`, whose summary says what is in it.
 """
 import ast
+import html
 import json
 import re
 from pathlib import Path
@@ -202,8 +203,8 @@ def fold_cells(app, doctree):
 
 def open_fold(self, node):
     words, passed = self.encode(node["words"]), ' <span class="capslit-passed">(passed)</span>' if node["passed"] else ""
-    self.body.append(f'<details class="capslit-fold" data-kind="{node["kind"]}"><summary><span class="capslit-when-closed">Show</span>'
-                     f'<span class="capslit-when-open">Hide</span> {words}{passed}</summary>\n<div class="capslit-folded">\n')
+    self.body.append(f'<details class="capslit-fold" data-kind="{node["kind"]}"><summary><span class="when-closed">Show</span>'
+                     f'<span class="when-open">Hide</span> {words}{passed}</summary>\n<div class="capslit-folded">\n')
 
 
 def close_fold(self, node):
@@ -216,6 +217,9 @@ def nothing(self, node):
 
 # Lines that wrap: each line of code is an element of its own, which knows how far it is indented
 
+SHORT = 30  # characters of a line that fits everywhere
+
+
 class LineFormatter(HtmlFormatter):
     """Code whose lines wrap with a hanging indent; what is copied has no other line breaks than the code."""
 
@@ -225,10 +229,10 @@ class LineFormatter(HtmlFormatter):
     def _lines(self, source):
         for is_line, text in source:
             if is_line:
-                plain = re.sub(r"<[^>]*>", "", text)
+                plain = html.unescape(re.sub(r"<[^>]*>", "", text)).rstrip("\n")
                 indent = len(plain) - len(plain.lstrip(" "))
-                style = f' style="--indent:{indent}"' if indent and plain.strip() else ""
-                text = f'<span class="capslit-line"{style}>{text.removesuffix(chr(10))}</span>\n'
+                style = f' style="--indent:{indent}"' if indent else ""
+                text = f'<span class="code-line"{style}>{text.removesuffix(chr(10))}</span>\n' if len(plain) > SHORT else text
             yield is_line, text
 
 

@@ -34,7 +34,7 @@ MathJax.startup.defaultReady();
 
 # Glyphs: alphabets of the font that the book's formulas take letters from, and ranges that are kept whole
 ALPHABETS = {"normal", "bold", "italic", "boldItalic", "doubleStruck", "smallop", "largeop", "texCalligraphic", "texSize3", "texSize4", "texVariant"}
-KEPT = [(0x20, 0x36F), (0x2000, 0x20FF), (0x2308, 0x230B), (0x239B, 0x23FF), (0xE000, 0xEFFF), (0x1D400, 0x1D49B), (0x1D538, 0x1D56B), (0x1D7CE, 0x1D7D7)]
+KEPT = [(0x20, 0x36F), (0x2000, 0x20FF), (0x2308, 0x230B), (0x239B, 0x23FF), (0xE000, 0xEFFF), (0x1D400, 0x1D467), (0x1D7CE, 0x1D7D7)]
 MATHEMATICAL_GREEK = dict(zip("ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡϴΣΤΥΦΧΨΩ∇αβγδεζηθικλμνξοπρςστυφχψω∂ϵϑϰϕϱϖ", range(0x1D6A8, 0x1D6E2)))  # bold; italic and bold italic follow
 ALWAYS = {0x2026, 0x2190, 0x2192, 0x21D0, 0x21D2, 0x2200, 0x2203, 0x2208, 0x2211, 0x220F, 0x221A, 0x221D, 0x221E, 0x222B, 0x2223, 0x2225, 0x2212, 0x2217,
           0x2218, 0x223C, 0x2248, 0x2260, 0x2264, 0x2265, 0x22A4, 0x22C5, 0x22EF, 0x27E8, 0x27E9, 0x2500, 0x25A1,
@@ -47,16 +47,28 @@ def package():
     return Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
 
 
+LETTERS = {"boldsymbol": 0x1D468, "bm": 0x1D468, "mathbb": 0x1D538}  # commands whose alphabets are kept only as far as they are used, and where they begin
+
+
+def letters_of(text):
+    """Code points of the letters that the commands of LETTERS set."""
+    for command, one, several in re.findall(rf"\\({'|'.join(LETTERS)})(?![A-Za-z])\s*(?:([A-Za-z])|\{{([^{{}}]*)\}})", text):
+        for letter in one or re.sub(r"\\[A-Za-z]+", "", several):
+            if letter.isascii() and letter.isalpha():
+                yield LETTERS[command] + ord(letter.upper()) - ord("A") + 26 * letter.islower()
+
+
 def symbols_of(texts, definitions):
     """Code points that the TeX commands in the texts stand for, by MathJax's own tables, and those that stand there themselves."""
-    commands, drawn = set(), set()
+    commands, drawn, letters = set(), set(), set()
     for text in texts:
+        letters.update(letters_of(text))
         commands.update(re.findall(r"\\([A-Za-z]+)", text))
         drawn.update(re.findall(r"[\u0370-\u03ff\u2100-\u2fff]", text))
     for name, codes in re.findall(r'\b([A-Za-z]+):\[?"((?:\\u[0-9a-f]{4})+)"', definitions):
         if name in commands:
             drawn.update(chr(int(code, 16)) for code in codes.split(r"\u")[1:])
-    return {ord(char) for char in drawn} | {MATHEMATICAL_GREEK[char] + shift for char in drawn & MATHEMATICAL_GREEK.keys() for shift in (0, 58, 116)} | ALWAYS
+    return {ord(char) for char in drawn} | {MATHEMATICAL_GREEK[char] + shift for char in drawn & MATHEMATICAL_GREEK.keys() for shift in (0, 58, 116)} | letters | ALWAYS
 
 
 def reduced_font(font, symbols):

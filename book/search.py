@@ -68,9 +68,10 @@ KEYWORDS = {
 }
 
 
-# Code, what it prints, scripts, pictures, the lists of mutants, and the parameters of a function
+# Code, what it prints, scripts, pictures, the lists of mutants, the parameters of a function; solutions, the labels of folds, and links to the reference
 LEFT_OUT = (r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>'
-            r'|<em class="sig-param.*?</em>|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>')
+            r'|<em class="sig-param.*?</em>|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>'
+            r'|<details class="capslit-fold" data-kind="solution">.*?</details>|<summary\b.*?</summary>|<p class="capslit-reference">.*?</p>')
 
 
 def symbols():
@@ -137,7 +138,7 @@ def write_index(app, exception):
             equations[number.lower()] = [name, anchor]
         pages.append({"name": name, "subtitle": words(subtitle[1], characters) if subtitle else "",
                       "keywords": KEYWORDS.get(name, "").lower().split(", "), "sections": sections(page, characters)})
-    objects = [[full, name, anchor] for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects()
+    objects = [[full, name, *([anchor] if anchor != full else [])] for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects()
                if kind in ("class", "function", "method", "exception")]
     data = json.dumps({"pages": pages, "equations": equations, "objects": objects}, ensure_ascii=False, separators=(",", ":"))
     (Path(app.outdir) / "_static" / "search-data.js").write_text(f"capslitSearch({data});\n", encoding="utf-8")

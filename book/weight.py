@@ -49,10 +49,17 @@ def without_search(app, name, page):
     return page if name == "search" else re.sub(r'<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>\s*', "", page)
 
 
+def without_unused(app, name, page):
+    """Leave out the script of tabs where there are none, and let the picture in the menu of launchers wait until the menu is opened."""
+    if "sd-tab-set" not in page:
+        page = re.sub(r'<script src="[^"]*design-tabs\.js[^"]*"></script>\s*', "", page)
+    return re.sub(r'<img (?=[^>]*/images/logo_\w+\.png)', '<img loading="lazy" ', page)
+
+
 def without_plain_spans(app, name, page):
-    """Unwrap what is marked in code without need: names, punctuation, operators, half of many a page; and the parts of a signature."""
-    plain = re.compile(r'<span class="(?:n|p|w|o|pre)">([^<>]*)</span>')
-    count = 1
+    """Unwrap what is marked in code without need: names, numbers, constants, punctuation, operators, half of many a page; and the parts of a signature."""
+    plain = re.compile(r'<span class="(?:n|nx|nb|bp|kc|mi|mf|sa|si|p|w|o|pre|sig-paren)">([^<>]*)</span>')
+    page, count = page.replace("<span></span>", "").replace('class="math notranslate nohighlight"', 'class="math notranslate"'), 1
     while count:
         page, count = plain.subn(r"\1", page)
     return re.sub(r'<em class="sig-param">(.*?)</em>', lambda match: f'<em class="sig-param">{re.sub("</?span[^>]*>", "", match[1])}</em>', page)
@@ -148,6 +155,7 @@ def purge_styles(app, exception):
 def setup(app):
     on_every_page(app, draw_icons)
     on_every_page(app, without_search)
+    on_every_page(app, without_unused)
     on_every_page(app, without_plain_spans)
     on_every_page(app, without_evidence)
     app.add_js_file("weight.js", loading_method="defer")

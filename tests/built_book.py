@@ -72,3 +72,11 @@ class Reader:
         self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => 0) : 0")
         self.page.evaluate("() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))")
         return self.page
+
+
+@pytest.fixture(scope="module")
+def reader(browser, site):
+    "A reader at a desk."
+    reader = Reader(browser, site, 1280, "light")
+    yield reader
+    reader.context.close()

@@ -17,7 +17,7 @@ import joblib  # noqa: E402
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
-from built_book import browser, site  # noqa: E402, F401
+from built_book import browser, reader, site  # noqa: E402, F401
 
 SCRIPT = Path(sys.executable).with_name("capslit")
 ALL = ("reproduce", "all", "--profile", "quick", "--quiet")

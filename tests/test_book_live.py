@@ -16,13 +16,6 @@ def parts_of(name):
 PARTS = {part: page for page in CHAPTERS for part in parts_of(page)}
 
 
-@pytest.fixture(scope="module")
-def reader(browser, site):
-    reader = Reader(browser, site, 1280, "light")
-    yield reader
-    reader.context.close()
-
-
 def test_there_are_live_parts():
     assert {"sine"} <= PARTS.keys()
 

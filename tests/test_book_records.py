@@ -1,18 +1,11 @@
 """The live parts that explore records: what they show is what the records hold, by pointer and by keyboard."""
 import numpy as np
 import pytest
-from built_book import Reader, needs_built_book
+from built_book import needs_built_book
 
 from capslit.experiments.records import RESULTS, load_record
 
 pytestmark = needs_built_book
-
-
-@pytest.fixture(scope="module")
-def reader(browser, site):
-    reader = Reader(browser, site, 1280, "light")
-    yield reader
-    reader.context.close()
 
 
 def state(page, part):

@@ -1,6 +1,6 @@
 """The search of the built book: what a reader, a data scientist and a contributor would type, and the page that should come first."""
 import pytest
-from built_book import BOOK, Reader, needs_built_book
+from built_book import BOOK, needs_built_book
 from conftest import together
 
 pytestmark = needs_built_book
@@ -31,13 +31,6 @@ FIRST = {
     "mutation testing": "nbs/proofs/mutants",
     "interpolating_integral": "nbs/practice/api#capslit.capsules.special.interpolating_integral",
 }
-
-
-@pytest.fixture(scope="module")
-def reader(browser, site):
-    reader = Reader(browser, site, 1280, "light")
-    yield reader
-    reader.context.close()
 
 
 def results(reader, query):

@@ -106,6 +106,11 @@ def test_what_is_missing_is_named():
         FITTED.score(GOOD)
 
 
+def test_folds_that_are_used_up_are_missed():
+    with pytest.raises(ValueError, match=r"cv: there are no folds; .* a list of \(train, test\) is not"):
+        CapsuleClassifier(cv=iter([])).fit(GOOD, LABELS)
+
+
 @together("parameters, said", [({"alpha": []}, "alpha is empty; pass a number"), ({"gamma": ()}, "gamma is empty"), ({"alpha": np.array([])}, "alpha is empty"),
                                ({"cv": []}, "cv is empty; pass a number of folds"), ({"capsule_dim": True}, "capsule_dim must be a whole number .* not True"),
                                ({"kernel": lambda x, z: 1}, r"kernel: its result must be an array .* not an object of the type int; it must be a function \(x"),

@@ -56,7 +56,7 @@
       const page = pages.find(one => one.name === equation[0]);
       found.push({page, words, score: Infinity, anchor: equation[1], title: `Equation ${number.replace(/^[a-z]/, letter => letter.toUpperCase())}: ${page.title}`});
     }
-    for (const [full, name, anchor] of objects) {
+    for (const [full, name, anchor = full] of objects) {
       const last = full.split(".").pop().toLowerCase();
       if (last === query || full.toLowerCase() === query) {
         const page = pages.find(one => one.name === name);

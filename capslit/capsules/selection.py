@@ -59,6 +59,8 @@ def folds_of(cv: Any, x: np.ndarray, y: np.ndarray, rng: np.random.Generator) ->
             if np.max(np.arange(len(y))[test], initial=-1) < 0:
                 raise ValueError("a fold has no examples")
             fold[test] = f
+        if np.max(fold, initial=-1) < 0:
+            raise ValueError("there are no folds; an iterator is empty once it has been used, a list of (train, test) is not")
     return np.where(fold < 0, -1, np.searchsorted(np.unique(fold[fold >= 0]), fold))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-006

@@ -1,12 +1,14 @@
-// Displayed equations that are wider than the column are broken: between formulas, before relations, before sums and products.
+// Displayed equations that are wider than the column are broken: between formulas, before relations, before sums and products, and if
+// need be between words and within brackets.
 // What is still too wide is set in smaller type; what would become too small scrolls, and can be reached by keyboard.
 (() => {
   const SMALLEST = 0.7;
-  const PARTS = ["between", "relation", "sum", "product"];  // where to break first
+  const PARTS = ["between", "relation", "sum", "product", "word", "inner"];  // where to break first
   const RELATIONS = new Set(["=", "<", ">", ..."le leq ge geq ne neq approx propto to sim simeq equiv ll gg mapsto Rightarrow Longrightarrow Leftrightarrow iff".split(" ").map(name => "\\" + name)]);
   const SUMS = new Set(["+", "-", "\\pm", "\\mp"]);
   const PRODUCTS = new Set(["\\sum", "\\prod", "\\int", "\\cdot", "\\times", "\\max", "\\min"]);
   const OPENING = new Set(["{", "(", "[", "\\{", "\\lVert", "\\lvert", "\\langle", "\\lfloor", "\\lceil", "\\begin", "\\left"]);
+  const BRACKETS = new Set(["(", "[", "\\{", ")", "]", "\\}"]);
   const CLOSING = new Set(["}", ")", "]", "\\}", "\\rVert", "\\rvert", "\\rangle", "\\rfloor", "\\rceil", "\\end", "\\right"]);
   const BARS = new Set(["|", "\\|", "\\vert", "\\Vert"]);
   const SPACES = /^(\s+|\\[,;:! ]|\\q?quad|\\displaystyle|\\textstyle)$/;
@@ -14,27 +16,32 @@
   // The places of a TeX formula where it may be broken: [{at, kind, skip}], or null if it has lines already or is not understood
   const places = tex => {
     const found = [];
-    let depth = 0, bars = 0, before = "=", raised = false;
+    let depth = 0, brackets = 0, bars = 0, before = "=", raised = false;
     for (const { 0: token, index: at } of tex.matchAll(/\\[A-Za-z]+|\\.|\s+|[^\\\s]/gs)) {
       if (depth === 0 && (token === "&" || token === "\\\\" || token === "\\tag")) return null;
       if (before === "\\left" || before === "\\right") { before = "."; continue; }  // the delimiter
-      if (OPENING.has(token)) depth++;
-      else if (CLOSING.has(token)) depth--;
-      else if (depth === 0 && !raised) {
+      const soft = BRACKETS.has(token);
+      if (OPENING.has(token)) soft ? brackets++ : depth++;
+      else if (CLOSING.has(token)) soft ? brackets-- : depth--;
+      else if (depth === 0 && brackets && !raised) {
+        if (BARS.has(token)) bars = 1 - bars;
+        else if (!bars && SUMS.has(token) && !RELATIONS.has(before) && !SUMS.has(before) && !OPENING.has(before) && before !== ",") found.push({ at, kind: "inner", skip: 0 });
+      } else if (depth === 0 && !raised) {
         if (BARS.has(token)) bars = 1 - bars;
         else if (!bars) {
           if (token === "\\qquad" || token === "\\quad") found.push({ at, kind: "between", skip: token.length });
+          else if (token === "\\text" && at > 0) found.push({ at, kind: "word", skip: 0 });
           else if (RELATIONS.has(token)) found.push({ at, kind: "relation", skip: 0 });
           else if (SUMS.has(token) && !RELATIONS.has(before) && !SUMS.has(before) && before !== ",") found.push({ at, kind: "sum", skip: 0 });
           else if (PRODUCTS.has(token) && !RELATIONS.has(before) && !SUMS.has(before) && !PRODUCTS.has(before) && before !== ",") found.push({ at, kind: "product", skip: 0 });
         }
       }
-      if (depth < 0) return null;
+      if (depth < 0 || brackets < 0) return null;
       raised = token === "_" || token === "^";
       if (!SPACES.test(token)) before = token;
       else if (token === "\\qquad" || token === "\\quad") before = "=";
     }
-    return depth || bars ? null : found;
+    return depth || brackets || bars ? null : found;
   };
 
   const INDENT = "\\quad{}";
@@ -69,8 +76,17 @@
     return found.every(Boolean) ? found.flatMap((written, i) => written.map((line, k) => (parts[i].continues && !k ? INDENT : "") + line)) : null;
   };
 
+  // A formula whose large brackets and words may be broken: \\left( and \\right) as brackets of a fixed size, each word for itself
+  const opened = tex => (/\\middle/.test(tex) ? tex : tex.replace(/\\left(?![a-z])/g, "\\bigl").replace(/\\right(?![a-z])/g, "\\bigr"))
+    .replace(/\\text\{([^{}$\\]*)\}/g, (_, text) => text.match(/\S*\s*/g).filter(Boolean).map(word => `\\text{${word}}`).join(""));
+
   // Lines of a formula, each of which `fits`, as far as it can be broken: with the fewest kinds of breaks, and as few lines as they allow
   const lines = (tex, fits) => {
+    const written = divided(tex, fits);
+    return !written || written.every(fits) ? written : divided(opened(tex), fits) || written;
+  };
+
+  const divided = (tex, fits) => {
     const all = places(tex);
     if (!all) return null;
     const filled = (from, to, cuts, indent) => {
@@ -141,10 +157,18 @@
     }
   };
 
-  const start = () => {
-    const items = [...MathJax.startup.document.math]
-      .filter(item => item.typesetRoot && item.typesetRoot.closest("div.math, .claim-statement"))
+  const items = [];  // what may be too wide: as MathJax has drawn it, its TeX, and what is shown in its place
+  const take = list => {
+    const known = new Set(items.map(item => item.container));
+    const taken = [...list].filter(item => item.typesetRoot && item.typesetRoot.closest("div.math, .claim-statement") && !known.has(item.typesetRoot))
       .map(item => ({ container: item.typesetRoot, tex: item.math, shown: null }));
+    items.push(...taken);
+    return taken;
+  };
+  window.capslitFit = element => take(MathJax.startup.document.getMathItemsWithin([element])).forEach(fit);  // equations that have come later
+
+  const start = () => {
+    take(MathJax.startup.document.math);
     let seen = 0;
     const fitAll = () => {
       if (seen === innerWidth) return;

@@ -1,4 +1,4 @@
-// The ledger: its entries are filtered, and open into cards that are drawn on demand; their formulas are broken into lines that fit.
+// The ledger: its entries are filtered, and open into cards that are drawn on demand.
 (() => {
   const folder = document.currentScript.src.replace(/[^/]*$/, "");
   const ready = new Promise(done => window.addEventListener("load", () => done(window.MathJax && MathJax.startup ? MathJax.startup.promise : null)));
@@ -11,100 +11,17 @@
     return element;
   };
 
-  // Formulas: a line ends before a relation, then before a sum's term, and if need be within brackets
-
-  const RELATIONS = new Set(["=", "<", ">", "\\le", "\\leq", "\\ge", "\\geq", "\\ne", "\\neq", "\\approx", "\\propto", "\\sim", "\\to", "\\rightarrow", "\\equiv",
-    "\\Rightarrow", "\\iff", "\\Leftrightarrow", "\\mapsto", "\\in"]);
-  const TERMS = new Set(["+", "-", "\\pm", "\\cdot", "\\times"]);
-  const SPACES = new Set(["\\quad", "\\qquad"]);
-
-  // The pieces of a formula between the places where it may be broken: `where` is "statements", "relations" or "terms"
-  const pieces = (tex, where, deepest) => {
-    const found = [""];
-    let hard = 0, soft = 0, before = "", delimiter = false;
-    for (const token of tex.match(/\\[a-zA-Z]+|\\.|[^]/g) || []) {
-      if (token === "{" || token === "\\left" || token === "\\begin") hard += 1;
-      if (token === "}" || token === "\\right" || token === "\\end") hard -= 1;
-      if (!delimiter && /^(\(|\[|\\\{)$/.test(token)) soft += 1;
-      if (!delimiter && /^(\)|\]|\\\})$/.test(token)) soft -= 1;
-      const free = hard === 0 && soft <= deepest;
-      const operand = before && !RELATIONS.has(before) && !TERMS.has(before) && !/^([([{^_,;:|]|\\[{a-z]*(ll?|quad|left|bigl?|Bigl?|text|operatorname))$/.test(before);
-      if (free && where === "statements" && SPACES.has(token)) {
-        found.push("");
-      } else {
-        if (free && where === "relations" && RELATIONS.has(token) && found.at(-1).trim()) found.push("");
-        if (free && where === "words" && token === "\\text" && found.at(-1).trim()) found.push("");
-        if (free && where === "terms" && TERMS.has(token) && operand && found.at(-1).trim()) found.push("");
-        found[found.length - 1] += token;
-      }
-      delimiter = /^\\(left|right|[bB]igg?[lrm]?)$/.test(token);
-      if (token.trim()) before = token;
-    }
-    return found.filter(piece => piece.trim());
-  };
-
-  const widths = new Map();
-  const width = tex => {  // in the unit of MathJax's svg, the height of an x
-    if (!widths.has(tex)) widths.set(tex, parseFloat(MathJax.tex2svg(tex, {display: false}).querySelector("svg").getAttribute("width")));
-    return widths.get(tex);
-  };
-
-  // Pieces joined to as few lines as fit
-  const filled = (parts, room, style, joint = "") => parts.reduce((lines, part) => {
-    const longer = lines.length ? lines.at(-1) + joint + part : part;
-    return lines.length && width(style + longer) <= room ? [...lines.slice(0, -1), longer] : [...lines, part];
-  }, []);
-
-  const broken = (tex, room) => {
-    const [start, last = "\\displaystyle"] = tex.match(/^(?:(\\(?:display|text)style)\s*)*/);
-    const style = `${last} `, body = tex.slice(start.length);
-    const inner = room - 5;  // further lines of a statement are indented
-    const split = (part, steps) => {
-      if (width(style + part) <= inner || !steps.length) return [part];
-      const [[where, deepest, change], ...rest] = steps;
-      const parts = pieces(change ? change(part) : part, where, deepest);
-      return filled(parts.flatMap(one => split(one, rest)), inner, style);
-    };
-    const open = part => /\\middle/.test(part) ? part : part.replace(/\\left(?![a-z])/g, "\\bigl").replace(/\\right(?![a-z])/g, "\\bigr");
-    const words = part => part.replace(/\\text\{([^{}$\\]*)\}/g, (_, text) => text.match(/\S*\s*/g).filter(Boolean).map(word => `\\text{${word}}`).join(""));
-    const steps = [["relations", 0], ["terms", 0], ["words", 0, words], ["terms", 1, open], ["terms", 3]];
-    const rows = filled(pieces(body, "statements", 0), room, style, "\\quad ").flatMap(statement => {
-      if (width(style + statement) <= room) return [`&${style}${statement}`];
-      return split(statement, steps).map((line, i) => `&${i ? "\\quad{}" : ""}${style}${line}`);
-    });
-    return rows.length > 1 ? `\\begin{aligned}${rows.join("\\\\")}\\end{aligned}` : rows[0].slice(1);
-  };
-
-  const originals = new WeakMap();  // formula → its TeX as it was given, and the room that it was broken for
-  const fit = async statement => {
-    const formula = statement.querySelector("span.math");
-    const room = statement.clientWidth;
-    if (!formula || !room || !window.MathJax) return;
-    const item = MathJax.startup.document.getMathItemsWithin([formula])[0];
-    if (!item) return;
-    const known = originals.get(formula) || {tex: item.math, room: 0};
-    if (known.room === room) return;
-    originals.set(formula, {tex: known.tex, room});
-    const drawn = formula.querySelector("mjx-container > svg");
-    const unit = drawn.getBoundingClientRect().width / parseFloat(drawn.getAttribute("width"));
-    formula.style.fontSize = "";
-    const tex = width(known.tex) * unit > room ? broken(known.tex, room / unit) : known.tex;
-    if (tex !== item.math) {
-      MathJax.typesetClear([formula]);
-      formula.textContent = `\\(${tex}\\)`;
-      await MathJax.typesetPromise([formula]);
-    }
-    const wide = () => formula.querySelector("mjx-container > svg").getBoundingClientRect().width > room;
-    for (let size = 95; size >= 65 && wide(); size -= 5) formula.style.fontSize = `${size}%`;
-    const scrolls = statement.scrollWidth > statement.clientWidth + 1;
-    statement.toggleAttribute("tabindex", scrolls);
-    statement.dataset.room = room;
-    if (scrolls) for (const [key, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "Formula"]]) statement.setAttribute(key, value);
-  };
   let queue = ready;  // MathJax does one thing at a time
   const later = task => queue = queue.then(task).catch(error => console.error(error));
-  const watch = new ResizeObserver(entries => entries.forEach(entry => later(() => fit(entry.target))));
-  const follow = statement => watch.observe(statement);
+  // A statement is typeset, and broken into lines that fit, by the script for wide equations
+  const typeset = async statement => {
+    if (!window.MathJax) return;
+    await MathJax.typesetPromise([statement]);
+    window.capslitFit(statement);
+    statement.dataset.room = statement.clientWidth;
+    if (statement.scrollWidth > statement.clientWidth + 1)
+      for (const [key, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "Formula"]]) statement.setAttribute(key, value);
+  };
 
   // The ledger
 
@@ -210,8 +127,7 @@
     fact("Rests on", claims(claim.rests));
     fact("Used by", claims(claim.users));
     if (claim.mentions.length) fact("Referred to in", listed(claim.mentions.map(([page, place]) => link(page, place))));
-    await later(() => claim.tex && window.MathJax && MathJax.typesetPromise([statement]));
-    if (claim.tex) follow(statement);
+    if (claim.tex) await later(() => typeset(statement));
   };
 
   const filters = cards => {

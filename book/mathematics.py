@@ -19,18 +19,22 @@ CONFIGURATION = {
     "options": {"processHtmlClass": "tex2jax_process|mathjax_process|math|output_area", "ignoreHtmlClass": "tex2jax_ignore|mathjax_ignore|document"},
 }
 START = """
-MathJax.config.startup.pageReady = async () => {  // what is in the window first, and never so many at once that the page stands still
+MathJax.config.startup.pageReady = async () => {  // what is in the window first, and never so much at once that the page stands still
   const kinds = ".math, .tex2jax_process, .mathjax_process, .output_area";
   const all = [...document.querySelectorAll(kinds)].filter(element => !element.parentElement.closest(kinds));
-  const near = all.filter(element => { const box = element.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; });
-  const order = [...near, ...all.filter(element => !near.includes(element))];
-  for (let i = 0; i < order.length; i += 8) {
-    await MathJax.typesetPromise(order.slice(i, i + 8));
+  const near = new Set(all.filter(element => { const box = element.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; }));
+  const order = [...near, ...all.filter(element => !near.has(element))];
+  let count = 1;
+  while (order.length) {
+    const start = performance.now(), part = order.splice(0, count);
+    await MathJax.typesetPromise(part);
+    if (window.capslitFit) capslitFit(part);
+    count = Math.max(1, Math.min(8, 2 * count, Math.floor(count * SLICE / (performance.now() - start))));
     await new Promise(done => setTimeout(done));
   }
 };
 MathJax.startup.defaultReady();
-"""
+""".replace("SLICE", "8")  # milliseconds
 
 # Glyphs: alphabets of the font that the book's formulas take letters from, and ranges that are kept whole
 ALPHABETS = {"normal", "bold", "italic", "boldItalic", "doubleStruck", "smallop", "largeop", "texCalligraphic", "texSize3", "texSize4", "texVariant"}

@@ -4,7 +4,9 @@ The theme serves every book, so it brings 1,500 icons, the styles of a thousand 
 each page. Here the icons are drawn into the page, styles that nothing in the book uses are left out, and the search is loaded
 by the page that searches.
 """
+import hashlib
 import json
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -54,6 +56,11 @@ def without_unused(app, name, page):
     if "sd-tab-set" not in page:
         page = re.sub(r'<script src="[^"]*design-tabs\.js[^"]*"></script>\s*', "", page)
     return re.sub(r'<img (?=[^>]*/images/logo_\w+\.png)', '<img loading="lazy" ', page)
+
+
+def scripts_wait(app, name, page):
+    """Have scripts wait until the page is there, but for the options that lines of the page change at once."""
+    return re.sub(r"<script (?=[^>]*\bsrc=)(?![^>]*(?:\bdefer\b|\basync\b|documentation_options))", '<script defer="defer" ', page)
 
 
 def without_plain_spans(app, name, page):
@@ -152,13 +159,46 @@ def purge_styles(app, exception):
         debugging.unlink(missing_ok=True)
 
 
+# One style sheet for a page instead of twenty
+
+STYLE_SHEET = re.compile(r'<link\b(?=[^>]*\brel="stylesheet")[^>]*\bhref="((?:\.\./)*)(_static/[^"?]*\.css)[^"]*"[^>]*>\s*')
+
+
+def moved(sheet, folder):
+    """The rules of a style sheet, and of those that it imports, as they are written in another folder."""
+    css = re.sub(r'@import "([^"]+)";', lambda match: moved(sheet.parent / match[1], sheet.parent), sheet.read_text(encoding="utf-8"))
+    return re.sub(r"url\((?![\"']?(?:data:|#|/|https?:))[\"']?([^)\"']+)[\"']?\)", lambda match: f"url({os.path.relpath(sheet.parent / match[1], folder)})", css)
+
+
+def join_styles(app, exception):
+    """Write the style sheets of each page one after the other into one file."""
+    if exception is not None or app.builder.format != "html":
+        return
+    outdir = Path(app.outdir)
+    for path in [*outdir.glob("*.html"), *outdir.glob("nbs/**/*.html")]:
+        page = path.read_text(encoding="utf-8")
+        found = list(STYLE_SHEET.finditer(page))
+        if len(found) < 2:
+            continue
+        sheets = list(dict.fromkeys(outdir / match[2] for match in found))
+        css = "@charset \"utf-8\";\n" + "\n".join(moved(sheet, outdir / "_static/styles") for sheet in sheets).replace('@charset "utf-8";', "")
+        name = f"_static/styles/book-{hashlib.sha256(css.encode()).hexdigest()[:12]}.css"
+        (outdir / name).write_text(css, encoding="utf-8")
+        first, *others = found
+        for match in reversed(others):
+            page = page[:match.start()] + page[match.end():]
+        path.write_text(page[:first.start()] + f'<link rel="stylesheet" href="{first[1]}{name}" />\n' + page[first.end():], encoding="utf-8")
+
+
 def setup(app):
     on_every_page(app, draw_icons)
     on_every_page(app, without_search)
     on_every_page(app, without_unused)
+    on_every_page(app, scripts_wait)
     on_every_page(app, without_plain_spans)
     on_every_page(app, without_evidence)
     app.add_js_file("weight.js", loading_method="defer")
     app.config.toc_object_entries = False  # a thousand functions would stand twice in the contents of the reference
     app.connect("build-finished", purge_styles, priority=900)
+    app.connect("build-finished", join_styles, priority=950)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

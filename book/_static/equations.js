@@ -118,6 +118,13 @@
 
   const svgOf = container => container.querySelector("svg");
 
+  // The width of a displayed formula in the unit in which MathJax writes widths
+  const widths = new Map();
+  const widthOf = tex => {
+    if (!widths.has(tex)) widths.set(tex, parseFloat(svgOf(MathJax.tex2svg(tex, { display: true, end: MathJax._.core.MathItem.STATE.TYPESET })).getAttribute("width")));
+    return widths.get(tex);
+  };
+
   const fit = item => {
     const whole = item.container;
     if (item.shown) { item.shown.replaceWith(whole); item.shown = null; }
@@ -129,12 +136,11 @@
     if (!room || !svg) return;
     const width = svg.getBoundingClientRect().width;
     if (width <= room + 1) return;
-    const unit = width / parseFloat(svg.getAttribute("width"));  // pixels in the unit in which MathJax writes widths
-    const measure = tex => parseFloat(svgOf(MathJax.tex2svg(tex, { display: true })).getAttribute("width")) * unit;
+    const unit = width / parseFloat(svg.getAttribute("width"));  // pixels
     const limits = [room, room / SMALLEST];
     let best = whole, narrow = width;
     for (const limit of limits) {
-      const written = broken(item.tex, tex => measure("\\displaystyle " + tex) <= limit);
+      const written = broken(item.tex, tex => widthOf("\\displaystyle " + tex) * unit <= limit);
       if (!written || written.length < 2) continue;
       const tex = "\\begin{aligned}" + written.map(line => "&" + line).join(" \\\\[0.35em] ") + "\\end{aligned}";
       const made = MathJax.tex2svg(tex, { display: true });
@@ -157,32 +163,23 @@
     }
   };
 
-  const items = [];  // what may be too wide: as MathJax has drawn it, its TeX, and what is shown in its place
-  const take = list => {
-    const known = new Set(items.map(item => item.container));
-    const taken = [...list].filter(item => item.typesetRoot && item.typesetRoot.closest("div.math, .claim-statement") && !known.has(item.typesetRoot))
+  const items = [], known = new Set();  // what may be too wide: as MathJax has drawn it, its TeX, and what is shown in its place
+  window.capslitFit = elements => {  // equations that MathJax has drawn within elements
+    const taken = [...MathJax.startup.document.getMathItemsWithin(elements)]
+      .filter(item => item.typesetRoot && item.typesetRoot.closest("div.math, .claim-statement") && !known.has(item.typesetRoot))
       .map(item => ({ container: item.typesetRoot, tex: item.math, shown: null }));
-    items.push(...taken);
-    return taken;
+    for (const item of taken) {
+      items.push(item);
+      known.add(item.container);
+      fit(item);
+    }
   };
-  window.capslitFit = element => take(MathJax.startup.document.getMathItemsWithin([element])).forEach(fit);  // equations that have come later
-
-  const start = () => {
-    take(MathJax.startup.document.math);
-    let seen = 0;
-    const fitAll = () => {
-      if (seen === innerWidth) return;
-      seen = innerWidth;
-      for (const item of items) fit(item);
-    };
-    fitAll();
-    let waiting = null;
-    addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(fitAll, 150); });
-    document.addEventListener("toggle", event => {  // equations in a fold have no width before it is opened
-      if (event.target.open) for (const item of items) if (event.target.contains(item.shown || item.container)) fit(item);
-    }, true);
-  };
-  addEventListener("load", () => {
-    if (window.MathJax && MathJax.startup) MathJax.startup.promise.then(start);
+  let seen = innerWidth, waiting = null;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { if (seen !== innerWidth) { seen = innerWidth; items.forEach(fit); } }, 150);
   });
+  document.addEventListener("toggle", event => {  // equations in a fold have no width before it is opened
+    if (event.target.open) for (const item of items) if (event.target.contains(item.shown || item.container)) fit(item);
+  }, true);
 })();

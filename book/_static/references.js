@@ -17,7 +17,7 @@
   const typeset = async statement => {
     if (!window.MathJax) return;
     await MathJax.typesetPromise([statement]);
-    window.capslitFit(statement);
+    window.capslitFit([statement]);
     statement.dataset.room = statement.clientWidth;
     if (statement.scrollWidth > statement.clientWidth + 1)
       for (const [key, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "Formula"]]) statement.setAttribute(key, value);

@@ -140,7 +140,7 @@ def shares_by_logarithms(logits, sums, activations, tiny, share):
 
 # %% ../../nbs/routing/kernels.ipynb #cell-017
 def assign(logits, R, sums, top, bits, power, layout):
-    "R (m, n) from logits (m, n), from which the greatest of each child is subtracted, and Σ exp(logit) after that into `sums` (n,)."
+    "R (m, n) from logits (m, n), from which the greatest of each child is subtracted, and Σ exp(logit) after that into `sums` (n,); `top` (n,) is space to work in."
     one = R.dtype.type(1)
     top[:] = logits[0]
     for j in range(1, len(R)):

@@ -227,18 +227,15 @@ def _schedule(n_iterations, inverse_temperature):
     return check_shape("inverse_temperature", given, (n_iterations,)).tolist()
 
 # %% ../../nbs/routing/procedure.ipynb #cell-064-2
-def _shared_memory(arrays):
-    "The arrays as NumPy arrays of the same memory; None if another library or device holds them, or if one of them is differentiated."
-    if all(type(a) is np.ndarray for a in arrays):
-        return arrays
+def _shared_memory(given):
+    "What was given, with tensors as NumPy arrays of the same memory; None if one of them is on another device or is differentiated."
     torch = sys.modules.get("torch")
-    if not torch or not all(isinstance(a, torch.Tensor) and a.device.type == "cpu" for a in arrays):
-        return None
-    forward = torch.autograd.forward_ad
-    if any(torch.is_grad_enabled() and a.requires_grad or forward.unpack_dual(a).tangent is not None for a in arrays):
+    tensors = [a for a in given if torch and isinstance(a, torch.Tensor)]
+    if any(a.device.type != "cpu" or torch.is_grad_enabled() and a.requires_grad
+           or torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in tensors):
         return None
     try:
-        return [a.detach().numpy() for a in arrays]
+        return [a.detach().numpy() if torch and isinstance(a, torch.Tensor) else a for a in given]
     except (RuntimeError, TypeError):                          # being traced, or mapped over
         return None
 
@@ -294,6 +291,11 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     lambdas = _schedule(n_iterations, inverse_temperature)
     floor = np.asarray(variance_floor, dtype=np.float64)
     floor = float(check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0))
+    given = votes, activations, beta_u, beta_a
+    worth = kernels.worth_compiling(math.prod(votes.shape), n_iterations)
+    shared = _shared_memory(given) if worth and kernels.compiled_route() else None
+    votes, activations, beta_u, beta_a = shared or given
+    here = namespace(votes)
     a = as_floating("activations", activations)
     if a.ndim and tuple(a.shape) == tuple(votes.shape[:-3]):
         raise ValueError(f"votes has shape {tuple(votes.shape)}, as of matrices; poses are vectors here: "
@@ -302,13 +304,13 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     a = check_values("activations", _like(votes, "activations", a, a.shape), lower=0)
     betas = (_like(votes, name, beta, (*batch, m))
              for name, beta in (("beta_u", beta_u), ("beta_a", beta_a)))
-    problems = [xp.reshape(x, (math.prod(batch), *x.shape[len(batch):]))
+    problems = [here.reshape(x, (math.prod(batch), *x.shape[len(batch):]))
                 for x in (votes, a, *betas)]
     if block_bytes is None:
         block_bytes = 2**21 if "cpu" in str(device_of(votes)).lower() else math.inf
-    row_bytes = n * m * d * xp.finfo(votes.dtype).bits // 8
+    row_bytes = n * m * d * here.finfo(votes.dtype).bits // 8
     rows = max(1, math.prod(batch)) if block_bytes == math.inf else max(1, int(block_bytes // row_bytes))
-    shared = _shared_memory(problems) if kernels.worth_compiling(math.prod(votes.shape), n_iterations) and kernels.compiled_route() else None
-    parts = [_route_in_loops(shared, xp, lambdas, floor)] if shared else [_route(*block, lambdas, floor) for block in _blocks(problems, rows)]
+    loops = shared and isinstance(votes, np.ndarray)
+    parts = [_route_in_loops(problems, xp, lambdas, floor)] if loops else [_route(*block, lambdas, floor) for block in _blocks(problems, rows)]
     whole = parts[0] if len(parts) == 1 else (xp.concat(x, axis=0) for x in zip(*parts))
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

@@ -125,7 +125,11 @@ LEAST_TOTAL = 1e-250
 
 
 def below_greatest(linear, moved, k, start, below, greatest):
-    "Fields (b, d·k), from the row `start` on, and what was moved to them, less the greatest of each vector's k states, into `below` (d·k, c); the sum of these into `greatest` (c,)."
+    """Fields (n, d·k) and what was moved to them, less the greatest of each vector's.
+
+    Into `below` (d·k, b), for b examples from `start` on; the sum of the d greatest into
+    `greatest` (b,).
+    """
     for j in range(len(below)):
         np.add(linear[start:start + len(greatest), j], moved[j], below[j])
     greatest[:] = 0
@@ -137,9 +141,9 @@ def below_greatest(linear, moved, k, start, below, greatest):
         for j in range(first, first + k):
             np.subtract(below[j], top, below[j])
 
-
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-3-a
 def multiply_states(factors, states, table):
-    "The product of the factors (d·k, b) that the row numbers `states` (c, h) choose, for each configuration, into `table` (c, b)."
+    "Products of those factors (d·k, b) that `states` (c, h) numbers, into `table` (c, b)."
     table[:] = 1
     for c in range(len(states)):
         for i in range(states.shape[1]):
@@ -153,7 +157,7 @@ def multiply_halves(factors, states, others, L, R):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4
 def add_states(products, table, states, sums):
-    "Multiplies `products` (c, b) by `table` (c, b), and adds each row to those rows of `sums` (d·k, b) that `states` (c, h) chooses."
+    "`products` times `table`, in place, (c, b) each; and their `sums` (d·k, b) for each state."
     for c in range(len(states)):
         np.multiply(products[c], table[c], products[c])
         for i in range(states.shape[1]):
@@ -162,18 +166,24 @@ def add_states(products, table, states, sums):
 
 
 def divide_by_total(sums, k, weight, start, least, total, means, R):
-    "The sum of the first k of the `sums` (d·k, b) into `total` (b,), their quotients into `means` (d·k, n), from `start` on; R (c, b) times weight / total, or 0 where the total is below `least`."
+    """Z, the sum of the first k of the `sums` (d·k, b), into `total` (b,); means (d·k, n).
+
+    And R (c, b) times weight / Z, or times 0 where Z is below `least`.
+    """
+    stop = start + len(total)
     total[:] = 0
     for j in range(k):
         np.add(total, sums[j], total)
-    inverse, share = 1 / total, np.where(total >= least, weight[start:start + len(total)] / total, 0.0)
+    inverse = 1 / total
+    share = np.where(total >= least, weight[start:stop] / total, 0.0)
     for j in range(len(sums)):
-        np.multiply(sums[j], inverse, means[j][start:start + len(total)])
+        np.multiply(sums[j], inverse, means[j][start:stop])
     for c in range(len(R)):
         np.multiply(R[c], share, R[c])
 
-
-def add_halves(first, second, L, R, states, others, sums, k, weight, start, least, total, means):
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-e
+def add_halves(first, second, L, R, states, others, sums, k, weight, start, least, total,
+               means):
     "Sums over the configurations of either half, and what `divide_by_total` makes of them."
     sums[:] = 0
     add_states(first, L, states, sums)
@@ -181,11 +191,16 @@ def add_halves(first, second, L, R, states, others, sums, k, weight, start, leas
     divide_by_total(sums, k, weight, start, least, total, means, R)
 
 
-_STEPS = [OnDemand(*functions, enough=2**26) for functions in ((below_greatest,), (multiply_halves, multiply_states), (add_halves, add_states, divide_by_total))]
+_STEPS = [OnDemand(*step, enough=2**26) for step in (
+    (below_greatest,), (multiply_halves, multiply_states),
+    (add_halves, add_states, divide_by_total))]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-d
 def _moved(constants, shape):
-    "Constants (k^d,) of at most 0, and what was moved from them to the fields (d·k,): of one vector after another the greatest constant with each of its states."
+    """Constants (k^d,) of at most 0, and what was moved from them to the fields (d·k,).
+
+    Of one vector after another the greatest constant with each of its states.
+    """
     (d, k), rest, moved = shape, constants, []
     for i in range(d):
         rest = rest.reshape(k**i, k, -1)
@@ -197,12 +212,16 @@ def _moved(constants, shape):
 
 @lru_cache(maxsize=16)
 def _state_rows(first, count, k):
-    "Row numbers (k^count, count) of the states in each configuration of `count` vectors from the vector `first` on."
-    return np.ascontiguousarray(np.indices((k,) * count).reshape(count, k**count).T + k * np.arange(first, first + count))
+    "The states (k^count, count) of the configurations of `count` vectors from `first` on."
+    states = np.indices((k,) * count).reshape(count, k**count).T
+    return np.ascontiguousarray(states + k * np.arange(first, first + count))
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-b
 def _part(steps, linear, moved, start, weight, C, k, halves, means, space):
-    "Z (b,), the logarithm of what it was divided by, and counts (c, c′), by matrix products, for as many examples from `start` on as there is `space` for; and their `means`."
+    """Z, the logarithm of what it was divided by, and counts (c, c′); fills `means`.
+
+    For as many examples from `start` on as there is `space` for.
+    """
     below, multiply, add = steps
     E, sums, (greatest, total), L, R, first, second = space
     below(linear, moved, k, start, E, greatest)
@@ -215,23 +234,26 @@ def _part(steps, linear, moved, start, weight, C, k, halves, means, space):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-c
 def _factorised(field, weight):
-    "The exact Posterior by matrix products, wrong where the second result, Z (b,), is below `LEAST_TOTAL`; the `constants` of the Field must be there."
+    "The exact Posterior by products, and Z (b,): wrong where Z is below `LEAST_TOTAL`."
     (d, k), h, n = field.shape, field.shape[0] - field.shape[0] // 2, len(weight)
-    S, T = configurations(h, k), configurations(d - h, k) if d > h else np.zeros((1, 0))
+    halves = _state_rows(0, h, k), _state_rows(h, d - h, k)
     constants, moved = _moved(field.constants, field.shape)
-    C, linear = np.exp(constants).reshape(len(S), len(T)), np.ascontiguousarray(field.linear)
-    means, total, bound, counts = np.empty((d * k, n)), np.empty(n), field.base.copy(), np.zeros(C.shape)
-    halves, steps = (_state_rows(0, h, k), _state_rows(h, d - h, k)), [step(n * sum(C.shape)) or step.function for step in _STEPS]
+    C, linear = np.exp(constants).reshape(k**h, -1), np.ascontiguousarray(field.linear)
+    steps = [step(n * sum(C.shape)) or step.function for step in _STEPS]
+    means, total = np.empty((d * k, n)), np.empty(n)
+    bound, counts = field.base.copy(), np.zeros(C.shape)
     size = int(np.clip(2**15 // sum(C.shape), 128, 1000))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for start in range(0, n, size):
-            part, rows = slice(start, start + size), min(size, n - start)
-            if start == 0 or rows < size:
-                space = [np.empty((c, rows)) for c in (d * k, d * k, 2, *C.shape, *C.shape)]
-            total[part], greatest, added = _part(steps, linear, moved, start, weight, C, k, halves, means, space)
+            part, b = slice(start, start + size), min(size, n - start)
+            if start == 0 or b < size:
+                space = [np.empty((c, b)) for c in (d * k, d * k, 2, *C.shape, *C.shape)]
+            total[part], greatest, added = _part(steps, linear, moved, start, weight, C, k,
+                                                 halves, means, space)
             bound[part] += greatest
             counts += added
         bound += np.log(total)
+    S, T = configurations(h, k), configurations(d - h, k) if d > h else np.zeros((1, 0))
     return Posterior(means.T, _pairs(counts, S, T), bound, np.reshape(counts, -1)), total
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-a

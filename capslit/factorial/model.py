@@ -238,13 +238,16 @@ def _posterior(model, parameters, q, stream, batch, norms=None):
         model.memory[stream, row] = found.kept
     return found
 
-# %% ../../nbs/factorial/model.ipynb #cell-090
+# %% ../../nbs/factorial/model.ipynb #cell-090-a
 def _weighted_products(means, weight, y, rows=512):
-    "Σ w ⟨s⟩ yᵀ (d·k, p), for some hundred examples at a time: matrix libraries are fastest at products of this size."
-    parts = [slice(start, start + rows) for start in range(0, len(y), rows)]
-    return np.sum([(means[part].T * weight[part]) @ y[part] for part in parts], axis=0) if parts else means.T @ y
+    "Σ w ⟨s⟩ yᵀ (d·k, p), in parts: matrix libraries are fastest at products of this size."
+    cross = np.zeros((means.shape[1], y.shape[1]))
+    for start in range(0, len(y), rows):
+        part = slice(start, start + rows)
+        cross += (means[part].T * weight[part]) @ y[part]
+    return cross
 
-
+# %% ../../nbs/factorial/model.ipynb #cell-090
 def _e_step(model, parameters, batch):
     "CauseStatistics of a batch, under admissible parameters."
     batch, streams = _checked_batch(model, parameters, batch)

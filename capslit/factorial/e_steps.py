@@ -157,7 +157,7 @@ def multiply_halves(factors, states, others, L, R):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4
 def add_states(products, table, states, sums):
-    "`products` times `table`, in place, (c, b) each; and their `sums` (d·k, b) for each state."
+    "`products` (c, b) times `table` (c, b), in place; their `sums` (d·k, b) for each state."
     for c in range(len(states)):
         np.multiply(products[c], table[c], products[c])
         for i in range(states.shape[1]):

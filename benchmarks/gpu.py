@@ -3,6 +3,8 @@
 Prints the ratio of an EM iteration to its two matrix products, the part of the card's speed in matrix products that an iteration
 reaches (the speed of one large product in the same run, and the one that its maker names), and how long the experiment with a million
 digits takes. Where there is no card it says so.
+
+    python benchmarks/gpu.py --count             # what an iteration asks of a card, counted on the processor: PyTorch's operations and the bytes they move
 """
 import sys
 import tempfile
@@ -81,8 +83,8 @@ def peak(card, size=8192):
     return 2 * size**3 / seconds(card, lambda: a @ a)
 
 
-def iteration(card, d, n=1_000_000, p=196, m=10):
-    "Seconds of an EM iteration and of its two products, and the operations of these."
+def iterations(card, d, n=1_000_000, p=196, m=10):
+    "Inputs X (n, p) on the card, weights of a start, and the states of EM from there."
     rng = np.random.default_rng(0)
     there = lambda a: card.xp.asarray(a, device=card.device)
     X, y = there(rng.standard_normal((n, p), dtype=np.float32)), there(rng.integers(0, m, n))
@@ -90,7 +92,14 @@ def iteration(card, d, n=1_000_000, p=196, m=10):
     model = CapsuleRegression(np.arange(m)[None], np.full((1, m), d), LeastSquares.from_gram(gram, like=X))
     parameters = CapsuleParameters(there(0.05 * rng.standard_normal((1, m, d, p))))
     states = em.iterate(model, em.State.start(parameters), model.prepare((X, y, None)), (em.Round(10**9, {"threshold": 0.5}),), momentum=0.9)
-    W = card.xp.reshape(card.xp.astype(parameters.weights, card.xp.float32), (m * d, p))
+    return X, parameters.weights, states
+
+
+def iteration(card, d, m=10, **size):
+    "Seconds of an EM iteration and of its two products, and the operations of these."
+    X, weights, states = iterations(card, d, m=m, **size)
+    n, p = X.shape
+    W = card.xp.reshape(card.xp.astype(weights, card.xp.float32), (m * d, p))
     E = X @ W.T
     products = seconds(card, lambda: X @ W.T) + seconds(card, lambda: E.T @ X)
     return seconds(card, lambda: next(states)), products, 4 * n * m * d * p
@@ -113,6 +122,53 @@ def rows(card=None, dims=(4, 8, 16, 32), **size):
             yield Row(f"EM iteration on the card, d = {d}: speed", operations / ours / nominal, "what the maker names")
 
 
+WAITING = {"_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "_unique2", "unique_dim", "bincount", "repeat_interleave"}
+# operations whose result, or its shape, the host must read before it goes on
+
+
+def watching():
+    "A mode of PyTorch that counts `operations` and the `bytes` they read and write, and refuses what makes the host wait for the device."
+    from torch import Tensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Watching(TorchDispatchMode):
+        operations = bytes = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            given = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
+            masks = function.overloadpacket.__name__ == "index" and any(a.dtype.is_floating_point is False and a.element_size() == 1 for a in given[1:])
+            if function.overloadpacket.__name__ in WAITING or masks:
+                raise AssertionError(f"{function} makes the host wait for the device")
+            found = function(*args, **(kwargs or {}))
+            made = [a for a in tree_leaves(found) if isinstance(a, Tensor)]
+            if any(a.device != b.device for a in given for b in made):
+                raise AssertionError(f"{function} moves numbers from one device to another")
+            memory = {a.untyped_storage().data_ptr() for a in given}
+            if function._schema.is_mutable or any(a.untyped_storage().data_ptr() not in memory for a in made):      # no view
+                self.operations += 1
+                self.bytes += sum(a.numel() * a.element_size() for a in given + made)
+            return found
+    return Watching()
+
+
+def counts(card, d, **size):
+    "PyTorch's operations in one EM iteration, the bytes that they move, and those of two readings of the inputs."
+    X, _, states = iterations(card, d, **size)
+    next(states)                                                  # tables are made once
+    with watching() as watched:
+        next(states)
+    return watched.operations, watched.bytes, 2 * X.numel() * X.element_size()
+
+
+def count(dims=(1, 4, 8, 16, 32), n=100_000):
+    "A line for each capsule size; on the processor, so that no card is needed."
+    print("EM iteration, operations of PyTorch that move numbers, and bytes they move beside two readings of the inputs")
+    for d in dims:
+        operations, moved, least = counts(torch_card("cpu"), d, n=n)
+        print(f"d = {d:2}: {operations} operations, {moved / least:.2f} times the bytes")
+
+
 def million():
     "Minutes that the experiment with a million digits takes, from nothing to its record."
     start = time.perf_counter()
@@ -121,7 +177,9 @@ def million():
     return (time.perf_counter() - start) / 60
 
 
-def main():
+def main(arguments=()):
+    if "--count" in arguments:
+        return count()
     card = find_card()
     if card is None:
         print("no graphics card that PyTorch or CuPy can use was found: nothing to measure")
@@ -133,4 +191,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -260,3 +260,18 @@ def test_the_benchmark_of_cards_measures_a_processor_as_it_would_a_card(gpu, mon
     found = list(gpu.rows(card, dims=(2,), n=500, p=8, m=3))
     assert [row.to.split()[0] for row in found] == ["what", "its", "a", "what"] and all(row.ratio > 0 for row in found)
     assert found[0].ratio * found[2].ratio == pytest.approx(found[3].ratio)    # parts of a part
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed; pip install capslit[torch]")
+@pytest.mark.parametrize("d", [1, 3, 4])
+def test_no_operation_of_an_iteration_makes_the_host_wait(gpu, d, monkeypatch):
+    "Between the batch and the numbers by which the iteration is judged, which are asked for once."
+    import torch
+    asked, to_host = [], loop.to_numpy
+    monkeypatch.setattr(loop, "to_numpy", lambda a: asked.append(a.shape) or to_host(a))
+    operations, moved, least = gpu.counts(gpu.torch_card("cpu"), d, n=500, p=8, m=3)
+    assert 0 < operations < 150 and moved > least and len(asked) == 2          # of the first iteration, and of the one that was watched
+    x = torch.arange(4.0)
+    for waits in (lambda: float(x[0]), lambda: bool(x[0] > 1), lambda: x.nonzero(), lambda: x[x > 1], lambda: x.to("meta")):
+        with gpu.watching(), pytest.raises(AssertionError, match="wait for the device|one device to another"):
+            waits()

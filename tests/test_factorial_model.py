@@ -75,6 +75,18 @@ def test_products_give_what_the_table_gives(d, k, monkeypatch):
     assert bool(looked_again) == (d > 1 < k) and sum(looked_again) < 10 * 400
 
 
+@together("d, k", [(1, 5), (2, 4), (3, 3)])
+def test_compiled_steps_have_the_same_bits(d, k, monkeypatch):
+    rng, found = np.random.default_rng(0), []
+    field = gaussian_field(rng.normal(size=(2500, 6)), rng.normal(size=(d, k, 6)), np.log(rng.dirichlet(np.ones(k), d)), 0.0)
+    weight = rng.random(2500)
+    for asked in -10**12, 10**12:
+        for step in e_steps._STEPS:
+            monkeypatch.setattr(step, "asked", asked)
+        found.append(Exact()(field, weight)[:4])
+    assert all(np.array_equal(a, b) for a, b in zip(*found))
+
+
 def test_one_example_that_needs_the_table_changes_no_other():
     rng = np.random.default_rng(0)
     field = Field(rng.normal(size=(9, 6)), None, np.zeros(9), (2, 3), rng.normal(size=9))

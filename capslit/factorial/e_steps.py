@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEAST_TOTAL', 'E_STEPS', 'Field', 'Posterior', 'squared_norms', 'gaussian_field', 'configurations', 'spread_out',
-           'sum_up', 'pairwise', 'count_pairs', 'Exact', 'factorised_moments', 'mean_field_bound', 'mean_field_sweeps',
+           'sum_up', 'pairwise', 'count_pairs', 'below_greatest', 'multiply_states', 'multiply_halves', 'add_states',
+           'divide_by_total', 'add_halves', 'Exact', 'factorised_moments', 'mean_field_bound', 'mean_field_sweeps',
            'MeanField', 'uniform_numbers', 'Gibbs', 'Truncated', 'as_e_step']
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-052
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from ..em.compiling import OnDemand
 from ..validation import check_choice, check_count, check_number
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-055
@@ -41,19 +43,19 @@ class Posterior(NamedTuple):
 # %% ../../nbs/factorial/e_steps.ipynb #cell-056
 def squared_norms(y: np.ndarray) -> np.ndarray:
     "‖y‖² (b,) of examples y (b, p)."
-    return np.einsum("np,np->n", y, y)
+    return np.vecdot(y, y)
 
 
-def gaussian_field(y: np.ndarray, weights: np.ndarray, log_priors: np.ndarray, log_noise: float) -> Field:
-    "The Field of examples y (b, p) under weights (d, k, p), log-priors (d, k), a log-variance."
+def gaussian_field(y: np.ndarray, weights: np.ndarray, log_priors: np.ndarray, log_noise: float,
+                   norms: np.ndarray | None = None) -> Field:
+    "The Field of examples y (b, p), whose `squared_norms` may be at hand, under weights (d, k, p), log-priors (d, k), a log-variance."
     d, k, p = weights.shape
     scale = np.exp(-0.5 * log_noise)                         # 1/σ, on either side: no overflow
     W = weights.reshape(d * k, p) * scale
-    gram, linear = W @ W.T, y @ W.T
-    linear *= scale
+    gram, linear = W @ W.T, y @ (W * scale).T
     linear += log_priors.reshape(-1) - 0.5 * np.diagonal(gram)
     same = np.repeat(np.repeat(np.eye(d, dtype=bool), k, axis=0), k, axis=1)
-    base = -0.5 * ((np.sqrt(squared_norms(y)) * scale) ** 2 + p * (np.log(2 * np.pi) + log_noise))
+    base = -0.5 * ((np.sqrt(squared_norms(y) if norms is None else norms) * scale) ** 2 + p * (np.log(2 * np.pi) + log_noise))
     return Field(linear, np.where(same, 0.0, gram), base, (d, k))
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-057
@@ -119,44 +121,139 @@ def _enumerate(field, weight):
     return Posterior(means, count_pairs(counts, field.shape), bound, counts)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-3
-LEAST_TOTAL = 1e-200
+LEAST_TOTAL = 1e-250
 
 
-def _factors(constants):
-    "exp(constants − row maxima − column maxima) of a matrix, and these maxima, which may be −∞; then nothing is subtracted."
-    rows = np.max(constants, axis=1)
-    C = constants - np.where(np.isfinite(rows), rows, 0.0)[:, None]
-    columns = np.max(C, axis=0)
-    C -= np.where(np.isfinite(columns), columns, 0.0)
-    return np.exp(C, out=C), rows, columns
+def below_greatest(linear, moved, k, start, below, greatest):
+    """Fields (n, d·k) and what was moved to them, less the greatest of each vector's.
+
+    Into `below` (d·k, b), for b examples from `start` on; the sum of the d greatest into
+    `greatest` (b,).
+    """
+    for j in range(len(below)):
+        np.add(linear[start:start + len(greatest), j], moved[j], below[j])
+    greatest[:] = 0
+    for first in range(0, len(below), k):
+        top = below[first].copy()
+        for j in range(first + 1, first + k):
+            top[:] = np.maximum(top, below[j])
+        np.add(greatest, top, greatest)
+        for j in range(first, first + k):
+            np.subtract(below[j], top, below[j])
+
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-3-a
+def multiply_states(factors, states, table):
+    "Products of those factors (d·k, b) that `states` (c, h) numbers, into `table` (c, b)."
+    table[:] = 1
+    for c in range(len(states)):
+        for i in range(states.shape[1]):
+            np.multiply(table[c], factors[states[c, i]], table[c])
 
 
-def _half(linear, S, offset):
-    "exp(S·linear + offset − maximum) (c, b) of the configurations S (c, j) of half of the vectors, for linear (b, j); and the maxima (b,)."
-    table = S @ linear.T
-    table += offset[:, None]
-    top = np.max(table, axis=0)
-    table -= np.where(np.isfinite(top), top, 0.0)
-    return np.exp(table, out=table), top
+def multiply_halves(factors, states, others, L, R):
+    "The tables L and R of the configurations of either half."
+    multiply_states(factors, states, L)
+    multiply_states(factors, others, R)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4
+def add_states(products, table, states, sums):
+    "`products` (c, b) times `table` (c, b), in place; their `sums` (d·k, b) for each state."
+    for c in range(len(states)):
+        np.multiply(products[c], table[c], products[c])
+        for i in range(states.shape[1]):
+            row = sums[states[c, i]]
+            np.add(row, products[c], row)
+
+
+def divide_by_total(sums, k, weight, start, least, total, means, R):
+    """Z, the sum of the first k of the `sums` (d·k, b), into `total` (b,); means (d·k, n).
+
+    And R (c, b) times weight / Z, or times 0 where Z is below `least`.
+    """
+    stop = start + len(total)
+    total[:] = 0
+    for j in range(k):
+        np.add(total, sums[j], total)
+    inverse = 1 / total
+    share = np.where(total >= least, weight[start:stop] / total, 0.0)
+    for j in range(len(sums)):
+        np.multiply(sums[j], inverse, means[j][start:stop])
+    for c in range(len(R)):
+        np.multiply(R[c], share, R[c])
+
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-e
+def add_halves(first, second, L, R, states, others, sums, k, weight, start, least, total,
+               means):
+    "Sums over the configurations of either half, and what `divide_by_total` makes of them."
+    sums[:] = 0
+    add_states(first, L, states, sums)
+    add_states(second, R, others, sums)
+    divide_by_total(sums, k, weight, start, least, total, means, R)
+
+
+_STEPS = [OnDemand(*step, enough=2**26) for step in (
+    (below_greatest,), (multiply_halves, multiply_states),
+    (add_halves, add_states, divide_by_total))]
+
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-d
+def _moved(constants, shape):
+    """Constants (k^d,) of at most 0, and what was moved from them to the fields (d·k,).
+
+    Of one vector after another the greatest constant with each of its states.
+    """
+    (d, k), rest, moved = shape, constants, []
+    for i in range(d):
+        rest = rest.reshape(k**i, k, -1)
+        greatest = np.max(rest, axis=(0, 2))
+        moved.append(greatest)
+        rest = rest - np.where(np.isfinite(greatest), greatest, 0.0)[:, None]
+    return rest.reshape(-1), np.concatenate(moved)
+
+
+@lru_cache(maxsize=16)
+def _state_rows(first, count, k):
+    "The states (k^count, count) of the configurations of `count` vectors from `first` on."
+    states = np.indices((k,) * count).reshape(count, k**count).T
+    return np.ascontiguousarray(states + k * np.arange(first, first + count))
+
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-b
+def _part(steps, linear, moved, start, weight, C, k, halves, means, space):
+    """Z, the logarithm of what it was divided by, and counts (c, c′); fills `means`.
+
+    For as many examples from `start` on as there is `space` for.
+    """
+    below, multiply, add = steps
+    E, sums, (greatest, total), L, R, first, second = space
+    below(linear, moved, k, start, E, greatest)
+    np.exp(E, out=E)
+    multiply(E, *halves, L, R)
+    np.matmul(C, R, out=first)
+    np.matmul(C.T, L, out=second)
+    add(first, second, L, R, *halves, sums, k, weight, start, LEAST_TOTAL, total, means)
+    return total, greatest, C * (L @ R.T)
+
+# %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-c
 def _factorised(field, weight):
-    "The exact Posterior by matrix products, wrong where the second result, Z (b,), is below `LEAST_TOTAL`; the `constants` of the Field must be there."
-    (d, k), h = field.shape, field.shape[0] - field.shape[0] // 2
-    S, T = configurations(h, k), configurations(d - h, k) if d > h else np.zeros((1, 0))
-    C, rows, columns = _factors(field.constants.reshape(len(S), len(T)))
-    L, top = _half(field.linear[:, :h * k], S, rows)
-    R, other = _half(field.linear[:, h * k:], T, columns)
-    first, second = C @ R, C.T @ L
-    first *= L
-    second *= R
-    total, means = np.ones(len(S)) @ first, np.concatenate([S.T @ first, T.T @ second])
+    "The exact Posterior by products, and Z (b,): wrong where Z is below `LEAST_TOTAL`."
+    (d, k), h, n = field.shape, field.shape[0] - field.shape[0] // 2, len(weight)
+    halves = _state_rows(0, h, k), _state_rows(h, d - h, k)
+    constants, moved = _moved(field.constants, field.shape)
+    C, linear = np.exp(constants).reshape(k**h, -1), np.ascontiguousarray(field.linear)
+    steps = [step(n * sum(C.shape)) or step.function for step in _STEPS]
+    means, total = np.empty((d * k, n)), np.empty(n)
+    bound, counts = field.base.copy(), np.zeros(C.shape)
+    size = int(np.clip(2**15 // sum(C.shape), 128, 1000))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        means /= total
-        share = np.where(total >= LEAST_TOTAL, weight / total, 0.0)
-        bound = np.log(total) + top + other + field.base
-    L *= share
-    counts = C * (L @ R.T)
+        for start in range(0, n, size):
+            part, b = slice(start, start + size), min(size, n - start)
+            if start == 0 or b < size:
+                space = [np.empty((c, b)) for c in (d * k, d * k, 2, *C.shape, *C.shape)]
+            total[part], greatest, added = _part(steps, linear, moved, start, weight, C, k,
+                                                 halves, means, space)
+            bound[part] += greatest
+            counts += added
+        bound += np.log(total)
+    S, T = configurations(h, k), configurations(d - h, k) if d > h else np.zeros((1, 0))
     return Posterior(means.T, _pairs(counts, S, T), bound, np.reshape(counts, -1)), total
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-a
@@ -192,7 +289,7 @@ class Exact:
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
-        return int(np.clip(2**16 // (k**(d - d // 2) + k**(d // 2)), 128, 4096))
+        return int(np.clip(2**18 // (k**(d - d // 2) + k**(d // 2)), 128, 8192))
 
     def __call__(self, field: Field, weight: np.ndarray, warm_start: Any = None, uniform: Any = None) -> Posterior:
         "The Posterior of a Field, with weights (b,)."

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, gammaln, logsumexp
+from scipy.special import expit, gammaln
 
 from ..arrays import to_numpy
 from .e_steps import Exact, Field, Gibbs, as_e_step, configurations, gaussian_field, squared_norms, uniform_numbers
@@ -211,11 +211,11 @@ def _initialise(model, y, n_problems, rng, spread):
 
 
 # %% ../../nbs/factorial/model.ipynb #cell-089
-def _field(model, parameters, q, y):
-    "The Field of examples y under problem q."
+def _field(model, parameters, q, y, norms):
+    "The Field of examples y, with their `squared_norms` or None, under problem q."
     log_priors, weights = parameters.log_priors[q], parameters.weights[q]
     if model.observable == "gaussian":
-        return gaussian_field(y, weights, log_priors, parameters.log_noise[q])
+        return gaussian_field(y, weights, log_priors, parameters.log_noise[q], norms)
     family, (d, k, p) = OBSERVABLES[model.observable], weights.shape
     W = weights.reshape(d * k, p)
     with np.errstate(over="ignore"):
@@ -223,7 +223,7 @@ def _field(model, parameters, q, y):
     return Field(y @ W.T + log_priors.reshape(-1), None, np.sum(family.base(y), axis=1), (d, k), constants)
 
 # %% ../../nbs/factorial/model.ipynb #cell-089-1
-def _posterior(model, parameters, q, stream, batch):
+def _posterior(model, parameters, q, stream, batch, norms=None):
     "The Posterior of problem q, whose number is `stream`; the next E-step starts from it if the model has a memory."
     y, weight, row = batch
     warm_start = uniform = None
@@ -233,25 +233,35 @@ def _posterior(model, parameters, q, stream, batch):
         uniform = uniform_numbers(row, count, model.inference.seed, stream, step)
     if model.memory is not None:
         warm_start = model.memory[stream, row]
-    found = model.inference(_field(model, parameters, q, y), weight, warm_start, uniform)
+    found = model.inference(_field(model, parameters, q, y, norms), weight, warm_start, uniform)
     if model.memory is not None:
         model.memory[stream, row] = found.kept
     return found
+
+# %% ../../nbs/factorial/model.ipynb #cell-090-a
+def _weighted_products(means, weight, y, rows=512):
+    "Σ w ⟨s⟩ yᵀ (d·k, p), in parts: matrix libraries are fastest at products of this size."
+    cross = np.zeros((means.shape[1], y.shape[1]))
+    for start in range(0, len(y), rows):
+        part = slice(start, start + rows)
+        cross += (means[part].T * weight[part]) @ y[part]
+    return cross
 
 # %% ../../nbs/factorial/model.ipynb #cell-090
 def _e_step(model, parameters, batch):
     "CauseStatistics of a batch, under admissible parameters."
     batch, streams = _checked_batch(model, parameters, batch)
     (y, weight, _), (n, d, k, p) = batch, parameters.weights.shape
-    found = [_posterior(model, parameters, q, stream, batch) for q, stream in enumerate(streams)]
+    norms = squared_norms(y)
+    found = [_posterior(model, parameters, q, stream, batch, norms) for q, stream in enumerate(streams)]
     total, gaussian = np.sum(weight), model.observable == "gaussian"
     bound = np.array([weight @ f.bound for f in found])
     return CauseStatistics(
         mass=np.stack([weight @ f.means for f in found]),
         moments=np.stack([f.moments for f in found]),
-        cross=np.stack([(f.means.T * weight) @ y for f in found]),
+        cross=np.stack([_weighted_products(f.means, weight, y) for f in found]),
         counts=np.zeros((n, 0)) if gaussian else np.stack([f.counts for f in found]),
-        second=np.full(n, weight @ squared_norms(y)),
+        second=np.full(n, weight @ norms),
         bound=bound, log_likelihood=bound,
         weight=np.full(n, total), steps=total * parameters.step,
         start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p))
@@ -373,7 +383,7 @@ class FactorialVectorModel:
 
     def admissible(self, parameters: CauseParameters) -> CauseParameters:
         "The parameters with priors that sum to one and noise above the floor, which acceleration may leave."
-        total = logsumexp(parameters.log_priors, axis=2, keepdims=True)
+        total = np.logaddexp.reduce(parameters.log_priors, axis=2, keepdims=True)
         log_noise = parameters.log_noise
         if self.noise == "learned" and self.floor:
             log_noise = np.maximum(log_noise, np.log(self.floor))

@@ -14,11 +14,10 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import device as array_device
 from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.linalg.lapack import dpotrf, dtrtri
 
-from ..arrays import SparseRows, asarray_like, gram_matrix, namespace, to_numpy
+from ..arrays import SparseRows, array_device, asarray_like, gram_matrix, namespace, to_numpy
 from ..em.compiling import read_only
 from ..validation import as_floating, check_indices, check_labels, check_shape, check_values
 from .inference import posterior_factors
@@ -446,7 +445,7 @@ def _block_rows(model, like):
     m, d = model.dims.shape[1], int(np.max(model.dims))
     size, least, most = 20, 13 if model.compiled else 8, 13    # of the cache, in numbers; of blocks, in examples: powers of two
     if model.paired:                                          # every class has products of its own, for which blocks must be large
-        size, least, most = 18, 13, 14
+        size, least, most = 18, 13, 13 if model.compiled else 14
     if "cpu" not in str(array_device(like)).lower():
         size, most = 27, 20                                   # a device wants much to do at a time
     per_example = m * d * (1 if model.paired else len(model.dims))

@@ -58,9 +58,11 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
 
     Parameters are those of `fit`, which checks them.
     """
-    update = acceleration or Momentum(momentum)
+    update, index = acceleration or Momentum(momentum), ()
     while (running := state.running(rounds)).index.size:
-        problems, here = running.select(model), running.take(state.parameters)
+        here = running.take(state.parameters)
+        if not np.array_equal(running.index, index):                                                 # or they are those of the last iteration
+            problems, index = running.select(model), running.index
         options = _options(rounds, running.take(state.round))
         steps = [(BoundStep(problems, "e_step", here, options), data)]
         if validation is not None:

@@ -445,7 +445,7 @@ def _block_rows(model, like):
     m, d = model.dims.shape[1], int(np.max(model.dims))
     size, least, most = 20, 13 if model.compiled else 8, 13    # of the cache, in numbers; of blocks, in examples: powers of two
     if model.paired:                                          # every class has products of its own, for which blocks must be large
-        size, least, most = 18, 13, 13 if model.compiled else 14
+        size, least, most = 18, 13, 14
     if "cpu" not in str(array_device(like)).lower():
         size, most = 27, 20                                   # a device wants much to do at a time
     per_example = m * d * (1 if model.paired else len(model.dims))

@@ -156,7 +156,7 @@ class Predictor:
         "Examples per block, such that pose vectors take a few megabytes; compiled loops never hold all of them, and each of their blocks has its price."
         size = math.prod(self.weights.shape[:3])
         if self.compiled:
-            return min(max(2**21 // size, 4096), 16_384) if self.features is None else 4096
+            return min(max(2**21 // size, 4096), 8192) if self.features is None else 4096
         return min(max(2**19 // size, 256), 8192)
 
     def poses(self, x: Any) -> tuple:

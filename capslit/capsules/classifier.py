@@ -42,7 +42,7 @@ from .online import BatchSums, OnlineState, incremental, passive_aggressive, ste
 from .choosing import choose, choose_online, sharpness_of
 from .features import KernelFeatures, Mapped
 from .prediction import Predictor
-from .kernels import worth_compiling
+from .kernels import TILE, worth_compiling
 from .selection import ENOUGH
 from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
                                        stands_for)
@@ -326,11 +326,12 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
     if there and classes is not None and classes.dtype.kind in "biu":
         classes = asarray_like(classes, X)
     answer = Answer(estimator._predictor(X if there else None, X.shape[0]), method, None if there and isinstance(classes, np.ndarray) else classes)
-    rows = _rows_at_once(answer.predictor, X)
-    blocks = (X[i:min(i + rows, X.shape[0]), :] for i in range(0, X.shape[0], rows))
+    rows, n = _rows_at_once(answer.predictor, X), X.shape[0]
     try:
-        with em.threads(estimator._n_threads) if answer.predictor.compiled and X.shape[0] > rows else nullcontext() as pool:
-            found = namespace(X).concat(list(em.ordered_map(answer, blocks, pool)))
+        with em.threads(estimator._n_threads) if answer.predictor.compiled and n > rows else nullcontext() as pool:
+            rows = rows if pool is None else _equal_shares(n, rows, pool._max_workers)
+            found = list(em.ordered_map(answer, (X[i:min(i + rows, n), :] for i in range(0, n, rows)), pool))
+            found = found[0] if len(found) == 1 else namespace(X).concat(found)
     except ValueError:                                         # NaN and infinity in X reach all pose vectors
         checked_inputs(estimator, given)
         raise
@@ -341,6 +342,11 @@ def _rows_at_once(predictor, X):
     "Examples per block; fewer where sparse inputs will be made dense for a kernel."
     wide = isinstance(X, SparseRows) and predictor.features is not None
     return min(predictor.rows, max(1, 2**22 // X.shape[1])) if wide else predictor.rows
+
+
+def _equal_shares(n, rows, shares):
+    "Examples per block of n, such that each thread gets as many; a multiple of the loops' tiles, so that the threads leave the results alone."
+    return TILE * -(-n // (TILE * shares * -(-n // (rows * shares))))
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-016
 def accuracy(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any) -> float:

@@ -14,11 +14,10 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import device as array_device
 from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.linalg.lapack import dpotrf, dtrtri
 
-from ..arrays import SparseRows, asarray_like, gram_matrix, namespace, to_numpy
+from ..arrays import SparseRows, array_device, asarray_like, gram_matrix, namespace, to_numpy
 from ..em.compiling import read_only
 from ..validation import as_floating, check_indices, check_labels, check_shape, check_values
 from .inference import posterior_factors

@@ -350,21 +350,24 @@ def couple(first, p, Q):
             p[i, t] /= Q[i, i, t]
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-7
-def agree(p, votes, leader, winner):
-    "Positive numbers in proportion to probabilities, p (m, STRIP), become probabilities of which the largest is that of the elected class."
-    leader[:], winner[:] = 0, 0
+def agree(p, votes, places, tops):
+    "Positive numbers in proportion to probabilities, p (m, STRIP), become probabilities of which the largest is that of the elected class; the rest is room to work in."
+    leader, winner, largest, most, total = places[0], places[1], tops[0], tops[1], tops[2]
+    leader[:], winner[:], largest[:], most[:], total[:] = 0, 0, 0, -1, 0
     for i in range(len(p)):
         for t in range(STRIP):
             p[i, t] = max(p[i, t], 0.0)
-            leader[t] = i if p[i, t] > p[leader[t], t] else leader[t]
-            winner[t] = i if votes[i, t] > votes[winner[t], t] else winner[t]
+            total[t] += p[i, t]
+            leader[t] = i if p[i, t] > largest[t] else leader[t]
+            largest[t] = max(largest[t], p[i, t])
+            winner[t] = i if votes[i, t] > most[t] else winner[t]
+            most[t] = max(most[t], votes[i, t])
     for t in range(STRIP):
         p[leader[t], t], p[winner[t], t] = p[winner[t], t], p[leader[t], t]
-        total = 0.0
-        for i in range(len(p)):
-            total += p[i, t]
-        for i in range(len(p)):
-            p[i, t] /= total
+        total[t] = 1 / total[t]
+    for i in range(len(p)):
+        for t in range(STRIP):
+            p[i, t] *= total[t]
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-7-a
 def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coupled, out):
@@ -372,7 +375,8 @@ def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coup
     (k, _, d, _), (n, m), fits = shape, out.shape, True
     poses, norms, first = np.empty((len(rows), TILE), x.dtype), np.zeros((2, TILE), x.dtype), np.empty((k, TILE))
     work, cell = np.zeros((3, TILE), x.dtype), np.empty(TILE, np.int32)
-    votes, chances, Q, places = np.empty((m, STRIP)), np.empty((m, STRIP)), np.empty((m, m, STRIP)), np.empty((2, STRIP), np.int32)
+    votes, chances, Q = np.empty((m, STRIP)), np.empty((m, STRIP)), np.empty((m, m, STRIP))
+    places, tops = np.empty((2, STRIP), np.int32), np.empty((3, STRIP))
     for start in range(0, n, TILE):
         size = min(TILE, n - start)
         if size < TILE:
@@ -387,7 +391,7 @@ def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coup
             vote(first[:, s:s + STRIP], votes)
             if coupled:
                 couple(first[:, s:s + STRIP], chances, Q)
-                agree(chances, votes, places[0], places[1])
+                agree(chances, votes, places, tops)
             found = chances if coupled else votes
             for t in range(min(STRIP, size - s)):
                 for i in range(m):

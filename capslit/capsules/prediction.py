@@ -8,13 +8,13 @@ __all__ = ['votes', 'coupled', 'Predictor']
 # %% ../../nbs/capsules/prediction.ipynb #cell-002
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from array_api_compat import device as array_device
 from array_api_compat import is_numpy_array
 
-from ..arrays import namespace
+from ..arrays import array_device, namespace
 from .em_steps import pose_vectors
 from .inference import log_class_probabilities, rest_and_shrink, squash
 from .kernels import compiled_probabilities, weights_for
@@ -23,10 +23,18 @@ from .special import ratio_table
 from ..em.compiling import read_only
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-004
+@lru_cache
 def _pairs(k):
     "The number of classes that have k pairs, and the first and second class of each pair."
     m = round((1 + math.sqrt(1 + 8 * k)) / 2)
     return m, *np.triu_indices(m, 1)
+
+
+@lru_cache
+def _votes_of_pairs(k):
+    "The number of classes that have k pairs, and matrices (k, n_classes) with a one for the first and for the second class of each pair."
+    m, i, j = _pairs(k)
+    return m, np.eye(m)[i], np.eye(m)[j]
 
 
 def votes(first: np.ndarray) -> Any:
@@ -35,8 +43,8 @@ def votes(first: np.ndarray) -> Any:
     `first` (n, k) is the probability of the first of each pair.
     """
     xp = namespace(first)
-    m, i, j = _pairs(first.shape[1])
-    plus, minus = (xp.asarray(np.eye(m)[which], device=array_device(first)) for which in (i, j))
+    m, plus, minus = _votes_of_pairs(first.shape[1])
+    plus, minus = (xp.asarray(a, device=array_device(first)) for a in (plus, minus))
     wins, first = xp.astype(first >= 0.5, xp.float64), xp.astype(first, xp.float64)
     return wins @ plus + (1 - wins) @ minus + (first - 0.5) @ (plus - minus) / m
 
@@ -145,8 +153,11 @@ class Predictor:
 
     @property
     def rows(self) -> int:
-        "Examples per block, such that pose vectors take a few megabytes; compiled loops never hold all of them."
-        return 4096 if self.compiled else min(max(2**19 // math.prod(self.weights.shape[:3]), 256), 8192)
+        "Examples per block, such that pose vectors take a few megabytes; compiled loops never hold all of them, and each of their blocks has its price."
+        size = math.prod(self.weights.shape[:3])
+        if self.compiled:
+            return min(max(2**21 // size, 4096), 8192) if self.features is None else 4096
+        return min(max(2**19 // size, 256), 8192)
 
     def poses(self, x: Any) -> tuple:
         "Pose vectors (k, m, d, n) and their squared lengths (k, m, n)."
@@ -162,13 +173,13 @@ class Predictor:
     def shares(self, x: Any) -> Any:
         "P(y = j | x) of the problems, (k, m, n)."
         norms, totals = _within_range(*self.poses(x)), self.dims.sum(axis=1)
+        if np.all(totals == totals[0]):
+            return _shares(norms, self.dims)
         xp, device, parts = namespace(x), array_device(x), []
         for dim in np.unique(totals):
             which = np.flatnonzero(totals == dim)
             index = xp.asarray(which, device=device)
-            parts.append(_shares(norms if which.size == totals.size else xp.take(norms, index, axis=0), self.dims[which]))
-        if len(parts) == 1:
-            return parts[0]
+            parts.append(_shares(xp.take(norms, index, axis=0), self.dims[which]))
         place = np.argsort(np.argsort(totals, kind="stable"))
         return xp.take(xp.concat(parts), xp.asarray(place, device=device), axis=0)
 

@@ -58,9 +58,11 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
 
     Parameters are those of `fit`, which checks them.
     """
-    update = acceleration or Momentum(momentum)
+    update, known = acceleration or Momentum(momentum), None
     while (running := state.running(rounds)).index.size:
-        problems, here = running.select(model), running.take(state.parameters)
+        here = running.take(state.parameters)
+        if running.index.tolist() != known:                                                          # often they are those of the last iteration
+            problems, known = running.select(model), running.index.tolist()
         options = _options(rounds, running.take(state.round))
         steps = [(BoundStep(problems, "e_step", here, options), data)]
         if validation is not None:

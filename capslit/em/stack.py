@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from array_api_compat import device as array_device
 
-from ..arrays import namespace
+from ..arrays import array_device, namespace
 
 # %% ../../nbs/em/stack.ipynb #cell-004
 def tree_map(function: Callable, *trees: Any) -> Any:

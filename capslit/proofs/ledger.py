@@ -203,6 +203,6 @@ def ledger_html(ledger: Ledger, titles: Mapping = {}, root: str = ".."):
 def card(r: Report, rests: Sequence[str], users: Sequence[str]):
     "The contents of a Report's card: statement, checks with evidence, mutants with their fate, what it rests on and what rests on it."
     fates = [(t.name, "equivalent: " + t.equivalent if t.equivalent else t.evidence or "passes all checks") for t in r.trials]
-    checks = [(name, about, verdict.evidence, verdict.holds, r.count(name)) for name, about, verdict in r.checks]
+    checks = [(f"{name} {verdict.reach}".rstrip(), about, verdict.evidence, verdict.holds, r.count(name)) for name, about, verdict in r.checks]
     return {"tex": r.tex, "problems": r.problems, "checks": checks, "killed": r.killed, "tried": r.tried, "mutants": fates,
             "rests": list(rests), "users": list(users)}

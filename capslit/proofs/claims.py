@@ -6,14 +6,16 @@
 __all__ = ['OPERATORS', 'FUNCTIONS', 'KINDS', 'SLOW', 'ENOUGH', 'REPORT_MIME', 'draw', 'explicit', 'evaluator',
            'constant_evaluator', 'formal_evaluator', 'NoValue', 'Environment', 'Points', 'Verdict', 'Check',
            'nonzero_value', 'settle', 'names', 'fixed_bounds', 'reach', 'symbolic', 'compare', 'numeric',
-           'implementation', 'limit', 'monte_carlo', 'on_problems', 'on_symbols', 'ClaimError', 'Trial', 'Report',
-           'Claim', 'collecting', 'claim', 'tag', 'formula', 'marked', 'check_html', 'trial_html', 'report_html']
+           'implementation', 'limit', 'monte_carlo', 'on_problems', 'on_symbols', 'claims_named', 'functions_called',
+           'claims_of_code', 'ClaimError', 'Trial', 'Report', 'Claim', 'collecting', 'claim', 'tag', 'formula',
+           'marked', 'check_html', 'trial_html', 'report_html']
 
 # %% ../../nbs/proofs/claims.ipynb #cell-002
 import inspect
 import operator
 import random
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache, reduce
 from html import escape
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -30,6 +33,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
+import capslit
 from .mutants import mutants, relations, same
 from ..validation import check_choice, check_count, check_type
 
@@ -486,6 +490,32 @@ def on_symbols(*arguments, simplify: Callable = sympy.simplify):
 
     return Check("symbolic", run, "by algebra")
 
+# %% ../../nbs/proofs/claims.ipynb #code-named
+def claims_named(text: str):
+    "The ids of the claims that a docstring names: 'Saul 2.16, A.8' and 'goessling:noisy-or'."
+    saul = re.findall(r"Saul ((?:(?:, |Saul )*[A-Z\d]\.\d+)+)", text)
+    ids = {f"saul:{number}" for run in saul for number in re.findall(r"[A-Z\d]\.\d+", run)}
+    return ids | set(re.findall(r"\b[a-z]+:[A-Za-z\d][\w-]*(?:\.\d+)?", text))
+
+
+@contextmanager
+def functions_called():
+    "The set that gathers the code of all Python functions that are called in this context."
+    found, before = set(), sys.getprofile()
+    sys.setprofile(lambda frame, event, _: found.add(frame.f_code) if event == "call" else None)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
+
+
+def claims_of_code(codes: set):
+    "The claims that the docstrings of the package's functions among `codes` name; the checks' own code left out."
+    home = Path(capslit.__file__).parent
+    files = {c: Path(c.co_filename) for c in codes if c.co_consts and isinstance(c.co_consts[0], str)}
+    own = (c for c, file in files.items() if file.is_relative_to(home) and not file.is_relative_to(home / "proofs"))
+    return sorted({id for c in own for id in claims_named(c.co_consts[0])})
+
 # %% ../../nbs/proofs/claims.ipynb #cell-040
 KINDS = ("definition", "identity", "inequality", "limit", "algorithm step")
 SLOW = ("symbolic", "limit")          # checks that come after the others
@@ -522,6 +552,7 @@ class Report:
     trials: list
     problems: list
     seconds: float
+    code: list = field(default_factory=list)                   # for each check, the claims that the code it ran names
 
     @property
     def tried(self):
@@ -592,11 +623,15 @@ class Claim:
     def report(self):
         "The Report: all checks run on the statement and on its mutants (computed once)."
         start = time.perf_counter()
-        checks = [(c.name, c.about, c.run(self.statement)) for c in self.checks]
+        checks, code = [], []
+        for check in self.checks:
+            with functions_called() as called:
+                checks.append((check.name, check.about, check.run(self.statement)))
+            code.append(claims_of_code(called))
         kills = Counter()                                      # by each check
         trials = [self.trial(name, new, kills) for name, new in mutants(self.statement).items()]
         made = Report(self.id, self.title, self.kind, self.chapter, self.tex, list(self.uses),
-                      checks, trials, problems=[], seconds=time.perf_counter() - start)
+                      checks, trials, [], time.perf_counter() - start, code)
         made.problems += [f"the {c} check fails: {v.evidence}" for c, _, v in checks if not v.holds]
         made.problems += [f"the {c} check does not say what stayed symbolic" for c, _, v in checks if c == "symbolic" and v.holds and not v.symbols]
         unknown = set(self.equivalent) - {t.name for t in trials}

@@ -123,6 +123,28 @@ class Ledger(dict):
             raise KeyError(f"uses: no claim is called {', '.join(sorted(unknown, key=natural))}")
         return list(TopologicalSorter({id: self.foundations(id) for id in self}).static_order())
 
+    def circles(self):
+        """Chains of claims, each of which stands only if the next does, that return to their first.
+
+        A claim stands if its foundations stand, and the claims too that the code of one of its checks
+        names. A definition rests on no code, and no claim on what its own code says.
+        """
+        code = {id: [set(ids) & self.keys() - {id} for ids in getattr(e, "code", ())] for id, e in self.items()}
+        needs = {id: [set(self.foundations(id)) | (ids if self[id].kind != "definition" else set()) for ids in code[id] or [set()]] for id in self}
+        standing = set()
+        while new := {id for id in self if id not in standing and any(ids <= standing for ids in needs[id])}:
+            standing |= new
+        found = set()
+        for id in self.keys() - standing:
+            chain = []
+            while id not in chain:
+                chain.append(id)
+                id = min(min(needs[id], key=len) - standing, key=natural)
+            circle = chain[chain.index(id):]
+            first = circle.index(min(circle, key=natural))
+            found.add((*circle[first:], *circle[:first]))
+        return sorted(found)
+
     def _repr_html_(self):
         return ledger_html(self)
 

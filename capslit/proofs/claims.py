@@ -484,8 +484,10 @@ def on_symbols(*arguments, simplify: Callable = sympy.simplify):
                 if rest != 0 and not getattr(rest, "is_ZeroMatrix", False):
                     return Verdict(False, f"leaves {rest}")
         symbols = names([e for a in arguments for e in entries(a)])
-        shapes = {name: getattr(a, "shape", ()) for name, a in zip(inspect.signature(statement).parameters, arguments)}
+        given = dict(zip(inspect.signature(statement).parameters, arguments))
+        shapes = {name: getattr(a, "shape", ()) for name, a in given.items()}
         sizes = [f"{name} of size {' × '.join(map(str, n))}" for name, n in shapes.items() if n and all(sympy.sympify(k).is_number for k in n)]
+        sizes += [f"{name} = {a}" for name, a in given.items() if isinstance(a, (int, sympy.Integer))]
         return Verdict(True, "simplifies to 0", ", ".join(sorted(symbols)), ", ".join(sizes))
 
     return Check("symbolic", run, "by algebra")

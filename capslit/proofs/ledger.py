@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NAMED', 'REQUIRED', 'SOURCES', 'collect_notebook', 'chapter_of', 'notebooks', 'collect', 'natural', 'numbered',
-           'Ledger', 'is_claim_cell', 'recorded_reports', 'survey', 'some_reports', 'number', 'chapter_titles',
-           'entry_html', 'ledger_html', 'card']
+           'Ledger', 'shortest_circle', 'is_claim_cell', 'recorded_reports', 'survey', 'some_reports', 'number',
+           'chapter_titles', 'entry_html', 'ledger_html', 'card']
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-002
 import json
@@ -134,19 +134,23 @@ class Ledger(dict):
         standing = set()
         while new := {id for id in self if id not in standing and any(ids <= standing for ids in needs[id])}:
             standing |= new
-        found = set()
-        for id in self.keys() - standing:
-            chain = []
-            while id not in chain:
-                chain.append(id)
-                id = min(min(needs[id], key=len) - standing, key=natural)
-            circle = chain[chain.index(id):]
-            first = circle.index(min(circle, key=natural))
-            found.add((*circle[first:], *circle[:first]))
-        return sorted(found)
+        lacking = {id: min((ids - standing for ids in needs[id]), key=len) for id in self.keys() - standing}
+        return sorted({circle for id in lacking if (circle := shortest_circle(id, lacking))})
 
     def _repr_html_(self):
         return ledger_html(self)
+
+# %% ../../nbs/proofs/ledger.ipynb #shortest
+def shortest_circle(start: str, needs: Mapping):
+    "The shortest chain of `needs` that leads from `start` back to it, beginning with its least id; None if there is none."
+    paths, seen = [(start,)], set()
+    for path in paths:
+        for id in needs[path[-1]] - seen:
+            if id == start:
+                first = path.index(min(path, key=natural))
+                return (*path[first:], *path[:first])
+            seen.add(id)
+            paths.append((*path, id))
 
 # %% ../../nbs/proofs/ledger.ipynb #recorded
 def is_claim_cell(cell: dict):

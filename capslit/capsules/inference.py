@@ -271,13 +271,14 @@ def _sample_squared_gaussian(centre, rng):
 
 # %% ../../nbs/capsules/inference.ipynb #across-code
 def _unit(mu):
-    "Unit vectors in the direction of `mu` along the last axis; where it is zero, along the first coordinate."
+    "Unit vectors along `mu` (last axis); where it is zero, along the first coordinate."
     length = np.sqrt((mu**2).sum(-1, keepdims=True))
-    return np.where(length > 0, mu / np.where(length > 0, length, 1), np.eye(mu.shape[-1])[0])
+    axis = mu / np.where(length > 0, length, 1)
+    return np.where(length > 0, axis, np.eye(mu.shape[-1])[0])
 
 
 def _stretch(across, dims, rng):
-    "Factors that turn normal vectors across an axis, of dims − 1 degrees of freedom, into those with their square as a factor."
+    "Factors by which a squared length with dims − 1 degrees of freedom gets two more."
     size = np.sqrt((across**2).sum(-1))
     return np.sqrt(rng.chisquare(dims + 1)) / np.where(size > 0, size, 1)
 
@@ -288,7 +289,7 @@ def _sample_own(mu, noise, dims, rho, rng):
     along = (noise * axis).sum(-1)
     across = noise - along[..., None] * axis
     centre = np.sqrt(rho) * np.sqrt((mu**2).sum(-1))
-    chosen = rng.random(rho.shape) * (centre**2 + dims) < centre**2 + 1  # the part along gets the square
+    chosen = rng.random(rho.shape) * (centre**2 + dims) < centre**2 + 1  # the part along
     along = np.where(chosen, _sample_squared_gaussian(centre, rng), centre + along)
     across = across * np.where(chosen, 1, _stretch(across, dims, rng))[..., None]
     return np.sqrt(rho)[..., None] * (along[..., None] * axis + across)
@@ -303,8 +304,8 @@ def _sample_posterior(mu, noise, dims, y, rng):
     power = dim / 2 - (rng.random(beta.shape) * (own + weight) >= own)
     rho = _sample_scale(power, beta, rng)  # step 1
     h = rho[..., None, None] * mu + np.sqrt(rho)[..., None, None] * noise  # step 2
-    h[:, rows, y] = _sample_own(mu[:, rows, y], noise[:, rows, y], own_dim, rho, rng)  # step 3
-    return h
+    h[:, rows, y] = _sample_own(mu[:, rows, y], noise[:, rows, y], own_dim, rho, rng)
+    return h  # step 3 for the label
 
 # %% ../../nbs/capsules/inference.ipynb #cell-108
 def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None, size: float = 1, random_state: Any = None) -> Any:

@@ -132,14 +132,14 @@ def _direct_ratio(a, c):
 
 # %% ../../nbs/capsules/special.ipynb #cell-068
 def _chebyshev_coefficients(a, cells, nodes=7):
-    "Coefficients (nodes, cells) of r in Chebyshev's polynomials, on each of the equal cells of c in [0, 1]."
+    "Coefficients (nodes, cells) of r in Chebyshev's polynomials, on equal cells of c."
     x = (1 - np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)) / 2  # Chebyshev's nodes
     r = _direct_ratio(a, (np.arange(cells) + x[:, None]) / cells)
     return np.polynomial.chebyshev.chebfit(2 * x - 1, r, nodes - 1)
 
 # %% ../../nbs/capsules/special.ipynb #table-powers
 def _add_powers(table, chebyshev):
-    "Adds Chebyshev series (k, cells) to a table of coefficients of 1, x, x², …, x in [0, 1]."
+    "Adds Chebyshev series (k, cells) to a table of coefficients of 1, x, x², …."
     for j, coefficients in enumerate(chebyshev):
         basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1]).convert(kind=np.polynomial.Polynomial)
         table[: j + 1, :-1] += np.outer(basis.coef, coefficients)

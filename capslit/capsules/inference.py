@@ -269,37 +269,43 @@ def _sample_squared_gaussian(centre, rng):
 
     return _rejection(propose, np.shape(centre))
 
+# %% ../../nbs/capsules/inference.ipynb #across-code
+def _unit(mu):
+    "Unit vectors along `mu` (last axis); where it is zero, along the first coordinate."
+    length = np.sqrt((mu**2).sum(-1, keepdims=True))
+    axis = mu / np.where(length > 0, length, 1)
+    return np.where(length > 0, axis, np.eye(mu.shape[-1])[0])
+
+
+def _stretch(across, dims, rng):
+    "Factors by which a squared length with dims − 1 degrees of freedom gets two more."
+    size = np.sqrt((across**2).sum(-1))
+    return np.sqrt(rng.chisquare(dims + 1)) / np.where(size > 0, size, 1)
+
 # %% ../../nbs/capsules/inference.ipynb #cell-106
 def _sample_own(mu, noise, dims, rho, rng):
     "h ∝ ‖h‖² N(h; ρ mu, ρ I) along the last axis; `noise` is normal, and zero in the padding."
-    length = np.sqrt((mu**2).sum(-1))
-    first = np.eye(mu.shape[-1])[0]
-    axis = np.where(length[..., None] > 0, mu / np.where(length > 0, length, 1)[..., None],
-                    first)
+    axis = _unit(mu)
     along = (noise * axis).sum(-1)
     across = noise - along[..., None] * axis
-    centre = np.sqrt(rho) * length
-    chosen = rng.random(rho.shape) * (centre**2 + dims) < centre**2 + 1
+    centre = np.sqrt(rho) * np.sqrt((mu**2).sum(-1))
+    chosen = rng.random(rho.shape) * (centre**2 + dims) < centre**2 + 1  # the part along
     along = np.where(chosen, _sample_squared_gaussian(centre, rng), centre + along)
-    size = np.sqrt((across**2).sum(-1))
-    longer = np.sqrt(rng.chisquare(dims + 1)) / np.where(size > 0, size, 1)
-    across = across * np.where(chosen, 1, longer)[..., None]
+    across = across * np.where(chosen, 1, _stretch(across, dims, rng))[..., None]
     return np.sqrt(rho)[..., None] * (along[..., None] * axis + across)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-107
 def _sample_posterior(mu, noise, dims, y, rng):
     "h given x and y for prior means `mu` of shape (size, n, m, d)."
     dims = np.asarray(dims, dtype=float)
-    w = (mu**2).sum(-1)  # (size, n, m)
-    rows = np.arange(y.size)
+    w, rows, dim = (mu**2).sum(-1), np.arange(y.size), dims.sum()  # w: (size, n, m)
     own, own_dim, beta = w[:, rows, y], np.broadcast_to(dims[y], w.shape[:2]), w.sum(-1) / 2
-    dim = dims.sum()
-    weight = rest_and_shrink(beta, int(dim))[0] * own_dim * (2 / dim)
+    weight = rest_and_shrink(beta, int(dim))[0] * own_dim * (2 / dim)  # c d_y
     power = dim / 2 - (rng.random(beta.shape) * (own + weight) >= own)
-    rho = _sample_scale(power, beta, rng)
-    h = rho[..., None, None] * mu + np.sqrt(rho)[..., None, None] * noise
+    rho = _sample_scale(power, beta, rng)  # step 1
+    h = rho[..., None, None] * mu + np.sqrt(rho)[..., None, None] * noise  # step 2
     h[:, rows, y] = _sample_own(mu[:, rows, y], noise[:, rows, y], own_dim, rho, rng)
-    return h
+    return h  # step 3 for the label
 
 # %% ../../nbs/capsules/inference.ipynb #cell-108
 def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None, size: float = 1, random_state: Any = None) -> Any:

@@ -131,20 +131,29 @@ def _direct_ratio(a, c):
     return 1 / (1 + (1 - _continued_fraction(a, c)) * (c / a))
 
 # %% ../../nbs/capsules/special.ipynb #cell-068
+def _chebyshev_coefficients(a, cells, nodes=7):
+    "Coefficients (nodes, cells) of r in Chebyshev's polynomials, on equal cells of c."
+    x = (1 - np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)) / 2  # Chebyshev's nodes
+    r = _direct_ratio(a, (np.arange(cells) + x[:, None]) / cells)
+    return np.polynomial.chebyshev.chebfit(2 * x - 1, r, nodes - 1)
+
+# %% ../../nbs/capsules/special.ipynb #table-powers
+def _add_powers(table, chebyshev):
+    "Adds Chebyshev series (k, cells) to a table of coefficients of 1, x, x², …."
+    for j, coefficients in enumerate(chebyshev):
+        basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1]).convert(kind=np.polynomial.Polynomial)
+        table[: j + 1, :-1] += np.outer(basis.coef, coefficients)
+
+# %% ../../nbs/capsules/special.ipynb #table-code
 @lru_cache(maxsize=64)
 def ratio_table(s: float, dtype: np.dtype) -> np.ndarray:
     "r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power first; not to be written to."
-    a, nodes = s + 1, 7
-    cells = 2048 if dtype == np.float64 else 512
-    x = (1 - np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)) / 2  # Chebyshev's nodes
-    r = _direct_ratio(a, (np.arange(cells) + x[:, None]) / cells)
-    chebyshev = np.polynomial.chebyshev.chebfit(2 * x - 1, r, nodes - 1)
+    a, cells = s + 1, 2048 if dtype == np.float64 else 512
+    chebyshev = _chebyshev_coefficients(a, cells)
     needed = np.abs(chebyshev).max(axis=1) > max(a, 8) * np.finfo(dtype).eps / 2
     degree = int(np.max(np.flatnonzero(needed), initial=0))
     table = np.zeros((degree + 1, cells + 1), dtype)
-    for j in range(degree + 1):
-        basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1]).convert(kind=np.polynomial.Polynomial)
-        table[: j + 1, :-1] += np.outer(basis.coef, chebyshev[j])
+    _add_powers(table, chebyshev[: degree + 1])
     table[0, -1] = a / (a + 1)  # the point c = 1 (β = 0) itself
     table.flags.writeable = False
     return table
@@ -244,15 +253,15 @@ def integrals(beta, s, rows, out):
     c, x, cell = np.empty(TILE, rows.dtype), np.empty(TILE, rows.dtype), np.empty(TILE, np.int32)
     for start in range(0, len(beta), TILE):
         b, found = beta[start:start + TILE], out[start:start + TILE]
-        for t in range(len(b)):
+        for t in range(len(b)):                                            # where
             c[t] = a / (a + b[t])
             place = c[t] * cells
             cell[t] = np.int32(place if place >= zero else zero)            # NaN must not become an index
             x[t] = place - number(cell[t])
-        for t in range(len(b)):
+        for t in range(len(b)):                                            # what
             r = rows[cell[t]]
             x[t] = (((r[4] * x[t] + r[3]) * x[t] + r[2]) * x[t] + r[1]) * x[t] + r[0]
-        for t in range(len(b)):
+        for t in range(len(b)):                                            # value
             far = most if b[t] > most else b[t]
             found[t] = far / (far + (a - (one - c[t]) * x[t]))
 

@@ -32,13 +32,13 @@ from .quadrants import QUADRANTS
 from .records import RESULTS, Record, explain_difference, load_record, perform
 from .scaling import SCALING
 from .scenes import SCENES
-from .updates import FIGURE6, FIGURE7
+from .updates import FIGURE6, FIGURE7, PASSES
 from .viewpoints import CAPSULES, VIEWPOINTS
 from ..validation import check_choice
 
 # %% ../../nbs/experiments/summary.ipynb #cell-004
 EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
-               "figure7": FIGURE7, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION, "tables": CONTEST,
+               "figure7": FIGURE7, "passes": PASSES, "figure8": FIGURE8, "axes": AXES, "peers": PEERS, "calibration": CALIBRATION, "tables": CONTEST,
                "priors": PRIORS, "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,

@@ -101,6 +101,8 @@ def reading(page, source, directives=(), tags=(), outputs=()):
             return None
         drawing = all(re.match(r"_?(draw|plot)_", name) for name in defined(body)) and defined(body) and folder == "experiments"
         return ("figure", "the code of the figure") if drawing else ("code", code)
+    if any("Derivation" in called(node) for node in body):
+        return "result", "the code of the steps"
     if "claim" in directives:
         return "check", "the check" if any("claim" in called(node) for node in body) else "the helpers of the checks"
     if output == "figure" and re.search(r"\bplt\.|\bax(is|es)?\.|matplotlib", source):

@@ -196,6 +196,7 @@ def test_paper_cuts_nothing(browser, site, name):
     ("capsules/inference", "def f():\n    return 1\n\nclaim('saul:2.3', f)", {"directives": ["claim"]}, "check"),
     ("capsules/inference", "assert f(1) == 2", {}, "check"),
     ("capsules/inference", "assert f(1) == 2", {"tags": ["open"]}, None),
+    ("capsules/inference", "Derivation(left, steps)", {}, "result"),
     ("capsules/inference", "run()", {}, None),
     ("capsules/inference", "run()", {"tags": ["check"]}, "check"),
     ("practice/use", "model.fit(X, y)\nassert model.score(X, y) > 0.9", {}, None),

@@ -208,3 +208,12 @@ def test_rule(page, source, given, kind):
 
     found = reading(page, source, **given)
     assert (found and found[0]) == kind
+
+
+def test_checks_of_recorded_values_are_told_from_those_of_computed_ones():
+    from folding import checks_of_records
+
+    cells = ["record = load_record(path)", "def error(record, d):\n    model = record.metrics(d)\n    return model['error']", "model = Model().fit(X, y)",
+             "assert error(record, 8) < 2", "best = {d: error(record, d) for d in (4, 8)}", "assert best[8] < best[4]", "assert model.score(X, y) > 0.9",
+             "assert error(record, 8) < model.score(X, y)", "assert rng.random() < 1", "print(error(record, 4))"]
+    assert checks_of_records(dict(enumerate(cells))) == {3, 5}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount', 'CapsuleRegression', 'pose_vectors',
-           'SecondMoments', 'second_moments']
+           'SecondMoments', 'second_moments', 'log_probability_derivatives', 'covariance_product', 'em_derivative']
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
 import math
@@ -23,7 +23,7 @@ from ..em.compiling import read_only
 from ..validation import as_floating, check_indices, check_labels, check_shape, check_values
 from .inference import posterior_factors
 from .kernels import compiled_sums, weights_for
-from .special import ratio_table
+from .special import interpolating_integral, ratio_table
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
 def _root_of_inverse(gram):
@@ -575,3 +575,35 @@ def _second_moment(x, weight, affine):
     if affine:
         z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=array_device(x))], axis=1)
     return xp.matrix_transpose(z) @ (z if weight is None else z * weight[:, None])
+
+# %% ../../nbs/capsules/em_steps.ipynb #rate-5
+def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any, dim: int) -> tuple:
+    "f_w, f_S, f_ww, f_wS and f_SS of f = log P(y|x), for w = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖²."
+    next_orders = [interpolating_integral(dim / 2 + k + 1, total / 2) for k in range(3)]
+    c0, c1, c2 = ((1 - value) / (dim + 2 + 2 * k) for k, value in enumerate(next_orders))   # I_{s+1} = 1 − (s+1) I_s / β
+    share = own_dim / dim
+    zeta, P_wS = own - share * total, (c1 - c0) / 2
+    P, P_S = share + c0 * zeta, P_wS * zeta - share * c0
+    P_SS = (c2 - 2 * c1 + c0) * zeta / 4 - 2 * share * P_wS
+    f_w, f_S = c0 / P, P_S / P
+    return f_w, f_S, -(f_w**2), P_wS / P - f_w * f_S, P_SS / P - f_S**2
+
+
+def covariance_product(mu: np.ndarray, y: np.ndarray, v: np.ndarray, dims: np.ndarray) -> np.ndarray:
+    "Cov[h|x,y] v (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions `dims` (m,)."
+    own, rows = np.eye(mu.shape[1])[y], np.arange(len(y))
+    norms, t = np.sum(mu**2, axis=2), np.sum(mu * v, axis=2)
+    f_w, f_S, f_ww, f_wS, f_SS = log_probability_derivatives(norms[rows, y], norms.sum(1), dims[y], int(np.sum(dims)))
+    t_y, t = t[rows, y], t.sum(1)
+    ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_w[:, None]
+    along = (f_SS * t + f_wS * t_y)[:, None] + own * (f_wS * t + f_ww * t_y)[:, None]
+    return ratio[:, :, None] * v + 4 * along[:, :, None] * mu
+
+# %% ../../nbs/capsules/em_steps.ipynb #rate-6
+def em_derivative(model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, change: np.ndarray) -> np.ndarray:
+    "How an EM step changes (k, m, d, p) if the weights of `parameters` do by `change`; every problem sees all classes, weights are 1."
+    X, y, moments = batch[0], np.asarray(batch[1]), []
+    for targets, dims, W, V in zip(model.targets, model.dims, parameters.weights, change):
+        mu, v = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))
+        moments.append(np.einsum("nmd,np->mdp", covariance_product(mu, targets[y], v, dims), X, optimize=True))
+    return model.solver.solve(np.stack(moments))

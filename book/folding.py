@@ -4,6 +4,7 @@ The rule is `reading` below. A cell's tag overrides it: `open` keeps a cell open
 tag `solution`, Markdown or code, are one fold. A fold is a plain `<details>`, whose summary says what is in it.
 """
 import ast
+import dis
 import html
 import json
 import re
@@ -101,6 +102,8 @@ def reading(page, source, directives=(), tags=(), outputs=()):
             return None
         drawing = all(re.match(r"_?(draw|plot)_", name) for name in defined(body)) and defined(body) and folder == "experiments"
         return ("figure", "the code of the figure") if drawing else ("code", code)
+    if any("Derivation" in called(node) for node in body):
+        return "result", "the code of the steps"
     if "claim" in directives:
         return "check", "the check" if any("claim" in called(node) for node in body) else "the helpers of the checks"
     if output == "figure" and re.search(r"\bplt\.|\bax(is|es)?\.|matplotlib", source):
@@ -111,6 +114,38 @@ def reading(page, source, directives=(), tags=(), outputs=()):
     if output == "table":
         return "table", code
     return ("check", "the check") if any(map(asserts, body)) else None
+
+
+# Checks of text against records: what an experiment's chapter states was measured once, and is not measured again when the book is built
+
+IN_STEP = "the check that keeps the text in step with the record"
+COMPUTES = re.compile(r"load_(?!record)|fit|run_|train_|small_record$|perform$|default_rng$")  # calls that make values anew
+
+
+def globals_of(code):
+    """The global names that compiled code reads and those that it sets."""
+    steps = list(dis.get_instructions(code))
+    read = {step.argval for step in steps if step.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
+    inner = [globals_of(part)[0] for part in code.co_consts if hasattr(part, "co_code")]
+    return read.union(*inner), {step.argval for step in steps if step.opname == "STORE_NAME"}
+
+
+def checks_of_records(sources):
+    """The numbers of those cells that check nothing but values read from records; `sources` are all code cells of a chapter, by number."""
+    recorded, computed, found = set(), set(), set()
+    for number, source in sources.items():
+        body, seen = parsed(source), set()
+        for node in body:
+            read, names = globals_of(compile(ast.Module([node], []), "cell", "exec"))
+            seen |= read - names | called(node)
+            loaded = "load_record" in called(node)
+            if not loaded and (any(map(COMPUTES.match, called(node))) or (read - names) & computed):
+                computed, recorded = computed | names, recorded - names
+            elif loaded or read & recorded:
+                computed, recorded = computed - names, recorded | names
+        if any(map(asserts, body)) and seen & (recorded | {"load_record"}) and not seen & computed and not any(map(COMPUTES.match, seen)):
+            found.add(number)
+    return found
 
 
 # Cells: directives are noted before they are dropped, the rule is applied once the outputs are there
@@ -137,6 +172,8 @@ def mark_cells(app, docname, source):
         return
     notebook = json.loads(source[0])
     cells, inside = [], False
+    code = {number: "".join(cell["source"]) for number, cell in enumerate(notebook["cells"]) if cell["cell_type"] == "code"}
+    in_step = checks_of_records(code) if docname.startswith("nbs/experiments/") else set()
     for number, cell in enumerate(notebook["cells"]):
         tags = cell["metadata"].get("tags", [])
         if ("solution" in tags) != inside:
@@ -146,8 +183,10 @@ def mark_cells(app, docname, source):
             directives = cell["metadata"].pop("capslit_directives", [])
             fold = None if inside else reading(docname.removeprefix("nbs/"), "".join(cell["source"]), directives, tags, cell["outputs"])
             if fold:
-                passed = fold[1] == "the check" and not cell["outputs"] and bool(cell.get("execution_count"))
-                cell["metadata"]["capslit_fold"] = [*fold, passed]
+                kind, words = fold
+                passed = words == "the check" and not cell["outputs"] and bool(cell.get("execution_count"))
+                words = IN_STEP if words == "the check" and number in in_step else words
+                cell["metadata"]["capslit_fold"] = [kind, words, passed]
             cell["metadata"]["tags"] = [tag for tag in tags if tag not in ("hide-input", "hide-cell")]
         cells.append(cell)
     if inside:

@@ -17,7 +17,7 @@ from sphinx.util.nodes import make_refnode
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from capslit.proofs.claims import REPORT_MIME  # noqa: E402
+from capslit.proofs.claims import REPORT_MIME, claims_named  # noqa: E402
 from capslit.proofs.ledger import Ledger, card, is_claim_cell, recorded_reports  # noqa: E402
 
 LEDGER = "nbs/proofs/ledger"
@@ -391,14 +391,14 @@ def functions_of_claims(path):
 
 
 @cache
-def functions_by_equation():
-    """The functions and classes whose docstring names an equation of a paper: {'Saul 2.16': [names]}."""
+def functions_by_claim():
+    """The functions and classes whose docstring names a claim: {'saul:2.16': [names]}."""
     found = {}
     for module, path in modules().items():
         for node in tree(path).body if not module.startswith("capslit.proofs") else ():
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-                for number in set(re.findall(r"Saul [A\d]+\.\d+", ast.get_docstring(node) or "")):
-                    found.setdefault(number, set()).add(f"{module}.{node.name}")
+                for id in claims_named(ast.get_docstring(node) or ""):
+                    found.setdefault(id, set()).add(f"{module}.{node.name}")
     return found
 
 
@@ -438,7 +438,7 @@ def write_cards(app, exception):
     for id, report in ledger().items():
         own = equations.get(id, [])
         labels = {label.lower() for *_, label in own}
-        names = functions.get(id, set()).union(*(functions_by_equation().get(number, ()) for *_, number, _ in own))
+        names = functions.get(id, set()) | functions_by_claim().get(id, set())
         pages = [page for page, targets in sorted(env.capslit_mentions.items()) if labels & set(targets) and page not in {page for page, *_ in own}]
         chapters.setdefault(report.chapter, {})[id] = card(report, ledger().foundations(id), users[id]) | {
             "chapter": [title(docname_of(report)), link(docname_of(report), report.anchor)],

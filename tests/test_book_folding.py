@@ -196,6 +196,7 @@ def test_paper_cuts_nothing(browser, site, name):
     ("capsules/inference", "def f():\n    return 1\n\nclaim('saul:2.3', f)", {"directives": ["claim"]}, "check"),
     ("capsules/inference", "assert f(1) == 2", {}, "check"),
     ("capsules/inference", "assert f(1) == 2", {"tags": ["open"]}, None),
+    ("capsules/inference", "Derivation(left, steps)", {}, "result"),
     ("capsules/inference", "run()", {}, None),
     ("capsules/inference", "run()", {"tags": ["check"]}, "check"),
     ("practice/use", "model.fit(X, y)\nassert model.score(X, y) > 0.9", {}, None),
@@ -207,3 +208,12 @@ def test_rule(page, source, given, kind):
 
     found = reading(page, source, **given)
     assert (found and found[0]) == kind
+
+
+def test_checks_of_recorded_values_are_told_from_those_of_computed_ones():
+    from folding import checks_of_records
+
+    cells = ["record = load_record(path)", "def error(record, d):\n    model = record.metrics(d)\n    return model['error']", "model = Model().fit(X, y)",
+             "assert error(record, 8) < 2", "best = {d: error(record, d) for d in (4, 8)}", "assert best[8] < best[4]", "assert model.score(X, y) > 0.9",
+             "assert error(record, 8) < model.score(X, y)", "assert rng.random() < 1", "print(error(record, 4))"]
+    assert checks_of_records(dict(enumerate(cells))) == {3, 5}

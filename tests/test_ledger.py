@@ -1,4 +1,5 @@
 """The claims of the book: each is checked, none is missing, and the checks reject what is false."""
+import ast
 import functools
 import importlib.util
 import json
@@ -14,19 +15,20 @@ from hypothesis import given, settings, strategies as st
 
 from capslit.proofs import claims
 from capslit.proofs.mutants import mutants, same
-from capslit.proofs.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, symbolic
-from capslit.proofs.ledger import REQUIRED, Ledger, collect, numbered, recorded_reports
+from capslit.proofs.claims import Claim, ClaimError, implementation, limit, monte_carlo, numeric, on_problems, on_symbols, symbolic
+from capslit.proofs.ledger import REQUIRED, SOURCES, Ledger, collect, numbered, recorded_reports
 
 ROOT = Path(claims.__file__).parents[2]
 sys.path.insert(0, str(ROOT / "book"))
 
-from dependencies import notebooks  # noqa: E402
+from dependencies import modules, notebooks, tree  # noqa: E402
 from execute import current_results  # noqa: E402
 
 LEDGER = collect(ROOT / "nbs")
 CHAPTERS = sorted({made.chapter for made in LEDGER.values()})
 
 
+@functools.cache
 def reports(chapter):
     "The reports of a chapter's claims: of those that have been checked since the chapter changed, as they were found; of the others, as they are found now."
     notebook = ROOT / "nbs" / f"{chapter}.ipynb"
@@ -52,6 +54,52 @@ def test_equations_are_claimed(source):
 
 def test_no_circular_proof():
     assert set(LEDGER.order()) == set(LEDGER)
+
+
+def test_no_claim_is_checked_only_by_code_that_rests_on_it():
+    assert not Ledger(report for chapter in CHAPTERS for report in reports(chapter)).circles()
+
+
+def test_docstrings_name_claims_that_exist():
+    named = {id for path in modules().values() for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+             for id in claims.claims_named(ast.get_docstring(node) or "") if id.partition(":")[0] in SOURCES}
+    assert "saul:2.16" in named and "goessling:noisy-or" in named and named <= set(LEDGER)
+
+
+def proofs():
+    "The claims that have proofs by algebra, with these checks."
+    return [(made, check) for made in LEDGER.values() for check in made.checks if check.name == "symbolic"]
+
+
+def test_badges_of_proofs_name_their_symbols():
+    for made, check in proofs():
+        verdict = check.run(made.statement)
+        assert verdict.holds and verdict.symbols and "symbolic" not in check.about, made.id
+
+
+def vanishing(symbol):
+    "An expression that is zero where `symbol` is one of the numbers that are put in for sizes."
+    return sympy.prod(symbol - k for k in range(11))
+
+
+def test_no_badge_says_more_than_its_check_does():
+    """An error that vanishes where a symbol is a small whole number must not pass as true for every value of the symbol.
+
+    `prepare` may stumble over it, which is no acceptance.
+    """
+    seen = 0
+    for made, check in proofs():
+        verdict, parts = check.run(made.statement), claims.relations(made.statement)
+        for symbol in {s for r in parts for s in r.free_symbols if isinstance(r, sympy.Eq) and isinstance(s, sympy.Symbol)}:
+            if claims.names([symbol]) <= set(verdict.symbols.split(", ")):
+                wrong = tuple(sympy.Eq(r.lhs + vanishing(symbol), r.rhs, evaluate=False) for r in parts)
+                try:
+                    accepted = check.run(wrong if len(parts) > 1 else wrong[0]).holds
+                except Exception:
+                    accepted = False
+                assert not accepted, f"{made.id}: {symbol}"
+                seen += 1
+    assert seen > 100
 
 
 def test_equations_are_labelled_once_in_their_chapters():
@@ -95,6 +143,7 @@ def estimate(rng, n, s):
 
 
 s = sympy.Symbol("s", positive=True)
+k, n = sympy.symbols("k n", integer=True, positive=True)
 PLANTED = {
     "symbolic": (symbolic(), sympy.Eq((x + y)**2, x**2 + y**2 + 2*x*y, evaluate=False), sympy.Eq((x + y)**2, x**2 + y**2 + x*y, evaluate=False)),
     "symbolic inequality": (symbolic(), sympy.Ge(s**2 + 1, s * 0, evaluate=False), sympy.Le(s**2 + 1, s * 0, evaluate=False)),
@@ -187,6 +236,52 @@ def test_ledger_refuses_two_claims_of_one_name_circles_and_unknown_names():
     with pytest.raises(KeyError, match="saul:9.9"):
         Ledger([entry("saul:2.1", ["saul:9.9"])]).order()
     assert list(Ledger(map(entry, ["capslit:a", "saul:A.1", "saul:2.10", "saul:2.9"]))) == ["saul:2.9", "saul:2.10", "saul:A.1", "capslit:a"]
+
+
+def test_a_number_put_in_for_a_size_is_declared_or_found():
+    sums = sympy.Eq(sympy.Sum(x * k, (k, 1, n)), x * n * (n + 1) / 2, evaluate=False)
+    assert symbolic(sizes={n: [2, 3]}).run(sums).reach == "in x, with n = 2, 3"
+    for prepare in (lambda r: r.subs(n, 3).doit(), lambda r: (r.lhs - r.rhs).subs(n, 3).doit()):
+        with pytest.raises(ValueError, match="numbers are put in for n"):
+            symbolic(prepare).run(sums)
+    with pytest.raises(ValueError, match="numbers are put in for y"):
+        symbolic(lambda r: r.subs(y, 2)).run(sympy.Eq((x + y)**2, x**2 + 2 * x * y + y**2, evaluate=False))
+    three = sympy.Eq(sympy.Sum(k * x, (k, 1, 3)), 6 * x, evaluate=False)
+    assert symbolic().run(three).reach == "in x, with k = 1, …, 3"
+    assert symbolic(lambda r: sympy.expand(r.lhs - r.rhs)).run(sympy.Eq((x + y)**2, x**2 + 2 * x * y + y**2, evaluate=False)).reach == "in x, y"
+
+
+def test_a_proof_that_does_not_name_its_symbols_is_a_problem():
+    silent = claims.Check("symbolic", lambda statement: claims.Verdict(statement == sympy.Eq(f(x), x**2)))
+    report = Claim("capslit:t", "", "identity", sympy.Eq(f(x), x**2), [silent]).report
+    assert report.problems == ["the symbolic check does not say what stayed symbolic"] and not report.proved
+
+
+def test_matrices_of_symbolic_size_prove_a_program():
+    X, b = sympy.MatrixSymbol("X", n, k), sympy.MatrixSymbol("b", n, 1)
+    proof = on_symbols(X, b, simplify=lambda e: e.expand().doit())
+    assert proof.run(lambda X, b: X.T @ (b - X @ (X.T @ X)**-1 @ X.T @ b)) == claims.Verdict(True, "simplifies to 0", "X, b, k, n")
+    assert not proof.run(lambda X, b: X.T @ (b - 2 * X @ (X.T @ X)**-1 @ X.T @ b)).holds
+    entries = on_symbols(sympy.Matrix([x, y]))
+    assert entries.run(lambda v: v.T @ v - v.T @ v).reach == "in x, y, with v of size 2 × 1"
+
+
+def test_circles_through_code_are_found():
+    def report(id, uses=(), code=((),), kind="identity"):
+        return claims.Report(id, "", kind, "", "", list(uses), [], [], [], 0.0, list(map(list, code)))
+    integral, closed = report("saul:A.19", code=[["saul:2.16"]]), report("saul:2.16", ["saul:A.19"])
+    assert Ledger([integral, closed]).circles() == [("saul:2.16", "saul:A.19")]
+    assert Ledger([integral, closed, report("capslit:x", ["saul:2.16"])]).circles() == [("saul:2.16", "saul:A.19")]
+    assert not Ledger([report("saul:A.19", code=[["saul:2.16"], []]), closed]).circles()             # one check is independent
+    assert not Ledger([report("saul:A.19", code=[["saul:2.16"]], kind="definition"), closed]).circles()
+    assert not Ledger([report("saul:2.16", code=[["saul:2.16", "saul:A.1"]]), report("saul:A.1")]).circles()
+
+
+def test_code_that_a_check_calls_is_noted():
+    from capslit.capsules.inference import posterior_mean
+    check = implementation({f: lambda t: posterior_mean([[[t], [1.0]]], [0])[0, 0, 0]}, {x: (0.5, 2)})
+    report = Claim("capslit:t", "", "definition", sympy.Eq(f(x), x), [check, numeric(define={f: lambda t: t})]).report
+    assert {"saul:2.16", "saul:2.19"} <= set(report.code[0]) and report.code[1] == []
 
 
 def test_a_check_sees_what_others_rejected_until_it_has_rejected_enough_itself():

@@ -65,7 +65,7 @@ def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None 
         Slots in `found.experts`: the first with the largest opinion above q, and the first with the
         smallest below q; −1 where there is none.
 
-    Source: Goessling and Amit, section 4.
+    Source: Goessling and Amit, section 4 (goessling:owners).
     """
     q = found.q if q is None else q
     highest, lowest = np.full((2, *found.upper.shape), -1)
@@ -222,7 +222,7 @@ class Compositions(_Inference):
         return ExpertStatistics(*map(np.stack, zip(*parts)))
 
     def m_step(self, statistics: ExpertStatistics) -> Experts:
-        "Experts by equation 1, at the mean of their places; pixels that no expert owns abstain."
+        "Experts by equation 1, at the mean of their places; pixels that no expert owns abstain (goessling:1)."
         (ink, N), eps = self._centred(statistics), self.pseudocount
         mu = (ink + 2 * eps * self._prior(N)) / (N + 2 * eps)
         if self.prune:
@@ -245,7 +245,7 @@ class Compositions(_Inference):
         return tuple(warp(a.reshape(len(place), -1), place, T.image_shape).reshape(a.shape) for a in (ink, N))
 
     def update(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
-        "Experts after further examples: the online rule, with the prior of the M-step."
+        "Experts after further examples: the online rule, with the prior of the M-step (goessling:online)."
         N, new, weight = parameters.counts + statistics.counts, statistics.counts > 0, 2 * self.pseudocount
         had, before, after = parameters.counts - weight, *(self._prior(n - weight) for n in (parameters.counts, N))
         said = parameters.counts * parameters.templates
@@ -270,7 +270,7 @@ def new_expert(x: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min",
     -------
     template, counts : (D,) arrays
 
-    Source: Goessling and Amit, section 4.1; for "maximum" the formula that its sentence asks for.
+    Source: Goessling and Amit, section 4.1; for "maximum" the formula that its sentence asks for (goessling:initialisation).
     """
     eps, right = pseudocount, np.where(x == 1, composed, 1 - composed)
     own = (x + eps) / (1 + 2 * eps)
@@ -352,7 +352,7 @@ def _mixed(on, off, eps):
 
 
 def description_length(model: Compositions, parameters: Experts, statistics: ExpertStatistics) -> np.ndarray:
-    """Description length (k,) of the images and the model, in nats.
+    """Description length (k,) of the images and the model, in nats (capslit:description-length).
 
     They are the images, given the templates; for each pixel of a template that does not abstain what the
     mixture Beta(ε, ε) loses against the best value, which need then not be told; and for each image how many experts are
@@ -387,7 +387,7 @@ def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
     covariance : (3K, 3K) array
         Positive semidefinite, expert by expert.
 
-    Source: Goessling and Amit, section 4.2.
+    Source: Goessling and Amit, section 4.2 (goessling:geometric).
     """
     N, first, K = statistics.together, statistics.first, len(statistics.together)
     n = np.where(np.diag(N) > 0, np.diag(N), 1.0)

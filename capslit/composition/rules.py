@@ -63,7 +63,7 @@ def noisy_or(templates: Any, axis: int = 0) -> Any:
     """The probability that at least one of the experts along `axis` turns the pixel on.
 
     Abstention is 0. Without experts the result is 0.
-    Source: Goessling and Amit, section 2.1.1.
+    Source: Goessling and Amit, section 2.1.1 (goessling:noisy-or).
     """
     p, xp, axis = _opinions(templates, axis)
     with np.errstate(divide="ignore"):
@@ -75,7 +75,7 @@ def sum_of_odds(templates: Any, axis: int = 0) -> Any:
     """The probability whose odds are the sum of the experts' odds along `axis`.
 
     Abstention is 0. Without experts the result is 0.
-    Source: Goessling and Amit, section 2.1.2.
+    Source: Goessling and Amit, section 2.1.2 (goessling:sum-of-odds).
     """
     p, xp, axis = _opinions(templates, axis)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -87,7 +87,7 @@ def mean(templates: Any, axis: int = 0) -> Any:
     """The mean of the experts' probabilities along `axis`.
 
     No value abstains. Raises ValueError without experts.
-    Source: Goessling and Amit, section 2.2.1.
+    Source: Goessling and Amit, section 2.2.1 (goessling:mean).
     """
     p, xp, axis = _opinions(templates, axis)
     if p.shape[axis] == 0:
@@ -99,7 +99,7 @@ def sum_of_log_odds(templates: Any, axis: int = 0) -> Any:
     """The probability whose log-odds are the sum of the experts' log-odds along `axis`.
 
     Abstention is 1/2. Without experts the result is 1/2. Votes of 0 and 1 cancel in
-    pairs; what is left of them decides. Source: Goessling and Amit, section 2.2.2.
+    pairs; what is left of them decides. Source: Goessling and Amit, section 2.2.2 (goessling:sum-of-log-odds).
     """
     p, xp, axis = _opinions(templates, axis)
     certain = xp.sum(xp.astype(p == 1, p.dtype) - xp.astype(p == 0, p.dtype), axis=axis)
@@ -122,7 +122,7 @@ def normalized_sum(templates: Any, axis: int = 0) -> Any:
 
     This is the normalised sum of opinions 0, 1/2 and 1, linear in each expert's opinion
     between them. Abstention is 1/2. Without voters, or without experts, the result is 1/2.
-    Source: Goessling and Amit, section 2.2.3.
+    Source: Goessling and Amit, section 2.2.3 (goessling:normalized-sum).
     """
     p, xp, axis = _opinions(templates, axis)
     vote, zero = xp.abs(2 * p - 1), xp.zeros_like(p)
@@ -138,7 +138,7 @@ def normalized_sum(templates: Any, axis: int = 0) -> Any:
 
 # %% ../../nbs/composition/rules.ipynb #cell-039
 def extremes(templates: Any, axis: int = 0, q: float = 0.5) -> tuple:
-    """U = max(q, max p) and L = min(q, min p) along `axis`: the most extreme opinions.
+    """U = max(q, max p) and L = min(q, min p) along `axis`: the most extreme opinions (goessling:extremes).
 
     They are all that must be carried when experts are added one by one. U alone is the
     maximum with a background, an expert that is always there and says q.
@@ -163,7 +163,7 @@ def max_minus_min(templates: Any, axis: int = 0, q: float = 0.5) -> Any:
     """max(q, max p) + min(q, min p) − q along `axis`.
 
     Abstention is q. Without experts the result is q. With q = 0 it is the maximum, with
-    q = 1 the minimum. Source: Goessling and Amit, section 2.2.4.
+    q = 1 the minimum. Source: Goessling and Amit, section 2.2.4 (goessling:max-minus-min).
     """
     return compose_extremes(*extremes(templates, axis, q), q)
 
@@ -172,7 +172,7 @@ def maximum(templates: Any, axis: int = 0) -> Any:
     """The largest of the experts' probabilities along `axis`.
 
     Abstention is 0. Without experts the result is 0.
-    Source: Goessling and Amit, section 2.1.3.
+    Source: Goessling and Amit, section 2.1.3 (goessling:maximum).
     """
     return extremes(templates, axis, q=0.0)[0]
 

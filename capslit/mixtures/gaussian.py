@@ -309,7 +309,7 @@ class Mixtures:
         return statistics.log_likelihood - 0.5 * self.reg_covar * xp.sum(statistics.mass * trace, axis=1)
 
     def log_joint(self, parameters: MixtureParameters, x: Any) -> Any:
-        "log π_j + log N_j(x) (k, m, b) of a block x (b, p)."
+        "log π_j + log N_j(x) (k, m, b) of a block x (b, p) (routing:3)."
         x = self._measured(_checked_block(parameters, (x, None))[0])
         return _log_joint(parameters, x, _distances(parameters, x).squares)
 

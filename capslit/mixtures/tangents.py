@@ -244,7 +244,7 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
 # %% ../../nbs/mixtures/tangents.ipynb #cell-040
 def tangent_distance(X: Any, Y: Any, tangents_X: Any = None, tangents_Y: Any = None, *, candidates: Any = None, spring: float = 0.0,
                      n_threads: int | None = None) -> np.ndarray:
-    """Squared tangent distances: between two points, a point and a plane, or two planes.
+    """Squared tangent distances: between two points, a point and a plane, or two planes (hinton:tangent-distance).
 
     Parameters
     ----------

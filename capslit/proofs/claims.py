@@ -5,15 +5,17 @@
 # %% auto #0
 __all__ = ['OPERATORS', 'FUNCTIONS', 'KINDS', 'SLOW', 'ENOUGH', 'REPORT_MIME', 'draw', 'explicit', 'evaluator',
            'constant_evaluator', 'formal_evaluator', 'NoValue', 'Environment', 'Points', 'Verdict', 'Check',
-           'nonzero_value', 'settle', 'symbolic', 'compare', 'numeric', 'implementation', 'limit', 'monte_carlo',
-           'on_problems', 'ClaimError', 'Trial', 'Report', 'Claim', 'collecting', 'claim', 'tag', 'formula', 'marked',
-           'check_html', 'trial_html', 'report_html']
+           'nonzero_value', 'settle', 'names', 'fixed_bounds', 'reach', 'symbolic', 'compare', 'numeric',
+           'implementation', 'limit', 'monte_carlo', 'on_problems', 'on_symbols', 'claims_named', 'functions_called',
+           'claims_of_code', 'ClaimError', 'Trial', 'Report', 'Claim', 'collecting', 'claim', 'tag', 'formula',
+           'marked', 'check_html', 'trial_html', 'report_html']
 
 # %% ../../nbs/proofs/claims.ipynb #cell-002
 import inspect
 import operator
 import random
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache, reduce
 from html import escape
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -29,6 +33,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
+import capslit
 from .mutants import mutants, relations, same
 from ..validation import check_choice, check_count, check_type
 
@@ -205,9 +210,16 @@ class Points:
 # %% ../../nbs/proofs/claims.ipynb #cell-019
 @dataclass(frozen=True)
 class Verdict:
-    "What a check found: whether the statement holds, and the evidence."
+    "What a check found: whether the statement holds, the evidence, and how far a proof reaches."
     holds: bool
     evidence: str = ""
+    symbols: str = ""                                          # what stayed symbolic in a proof, such as "β, s"
+    sizes: str = ""                                            # the sizes put in, such as "D = 3, p = 2"
+
+    @property
+    def reach(self):
+        "The symbols of a proof and the sizes put in, in words; empty for other checks."
+        return f"in {self.symbols}{', with ' + self.sizes if self.sizes else ''}" if self.symbols else ""
 
 
 @dataclass(frozen=True)
@@ -244,30 +256,73 @@ def settle(relation: sympy.Basic, expr: sympy.Expr, simplify: Callable):
     return Verdict(proved, f"the difference is {'' if proved else 'not seen to be '}{sign}")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-023
-def symbolic(prepare: Callable | None = None, define: Mapping | None = None, simplify: Callable = sympy.simplify):
+def names(exprs: Sequence, functions: bool = False):
+    "The names of the symbols in `exprs`, an indexed one by its base; or of the functions that nothing is known of."
+    found = {f.func for e in exprs for f in e.atoms(AppliedUndef)} if functions else \
+        {s for e in exprs for s in e.free_symbols if not isinstance(s, sympy.Indexed)}
+    found |= {s for m in found if isinstance(m, sympy.MatrixSymbol) for n in m.shape for s in n.free_symbols}
+    return {sympy.pretty(sympy.Symbol(str(s))) for s in found}
+
+
+def fixed_bounds(statement: Any):
+    "The sums and products of `statement` that have a number of terms, in words."
+    formal = {e for r in relations(statement) for e in r.atoms(sympy.Sum, sympy.Product)}
+    ends = {limits for e in formal for limits in e.limits if limits[1].is_number and limits[2].is_Integer}
+    return [f"{v} = {low}, …, {high}" for v, low, high in sorted(ends, key=str)]
+
+# %% ../../nbs/proofs/claims.ipynb #symbols-followed
+def reach(statement: sympy.Basic, given: sympy.Basic, compared: sympy.Basic, prepare: Callable | None):
+    """The names of what stays a symbol from the `statement` to what is `compared`; ValueError for one that became a number.
+
+    `prepare` made `compared` from `given`, in which the definitions are inserted. A symbol that is missing in the end has
+    cancelled, or was replaced. So an unknown function of it is added to the left side: its argument afterwards tells.
+    """
+    lost = {s for s in given.free_symbols if isinstance(s, sympy.Symbol) and names([s]) - names([compared])}
+    kept = names([statement, given]) - names(lost) | names([compared], functions=True)
+    if not lost or not prepare:
+        return kept | names(lost)
+    probes = {sympy.Function(f"probe_{s}"): s for s in lost}
+    try:
+        planted = given.func(given.lhs + sum(p(s) for p, s in probes.items()), given.rhs, evaluate=False)
+        after = {e.func: e.args[0] for e in prepare(planted).doit().atoms(AppliedUndef) if e.func in probes}
+    except Exception:                                          # `prepare` takes statements of one form only
+        after = {p: sympy.S.Zero for p, s in probes.items() if s.is_integer}
+    if numbers := [str(probes[p]) for p, at in after.items() if at.is_number]:
+        raise ValueError(f"sizes: numbers are put in for {', '.join(sorted(numbers))}; declare them")
+    return kept | names(after.values()) & names(lost)
+
+# %% ../../nbs/proofs/claims.ipynb #symbolic-check
+def symbolic(prepare: Callable | None = None, define: Mapping | None = None, simplify: Callable = sympy.simplify, sizes: Mapping | None = None):
     """Proof by algebra: lhs − rhs simplifies to zero, or to something of the asserted sign.
 
     `prepare(relation)` returns a relation or a residual that is easier to simplify; `define`
-    replaces functions first.
+    replaces functions first. `sizes` are numbers put in for symbols, one or several for each;
+    a name in place of a symbol declares a size that the statement has by its form.
     """
-    def residual(relation):
-        sides = (explicit(side, define or {}) for side in relation.args)
-        made = relation.func(*sides, evaluate=False)
-        made = prepare(made) if prepare else made
+    sizes = {s: v if isinstance(v, (list, tuple, range)) else [v] for s, v in (sizes or {}).items()}
+    words = [f"{s} = {', '.join(map(str, v))}" for s, v in sizes.items()]
+    choices = [{s: v for s, v in zip(sizes, values) if not isinstance(s, str)} for values in product(*sizes.values())]
+
+    def residual(relation, values):
+        sides = (explicit(side.subs(values), define or {}) for side in relation.args)
+        given = relation.func(*sides, evaluate=False)
+        made = prepare(given) if prepare else given
         if made in (sympy.true, sympy.false):
-            return sympy.Integer(0 if made else 1)
-        return made.lhs - made.rhs if isinstance(made, Relational) else sympy.sympify(made)
+            return given, made, sympy.Integer(0 if made else 1)
+        return given, made, made.lhs - made.rhs if isinstance(made, Relational) else sympy.sympify(made)
 
     def run(statement):
-        for relation in relations(statement):
-            found = residual(relation)
+        kept = set()
+        for values, relation in product(choices, relations(statement)):
+            given, made, found = residual(relation, values)
             for expr in found if isinstance(found, sympy.MatrixBase) else [found]:
                 verdict = settle(relation, expr.doit(), simplify)
                 if not verdict.holds:
                     return verdict
-        return verdict
+            kept |= reach(relation.subs(values), given, made, prepare)
+        return Verdict(True, verdict.evidence, ", ".join(sorted(kept)), ", ".join(words + fixed_bounds(statement)))
 
-    return Check("symbolic", run, "for symbolic parameters")
+    return Check("symbolic", run, "by algebra")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-026
 def compare(relation: sympy.Basic, lhs: Any, rhs: Any, tol: float, scale: float):
@@ -416,6 +471,53 @@ def on_problems(generate: Callable, count: int = 10, tol: float = 1e-9):
 
     return Check("random problems", run, f"{count} random problems")
 
+# %% ../../nbs/proofs/claims.ipynb #on-symbols
+def on_symbols(*arguments, simplify: Callable = sympy.simplify):
+    "Proof by algebra of a callable statement: with symbols or matrices of symbols as `arguments`, what it returns simplifies to zero."
+    def entries(value):
+        return list(np.ravel(value)) if isinstance(value, (np.ndarray, sympy.MatrixBase)) else [sympy.sympify(value)]
+
+    def run(statement):
+        found = statement(*arguments)
+        for value in found if isinstance(found, (tuple, list)) else [found]:
+            for rest in map(simplify, entries(value)):
+                if rest != 0 and not getattr(rest, "is_ZeroMatrix", False):
+                    return Verdict(False, f"leaves {rest}")
+        symbols = names([e for a in arguments for e in entries(a)])
+        given = dict(zip(inspect.signature(statement).parameters, arguments))
+        shapes = {name: getattr(a, "shape", ()) for name, a in given.items()}
+        sizes = [f"{name} of size {' × '.join(map(str, n))}" for name, n in shapes.items() if n and all(sympy.sympify(k).is_number for k in n)]
+        sizes += [f"{name} = {a}" for name, a in given.items() if isinstance(a, (int, sympy.Integer))]
+        return Verdict(True, "simplifies to 0", ", ".join(sorted(symbols)), ", ".join(sizes))
+
+    return Check("symbolic", run, "by algebra")
+
+# %% ../../nbs/proofs/claims.ipynb #code-named
+def claims_named(text: str):
+    "The ids of the claims that a docstring names: 'Saul 2.16, A.8' and 'goessling:noisy-or'."
+    saul = re.findall(r"Saul ((?:(?:, |Saul )*[A-Z\d]\.\d+)+)", text)
+    ids = {f"saul:{number}" for run in saul for number in re.findall(r"[A-Z\d]\.\d+", run)}
+    return ids | set(re.findall(r"\b[a-z]+:[A-Za-z\d][\w-]*(?:\.\d+)?", text))
+
+
+@contextmanager
+def functions_called():
+    "The set that gathers the code of all Python functions that are called in this context."
+    found, before = set(), sys.getprofile()
+    sys.setprofile(lambda frame, event, _: found.add(frame.f_code) if event == "call" else None)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
+
+
+def claims_of_code(codes: set):
+    "The claims that the docstrings of the package's functions among `codes` name; the checks' own code left out."
+    home = Path(capslit.__file__).parent
+    files = {c: Path(c.co_filename) for c in codes if c.co_consts and isinstance(c.co_consts[0], str)}
+    own = (c for c, file in files.items() if file.is_relative_to(home) and not file.is_relative_to(home / "proofs"))
+    return sorted({id for c in own for id in claims_named(c.co_consts[0])})
+
 # %% ../../nbs/proofs/claims.ipynb #cell-040
 KINDS = ("definition", "identity", "inequality", "limit", "algorithm step")
 SLOW = ("symbolic", "limit")          # checks that come after the others
@@ -452,6 +554,7 @@ class Report:
     trials: list
     problems: list
     seconds: float
+    code: list = field(default_factory=list)                   # for each check, the claims that the code it ran names
 
     @property
     def tried(self):
@@ -467,6 +570,12 @@ class Report:
         "The killed and the tried of one check, in words; empty if it saw no mutant."
         seen = [t for t in self.trials if check in t.seen and not t.equivalent]
         return f"{sum(check in t.killers for t in seen)}/{len(seen)}" if seen else ""
+
+    @property
+    def proved(self):
+        "'in general' if a proof by algebra has no size put in, 'for some sizes' if all have, or empty."
+        proofs = [verdict for _, _, verdict in self.checks if verdict.holds and verdict.symbols]
+        return "" if not proofs else "for some sizes" if all(p.sizes for p in proofs) else "in general"
 
     @property
     def survivors(self):
@@ -516,12 +625,17 @@ class Claim:
     def report(self):
         "The Report: all checks run on the statement and on its mutants (computed once)."
         start = time.perf_counter()
-        checks = [(c.name, c.about, c.run(self.statement)) for c in self.checks]
+        checks, code = [], []
+        for check in self.checks:
+            with functions_called() as called:
+                checks.append((check.name, check.about, check.run(self.statement)))
+            code.append(claims_of_code(called))
         kills = Counter()                                      # by each check
         trials = [self.trial(name, new, kills) for name, new in mutants(self.statement).items()]
         made = Report(self.id, self.title, self.kind, self.chapter, self.tex, list(self.uses),
-                      checks, trials, problems=[], seconds=time.perf_counter() - start)
+                      checks, trials, [], time.perf_counter() - start, code)
         made.problems += [f"the {c} check fails: {v.evidence}" for c, _, v in checks if not v.holds]
+        made.problems += [f"the {c} check does not say what stayed symbolic" for c, _, v in checks if c == "symbolic" and v.holds and not v.symbols]
         unknown = set(self.equivalent) - {t.name for t in trials}
         made.problems += [f"no mutant is called {name!r}" for name in sorted(unknown)]
         made.problems += [f"listed as equivalent, but rejected: {t.name}" for t in trials
@@ -534,7 +648,7 @@ class Claim:
         """The fate of one altered statement; `kills` counts what each check has rejected so far.
 
         An altered formula without a value, or an altered program that stops with an error, is
-        rejected. An error while algebra is done on an altered formula is no verdict.
+        rejected. An error while algebra is done on an altered statement is no verdict.
         """
         trial = Trial(name, equivalent=self.equivalent.get(name, ""))
         program = inspect.isroutine(altered)
@@ -545,7 +659,7 @@ class Claim:
             try:
                 verdict = check.run(altered)
             except Exception as error:
-                rejected = program or isinstance(error, NoValue)
+                rejected = program and check.name not in SLOW or isinstance(error, NoValue)
                 verdict = Verdict(not rejected, f"{type(error).__name__}: {error}")
             if not verdict.holds:
                 trial.killers.append(check.name)
@@ -614,8 +728,9 @@ def formula(tex: str):
 
 
 def marked(name: str, verdict: Verdict):
-    "A check's name with the mark of its verdict, and the class of both."
-    return (f"✓ {escape(name)}", "claim-ok") if verdict.holds else (f"✗ {escape(name)}", "claim-fail")
+    "A check's name with the reach and the mark of its verdict, and the class of both."
+    shown = escape(f"{name} {verdict.reach}".rstrip())
+    return (f"✓ {shown}", "claim-ok") if verdict.holds else (f"✗ {shown}", "claim-fail")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-048
 def check_html(name: str, about: str, verdict: Verdict):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NAMED', 'REQUIRED', 'SOURCES', 'collect_notebook', 'chapter_of', 'notebooks', 'collect', 'natural', 'numbered',
-           'Ledger', 'is_claim_cell', 'recorded_reports', 'survey', 'some_reports', 'number', 'chapter_titles',
-           'entry_html', 'ledger_html', 'card']
+           'Ledger', 'shortest_circle', 'is_claim_cell', 'recorded_reports', 'survey', 'some_reports', 'number',
+           'chapter_titles', 'entry_html', 'ledger_html', 'card']
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-002
 import json
@@ -123,8 +123,34 @@ class Ledger(dict):
             raise KeyError(f"uses: no claim is called {', '.join(sorted(unknown, key=natural))}")
         return list(TopologicalSorter({id: self.foundations(id) for id in self}).static_order())
 
+    def circles(self):
+        """Chains of claims, each of which stands only if the next does, that return to their first.
+
+        A claim stands if its foundations stand, and the claims too that the code of one of its checks
+        names. A definition rests on no code, and no claim on what its own code says.
+        """
+        code = {id: [set(ids) & self.keys() - {id} for ids in getattr(e, "code", ())] for id, e in self.items()}
+        needs = {id: [set(self.foundations(id)) | (ids if self[id].kind != "definition" else set()) for ids in code[id] or [set()]] for id in self}
+        standing = set()
+        while new := {id for id in self if id not in standing and any(ids <= standing for ids in needs[id])}:
+            standing |= new
+        lacking = {id: min((ids - standing for ids in needs[id]), key=len) for id in self.keys() - standing}
+        return sorted({circle for id in lacking if (circle := shortest_circle(id, lacking))})
+
     def _repr_html_(self):
         return ledger_html(self)
+
+# %% ../../nbs/proofs/ledger.ipynb #shortest
+def shortest_circle(start: str, needs: Mapping):
+    "The shortest chain of `needs` that leads from `start` back to it, beginning with its least id; None if there is none."
+    paths, seen = [(start,)], set()
+    for path in paths:
+        for id in needs[path[-1]] - seen:
+            if id == start:
+                first = path.index(min(path, key=natural))
+                return (*path[first:], *path[:first])
+            seen.add(id)
+            paths.append((*path, id))
 
 # %% ../../nbs/proofs/ledger.ipynb #recorded
 def is_claim_cell(cell: dict):
@@ -203,6 +229,6 @@ def ledger_html(ledger: Ledger, titles: Mapping = {}, root: str = ".."):
 def card(r: Report, rests: Sequence[str], users: Sequence[str]):
     "The contents of a Report's card: statement, checks with evidence, mutants with their fate, what it rests on and what rests on it."
     fates = [(t.name, "equivalent: " + t.equivalent if t.equivalent else t.evidence or "passes all checks") for t in r.trials]
-    checks = [(name, about, verdict.evidence, verdict.holds, r.count(name)) for name, about, verdict in r.checks]
+    checks = [(f"{name} {verdict.reach}".rstrip(), about, verdict.evidence, verdict.holds, r.count(name)) for name, about, verdict in r.checks]
     return {"tex": r.tex, "problems": r.problems, "checks": checks, "killed": r.killed, "tried": r.tried, "mutants": fates,
             "rests": list(rests), "users": list(users)}

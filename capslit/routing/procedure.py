@@ -47,7 +47,7 @@ def _normalised(x, axis):
 
 # %% ../../nbs/routing/procedure.ipynb #cell-011
 def procedure_1(inputs: Any, parents: Parents) -> tuple:
-    """One pass of procedure 1 as printed: EM for a mixture of Gaussians.
+    """One pass of procedure 1 as printed: EM for a mixture of Gaussians (routing:procedure-1).
 
     `inputs` (…, n, d); returns the new Parents, with π in the place of activations, and the
     assignments R (…, n, m).
@@ -77,7 +77,7 @@ def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
 
 # %% ../../nbs/routing/procedure.ipynb #cell-017
 def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
-    """One pass of procedure 2 as printed: an activation in the place of the weight.
+    """One pass of procedure 2 as printed: an activation in the place of the weight (routing:procedure-2).
 
     `inputs` (…, n, d), `lam` is λ; returns the new Parents and the assignments R (…, n, m).
     The cost is multiplied by Σ_i r_ij, which is 1 whatever a parent explains.
@@ -87,7 +87,7 @@ def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: fl
 
 # %% ../../nbs/routing/procedure.ipynb #cell-020
 def procedure_3(inputs: Any, activations: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
-    """One pass of procedure 3 as printed: shares weighted by the activations (…, n) of the children.
+    """One pass of procedure 3 as printed: shares weighted by the activations (…, n) of the children (routing:procedure-3).
 
     Only their ratios count: r_ij sums to one, and a common factor of them cancels.
     """
@@ -95,7 +95,7 @@ def procedure_3(inputs: Any, activations: Any, parents: Parents, beta_u: Any, be
 
 # %% ../../nbs/routing/procedure.ipynb #cell-023
 def corrected_procedure(votes: Any, activations: Any, assignments: Any, beta_u: Any, beta_a: Any, lam: float) -> tuple:
-    """One iteration of the corrected procedure by its equations, M-step first.
+    """One iteration of the corrected procedure by its equations, M-step first (capslit:routing).
 
     `votes` (…, n, m, d), `activations` (…, n), `assignments` (…, n, m), `lam` is λ; returns
     the Parents and the new assignments. `em_routing` is the same, faster and for votes of any size.

@@ -300,6 +300,26 @@ def _sizes(dims, like):
     return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033
+def _thresholded(runs, thresholds, surplus, shared, extra):
+    "The factors of the ratios with prior means where r ≤ ν (Saul 2.26); `thresholds` of all problems."
+    xp = namespace(shared)
+    sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], shared.dtype)
+    return xp.where(sure, 1, shared), xp.where(sure, 0, extra)
+
+
+def _weighted(w, *values):
+    "The values (N,) times the weights of the examples, if they have any."
+    return values if w is None else tuple(v * w for v in values)
+
+
+def _summed(runs, poses, ratio, logs, errors, p):
+    "CapsuleStatistics of each run from poses, ratios Q_i / P (m, N), log-probabilities and errors (N,)."
+    xp = namespace(ratio)
+    parts = zip(runs, poses, *(_parted(runs, values) for values in (ratio, logs, errors)))
+    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, p), xp.sum(log, axis=1, dtype=xp.float64), xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
+            for run, h, q, log, error in parts]
+
+# %% ../../nbs/capsules/em_steps.ipynb #cell-033-2
 def _run_statistics(weights, dims, runs, thresholds, compiled):
     "CapsuleStatistics of each run; weights (all problems, m, d, p), dims (m,), thresholds (all problems,) or None."
     if compiled and (kernel := _kernel_for(runs)):
@@ -309,19 +329,14 @@ def _run_statistics(weights, dims, runs, thresholds, compiled):
     xp, poses, norms, label, w = _cases(weights, runs)
     sizes = _sizes(dims, norms)
     own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
-    shared, extra, log_probability = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
+    shared, extra, logs = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
     surplus, wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)
-    if thresholds is not None:                                                 # Saul 2.26: prior means where r ≤ ν
-        sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], norms.dtype)
-        shared, extra = xp.where(sure, 1, shared), xp.where(sure, 0, extra)
-    if w is not None:
-        shared, extra, log_probability = shared * w, extra * w, log_probability * w
+    if thresholds is not None:
+        shared, extra = _thresholded(runs, thresholds, surplus, shared, extra)
+    shared, extra, logs = _weighted(w, shared, extra, logs)
     ratio = own * extra
     ratio += shared                                                            # Q_i / P, one per capsule and case
-    ratios, logs, errors = _parted(runs, ratio), _parted(runs, log_probability), _parted(runs, _counted(wrong, w, norms))
-    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, weights.shape[3]), xp.sum(log, axis=1, dtype=xp.float64),
-                              xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
-            for run, h, q, log, error in zip(runs, poses, ratios, logs, errors)]
+    return _summed(runs, poses, ratio, logs, _counted(wrong, w, norms), weights.shape[3])
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-1
 def _scaled(poses, ratio):
@@ -589,21 +604,21 @@ def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any
     return f_w, f_S, -(f_w**2), P_wS / P - f_w * f_S, P_SS / P - f_S**2
 
 
-def covariance_product(mu: np.ndarray, y: np.ndarray, v: np.ndarray, dims: np.ndarray) -> np.ndarray:
-    "Cov[h|x,y] v (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions `dims` (m,)."
+def covariance_product(mu: np.ndarray, y: np.ndarray, z: np.ndarray, dims: np.ndarray) -> np.ndarray:
+    "Cov[h|x,y] z (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions `dims` (m,)."
     own, rows = np.eye(mu.shape[1])[y], np.arange(len(y))
-    norms, t = np.sum(mu**2, axis=2), np.sum(mu * v, axis=2)
+    norms, tau = np.sum(mu**2, axis=2), np.sum(mu * z, axis=2)
     f_w, f_S, f_ww, f_wS, f_SS = log_probability_derivatives(norms[rows, y], norms.sum(1), dims[y], int(np.sum(dims)))
-    t_y, t = t[rows, y], t.sum(1)
+    tau_y, tau = tau[rows, y], tau.sum(1)
     ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_w[:, None]
-    along = (f_SS * t + f_wS * t_y)[:, None] + own * (f_wS * t + f_ww * t_y)[:, None]
-    return ratio[:, :, None] * v + 4 * along[:, :, None] * mu
+    along = (f_SS * tau + f_wS * tau_y)[:, None] + own * (f_wS * tau + f_ww * tau_y)[:, None]
+    return ratio[:, :, None] * z + 4 * along[:, :, None] * mu
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-6
 def em_derivative(model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, change: np.ndarray) -> np.ndarray:
     "How an EM step changes (k, m, d, p) if the weights of `parameters` do by `change`; every problem sees all classes, weights are 1."
     X, y, moments = batch[0], np.asarray(batch[1]), []
     for targets, dims, W, V in zip(model.targets, model.dims, parameters.weights, change):
-        mu, v = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))
-        moments.append(np.einsum("nmd,np->mdp", covariance_product(mu, targets[y], v, dims), X, optimize=True))
+        mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))
+        moments.append(np.einsum("nmd,np->mdp", covariance_product(mu, targets[y], moved, dims), X, optimize=True))
     return model.solver.solve(np.stack(moments))

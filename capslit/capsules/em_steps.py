@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount', 'CapsuleRegression', 'pose_vectors',
-           'SecondMoments', 'second_moments']
+           'SecondMoments', 'second_moments', 'log_probability_derivatives', 'covariance_product', 'em_derivative']
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
 import math
@@ -22,7 +22,7 @@ from ..em.compiling import read_only
 from ..validation import as_floating, check_indices, check_labels, check_shape, check_values
 from .inference import posterior_factors
 from .kernels import compiled_sums, weights_for
-from .special import ratio_table
+from .special import interpolating_integral, ratio_table
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
 def _root_of_inverse(gram):
@@ -299,6 +299,26 @@ def _sizes(dims, like):
     return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033
+def _thresholded(runs, thresholds, surplus, shared, extra):
+    "The factors of the ratios with prior means where r ≤ ν (Saul 2.26); `thresholds` of all problems."
+    xp = namespace(shared)
+    sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], shared.dtype)
+    return xp.where(sure, 1, shared), xp.where(sure, 0, extra)
+
+
+def _weighted(w, *values):
+    "The values (N,) times the weights of the examples, if they have any."
+    return values if w is None else tuple(v * w for v in values)
+
+
+def _summed(runs, poses, ratio, logs, errors, p):
+    "CapsuleStatistics of each run from poses, ratios Q_i / P (m, N), log-probabilities and errors (N,)."
+    xp = namespace(ratio)
+    parts = zip(runs, poses, *(_parted(runs, values) for values in (ratio, logs, errors)))
+    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, p), xp.sum(log, axis=1, dtype=xp.float64), xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
+            for run, h, q, log, error in parts]
+
+# %% ../../nbs/capsules/em_steps.ipynb #cell-033-2
 def _run_statistics(weights, dims, runs, thresholds, compiled):
     "CapsuleStatistics of each run; weights (all problems, m, d, p), dims (m,), thresholds (all problems,) or None."
     if compiled and (kernel := _kernel_for(runs)):
@@ -308,19 +328,14 @@ def _run_statistics(weights, dims, runs, thresholds, compiled):
     xp, poses, norms, label, w = _cases(weights, runs)
     sizes = _sizes(dims, norms)
     own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
-    shared, extra, log_probability = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
+    shared, extra, logs = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
     surplus, wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)
-    if thresholds is not None:                                                 # Saul 2.26: prior means where r ≤ ν
-        sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], norms.dtype)
-        shared, extra = xp.where(sure, 1, shared), xp.where(sure, 0, extra)
-    if w is not None:
-        shared, extra, log_probability = shared * w, extra * w, log_probability * w
+    if thresholds is not None:
+        shared, extra = _thresholded(runs, thresholds, surplus, shared, extra)
+    shared, extra, logs = _weighted(w, shared, extra, logs)
     ratio = own * extra
     ratio += shared                                                            # Q_i / P, one per capsule and case
-    ratios, logs, errors = _parted(runs, ratio), _parted(runs, log_probability), _parted(runs, _counted(wrong, w, norms))
-    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, weights.shape[3]), xp.sum(log, axis=1, dtype=xp.float64),
-                              xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
-            for run, h, q, log, error in zip(runs, poses, ratios, logs, errors)]
+    return _summed(runs, poses, ratio, logs, _counted(wrong, w, norms), weights.shape[3])
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-1
 def _scaled(poses, ratio):
@@ -574,3 +589,35 @@ def _second_moment(x, weight, affine):
     if affine:
         z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=array_device(x))], axis=1)
     return xp.matrix_transpose(z) @ (z if weight is None else z * weight[:, None])
+
+# %% ../../nbs/capsules/em_steps.ipynb #rate-5
+def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any, dim: int) -> tuple:
+    "f_w, f_S, f_ww, f_wS and f_SS of f = log P(y|x), for w = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖²."
+    next_orders = [interpolating_integral(dim / 2 + k + 1, total / 2) for k in range(3)]
+    c0, c1, c2 = ((1 - value) / (dim + 2 + 2 * k) for k, value in enumerate(next_orders))   # I_{s+1} = 1 − (s+1) I_s / β
+    share = own_dim / dim
+    zeta, P_wS = own - share * total, (c1 - c0) / 2
+    P, P_S = share + c0 * zeta, P_wS * zeta - share * c0
+    P_SS = (c2 - 2 * c1 + c0) * zeta / 4 - 2 * share * P_wS
+    f_w, f_S = c0 / P, P_S / P
+    return f_w, f_S, -(f_w**2), P_wS / P - f_w * f_S, P_SS / P - f_S**2
+
+
+def covariance_product(mu: np.ndarray, y: np.ndarray, z: np.ndarray, dims: np.ndarray) -> np.ndarray:
+    "Cov[h|x,y] z (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions `dims` (m,)."
+    own, rows = np.eye(mu.shape[1])[y], np.arange(len(y))
+    norms, tau = np.sum(mu**2, axis=2), np.sum(mu * z, axis=2)
+    f_w, f_S, f_ww, f_wS, f_SS = log_probability_derivatives(norms[rows, y], norms.sum(1), dims[y], int(np.sum(dims)))
+    tau_y, tau = tau[rows, y], tau.sum(1)
+    ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_w[:, None]
+    along = (f_SS * tau + f_wS * tau_y)[:, None] + own * (f_wS * tau + f_ww * tau_y)[:, None]
+    return ratio[:, :, None] * z + 4 * along[:, :, None] * mu
+
+# %% ../../nbs/capsules/em_steps.ipynb #rate-6
+def em_derivative(model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, change: np.ndarray) -> np.ndarray:
+    "How an EM step changes (k, m, d, p) if the weights of `parameters` do by `change`; every problem sees all classes, weights are 1."
+    X, y, moments = batch[0], np.asarray(batch[1]), []
+    for targets, dims, W, V in zip(model.targets, model.dims, parameters.weights, change):
+        mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))
+        moments.append(np.einsum("nmd,np->mdp", covariance_product(mu, targets[y], moved, dims), X, optimize=True))
+    return model.solver.solve(np.stack(moments))

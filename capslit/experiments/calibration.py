@@ -154,8 +154,12 @@ def run_calibration(part: Part, bench: Bench) -> tuple:
     validation, test, metrics = recalled(part, bench)
     temperature = bench.step("temperature", "finding the temperature",
                              lambda: fit_temperature(validation, protocol.y_val))
-    brightness = np.corrcoef(np.linalg.norm(protocol.X_test, axis=1), test.max(axis=1))[0, 1]
-    metrics |= {"temperature": temperature, "n_test": len(y), "brightness": float(brightness)}
+    brightness = np.linalg.norm(protocol.X_test, axis=1), test.max(axis=1)
+    correlation = lambda rows: float(np.corrcoef(*(values[rows] for values in brightness))[0, 1])
+    metrics |= {"temperature": temperature, "n_test": len(y), "brightness": correlation(y >= 0)}
+    arrays |= {"brightness_without": np.array([correlation(y != c) for c in np.unique(y)]),
+               "norm_by_class": np.array([brightness[0][y == c].mean() for c in np.unique(y)]),
+               "confidence_by_class": np.array([np.exp(brightness[1][y == c]).mean() for c in np.unique(y)])}
     for when, logs in (("before", test), ("after", temper(test, temperature))):
         found = bench.step(when, f"assessing the probabilities {when} tempering",
                            lambda: assess(logs, y, rng, n_bins))

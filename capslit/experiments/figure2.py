@@ -146,7 +146,7 @@ def class_among_longest(squashed: np.ndarray, labels: np.ndarray, most: int = 10
     return np.mean(labels[longest] == np.arange(lengths.shape[1]), axis=0)
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-3
-UPDATES_SEEN = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # updates after which vectors are measured
+UPDATES_SEEN = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200)  # updates after which vectors are measured
 
 
 def measure_planes(weights: np.ndarray, protocol: Protocol) -> dict:

@@ -130,7 +130,7 @@ def run_causes(part: Part, bench: Bench) -> tuple:
 
 def cause_parts(data: str, profile: str) -> tuple:
     "The start from the subspaces, and those that have a part of what it has."
-    n_updates, n_starts = (300, 5) if profile == "paper" else (40, 2)
+    n_updates, n_starts = (100, 4) if profile == "paper" else (40, 2)
     common = FOUR | {"momentum": 0.9, "threshold": 0.8, "n_updates": n_updates}
     return tuple(Part(kind.replace(" ", "-"), common | {"start": kind, "n_starts": 1 if kind == "subspace" else n_starts},
                       cost=1.0 if kind == "subspace" else float(n_starts)) for kind in CAUSES_OF_START)

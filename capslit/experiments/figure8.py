@@ -84,9 +84,6 @@ def starts_below(record: Record, updates: int | None = None) -> dict:
             for name, values in lowest.items() if name != "subspace"}
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-2
-CAUSES_OF_START = ("subspace", "other class", "one direction", "spread", "noise")
-
-
 def _second_moments(weights, gram):
     "W G Wᵀ (k, m, d, d) of the capsules of each problem."
     return np.einsum("kmdp,pq,kmeq->kmde", weights, gram, weights, optimize=True)
@@ -98,6 +95,9 @@ def effective_dims(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:
     return np.mean(np.trace(second, axis1=2, axis2=3) ** 2 / np.sum(second**2, axis=(2, 3)), axis=1)
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-2b
+CAUSES_OF_START = ("subspace", "other class", "one direction", "spread", "noise")
+
+
 def altered_start(kind: str, subspaces: np.ndarray, gram: np.ndarray, k: int, seed: int) -> np.ndarray:
     "Initial weights (k, m, d, p) of one of `CAUSES_OF_START`, from the subspaces of the classes (m, d, p) and Σ x xᵀ of the images."
     m, d, p = subspaces.shape

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from .. import em
-from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from ..capsules.em_steps import (CapsuleParameters, CapsuleRegression, LeastSquares,
+                                       second_moments)
 from ..capsules.inference import class_probabilities, squash
 from ..capsules.problems import initial_weights
 from .records import PAPER, Bench, Experiment, Part, Protocol, Record, learn, measure
@@ -134,13 +135,14 @@ def draw_squashed(squashed: np.ndarray, labels: np.ndarray, class_names: Sequenc
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-2
 def own_lengths(squashed: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    "Lengths (n,) of the squashed vectors (n, m, d) in the planes of their own classes."
+    "Lengths (n,) of the squashed vectors (n, m, d) in the planes of their classes."
     own = np.asarray(squashed, dtype=float)[np.arange(len(labels)), labels]
     return np.linalg.norm(own, axis=1)
 
 
-def class_among_longest(squashed: np.ndarray, labels: np.ndarray, most: int = 100) -> np.ndarray:
-    "For each plane the share of its own class (m,) among the `most` longest of all vectors (n, m, d) in it."
+def class_among_longest(squashed: np.ndarray, labels: np.ndarray,
+                        most: int = 100) -> np.ndarray:
+    "Share of its own class (m,) among the `most` longest vectors (n, m, d) in each plane."
     lengths = np.linalg.norm(np.asarray(squashed, dtype=float), axis=2)
     longest = np.argsort(-lengths, axis=0, kind="stable")[:most]
     return np.mean(labels[longest] == np.arange(lengths.shape[1]), axis=0)
@@ -150,51 +152,66 @@ UPDATES_SEEN = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200)  # updates after which vect
 
 
 def measure_planes(weights: np.ndarray, protocol: Protocol) -> dict:
-    "What the squashed vectors of the test images are like under weights (m, d, p): numbers, as in the parts of `RADII`."
+    "Numbers about the squashed vectors of the test images under weights (m, d, p)."
     poses = np.einsum("mdp,np->nmd", weights, protocol.X_test, optimize=True)
     squashed, squares, y = squash(poses), np.sum(poses**2, axis=2), protocol.y_test
     own, shares = own_lengths(squashed, y), squares / squares.sum(axis=1, keepdims=True)
     confidence = class_probabilities(squares, poses.shape[2]).max(axis=1)
-    return {"lowest_quarter": float(np.quantile(own, 0.25)), "median": float(np.median(own)),
-            "highest_quarter": float(np.quantile(own, 0.75)), "beyond": float(np.mean(own > 0.9)),
-            "share": float(shares.max(axis=1).mean()), "confidence": float(confidence.mean()),
-            "error": float(np.mean(squares.argmax(axis=1) != y)),
-            "least_among_longest": float(class_among_longest(squashed, y, min(100, len(y) // 20)).min())}
+    longest = class_among_longest(squashed, y, min(100, len(y) // 20))
+    low, middle, high = np.quantile(own, (0.25, 0.5, 0.75))
+    numbers = {"lowest_quarter": low, "median": middle, "highest_quarter": high,
+               "beyond": np.mean(own > 0.9), "least_among_longest": longest.min(),
+               "share": shares.max(axis=1).mean(), "confidence": confidence.mean(),
+               "error": np.mean(squares.argmax(axis=1) != y)}
+    return {name: float(number) for name, number in numbers.items()}
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-4
-def run_radii(part: Part, bench: Bench) -> tuple:
-    "So many updates with one threshold from the subspaces of the classes, and no early stop; the planes of the test images on the way."
-    settings, protocol = part.parameters, bench.protocol
+def _planes_from_subspaces(protocol, seed):
+    "A capsule regression with two dimensions for each class, and its start."
     m = len(protocol.data.class_names)
-    batch, targets, dims = (protocol.X, protocol.y, None), np.arange(m)[None], np.full((1, m), 2)
-    moments = em.accumulate(lambda block: second_moments(block, range(m)), batch, 4096)
-    start, _ = initial_weights(targets, dims, moments, init="subspace", init_scale=1.0, affine=False,
-                               rng=np.random.default_rng(bench.seed))
-    model = CapsuleRegression(targets, dims, LeastSquares.from_gram(moments.gram.sum(axis=0)[None]))
-    rounds, seen = (em.Round(10**6, {"threshold": np.float64(settings["threshold"])}),), [start[0]]
+    targets, dims = np.arange(m)[None], np.full((1, m), 2)
+    moments = em.accumulate(lambda block: second_moments(block, range(m)),
+                            (protocol.X, protocol.y, None), 4096)
+    how = {"init": "subspace", "init_scale": 1.0, "affine": False}
+    start, _ = initial_weights(targets, dims, moments, **how, rng=np.random.default_rng(seed))
+    solver = LeastSquares.from_gram(moments.gram.sum(axis=0)[None])
+    return CapsuleRegression(targets, dims, solver), CapsuleParameters(start)
+
+# %% ../../nbs/experiments/figure2.ipynb #radius-4b
+def run_radii(part: Part, bench: Bench) -> tuple:
+    "Updates with one threshold and no stop; the planes of the test images on the way."
+    settings, protocol = part.parameters, bench.protocol
+    model, start = _planes_from_subspaces(protocol, bench.seed)
+    rounds = (em.Round(10**6, {"threshold": np.float64(settings["threshold"])}),)
+    batch, seen = (protocol.X, protocol.y, None), [start.weights[0]]
 
     def climb():
         with em.threads() as pool:
-            states = em.iterate(model, em.State.start(CapsuleParameters(start)), batch, rounds, pool=pool, momentum=settings["momentum"])
+            states = em.iterate(model, em.State.start(start), batch, rounds, pool=pool,
+                                momentum=settings["momentum"])
             for t, state in enumerate(islice(states, settings["n_updates"]), 1):
                 if t in UPDATES_SEEN:
                     seen.append(state.parameters.weights[0].copy())
 
     bench.step("fit", f"{settings['n_updates']:,} updates", climb)
     course = [measure_planes(weights, protocol) for weights in seen]
-    predicted = np.sum((protocol.X_test @ np.swapaxes(seen[-1], 1, 2)) ** 2, axis=2).argmax(axis=0)
-    return course[-1] | {"n_test": len(protocol.y_test)}, {"predicted": predicted.astype(np.uint8)} | {
-        name: np.array([values[name] for values in course]) for name in course[0]}
+    poses = protocol.X_test @ np.swapaxes(seen[-1], 1, 2)
+    predicted = np.sum(poses**2, axis=2).argmax(axis=0)
+    curves = {name: np.array([numbers[name] for numbers in course]) for name in course[0]}
+    return course[-1] | {"n_test": len(predicted)}, curves | {
+        "predicted": predicted.astype(np.uint8)}
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-5
 def radii_parts(data: str, profile: str) -> tuple:
     "The thresholds of the paper's five rounds, one alone for each part."
-    thresholds, n_updates = (PAPER["thresholds"], UPDATES_SEEN[-1]) if profile == "paper" else ((0.8, 0.0), 50)
-    return tuple(Part(f"threshold-{nu:g}", {"threshold": nu, "momentum": PAPER["momentum"], "n_updates": n_updates})
-                 for nu in thresholds)
+    paper = profile == "paper"
+    thresholds, n = (PAPER["thresholds"], UPDATES_SEEN[-1]) if paper else ((0.8, 0.0), 50)
+    common = {"momentum": PAPER["momentum"], "n_updates": n}
+    return tuple(Part(f"threshold-{nu:g}", {"threshold": nu} | common) for nu in thresholds)
 
 
-RADII = Experiment("How near to the circle squashed vectors lie", ("mnist", "fashion"), radii_parts, run_radii)
+RADII = Experiment("How near to the circle squashed vectors lie", ("mnist", "fashion"),
+                   radii_parts, run_radii)
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-2
 POINTS = "images"  # the name of the only part

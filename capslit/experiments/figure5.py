@@ -86,7 +86,10 @@ PRINTED = {data: {("multiclass", 2): figure.source[data]["multiclass-2/test_erro
 
 
 def agreement(source: float, ours: float, n: int) -> float:
-    "The exact probability that two error rates, on n images each, would differ by as much if both classifiers were equally good and erred independently."
+    """Exact probability that two error rates on n images each differ by as much or more.
+
+    It is that for two classifiers that are equally good and err independently.
+    """
     theirs, own = round(source * n), round(ours * n)
     return float(binomtest(own, theirs + own).pvalue)
 

@@ -90,50 +90,68 @@ def _second_moments(weights, gram):
 
 
 def effective_dims(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    "Effective number of dimensions of each problem's capsules (k,), on average, for weights (k, m, d, p) and Σ x xᵀ of the images."
+    """Effective number of dimensions (k,) of each problem's capsules, on average.
+
+    From weights (k, m, d, p) and Σ x xᵀ of the images.
+    """
     second = _second_moments(weights, gram)
-    return np.mean(np.trace(second, axis1=2, axis2=3) ** 2 / np.sum(second**2, axis=(2, 3)), axis=1)
+    total, squares = np.trace(second, axis1=2, axis2=3), np.sum(second**2, axis=(2, 3))
+    return np.mean(total**2 / squares, axis=1)
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-2b
 CAUSES_OF_START = ("subspace", "other class", "one direction", "spread", "noise")
 
 
-def altered_start(kind: str, subspaces: np.ndarray, gram: np.ndarray, k: int, seed: int) -> np.ndarray:
-    "Initial weights (k, m, d, p) of one of `CAUSES_OF_START`, from the subspaces of the classes (m, d, p) and Σ x xᵀ of the images."
+def altered_start(kind: str, subspaces: np.ndarray, gram: np.ndarray, k: int,
+                  seed: int) -> np.ndarray:
+    """Initial weights (k, m, d, p) of one of `CAUSES_OF_START`.
+
+    From the subspaces of the classes (m, d, p) and Σ x xᵀ of the images.
+    """
     m, d, p = subspaces.shape
     if kind == "other class":
-        return np.stack([np.roll(subspaces, 1 + i % (m - 1), axis=0) for i in range(k)])
-    noise = np.stack([np.random.default_rng([seed, i]).standard_normal((m, d, p)) for i in range(k)])
-    size = lambda weights: np.sqrt(np.trace(_second_moments(weights, gram), axis1=2, axis2=3).mean())
+        turned = [np.roll(subspaces, 1 + i % (m - 1), axis=0) for i in range(k)]
+        return np.stack(turned)
+    streams = [np.random.default_rng([seed, i]) for i in range(k)]
+    noise = np.stack([rng.standard_normal((m, d, p)) for rng in streams])
+    moments = lambda weights: _second_moments(weights, gram)
+    size = lambda weights: np.sqrt(np.trace(moments(weights), axis1=2, axis2=3).mean())
     if kind == "one direction":
         return subspaces[:, :1] + 0.01 * noise * size(subspaces[None]) / size(noise)
     if kind == "spread":
-        noise = np.linalg.solve(np.linalg.cholesky(_second_moments(noise, gram)), noise)
-    return np.stack([subspaces] * k) if kind == "subspace" else noise * size(subspaces[None]) / size(noise)
+        noise = np.linalg.solve(np.linalg.cholesky(moments(noise)), noise)
+    scaled = noise * size(subspaces[None]) / size(noise)
+    return np.stack([subspaces] * k) if kind == "subspace" else scaled
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-3
 def run_causes(part: Part, bench: Bench) -> tuple:
-    "Learn from altered starts, stacked: the lowest training error of each, and the effective dimensions of its capsules, at first and there."
+    "Learn from altered starts, stacked; lowest training errors and effective dimensions."
     settings, protocol = part.parameters, bench.protocol
     batch, m = all_training_examples(protocol), len(protocol.data.class_names)
     X, k = batch[0].astype(float), settings["n_starts"]
-    gram = X.T @ X
-    subspaces = [{"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(bench.seed)}] * k
-    model, start = multiclass_problem(batch, m, settings["capsule_dim"], subspaces)
-    weights = altered_start(settings["start"], start.weights[0].astype(float), gram, k, bench.seed)
+    gram, rng = X.T @ X, np.random.default_rng(bench.seed)
+    how = [{"init": "subspace", "init_scale": 1.0, "rng": rng}] * k
+    model, start = multiclass_problem(batch, m, settings["capsule_dim"], how)
+    subspaces = start.weights[0].astype(float)
+    weights = altered_start(settings["start"], subspaces, gram, k, bench.seed)
     start = start._replace(weights=weights.astype(start.weights.dtype))
-    run = iterate(bench, model, start, batch, settings["n_updates"], settings["momentum"], settings["threshold"])
+    run = iterate(bench, model, start, batch, settings["n_updates"],
+                  settings["momentum"], settings["threshold"])
     best = run.history["training_error"].min(axis=0)
-    return {"lowest": float(best.min()), "median": float(np.median(best)), "highest": float(best.max()), "n_train": len(X)}, {
-        "best": best, "dims_before": effective_dims(start.weights, gram), "dims": effective_dims(run.parameters.weights, gram)}
+    metrics = {"lowest": float(best.min()), "median": float(np.median(best)),
+               "highest": float(best.max()), "n_train": len(X)}
+    return metrics, {"best": best, "dims_before": effective_dims(start.weights, gram),
+                     "dims": effective_dims(run.parameters.weights, gram)}
 
-
+# %% ../../nbs/experiments/figure8.ipynb #cause-3b
 def cause_parts(data: str, profile: str) -> tuple:
     "The start from the subspaces, and those that have a part of what it has."
     n_updates, n_starts = (100, 4) if profile == "paper" else (40, 2)
     common = FOUR | {"momentum": 0.9, "threshold": 0.8, "n_updates": n_updates}
-    return tuple(Part(kind.replace(" ", "-"), common | {"start": kind, "n_starts": 1 if kind == "subspace" else n_starts},
-                      cost=1.0 if kind == "subspace" else float(n_starts)) for kind in CAUSES_OF_START)
+    starts = {kind: 1 if kind == "subspace" else n_starts for kind in CAUSES_OF_START}
+    return tuple(Part(kind.replace(" ", "-"), common | {"start": kind, "n_starts": n},
+                      cost=float(n)) for kind, n in starts.items())
 
 
-STARTS = Experiment("What the subspaces of the classes bring", ("mnist", "fashion"), cause_parts, run_causes)
+STARTS = Experiment("What the subspaces of the classes bring", ("mnist", "fashion"),
+                    cause_parts, run_causes)

@@ -418,7 +418,7 @@ APPENDIX_B = [
     *(comparison("B.1", f"of many numbers of classes and dimensions: {says}, in the end", ("sizes-mnist", "sizes-fashion"), _at_the_end(trend), why)
       for trend, says, why in (("momentum_lowers_log_loss", "momentum lowers the log-loss", "see above"),
                                ("threshold_raises_log_loss", "a threshold raises the log-loss", "see above"),
-                               ("momentum_lowers_error", "momentum lowers the training error", "mostly without a threshold, where plain EM comes near in the end"),
+                               ("momentum_lowers_error", "momentum lowers the training error", "both at d = 1, without a threshold: see the chapter"),
                                ("threshold_lowers_error", "a threshold lowers the training error", "see above"))),
     *(described("B.2, Figure 8", f"{TITLES[data]}: there is some spread in the random starts", "some", (f"figure8-{data}",), spread_of_starts, "none", "none")
       for data in LINEAR),

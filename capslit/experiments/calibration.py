@@ -146,7 +146,18 @@ def recalled(part: Part, bench: Bench) -> tuple:
     model, length = lengthen(learn(bench, PAPER | OURS[name]), protocol.X_val, protocol.y_val)
     return log_probabilities(model, protocol.X_val), log_probabilities(model, protocol.X_test), {"length": length}
 
+# %% ../../nbs/experiments/calibration.ipynb #cell-027-1
+def _brightness(protocol, logs):
+    "Correlation of the norm of inputs and confidence; without each class; class means of both."
+    y, norm = protocol.y_test, np.linalg.norm(protocol.X_test, axis=1)
+    top = logs.max(axis=1)
+    correlation = lambda rows: float(np.corrcoef(norm[rows], top[rows])[0, 1])
+    arrays = {"brightness_without": [correlation(y != c) for c in np.unique(y)],
+              "norm_by_class": [norm[y == c].mean() for c in np.unique(y)],
+              "confidence_by_class": [np.exp(top[y == c]).mean() for c in np.unique(y)]}
+    return correlation(y >= 0), {name: np.array(values) for name, values in arrays.items()}
 
+# %% ../../nbs/experiments/calibration.ipynb #cell-027-2
 def run_calibration(part: Part, bench: Bench) -> tuple:
     "Assess the probabilities for the test images, as they are and at the temperature that suits the validation images."
     protocol, rng = bench.protocol, np.random.default_rng(bench.seed)
@@ -154,8 +165,9 @@ def run_calibration(part: Part, bench: Bench) -> tuple:
     validation, test, metrics = recalled(part, bench)
     temperature = bench.step("temperature", "finding the temperature",
                              lambda: fit_temperature(validation, protocol.y_val))
-    brightness = np.corrcoef(np.linalg.norm(protocol.X_test, axis=1), test.max(axis=1))[0, 1]
-    metrics |= {"temperature": temperature, "n_test": len(y), "brightness": float(brightness)}
+    metrics |= {"temperature": temperature, "n_test": len(y)}
+    found = _brightness(protocol, test)
+    metrics["brightness"], arrays = found[0], arrays | found[1]
     for when, logs in (("before", test), ("after", temper(test, temperature))):
         found = bench.step(when, f"assessing the probabilities {when} tempering",
                            lambda: assess(logs, y, rng, n_bins))

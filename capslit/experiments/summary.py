@@ -24,7 +24,7 @@ from .figure8 import FIGURE8
 from .heads import HEADS_ON_POSES
 from .letters import LETTERS
 from .manifolds import FINE, MANIFOLDS
-from .million import MILLION
+from .million import MILLION, READINGS
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
 from .priors import PRIORS
@@ -43,7 +43,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
-               "points2": POINTS2, "points3": POINTS3}
+               "points2": POINTS2, "points3": POINTS3, "readings": READINGS}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

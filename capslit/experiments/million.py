@@ -186,11 +186,11 @@ WORDS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours"
 def reading_parts(data: str, profile: str) -> tuple:
     "All combinations of construction, ancestors and stopping, and then one of them with more and more images."
     paper = profile == "paper"
-    ancestors, dim, updates, patience = ((60_000, 50_000), 16, 200, PAPER["patience"]) if paper else ((1_540, 1_283), 2, 20, [8, 4, 2, 1, 1])
+    ancestors, dim, updates, patience = ((60_000, 50_000), 8, 100, PAPER["patience"]) if paper else ((1_540, 1_283), 2, 20, [8, 4, 2, 1, 1])
     grid = [reading_part(f"{word}-{stopping}-{n}", *WORDS[word], stopping, n, ancestors[0], dim, updates, patience)
             for n in ancestors for word in WORDS for stopping in reversed(STOPPING)]
-    sizes, dims = ((50_000, 150_000, 500_000, 1_000_000), (16, 8, 32)) if paper else ((1_283, 2_566), (2,))
-    curve = [reading_part(f"size-{d}-{size}", *WORDS["tangents"], "fixed", ancestors[0], size - sizes[0], d, updates, patience)
+    sizes, dims = ((50_000, 110_000, 150_000, 500_000, 1_000_000), (16, 8, 32)) if paper else ((1_283, 2_566), (2,))
+    curve = [reading_part(f"size-{d}-{size}", *WORDS["tangents"], "fixed", ancestors[0], size - sizes[0], d, 2 * updates, patience)
              for d in dims for size in sizes]
     return *grid, *curve
 

@@ -169,7 +169,9 @@ def run_reading(part: Part, bench: Bench) -> tuple:
     metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
     metrics |= {"original_error": 1 - model.score(bench.protocol.X, bench.protocol.y)}
     arrays = {"predicted": model.predict(protocol.X_test).astype(np.uint8), "labels": protocol.y_test.astype(np.uint8)}
-    return metrics, arrays | {"pair_errors": model.history_["training_error"].astype(np.float32)}
+    errors, judged = (model.history_[f"{which}_error"] for which in ("training", "validation"))
+    kept = {} if stopping == "fixed" else {"kept": np.nanargmin(judged, axis=0)}                  # the update whose weights were the best
+    return metrics, arrays | kept | {"pair_errors": errors.astype(np.float32)}
 
 # %% ../../nbs/experiments/million.ipynb #readings-4
 def reading_part(name: str, construction: str, strength: float, stopping: str, n_ancestors: int, n_extra: int, dim: int, updates: int, patience: list) -> Part:

@@ -1,4 +1,5 @@
 """The million digits: what is added and what stays as it is, how the strength is chosen, and the same fit on another device."""
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from capslit.capsules.classifier import CapsuleClassifier
 from capslit.data.datasets import load_digits, project, svd_projection
 from capslit.data.deformations import DeformedImages, Deformations, TangentDeformations
 from capslit.experiments import million
-from capslit.experiments.million import CHOSEN, MILLION, READINGS, FixedUpdates, LargeData, OnDevice, choose_strength, enlarge, gallery
+from capslit.experiments.million import CHOSEN, LATER, MILLION, READINGS, FixedUpdates, LargeData, OnDevice, choose_strength, enlarge, gallery
 from capslit.experiments.records import PAPER, Bench, load_protocol, load_record
 
 QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
@@ -124,17 +125,18 @@ def test_fixed_updates_look_at_no_validation_image(protocol):
 @together("profile", ["quick", "paper"])
 def test_the_grid_has_all_combinations(profile):
     parts = READINGS.parts("mnist", profile)
-    grid = [p.parameters for p in parts if not p.name.startswith("size-")]
+    grid = [p.parameters for p in parts if not re.fullmatch(r"[a-z]+-\d+-\d+", p.name)]
     keys = ("construction", "strength", "stopping", "n_ancestors")
     assert len({tuple(p[key] for key in keys) for p in grid}) == len(grid) == 18
     common = {key for key in grid[0] if key not in keys}
     assert all(p[key] == grid[0][key] for p in grid for key in common - {"thresholds", "patience", "max_iter", "early_stopping"} if key in p)
     assert all(p.independent for p in parts) and len({p.name for p in parts}) == len(parts)
+    assert profile == "quick" or set(LATER) < {p.name for p in parts}
     for p in (part.parameters for part in parts):
         assert (p["stopping"] == "fixed") == (p["thresholds"] == [0.8]) == (p.get("early_stopping") is False)
     if profile == "paper":
         assert all(p["patience"] == PAPER["patience"] for p in grid if p["stopping"] != "fixed")
-        sizes = sorted(50_000 + part.parameters["n_extra"] for part in parts if part.name.startswith("size-16-"))
+        sizes = sorted(50_000 + part.parameters["n_extra"] for part in parts if part.name.startswith("tangents-16-"))
         assert sizes == [50_000, 110_000, 150_000, 500_000, 1_000_000]
 
 

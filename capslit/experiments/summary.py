@@ -174,7 +174,7 @@ SECTION_3 = [
                lambda ours, peers: [peers.metrics("svm")["test_error"] < e for errors in _points(ours).values() for e in errors], ""),
     error_rate("3.4", "test error after a million digits, all versus all, d = 16", "million", "mnist", "ovo-16/test_error"),
     error_rate("3.4", "training error on the million digits", "million", "mnist", "ovo-16/training_error", digits=4,
-               why="other deformations: those that serve the validation images best are hard to read"),
+               why="each pair keeps the weights that its own few validation images choose; see the readings in the chapter"),
 ]
 
 # %% ../../nbs/experiments/summary.ipynb #cell-014

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capslit.data import deformations
-from capslit.data.deformations import DeformedImages, Deformations, deform, linear_maps, resample, sources, thicken
+from capslit.data.deformations import DeformedImages, Deformations, TangentDeformations, deform, deform_along_tangents, linear_maps, resample, sources, thicken
 
 STRENGTHS = ("translation", "rotation", "scaling", "shear", "thickness", "elastic")
 RNG = np.random.default_rng(0)
@@ -16,10 +16,11 @@ IMAGES = RNG.integers(0, 256, (30, 12, 9)).astype(np.uint8)
 LABELS = np.arange(30) % 7
 
 
-@given(start=st.integers(0, 5000), length=st.integers(1, 70), batch=st.integers(1, 90), seed=st.integers(0, 2**100))
+@given(start=st.integers(0, 5000), length=st.integers(1, 70), batch=st.integers(1, 90), seed=st.integers(0, 2**100),
+       kind=st.sampled_from([Deformations, TangentDeformations]))
 @settings(max_examples=25, deadline=None)
-def test_any_slice_has_the_same_bits(start, length, batch, seed):
-    stream = DeformedImages(IMAGES, LABELS, start + length, Deformations(seed=seed), batch)
+def test_any_slice_has_the_same_bits(start, length, batch, seed, kind):
+    stream = DeformedImages(IMAGES, LABELS, start + length, kind(seed=seed), batch)
     images, labels = stream.part(start, start + length)
     pieces = [stream.part(i, min(i + batch, start + length)) for i in range(start, start + length, batch)]
     assert np.array_equal(np.concatenate([p[0] for p in pieces]), images)
@@ -150,6 +151,56 @@ def test_the_elastic_field_is_smooth_and_of_its_size():
 def test_settings_are_checked(arguments, word):
     with pytest.raises(ValueError, match=word):
         Deformations(**arguments)
+
+
+def tangent_sum(image, draws, k):
+    "Image k of the construction, pixel by pixel, as the paper writes it; the fields as sums of cosines."
+    height, width = image.shape
+    at = lambda r, c: float(image[r, c]) if 0 <= r < height and 0 <= c < width else 0.0
+    n, out = draws.fields.shape[-1], np.zeros((height + 2, width + 2))
+    for r in range(height):
+        for c in range(width):
+            waves = np.outer(np.cos(np.pi * np.arange(n) * (r + 0.5) / height), np.cos(np.pi * np.arange(n) * (c + 0.5) / width))
+            first, second = (np.sum(coefficients * waves) for coefficients in draws.fields[k])
+            value = at(r, c) + draws.alpha[k] * (first * (at(r, c + 1) - at(r, c - 1)) - second * (at(r + 1, c) - at(r - 1, c))) / 2
+            out[1 + r + draws.shift[k, 0], 1 + c + draws.shift[k, 1]] = min(max(value, 0), image.max())
+    return out[1:-1, 1:-1]
+
+
+def test_tangents_are_those_of_the_formula():
+    draws = TangentDeformations(0.7, seed=3).draw(5, 15)
+    out = deform_along_tangents(IMAGES[:10], draws)
+    for k in range(10):
+        assert np.allclose(out[k], tangent_sum(IMAGES[k], draws, k), atol=1e-3)
+    assert len(np.unique(draws.shift, axis=0)) > 3 and set(draws.alpha) == {-0.7, 0.7}
+
+
+@together("shape", [(1, 1), (1, 7), (6, 1), (28, 28)])
+def test_tangents_without_strength_only_shift(shape):
+    images = RNG.integers(0, 256, (40, *shape)).astype(np.uint8)
+    shifts = TangentDeformations(0, seed=8).draw(0, 40).shift
+    out = TangentDeformations(0, seed=8).apply(images, 0)
+    for image, by, moved in zip(images, shifts, out):
+        padded = np.pad(image, 1)
+        assert np.array_equal(moved, np.roll(padded, by, axis=(0, 1))[1:-1, 1:-1])
+    assert np.array_equal(TangentDeformations(5).apply(np.zeros((4, *shape)), 0), np.zeros((4, *shape)))
+
+
+def test_twice_the_strength_is_twice_the_field():
+    one, two = TangentDeformations(1.0, 4).draw(0, 30), TangentDeformations(2.0, 4).draw(0, 30)
+    assert np.array_equal(two.alpha, 2 * one.alpha) and np.array_equal(one.fields, two.fields) and np.array_equal(one.shift, two.shift)
+    other = TangentDeformations(1.0, 5).draw(0, 30)
+    assert not np.any(other.fields[:, :, 0, 1] == one.fields[:, :, 0, 1])
+
+
+def test_tangent_settings_are_checked():
+    for arguments, word in (({"strength": -1}, "strength"), ({"smoothness": 0}, "smoothness"), ({"seed": 1.5}, "seed")):
+        with pytest.raises(ValueError, match=word):
+            TangentDeformations(**arguments)
+    with pytest.raises(ValueError, match="start"):
+        TangentDeformations().draw(5, 4)
+    with pytest.raises(ValueError, match="images contains NaN"):
+        TangentDeformations().apply(np.full((1, 3, 3), np.nan), 0)
 
 
 def test_streams_are_checked():

@@ -1,4 +1,5 @@
 """The million digits: what is added and what stays as it is, how the strength is chosen, and the same fit on another device."""
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,9 @@ from conftest import together
 
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.data.datasets import load_digits, project, svd_projection
-from capslit.data.deformations import DeformedImages, Deformations
+from capslit.data.deformations import DeformedImages, Deformations, TangentDeformations
 from capslit.experiments import million
-from capslit.experiments.million import CHOSEN, MILLION, LargeData, OnDevice, choose_strength, enlarge, gallery
+from capslit.experiments.million import CHOSEN, LATER, MILLION, READINGS, FixedUpdates, LargeData, OnDevice, choose_strength, enlarge, gallery
 from capslit.experiments.records import PAPER, Bench, load_protocol, load_record
 
 QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
@@ -40,6 +41,18 @@ def test_no_deformed_image_comes_from_validation_or_test(protocol, monkeypatch):
     (images, labels), n = seen[0], len(protocol.X)
     assert np.array_equal(images, load_digits().images[:n]) and np.array_equal(labels, load_digits().labels[:n])
     assert n == 1283 and len(load_digits().images) == n + len(protocol.X_val) + len(protocol.X_test)
+
+
+def test_ancestors_may_be_validation_images(protocol):
+    "With all 1,540 images a sixth of the deformations descends from those that decide when to stop; none from test images."
+    n, data = len(protocol.X), load_digits()
+    larger = enlarge(protocol, TangentDeformations(0.5, 1), 1540, 1540)
+    assert np.array_equal(larger.y[n:], data.labels[:1540]) and np.array_equal(larger.X[:n], protocol.X)
+    images = TangentDeformations(0.5, 1).apply(data.images[1500:1540], 1500)
+    projection = svd_projection(data.train_images, 16)
+    assert np.allclose(larger.X[n + 1500 :], project(images, projection, 16.0), atol=1e-6)
+    assert larger.X_val is protocol.X_val and enlarge(protocol, TangentDeformations(0.5, 1), 1540) is not larger
+    assert enlarge(protocol, TangentDeformations(), 0) is protocol
 
 
 def test_an_enlarged_protocol_is_kept_once(protocol):
@@ -92,6 +105,49 @@ def test_the_experiment_on_the_embedded_digits(quick_record):
         assert metrics["strength"] == found and metrics["n_train"] == 1283 + 2566 and len(metrics["iterations"]) == 45
         assert np.mean(record.array(f"ovo-{d}", "predicted") != record.array(f"ovo-{d}", "labels")) == pytest.approx(metrics["test_error"])
         assert set(record.parts[f"ovo-{d}"]["seconds"]) == {"generate", "fit", "measure"}
+
+
+def test_fixed_updates_look_at_no_validation_image(protocol):
+    "As many updates as were asked for, whatever the validation images are; of each pair the weights with the fewest errors."
+    settings = QUICK | {"capsule_dim": 1, "thresholds": [0.8], "patience": [7], "max_iter": 7, "early_stopping": False}
+    X, y = protocol.X.astype(np.float64), protocol.y
+    models = [FixedUpdates.paper(**settings).fit(X, y, X_val=X[:n], y_val=y[:n]) for n in (20, 900)]
+    assert np.array_equal(models[0].coef_, models[1].coef_) and models[0].n_iter_ == 7
+    assert np.isnan(models[0].history_["validation_error"]).all()
+    errors = models[0].history_["training_error"]
+    for k, (a, b) in enumerate((a, b) for a in range(10) for b in range(a + 1, 10)):
+        rows = (y == a) | (y == b)
+        lengths = np.sum(np.einsum("mdp,np->nmd", models[0].coef_[k], X[rows]) ** 2, axis=2)
+        wrong = np.mean(np.where(lengths[:, 0] >= lengths[:, 1], a, b) != y[rows])
+        assert wrong == pytest.approx(np.nanmin(errors[:, k]))
+
+
+@together("profile", ["quick", "paper"])
+def test_the_grid_has_all_combinations(profile):
+    parts = READINGS.parts("mnist", profile)
+    grid = [p.parameters for p in parts if not re.fullmatch(r"[a-z]+-\d+-\d+", p.name)]
+    keys = ("construction", "strength", "stopping", "n_ancestors")
+    assert len({tuple(p[key] for key in keys) for p in grid}) == len(grid) == 18
+    common = {key for key in grid[0] if key not in keys}
+    assert all(p[key] == grid[0][key] for p in grid for key in common - {"thresholds", "patience", "max_iter", "early_stopping"} if key in p)
+    assert all(p.independent for p in parts) and len({p.name for p in parts}) == len(parts)
+    assert profile == "quick" or set(LATER) < {p.name for p in parts}
+    for p in (part.parameters for part in parts):
+        assert (p["stopping"] == "fixed") == (p["thresholds"] == [0.8]) == (p.get("early_stopping") is False)
+    if profile == "paper":
+        assert all(p["patience"] == PAPER["patience"] for p in grid if p["stopping"] != "fixed")
+        sizes = sorted(50_000 + part.parameters["n_extra"] for part in parts if part.name.startswith("tangents-16-"))
+        assert sizes == [50_000, 110_000, 150_000, 500_000, 1_000_000]
+
+
+def test_readings_of_the_embedded_digits(quick_record):
+    record = load_record(quick_record("readings"))
+    for name, part in record.parts.items():
+        metrics, n = part["metrics"], part["parameters"]["n_extra"]
+        assert metrics["n_train"] == 1283 + n and record.array(name, "pair_errors").shape == (metrics["n_iter"], 45)
+        assert np.mean(record.array(name, "predicted") != record.array(name, "labels")) == pytest.approx(metrics["test_error"])
+    assert record.metrics("weak-fixed-1283")["training_error"] < 0.1 * record.metrics("weak-separate-1283")["training_error"]
+    assert len(set(record.metrics("weak-joint-1283")["iterations"])) == 1 < len(set(record.metrics("weak-separate-1283")["iterations"]))
 
 
 @together("capsule_dim", [1, 3])

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['random_uniforms', 'linear_maps', 'elastic_field', 'Deformations', 'Draws', 'thicken', 'sources', 'cubic_weights',
-           'keys_weights', 'inside', 'interpolate', 'resample', 'deform', 'DeformedImages']
+           'keys_weights', 'inside', 'interpolate', 'resample', 'deform', 'DeformedImages', 'TangentDraws', 'tangents',
+           'shift', 'deform_along_tangents', 'TangentDeformations']
 
 # %% ../../nbs/data/deformations.ipynb #cell-002
 from collections.abc import Callable, Iterator
@@ -112,6 +113,10 @@ class Deformations:
         "The `Draws` of the places `start` to `stop` of the stream."
         check_number("start", start, at_least=0, at_most=stop)
         return _draw(self, int(start), int(stop))
+
+    def apply(self, images: Any, start: int) -> np.ndarray:
+        "`images` (n, height, width), deformed as at the places of the stream from `start` on."
+        return deform(images, self.draw(start, start + len(images)))
 
 # %% ../../nbs/data/deformations.ipynb #cell-016
 class Draws(NamedTuple):
@@ -272,7 +277,7 @@ class DeformedImages:
     labels : array of shape (n,)
     size : int
         Length of the stream. Image i is made from image i mod n.
-    deformations : Deformations
+    deformations : Deformations or TangentDeformations
     batch : int
         Images in a batch.
     """
@@ -297,7 +302,7 @@ class DeformedImages:
         "The images float32 (stop - start, height, width) and labels at the places `start` to `stop`, which end with the stream."
         stop = min(stop, self.size)
         which = np.arange(start, stop) % len(self.images)
-        return deform(self.images[which], self.deformations.draw(start, stop)), self.labels[which]
+        return self.deformations.apply(self.images[which], start), self.labels[which]
 
     def __iter__(self) -> Iterator[tuple]:
         "Batches (images, labels), from the beginning."
@@ -313,3 +318,80 @@ class DeformedImages:
             for _ in em.ordered_map(work, range(0, self.size, self.batch), pool):
                 pass
         return self.labels[np.arange(self.size) % len(self.images)]
+
+# %% ../../nbs/data/deformations.ipynb #tangents-2
+class TangentDraws(NamedTuple):
+    "Deformations of n images along their tangents: factors α (n,), coefficients of two fields (n, 2, k, k) and shifts in pixels (n, 2), rows before columns."
+    alpha: np.ndarray
+    fields: np.ndarray
+    shift: np.ndarray
+
+
+def tangents(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "Derivatives of images (n, height, width) to the right and downwards, by central differences; outside there is background."
+    x = np.pad(images, ((0, 0), (1, 1), (1, 1)))
+    return (x[:, 1:-1, 2:] - x[:, 1:-1, :-2]) / 2, (x[:, 2:, 1:-1] - x[:, :-2, 1:-1]) / 2
+
+
+def shift(images: np.ndarray, by: np.ndarray) -> np.ndarray:
+    "Images (n, height, width) moved by one pixel at most: `by` (n, 2) holds −1, 0 or 1 for rows and columns."
+    n, height, width = images.shape
+    rows, columns = (1 + np.arange(side) - by[:, axis, None] for axis, side in enumerate((height, width)))
+    x = np.pad(images, ((0, 0), (1, 1), (1, 1)))
+    return x[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+# %% ../../nbs/data/deformations.ipynb #tangents-4
+def deform_along_tangents(images: Any, draws: TangentDraws) -> np.ndarray:
+    """Images (n, height, width), float32, deformed along their tangents and shifted, one by one.
+
+    Parameters
+    ----------
+    images : array of shape (n, height, width)
+        Finite grey values, 0 for the background and none below it.
+    draws : TangentDraws
+        Of n images: `TangentDeformations(…).draw(start, start + n)`.
+    """
+    images = check_shape("images", np.asarray(images), (len(draws.alpha), None, None)).astype(np.float32)
+    check_values("images", images)
+    (right, down), field = tangents(images), elastic_field(draws.fields, *images.shape[1:])
+    alpha = draws.alpha.astype(np.float32)[:, None, None]
+    moved = images + alpha * (field[:, 0] * right - field[:, 1] * down)
+    return shift(np.clip(moved, 0, images.max(axis=(1, 2), keepdims=True)), draws.shift)
+
+# %% ../../nbs/data/deformations.ipynb #tangents-5
+@dataclass(frozen=True)
+class TangentDeformations:
+    """Deformations along the tangents of an image, then a shift by a pixel: the construction of Loosli, Canu and Bottou (2007).
+
+    Parameters
+    ----------
+    strength : float
+        |α|: the root mean square of each of the two fields, in pixels. At zero only the shift is left.
+    seed : int
+        Of the random numbers, at least 0.
+    smoothness : float
+        Percent of the side: width of the Gaussian that smooths the fields.
+    """
+
+    strength: float = 1.0
+    seed: int = 0
+    smoothness: float = 15.0
+
+    __post_init__ = Deformations.__post_init__
+
+    def draw(self, start: int, stop: int) -> TangentDraws:
+        "The `TangentDraws` of the places `start` to `stop` of the stream."
+        check_number("start", start, at_least=0, at_most=stop)
+        return _draw_along_tangents(self, int(start), int(stop))
+
+    def apply(self, images: Any, start: int) -> np.ndarray:
+        "`images` (n, height, width), deformed as at the places of the stream from `start` on."
+        return deform_along_tangents(images, self.draw(start, start + len(images)))
+
+# %% ../../nbs/data/deformations.ipynb #tangents-6
+def _draw_along_tangents(settings, start, stop):
+    amplitudes = _spectrum(settings.smoothness)
+    u = random_uniforms(int(settings.seed), start, stop, 2 + 2 * amplitudes.size)
+    normal = ndtri(u[:, 2:]).reshape(-1, 2, *amplitudes.shape)
+    place = (9 * u[:, 1]).astype(int)                         # one of 3 × 3
+    return TangentDraws(np.where(u[:, 0] < 0.5, -1.0, 1.0) * settings.strength, amplitudes * normal, np.stack(np.divmod(place, 3), axis=1) - 1)

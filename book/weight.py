@@ -59,8 +59,8 @@ def without_unused(app, name, page):
 
 
 def scripts_wait(app, name, page):
-    """Have scripts wait until the page is there, but for the options that lines of the page change at once."""
-    return re.sub(r"<script (?=[^>]*\bsrc=)(?![^>]*(?:\bdefer\b|\basync\b|documentation_options))", '<script defer="defer" ', page)
+    """Have scripts wait until the page is there, but for the options that lines of the page change at once, and where one searches."""
+    return page if name == "search" else re.sub(r"<script (?=[^>]*\bsrc=)(?![^>]*(?:\bdefer\b|\basync\b|documentation_options))", '<script defer="defer" ', page)
 
 
 def without_plain_spans(app, name, page):
@@ -99,7 +99,7 @@ def words_of_book(outdir):
     for path in [*outdir.glob("*.html"), *outdir.glob("nbs/**/*.html"), *outdir.glob("_static/*.js"), *outdir.glob("_static/scripts/*.js"),
                  *outdir.glob("_static/evidence/*.js"), *outdir.glob("_static/live/*.js")]:
         if path.name not in ("fontawesome.js",):
-            words.update(re.findall(r"[A-Za-z_][\w-]*", path.read_text(encoding="utf-8")))
+            words.update(re.findall(r"(?:--)?[A-Za-z_][\w-]*", path.read_text(encoding="utf-8")))
     return words
 
 
@@ -132,6 +132,19 @@ def purged(css, words):
     return re.sub(r"@(?:media|supports)[^{}]*\{\s*\}", "", "".join(out))
 
 
+THEMES = re.compile(r"(--(?:bs|pst|sbt|sd|fa)-[\w-]+)\s*:(?:[^;{}\"']|\"[^\"]*\"|'[^']*')*;?")  # a property that a theme sets
+
+
+def without_unread(sheets, words):
+    """Style sheets without the properties of the theme that no rule reads and no page or script names."""
+    before = None
+    while before != sheets:
+        before = sheets
+        read = words.union(*(re.findall(r"var\(\s*(--[\w-]+)", css) for css in sheets))
+        sheets = [THEMES.sub(lambda match: match[0] if match[1] in read else "", css) for css in sheets]
+    return sheets
+
+
 def split_selectors(selectors):
     """Selectors separated by commas that are not inside brackets."""
     return re.findall(r"(?:[^,(]|\([^()]*(?:\([^()]*\)[^()]*)*\))+", selectors)
@@ -152,8 +165,8 @@ def purge_styles(app, exception):
         return
     static = Path(app.outdir) / "_static"
     words = words_of_book(Path(app.outdir))
-    for sheet in [*static.glob("*.css"), *static.glob("styles/*.css")]:
-        css = purged(sheet.read_text(encoding="utf-8"), words)
+    sheets = [*static.glob("*.css"), *static.glob("styles/*.css")]
+    for sheet, css in zip(sheets, without_unread([purged(sheet.read_text(encoding="utf-8"), words) for sheet in sheets], words)):
         sheet.write_text(re.sub(r"/\*# sourceMappingURL=.*?\*/", "", css), encoding="utf-8")
     for debugging in [*static.glob("**/*.map"), static / "scripts/fontawesome.js"]:
         debugging.unlink(missing_ok=True)

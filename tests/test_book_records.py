@@ -65,6 +65,17 @@ def test_curves_are_the_record_s(reader):
         assert count == np.sum((labels == int(a)) & (predicted == int(b))) > 0
 
 
+def test_curves_of_the_updates_are_the_record_s(reader):
+    page = reader.open("nbs/experiments/updates.html")
+    panels = page.evaluate("() => capslit.data['updates-curves'].panels")
+    for panel, (data, quantity) in zip(panels, [(data, quantity) for data in ("mnist", "fashion") for quantity in ("training_error", "log_loss")], strict=True):
+        record = load_record(RESULTS / f"figure6-{data}.json")
+        for series in panel["series"]:
+            expected = 100 * record.array(series["name"], quantity)[[point["x"] for point in series["values"]]]
+            assert len(expected) > 20 and np.allclose([point["y"] for point in series["values"]], expected, atol=6e-4)
+    assert state(page, "updates-curves")["at"] == [0, 0]
+
+
 def test_curves_are_read_by_arrow_keys_and_hidden_by_boxes(reader):
     page = reader.open("nbs/experiments/figure5.html")
     part, record = page.locator("#live-figure5-curves"), load_record(RESULTS / "figure5-mnist.json")

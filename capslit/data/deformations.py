@@ -321,22 +321,24 @@ class DeformedImages:
 
 # %% ../../nbs/data/deformations.ipynb #tangents-2
 class TangentDraws(NamedTuple):
-    "Deformations of n images along their tangents: factors α (n,), coefficients of two fields (n, 2, k, k) and shifts in pixels (n, 2), rows before columns."
+    "α (n,), coefficients of two fields (n, 2, k, k) and shifts in pixels (n, 2) of n images."
     alpha: np.ndarray
     fields: np.ndarray
     shift: np.ndarray
 
 
 def tangents(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "Derivatives of images (n, height, width) to the right and downwards, by central differences; outside there is background."
+    "Central differences of images (n, height, width) to the right and downwards."
     x = np.pad(images, ((0, 0), (1, 1), (1, 1)))
-    return (x[:, 1:-1, 2:] - x[:, 1:-1, :-2]) / 2, (x[:, 2:, 1:-1] - x[:, :-2, 1:-1]) / 2
+    right, down = x[:, 1:-1, 2:] - x[:, 1:-1, :-2], x[:, 2:, 1:-1] - x[:, :-2, 1:-1]
+    return right / 2, down / 2
 
 
 def shift(images: np.ndarray, by: np.ndarray) -> np.ndarray:
-    "Images (n, height, width) moved by one pixel at most: `by` (n, 2) holds −1, 0 or 1 for rows and columns."
+    "Images (n, height, width) moved by −1, 0 or 1 rows and columns: `by` (n, 2)."
     n, height, width = images.shape
-    rows, columns = (1 + np.arange(side) - by[:, axis, None] for axis, side in enumerate((height, width)))
+    rows = 1 + np.arange(height) - by[:, 0, None]
+    columns = 1 + np.arange(width) - by[:, 1, None]
     x = np.pad(images, ((0, 0), (1, 1), (1, 1)))
     return x[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
@@ -351,9 +353,11 @@ def deform_along_tangents(images: Any, draws: TangentDraws) -> np.ndarray:
     draws : TangentDraws
         Of n images: `TangentDeformations(…).draw(start, start + n)`.
     """
-    images = check_shape("images", np.asarray(images), (len(draws.alpha), None, None)).astype(np.float32)
+    shape = (len(draws.alpha), None, None)
+    images = check_shape("images", np.asarray(images), shape).astype(np.float32)
     check_values("images", images)
-    (right, down), field = tangents(images), elastic_field(draws.fields, *images.shape[1:])
+    right, down = tangents(images)
+    field = elastic_field(draws.fields, *images.shape[1:])
     alpha = draws.alpha.astype(np.float32)[:, None, None]
     moved = images + alpha * (field[:, 0] * right - field[:, 1] * down)
     return shift(np.clip(moved, 0, images.max(axis=(1, 2), keepdims=True)), draws.shift)
@@ -361,22 +365,18 @@ def deform_along_tangents(images: Any, draws: TangentDraws) -> np.ndarray:
 # %% ../../nbs/data/deformations.ipynb #tangents-5
 @dataclass(frozen=True)
 class TangentDeformations:
-    """Deformations along the tangents of an image, then a shift by a pixel: the construction of Loosli, Canu and Bottou (2007).
+    """Deformations along tangents and a shift by a pixel (Loosli, Canu and Bottou 2007).
 
     Parameters
     ----------
     strength : float
-        |α|: the root mean square of each of the two fields, in pixels. At zero only the shift is left.
-    seed : int
-        Of the random numbers, at least 0.
-    smoothness : float
-        Percent of the side: width of the Gaussian that smooths the fields.
+        |α|: root mean square of both fields, in pixels. At zero only the shift is left.
+    seed, smoothness : as for `Deformations`
     """
 
     strength: float = 1.0
     seed: int = 0
     smoothness: float = 15.0
-
     __post_init__ = Deformations.__post_init__
 
     def draw(self, start: int, stop: int) -> TangentDraws:
@@ -385,7 +385,7 @@ class TangentDeformations:
         return _draw_along_tangents(self, int(start), int(stop))
 
     def apply(self, images: Any, start: int) -> np.ndarray:
-        "`images` (n, height, width), deformed as at the places of the stream from `start` on."
+        "`images` (n, height, width), deformed as the stream from `start` on."
         return deform_along_tangents(images, self.draw(start, start + len(images)))
 
 # %% ../../nbs/data/deformations.ipynb #tangents-6
@@ -394,4 +394,6 @@ def _draw_along_tangents(settings, start, stop):
     u = random_uniforms(int(settings.seed), start, stop, 2 + 2 * amplitudes.size)
     normal = ndtri(u[:, 2:]).reshape(-1, 2, *amplitudes.shape)
     place = (9 * u[:, 1]).astype(int)                         # one of 3 × 3
-    return TangentDraws(np.where(u[:, 0] < 0.5, -1.0, 1.0) * settings.strength, amplitudes * normal, np.stack(np.divmod(place, 3), axis=1) - 1)
+    alpha = np.where(u[:, 0] < 0.5, -1.0, 1.0) * settings.strength
+    by = np.stack(np.divmod(place, 3), axis=1) - 1
+    return TangentDraws(alpha, amplitudes * normal, by)

@@ -147,7 +147,8 @@ MILLION = Experiment("A million digits: all-versus-all classifiers on deformed i
 class FixedUpdates(LargeData):
     "A classifier that makes `max_iter` updates, and does not look at validation images."
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, X_val: np.ndarray, y_val: np.ndarray, checkpoint: str | PathLike | None = None) -> Any:
+    def fit(self, X: np.ndarray, y: np.ndarray, *, X_val: np.ndarray, y_val: np.ndarray,
+            checkpoint: str | PathLike | None = None) -> Any:
         "As `CapsuleClassifier.fit`; the validation images are left alone."
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)   # nothing was to converge
@@ -159,27 +160,34 @@ STOPPING = {"separate": LargeData, "joint": JointlyStopped, "fixed": FixedUpdate
 
 # %% ../../nbs/experiments/million.ipynb #readings-3
 def run_reading(part: Part, bench: Bench) -> tuple:
-    "Train an all-versus-all classifier on the digits and their deformations in one reading of the paper; keep the errors of each pair at each update."
+    "Train an all-versus-all classifier in one reading; keep each pair's errors by update."
     parameters = dict(part.parameters)
-    kind, strength, stopping, n_extra, n_ancestors = map(parameters.pop, ("construction", "strength", "stopping", "n_extra", "n_ancestors"))
+    names = "construction", "strength", "stopping", "n_extra", "n_ancestors"
+    kind, strength, stopping, n_extra, n_ancestors = map(parameters.pop, names)
     deformations = CONSTRUCTIONS[kind](strength, bench.seed)
     protocol = bench.step("generate", f"making {n_extra:,} images of {n_ancestors:,}",
                           lambda: enlarge(bench.protocol, deformations, n_extra, n_ancestors))
-    model = learn(replace(bench, prepare=lambda data, profile: protocol), parameters, STOPPING[stopping])
+    with_extra = replace(bench, prepare=lambda data, profile: protocol)
+    model = learn(with_extra, parameters, STOPPING[stopping])
     metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
     metrics |= {"original_error": 1 - model.score(bench.protocol.X, bench.protocol.y)}
-    arrays = {"predicted": model.predict(protocol.X_test).astype(np.uint8), "labels": protocol.y_test.astype(np.uint8)}
+    predicted = model.predict(protocol.X_test)
+    arrays = {"predicted": predicted.astype(np.uint8), "labels": protocol.y_test.astype(np.uint8)}
     errors, judged = (model.history_[f"{which}_error"] for which in ("training", "validation"))
-    kept = {} if stopping == "fixed" else {"kept": np.nanargmin(judged, axis=0)}                  # the update whose weights were the best
+    kept = {} if stopping == "fixed" else {"kept": np.nanargmin(judged, axis=0)}    # best update
     return metrics, arrays | kept | {"pair_errors": errors.astype(np.float32)}
 
 # %% ../../nbs/experiments/million.ipynb #readings-4
-def reading_part(name: str, construction: str, strength: float, stopping: str, n_ancestors: int, n_extra: int, dim: int, updates: int, patience: list) -> Part:
+def reading_part(name: str, construction: str, strength: float, stopping: str, n_ancestors: int,
+                 n_extra: int, dim: int, updates: int, patience: list) -> Part:
     "The part that trains one classifier."
-    fixed = {"thresholds": PAPER["thresholds"][:1], "patience": [updates], "max_iter": updates, "early_stopping": False}
-    parameters = PAPER | {"patience": patience} | (fixed if stopping == "fixed" else {}) | {"architecture": "ovo", "capsule_dim": dim}
+    fixed = {"thresholds": PAPER["thresholds"][:1], "patience": [updates],
+             "max_iter": updates, "early_stopping": False}
+    parameters = PAPER | {"patience": patience} | (fixed if stopping == "fixed" else {})
+    parameters |= {"architecture": "ovo", "capsule_dim": dim, "construction": construction,
+                   "strength": strength, "stopping": stopping, "n_extra": n_extra, "n_ancestors": n_ancestors}
     cost = (50_000 + n_extra) * (dim + 4) * (updates if stopping == "fixed" else 340) / 1e7
-    return Part(name, parameters | {"construction": construction, "strength": strength, "stopping": stopping, "n_extra": n_extra, "n_ancestors": n_ancestors}, cost, independent=True)
+    return Part(name, parameters, cost, independent=True)
 
 # %% ../../nbs/experiments/million.ipynb #readings-5
 WORDS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours", 1.0)}
@@ -188,23 +196,26 @@ WORDS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours"
 def reading_parts(data: str, profile: str) -> tuple:
     "All combinations of construction, ancestors and stopping, and then two of them with more and more images."
     paper = profile == "paper"
-    ancestors, dim, updates, patience = ((60_000, 50_000), 8, 100, PAPER["patience"]) if paper else ((1_540, 1_283), 2, 20, [8, 4, 2, 1, 1])
-    grid = [reading_part(f"{word}-{stopping}-{n}", *WORDS[word], stopping, n, ancestors[0], dim, updates, patience)
+    ancestors, sizes = ((60_000, 50_000), (50_000, 110_000, 150_000, 500_000, 1_000_000)) if paper \
+        else ((1_540, 1_283), (1_283, 2_566))
+    dim, updates, patience, dims = (8, 100, PAPER["patience"], (16, 8, 32)) if paper \
+        else (2, 20, [8, 4, 2, 1, 1], (2,))
+    common = updates, patience
+    grid = [reading_part(f"{word}-{stopping}-{n}", *WORDS[word], stopping, n, ancestors[0], dim, *common)
             for n in ancestors for word in WORDS for stopping in reversed(STOPPING)]
-    sizes, dims = ((50_000, 110_000, 150_000, 500_000, 1_000_000), (16, 8, 32)) if paper else ((1_283, 2_566), (2,))
-    curves = [reading_part(f"{word}-{d}-{size}", *WORDS[word], "fixed", ancestors[0], size - sizes[0], d, 2 * updates, patience)
+    curves = [reading_part(f"{word}-{d}-{size}", *WORDS[word], "fixed", ancestors[0],
+                           size - sizes[0], d, 2 * updates, patience)
               for d in dims for word in ("tangents", "weak") for size in sizes[word == "weak":]]
     return *grid, *curves
 
 
 READINGS = Experiment("A million digits: readings of the paper's sentence", ("mnist",), reading_parts, run_reading)
+
+# %% ../../nbs/experiments/million.ipynb #readings-5-1
 # Parts that the book's record does not hold yet; `capslit reproduce readings` adds them.
-LATER = ("weak-joint-60000", "strong-joint-60000", "tangents-joint-50000",
-         "tangents-separate-50000", "weak-fixed-50000", "weak-joint-50000",
-         "weak-separate-50000", "strong-fixed-50000", "strong-joint-50000",
-         "strong-separate-50000", "tangents-16-50000", "tangents-16-150000",
-         "tangents-16-500000", "tangents-16-1000000", "weak-16-110000", "weak-16-150000",
-         "weak-16-500000", "weak-16-1000000", "tangents-8-50000", "tangents-8-110000",
+LATER = ("tangents-joint-50000", "weak-joint-50000", "weak-separate-50000",
+         "strong-joint-50000", "strong-separate-50000", "tangents-16-500000",
+         "weak-16-150000", "weak-16-500000", "tangents-8-50000", "tangents-8-110000",
          "tangents-8-150000", "tangents-8-500000", "tangents-8-1000000", "weak-8-110000",
          "weak-8-150000", "weak-8-500000", "weak-8-1000000", "tangents-32-50000",
          "tangents-32-110000", "tangents-32-150000", "tangents-32-500000",

@@ -90,7 +90,7 @@ def test_no_badge_says_more_than_its_check_does():
     seen = 0
     for made, check in proofs():
         verdict, parts = check.run(made.statement), claims.relations(made.statement)
-        for symbol in {s for r in parts for s in r.free_symbols if isinstance(r, sympy.Eq) and isinstance(s, sympy.Symbol)}:
+        for symbol in {s for r in parts if isinstance(r, sympy.Eq) for s in r.free_symbols if isinstance(s, sympy.Symbol)}:
             if claims.names([symbol]) <= set(verdict.symbols.split(", ")):
                 wrong = tuple(sympy.Eq(r.lhs + vanishing(symbol), r.rhs, evaluate=False) for r in parts)
                 try:

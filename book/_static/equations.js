@@ -15,14 +15,16 @@
 
   // The places of a TeX formula where it may be broken: [{at, kind, skip}], or null if it has lines already or is not understood
   const places = tex => {
-    const found = [];
+    const found = [], outer = [];
     let depth = 0, brackets = 0, bars = 0, before = "=", raised = false;
     for (const { 0: token, index: at } of tex.matchAll(/\\[A-Za-z]+|\\.|\s+|[^\\\s]/gs)) {
       if (depth === 0 && (token === "&" || token === "\\\\" || token === "\\tag")) return null;
       if (before === "\\left" || before === "\\right") { before = "."; continue; }  // the delimiter
       const soft = BRACKETS.has(token);
-      if (OPENING.has(token)) soft ? brackets++ : depth++;
-      else if (CLOSING.has(token)) soft ? brackets-- : depth--;
+      if (OPENING.has(token) && soft) { brackets++; outer.push(bars); bars = 0; }
+      else if (CLOSING.has(token) && soft) { brackets--; bars = outer.pop() ?? 0; }  // a single bar in brackets is a condition
+      else if (OPENING.has(token)) depth++;
+      else if (CLOSING.has(token)) depth--;
       else if (depth === 0 && brackets && !raised) {
         if (BARS.has(token)) bars = 1 - bars;
         else if (!bars && SUMS.has(token) && !RELATIONS.has(before) && !SUMS.has(before) && !OPENING.has(before) && before !== ",") found.push({ at, kind: "inner", skip: 0 });

@@ -99,8 +99,10 @@ def plain(tex, characters):
 
 
 def words(markup, characters):
-    """The text of a piece of HTML: without code blocks, scripts and pictures, and with formulas that can be read."""
+    """The text of a piece of HTML: without code blocks, scripts, pictures, cells of numbers and very long formulas, and with the other formulas as one can read them."""
     markup = re.sub(LEFT_OUT, " ", markup, flags=re.DOTALL)
+    markup = re.sub(r"<td\b[^>]*>(?:(?!</td>).)*</td>", lambda cell: cell[0] if re.search(r"[^\W\d_]{3}", re.sub(r"<[^>]+>", "", cell[0])) else " ", markup, flags=re.DOTALL)
+    markup = re.sub(r"\\\[(?:(?!\\\]).){120,}\\\]", " ", markup, flags=re.DOTALL)
     markup = re.sub(r"\\[(\[](.*?)\\[)\]]", lambda match: plain(match[1], characters), markup, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
 
@@ -138,8 +140,10 @@ def write_index(app, exception):
             equations[number.lower()] = [name, anchor]
         pages.append({"name": name, "subtitle": words(subtitle[1], characters) if subtitle else "",
                       "keywords": KEYWORDS.get(name, "").lower().split(", "), "sections": sections(page, characters)})
-    objects = [[full, name, *([anchor] if anchor != full else [])] for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects()
-               if kind in ("class", "function", "method", "exception")]
+    objects = {}  # by page
+    for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects():
+        if kind in ("class", "function", "method", "exception"):
+            objects.setdefault(name, []).append([full, anchor] if anchor != full else [full])
     data = json.dumps({"pages": pages, "equations": equations, "objects": objects}, ensure_ascii=False, separators=(",", ":"))
     (Path(app.outdir) / "_static" / "search-data.js").write_text(f"capslitSearch({data});\n", encoding="utf-8")
 

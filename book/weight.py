@@ -67,6 +67,7 @@ def without_plain_spans(app, name, page):
     """Unwrap what is marked in code without need: names, numbers, constants, punctuation, operators, half of many a page; and the parts of a signature."""
     plain = re.compile(r'<span class="(?:n|nx|nb|bp|kc|mi|mf|sa|si|p|w|o|pre|sig-paren)">([^<>]*)</span>')
     page, count = page.replace("<span></span>", "").replace('class="math notranslate nohighlight"', 'class="math notranslate"'), 1
+    page = page.replace('class="capslit-chapter docutils container"', 'class="capslit-chapter"')
     while count:
         page, count = plain.subn(r"\1", page)
     return re.sub(r'<em class="sig-param">(.*?)</em>', lambda match: f'<em class="sig-param">{re.sub("</?span[^>]*>", "", match[1])}</em>', page)

@@ -11,7 +11,7 @@
     return counts;
   };
 
-  let pages = [], equations = {}, objects = [];
+  let pages = [], equations = {}, objects = {};
 
   // The data call this function when they are there.
   window.capslitSearch = data => {
@@ -56,7 +56,7 @@
       const page = pages.find(one => one.name === equation[0]);
       found.push({page, words, score: Infinity, anchor: equation[1], title: `Equation ${number.replace(/^[a-z]/, letter => letter.toUpperCase())}: ${page.title}`});
     }
-    for (const [full, name, anchor = full] of objects) {
+    for (const [name, [full, anchor = full]] of Object.entries(objects).flatMap(([name, all]) => all.map(one => [name, one]))) {
       const last = full.split(".").pop().toLowerCase();
       if (last === query || full.toLowerCase() === query) {
         const page = pages.find(one => one.name === name);

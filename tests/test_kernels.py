@@ -157,11 +157,14 @@ def test_large_predictions_are_compiled_and_shared_out(monkeypatch):
     for architecture in ("multiclass", "ovo"):
         model = CapsuleClassifier.paper(3, architecture=architecture, max_iter=2, patience=(2,), thresholds=(0,)).fit(X[:500], y[:500])
         p, labels = model.predict_proba(X), model.predict(X)
+        assert p.shape == (20_000, 3) and all(np.allclose(p[i:i + 90], model.predict_proba(X[i:i + 90]), atol=1e-5) for i in (0, 8_150, 19_910))
         asked, loops = [], kernels.compiled_probabilities
         with monkeypatch.context() as patch:
             patch.setattr(classifier, "worth_compiling", lambda *sizes, **passes: asked.append(sizes) or True)
             patch.setattr(prediction, "compiled_probabilities", lambda several: asked.append(several) or loops(several))
             assert np.allclose(model.predict_proba(X), p, atol=1e-5) and np.mean(model.predict(X) != labels) < 1e-3
+            one, two, three = (model.set_params(n_jobs=threads).predict_proba(X) for threads in (1, 2, 3))
+            assert np.array_equal(one, two) and np.array_equal(two, three)
         assert asked[0] == (20_000, 41, 9 if architecture == "multiclass" else 18) and asked.count(architecture == "ovo") > 4
 
 

@@ -2,6 +2,7 @@
 
 Nothing is fetched from elsewhere. The parts come from the package that carries MathJax, and are joined in the order in which
 MathJax itself joins them. A command that MathJax does not know is an error on the page, which the tests of the built book find.
+Formulas are typeset when they come near the window, those of a print at once, and all others when the page has been open for a while.
 """
 import importlib.util
 import re
@@ -19,22 +20,47 @@ CONFIGURATION = {
     "options": {"processHtmlClass": "tex2jax_process|mathjax_process|math|output_area", "ignoreHtmlClass": "tex2jax_ignore|mathjax_ignore|document"},
 }
 START = """
-MathJax.config.startup.pageReady = async () => {  // what is in the window first, and never so much at once that the page stands still
+MathJax.config.startup.pageReady = () => {  // what is near the window, and never so much at once that the page stands still
   const kinds = ".math, .tex2jax_process, .mathjax_process, .output_area";
-  const all = [...document.querySelectorAll(kinds)].filter(element => !element.parentElement.closest(kinds));
-  const near = new Set(all.filter(element => { const box = element.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; }));
-  const order = [...near, ...all.filter(element => !near.has(element))];
-  let count = 1;
-  while (order.length) {
-    const start = performance.now(), part = order.splice(0, count);
-    await MathJax.typesetPromise(part);
-    if (window.capslitFit) capslitFit(part);
-    count = Math.max(1, Math.min(8, 2 * count, Math.floor(count * SLICE / (performance.now() - start))));
-    await new Promise(done => setTimeout(done));
-  }
+  const rest = new Set([...document.querySelectorAll(kinds)].filter(element => !element.parentElement.closest(kinds)));
+  const near = [];
+  let count = 1, all = false, hurry = false, working = null;
+  const tell = part => document.dispatchEvent(new CustomEvent("typeset", { detail: part }));
+  const work = async () => {
+    while (near.length || (all && rest.size)) {
+      const start = performance.now(), part = (near.length ? near : [...rest]).splice(0, count);
+      part.forEach(element => rest.delete(element));
+      await MathJax.typesetPromise(part);
+      tell(part);
+      count = Math.max(1, Math.min(8, 2 * count, Math.floor(count * SLICE / (performance.now() - start))));
+      await new Promise(done => near.length || hurry || !window.requestIdleCallback ? setTimeout(done) : requestIdleCallback(done));
+    }
+    working = null;
+  };
+  const go = () => working ||= work();
+  window.typesetAll = () => { all = hurry = true; return go(); };  // a promise
+  setTimeout(() => { all = true; go(); }, LATER);
+  addEventListener("beforeprint", () => {
+    const part = [...rest];
+    rest.clear();
+    near.length = 0;
+    MathJax.typeset(part);
+    tell(part);
+  });
+  return new Promise(done => {
+    const distance = ({ boundingClientRect: box }) => Math.max(0, box.top - innerHeight, -box.bottom);
+    const watch = new IntersectionObserver(entries => {
+      const found = entries.filter(entry => entry.isIntersecting && rest.has(entry.target)).sort((a, b) => distance(a) - distance(b));
+      found.forEach(entry => watch.unobserve(entry.target));
+      near.push(...found.map(entry => entry.target));
+      go().then(done);
+    }, { rootMargin: "100% 0px" });
+    rest.forEach(element => watch.observe(element));
+    if (!rest.size) done();
+  });
 };
 MathJax.startup.defaultReady();
-""".replace("SLICE", "8")  # milliseconds
+""".replace("SLICE", "8").replace("LATER", "4000")  # milliseconds
 
 # Glyphs: alphabets of the font that the book's formulas take letters from, and ranges that are kept whole
 ALPHABETS = {"normal", "bold", "italic", "boldItalic", "doubleStruck", "smallop", "largeop", "texCalligraphic", "texSize3", "texSize4", "texVariant"}

@@ -27,7 +27,7 @@ article h1 { display: block !important }"""  # the theme's own title and list of
 HEAD = '<div style="width: 100%; font: 8px sans-serif; color: #666; text-align: right; padding-right: 18mm">{}</div>'
 READY = """async () => {
   document.querySelectorAll('img[loading=lazy]').forEach(image => { image.loading = 'eager'; });
-  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+  if (window.MathJax && MathJax.startup) await MathJax.startup.promise.then(typesetAll);
   await Promise.all([...document.images].map(image => image.decode().catch(() => 0)));
   await document.fonts.ready;
 }"""

@@ -69,7 +69,7 @@ class Reader:
 
     def open(self, name):
         self.page.goto(self.site + name, wait_until="load")
-        self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => 0) : 0")
+        self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(typesetAll) : 0")
         self.page.evaluate("() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))")
         return self.page
 

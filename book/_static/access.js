@@ -7,9 +7,10 @@
     [".claim-statement, .claim-tex, .claim-diagram, .claim-trials table", "Wider than its column"],
   ];
 
-  const mark = () => {
+  const found = (elements, kind) => new Set(elements.flatMap(element => [element.closest && element.closest(kind), ...element.querySelectorAll(kind)]).filter(Boolean));
+  const mark = elements => {
     for (const [kind, words] of KINDS) {
-      for (const element of document.querySelectorAll(kind)) {
+      for (const element of found(elements, kind)) {
         const style = getComputedStyle(element);
         const scrolls = (element.scrollWidth > element.clientWidth && style.overflowX !== "visible" && style.overflowX !== "hidden")
           || (element.scrollHeight > element.clientHeight && (style.overflowY === "auto" || style.overflowY === "scroll"));
@@ -31,11 +32,11 @@
   let waiting = 0;
   const soon = () => {
     cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(mark);
+    waiting = requestAnimationFrame(() => mark([document]));
   };
+  document.addEventListener("typeset", event => mark(event.detail));
   window.addEventListener("load", () => {
     soon();
-    if (window.MathJax && MathJax.startup && MathJax.startup.promise) MathJax.startup.promise.then(soon);
     document.addEventListener("toggle", soon, true);  // what was folded has now a width
   });
   window.addEventListener("resize", soon);

@@ -176,6 +176,7 @@
       fit(item);
     }
   };
+  document.addEventListener("typeset", event => capslitFit(event.detail));
   let seen = innerWidth, waiting = null;
   addEventListener("resize", () => {
     clearTimeout(waiting);

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['SIDE', 'Capsules', 'as_capsules', 'PrimaryCapsules', 'cast_votes', 'windows', 'RoutedCapsules',
            'ConvolutionalCapsules', 'places', 'ClassCapsules', 'stem', 'side_after', 'CapsuleNetwork',
-           'ConvolutionalNetwork', 'count_parameters', 'spread_loss', 'growing_spread_loss', 'Learned', 'restore',
-           'scores', 'predict', 'learn', 'save_network', 'load_network']
+           'ConvolutionalNetwork', 'count_parameters', 'spread_loss', 'growing_spread_loss', 'Learned',
+           'network_arrays', 'restore', 'scores', 'predict', 'learn', 'save_network', 'network_from_arrays',
+           'load_network']
 
 # %% ../../nbs/routing/network.ipynb #cell-002
 import hashlib
@@ -315,7 +316,7 @@ def _rows(columns):
     return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
 # %% ../../nbs/routing/network.ipynb #cell-044
-def _state(network):
+def network_arrays(network):
     "Copies of all parameters and buffers of a network: name → array."
     leaves = network.state_dict().items()
     return {name: leaf.detach().cpu().numpy().copy() for name, leaf in leaves}
@@ -381,7 +382,7 @@ class _Training:
     def note(self, seen, report):
         "Keep what was seen, and a copy of the network; report it in words."
         self.history.append(seen)
-        self.snapshots.append(_state(self.network))
+        self.snapshots.append(network_arrays(self.network))
         if report:
             report(", ".join(f"{name} {number:.4g}" for name, number in seen.items()))
 
@@ -391,7 +392,7 @@ _CHECKPOINT = "capslit.routing.network.training/1"
 
 def _save(path, run, signature):
     "Write the state of a training to a file, atomically."
-    parts = {"network": _state(run.network), "history": _columns(run.history),
+    parts = {"network": network_arrays(run.network), "history": _columns(run.history),
              "snapshots": _columns(run.snapshots)}
     kept = run.optimiser.state_dict()
     parts |= {f"optimiser.{k}": state for k, state in kept["state"].items()}
@@ -541,14 +542,18 @@ def save_network(path: Any, network: nn.Module) -> None:
     if _KINDS.get(kind) is not type(network):
         raise TypeError(f"network must be a {' or a '.join(_KINDS)}, not {kind}")
     meta = {"schema": _NETWORK, "kind": kind, "settings": network.settings}
-    save_arrays(path, _state(network), meta)
+    save_arrays(path, network_arrays(network), meta)
+
+
+def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwork") -> nn.Module:
+    "A network with these settings and with the numbers that `network_arrays` gave, in evaluation mode."
+    with torch.random.fork_rng(devices=[]):            # its first numbers are not needed
+        network = _KINDS[kind](**settings)
+    network.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()}, assign=True)
+    return network.eval()
 
 
 def load_network(path: Any) -> nn.Module:
     "The network that `save_network` wrote, in evaluation mode. No code in the file is run."
     arrays, meta = load_arrays(path, schema=_NETWORK)
-    with torch.random.fork_rng(devices=[]):            # its first numbers are not needed
-        network = _KINDS[meta["kind"]](**meta["settings"])
-    state = {name: torch.as_tensor(array) for name, array in arrays.items()}
-    network.load_state_dict(state, assign=True)
-    return network.eval()
+    return network_from_arrays(meta["settings"], arrays, meta["kind"])

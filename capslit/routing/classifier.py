@@ -65,9 +65,8 @@ class _Trained:
 
     def _train(self, images, codes, seed):
         "A network trained on images and their classes; sets `settings_`, `weights_` and `history_`."
-        import torch
-
         from capslit.routing import network as cn
+        import torch                                          # what is missing is said by the line before
         names = ("primary", "capsules", "n_iterations", "e_step", "weighted", "shared", "coordinates")
         features = default_features(images.shape[1]) if self.features is None else self.features
         with torch.random.fork_rng(devices=[]):
@@ -125,6 +124,7 @@ class _Graded(_Predicting):
 
     def poses(self, X: Any) -> np.ndarray:
         "Poses (n, n_classes, 4, 4) of the class capsules."
+        check_is_fitted(self)
         import torch
 
         net, images = self.network().double(), self._images(X).astype(np.float64)

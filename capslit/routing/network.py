@@ -101,7 +101,7 @@ class RoutedCapsules(nn.Module):
     e_step : "factor" or "exponent"
         See `em_routing`.
     weighted : bool
-        Whether children count by their activations, or all alike.
+        Whether children count by their activations, or each as if it were half active.
     spread : float
         Standard deviation of the noise that the matrices begin with, beside the identity.
     n_places : int
@@ -124,7 +124,7 @@ class RoutedCapsules(nn.Module):
 
     def route(self, votes: torch.Tensor, activations: torch.Tensor) -> Routed:
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
-        activations = activations if self.weighted else torch.ones_like(activations)
+        activations = activations if self.weighted else torch.full_like(activations, 0.5)
         return em_routing(votes, activations, self.beta_u, self.beta_a / self.last, self.n_iterations,
                           inverse_temperature=self.final, e_step=self.e_step)
 

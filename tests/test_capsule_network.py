@@ -147,6 +147,37 @@ def test_class_capsules_against_loops(seed):
         assert np.allclose(found.activations[i].numpy(), a, atol=1e-6)
 
 
+@pytest.mark.parametrize("settings", [{"shared": False}, {"coordinates": False}, {"weighted": False}, {"shared": False, "coordinates": False, "weighted": False}])
+def test_class_capsules_with_parts_left_out(settings):
+    torch.manual_seed(0)
+    layer = with_prices(cn.ClassCapsules(3, 5, spread=0.5, n_places=20, **settings))
+    poses, activations = some_capsules(1)
+    with torch.no_grad():
+        found = layer(cn.Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
+    W = layer.transformations.detach().numpy()
+    assert W.shape[0] == (3 if settings.get("shared", True) else 60)
+    W = np.broadcast_to(W, (20, 3, 5, 4, 4)) if settings.get("shared", True) else W.reshape(20, 3, 5, 4, 4)
+    for i in range(2):
+        votes = np.empty((4, 5, 3, 5, 4, 4))
+        for row, column, t, j in np.ndindex(4, 5, 3, 5):
+            votes[row, column, t, j] = poses[i, row, column, t] @ W[5 * row + column, t, j]
+        if settings.get("coordinates", True):
+            votes[..., 0, 3] += ((np.arange(4) + 0.5) / 4)[:, None, None, None]
+            votes[..., 1, 3] += ((np.arange(5) + 0.5) / 5)[:, None, None]
+        counted = activations[i].ravel() if settings.get("weighted", True) else np.full(60, 0.5)
+        M, a = routed_by_hand(layer, votes.reshape(60, 5, 16), counted)
+        assert np.allclose(found.poses[i].numpy(), M, atol=1e-6) and np.allclose(found.activations[i].numpy(), a, atol=1e-6)
+
+
+def test_parts_left_out_are_kept_in_a_file(tmp_path):
+    network = tiny(shared=False, coordinates=False, weighted=False, e_step="exponent", n_iterations=3, spread=0.2)
+    X, _ = examples()
+    cn.save_network(tmp_path / "network.npz", network)
+    again = cn.load_network(tmp_path / "network.npz")
+    assert again.settings == network.settings and np.array_equal(cn.scores(again, X), cn.scores(network, X))
+    assert not np.allclose(cn.scores(network, X), cn.scores(tiny(shared=False, coordinates=False, weighted=False, n_iterations=3, spread=0.2), X))
+
+
 def test_primary_capsules_against_matrix_products():
     torch.manual_seed(0)
     layer, x = cn.PrimaryCapsules(5, 3).double(), torch.randn(2, 5, 3, 4).double()
@@ -386,7 +417,8 @@ def test_arguments_that_make_no_sense(case, make):
 @pytest.mark.parametrize("side, settings, words", [
     (3, {}, "side: a grid of 2 × 2 places is too small|side: a grid of 1"), (1, {}, "side: a grid of 1 × 1 places is too small for windows of 2 × 2"),
     (5, {"n_iterations": 0}, "n_iterations must be a whole number of at least 1"), (5, {"primary": 0}, "primary must be a whole number"),
-    (5, {"n_classes": 0}, "n_classes must be a whole number"), (0, {}, "side must be a whole number"), (5, {"features": []}, "features has shape .*pass at least one layer")])
+    (5, {"n_classes": 0}, "n_classes must be a whole number"), (0, {}, "side must be a whole number"),
+    (5, {"e_step": "sum"}, "e_step must be 'factor' or 'exponent'"), (5, {"features": []}, "features has shape .*pass at least one layer")])
 def test_networks_that_make_no_sense(side, settings, words):
     if side == 3:
         settings = settings | {"capsules": [(2, 3, 1)]}

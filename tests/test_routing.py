@@ -6,7 +6,7 @@ import pytest
 from conftest import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax
+from scipy.special import softmax, xlogy
 from test_em import other_namespaces
 
 from capslit.routing import kernels
@@ -63,6 +63,42 @@ def test_agrees_with_the_plain_procedure(seed, size, iterations, batch, rows):
         return
     ways = {"inverse_temperature": [0.1, lambdas][rng.integers(2)], "block_bytes": rows * votes[..., 0].nbytes}
     assert close(em_routing(votes, a, beta_u, beta_a, iterations, variance_floor=0, **ways), expected, 1e-7)
+
+
+def descending(votes, a, beta_u, beta_a, lambdas):
+    "Routing with activations as exponents, by its equations; and the joint energy (routing-joint-energy) at the last λ after each iteration."
+    n, m, d = votes.shape
+    R, energies = np.full((n, m), 1 / m), []
+    beta = beta_u - np.log(2 * np.pi * np.e) / 2
+    for lam in lambdas:
+        parents, _ = corrected_procedure(votes, a, R, beta_u, beta_a, lam)
+        M, v, aj = parents
+        ln_p = -0.5 * np.sum((votes - M) ** 2 / v + np.log(2 * np.pi * v), axis=2)
+        cost = np.sum(a[:, None] * R * (d * beta - ln_p), axis=0) - beta_a
+        energies.append(np.sum(aj * cost + (xlogy(aj, aj) + xlogy(1 - aj, 1 - aj)) / lam) + np.sum(a[:, None] * xlogy(R, R)))
+        last, R = R, softmax(aj * (ln_p - d * beta), axis=1)
+    return (M, aj, last), energies
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.integers(1, 6), st.sampled_from([0.03, 0.3]))
+def test_with_activations_as_exponents(seed, iterations, lam):
+    votes, a, beta_u, beta_a = problem(seed, n=20)
+    with np.errstate(divide="ignore", invalid="ignore"):       # a parent left with one vote collapses
+        expected, energies = descending(votes, a, beta_u, beta_a, [lam] * iterations)
+    if not np.all(np.isfinite(energies)) or np.min(expected[2].sum(axis=0)) < 2:
+        return
+    found = em_routing(votes, a, beta_u, beta_a, iterations, inverse_temperature=[lam] * iterations, e_step="exponent", variance_floor=0)
+    assert close(found, expected, 1e-6) and np.all(np.diff(energies) < 1e-9 * (1 + np.abs(energies[0])))
+    whole = em_routing(votes[None, None], a[None, None], beta_u, beta_a, iterations, inverse_temperature=[lam] * iterations, e_step="exponent", variance_floor=0)
+    assert close([part[0, 0] for part in whole], found)
+
+
+def test_gradients_with_activations_as_exponents():
+    torch = pytest.importorskip("torch")
+    given = tensors(torch, *problem(1, 2, n=5, m=3, d=2))
+    routing = lambda *given: tuple(em_routing(*given, 3, inverse_temperature=0.5, variance_floor=1e-2, e_step="exponent"))
+    assert torch.autograd.gradcheck(routing, given, eps=1e-6, atol=1e-5, rtol=1e-4)
 
 
 def test_batch_axes_and_blocks_change_nothing():
@@ -229,7 +265,8 @@ FAULTS = [
     ("beta_u contains", dict(beta_u=np.nan)), ("beta_a contains", dict(beta_a=np.inf)), ("beta_a must hold", dict(beta_a="one")),
     ("n_iterations", dict(n_iterations=0)), ("n_iterations", dict(n_iterations=2.0)), ("n_iterations", dict(n_iterations=None)),
     ("inverse_temperature has shape", dict(inverse_temperature=[0.1, 0.2])), ("inverse_temperature must", dict(inverse_temperature=-1)),
-    ("inverse_temperature contains", dict(inverse_temperature=[0.1, np.nan, 0.1])), ("variance_floor must", dict(variance_floor=-1e-9)),
+    ("inverse_temperature contains", dict(inverse_temperature=[0.1, np.nan, 0.1])), ("e_step must be 'factor' or 'exponent'", dict(e_step="sum")),
+    ("variance_floor must", dict(variance_floor=-1e-9)),
     ("variance_floor contains", dict(variance_floor=np.nan)),
 ]
 
@@ -267,8 +304,8 @@ def test_no_warning_no_nan(name, dtype):
     votes, a = adversaries(dtype)[name]
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         for beta_u, beta_a in PRICES:
-            for final in (0.0, 0.01, 100.0):
-                routed = em_routing(votes, a, beta_u, beta_a, 4, inverse_temperature=final)
+            for final, e_step in ((0.0, "factor"), (0.01, "factor"), (100.0, "factor"), (0.01, "exponent"), (100.0, "exponent")):
+                routed = em_routing(votes, a, beta_u, beta_a, 4, inverse_temperature=final, e_step=e_step)
                 assert all(np.all(np.isfinite(part)) for part in routed)
                 assert np.allclose(routed.assignments.sum(axis=-1), 1, atol=1e-5)
                 assert np.all((routed.activations >= 0) & (routed.activations <= 1))

@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import em
 from ..data.datasets import TITLES
+from .ablation import ABLATION
 from .calibration import CALIBRATION
 from .contest import CONTEST
 from .drawing import DRAWING
@@ -94,7 +95,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "axes": AXES, "peers": PEERS, "calibration": CALIBRATION, "tables": CONTEST,
                "priors": PRIORS, "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
-               "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "heads": HEADS_ON_POSES,
+               "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
                "points2": POINTS2, "points3": POINTS3, "readings": READINGS}
 

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['SIDE', 'Capsules', 'as_capsules', 'PrimaryCapsules', 'cast_votes', 'windows', 'RoutedCapsules',
-           'ConvolutionalCapsules', 'ClassCapsules', 'stem', 'side_after', 'CapsuleNetwork', 'ConvolutionalNetwork',
-           'count_parameters', 'spread_loss', 'growing_spread_loss', 'Learned', 'restore', 'scores', 'predict', 'learn',
-           'save_network', 'load_network']
+           'ConvolutionalCapsules', 'places', 'ClassCapsules', 'stem', 'side_after', 'CapsuleNetwork',
+           'ConvolutionalNetwork', 'count_parameters', 'spread_loss', 'growing_spread_loss', 'Learned',
+           'network_arrays', 'restore', 'scores', 'predict', 'learn', 'save_network', 'network_from_arrays',
+           'load_network']
 
 # %% ../../nbs/routing/network.ipynb #cell-002
 import hashlib
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import to_numpy
-from ..validation import as_floating, check_count, check_labels, check_number, check_shape, check_values
+from ..validation import as_floating, check_choice, check_count, check_labels, check_number, check_shape, check_values
 from .procedure import Routed, em_routing, inverse_temperatures
 from ..storage import load_arrays, save_arrays
 
@@ -97,28 +98,35 @@ class RoutedCapsules(nn.Module):
         Children in a window, or types of children that share their matrices; types of parents.
     n_iterations : int
         Of routing, at least 1.
+    e_step : "factor" or "exponent"
+        See `em_routing`.
+    weighted : bool
+        Whether children count by their activations, or each as if it were half active.
     spread : float
         Standard deviation of the noise that the matrices begin with, beside the identity.
     n_places : int
         How many places with the same matrices vote for the same parents.
     """
 
-    def __init__(self, n_in: int, n_out: int, n_iterations: int = 2, spread: float = 0.1, n_places: int = 1):
+    def __init__(self, n_in: int, n_out: int, n_iterations: int = 2, spread: float = 0.1, n_places: int = 1,
+                 e_step: str = "factor", weighted: bool = True):
         super().__init__()
         check_count("n_iterations", n_iterations)
+        check_choice("e_step", e_step, ("factor", "exponent"))
         noise = torch.randn(n_in, n_out, SIDE, SIDE)
         self.transformations = nn.Parameter(torch.eye(SIDE) + spread * noise)
         self.beta_u = nn.Parameter(torch.ones(n_out))
         self.beta_a = nn.Parameter(torch.zeros(n_out))        # in units of the logit
-        self.n_iterations = n_iterations
+        self.n_iterations, self.e_step, self.weighted = n_iterations, e_step, weighted
         mass = n_places * n_in / n_out / 2                    # of a parent, if half are active
         self.last = 1 / (mass * SIDE**2)                      # λ of the last iteration
         self.final = self.last / inverse_temperatures(n_iterations, 1.0)[-1]
 
     def route(self, votes: torch.Tensor, activations: torch.Tensor) -> Routed:
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
-        return em_routing(votes, activations, self.beta_u, self.beta_a / self.last,
-                          self.n_iterations, inverse_temperature=self.final)
+        activations = activations if self.weighted else torch.full_like(activations, 0.5)
+        return em_routing(votes, activations, self.beta_u, self.beta_a / self.last, self.n_iterations,
+                          inverse_temperature=self.final, e_step=self.e_step)
 
 # %% ../../nbs/routing/network.ipynb #cell-020
 class ConvolutionalCapsules(RoutedCapsules):
@@ -136,24 +144,37 @@ class ConvolutionalCapsules(RoutedCapsules):
         poses, activations = (windows(x, self.size, self.stride) for x in capsules)
         return as_capsules(self.route(cast_votes(poses, self.transformations), activations))
 
+# %% ../../nbs/routing/network.ipynb #places-1
+def places(votes: torch.Tensor) -> torch.Tensor:
+    "What coordinate addition adds to votes (n, h, w, …, 16): row and column of the child, as fractions of the grid."
+    height, width = votes.shape[1:3]
+    place = votes.new_zeros(height, width, 1, 1, SIDE**2)
+    row, column = (torch.arange(k, dtype=votes.dtype, device=votes.device) for k in (height, width))
+    place[..., SIDE - 1] = ((row + 0.5) / height)[:, None, None, None]
+    place[..., 2 * SIDE - 1] = ((column + 0.5) / width)[:, None, None]
+    return place
+
 # %% ../../nbs/routing/network.ipynb #cell-022
 class ClassCapsules(RoutedCapsules):
-    """Class capsules: all children vote for the classes; those of one type share their matrices.
+    """Class capsules: all children vote for the classes.
 
-    From Capsules on a grid to Capsules (n, n_classes, 4, 4) and (n, n_classes). The place of a
-    child, row and column as fractions of height and width, is added to its votes (coordinate
-    addition).
+    From Capsules on a grid to Capsules (n, n_classes, 4, 4) and (n, n_classes). If `shared`, children
+    of one type have the same matrices at all `n_places` places. With `coordinates` the place of a
+    child, row and column as fractions of height and width, is added to its votes.
     """
+
+    def __init__(self, types_in: int, n_classes: int, n_places: int = 1, shared: bool = True, coordinates: bool = True, **settings: Any):
+        own, alike = (1, n_places) if shared else (n_places, 1)
+        super().__init__(own * types_in, n_classes, n_places=alike, **settings)
+        self.shared, self.coordinates = shared, coordinates
 
     def votes(self, capsules: Capsules) -> tuple[torch.Tensor, torch.Tensor]:
         "Votes (n, children, n_classes, 16) and activations (n, children) of all children."
-        votes = cast_votes(capsules.poses, self.transformations)
-        _, height, width, _, _, d = votes.shape
-        place = votes.new_zeros(height, width, 1, 1, d)
-        row, column = (torch.arange(k, dtype=votes.dtype) for k in (height, width))
-        place[..., SIDE - 1] = ((row + 0.5) / height)[:, None, None, None]
-        place[..., 2 * SIDE - 1] = ((column + 0.5) / width)[:, None, None]
-        return (votes + place).flatten(1, 3), capsules.activations.flatten(1)
+        n, height, width, types = capsules.activations.shape
+        poses = capsules.poses if self.shared else capsules.poses.reshape(n, 1, 1, -1, SIDE, SIDE)
+        votes = cast_votes(poses, self.transformations)
+        votes = votes.reshape(n, height, width, types, *votes.shape[-2:])
+        return (votes + places(votes) if self.coordinates else votes).flatten(1, 3), capsules.activations.flatten(1)
 
     def forward(self, capsules: Capsules) -> Capsules:
         return as_capsules(self.route(*self.votes(capsules)))
@@ -203,7 +224,9 @@ class CapsuleNetwork(nn.Module):
         Types of primary capsules.
     capsules : sequence of (types, size, stride)
         Layers of convolutional capsules; there may be none.
-    n_iterations, spread : int, float
+    shared, coordinates : bool
+        Whether the class capsules' children share matrices over places, and add their place to the votes.
+    n_iterations, spread, e_step, weighted : int, float, str, bool
         See `RoutedCapsules`.
 
     After Hinton, Sabour and Frosst 2018, section 4, with other sizes and with the changes
@@ -211,19 +234,21 @@ class CapsuleNetwork(nn.Module):
     """
 
     def __init__(self, side: int, n_classes: int, *, features: Sequence = ((64, 5, 2), (64, 3, 2)), primary: int = 16,
-                 capsules: Sequence = ((8, 3, 1),), n_iterations: int = 2, spread: float = 0.1):
+                 capsules: Sequence = ((8, 3, 1),), n_iterations: int = 2, spread: float = 0.1,
+                 e_step: str = "factor", weighted: bool = True, shared: bool = True, coordinates: bool = True):
         super().__init__()
-        routing = {"n_iterations": n_iterations, "spread": spread}
+        routing = {"n_iterations": n_iterations, "spread": spread, "e_step": e_step, "weighted": weighted}
+        last = {"shared": shared, "coordinates": coordinates}
         _check_counts(side=side, n_classes=n_classes, primary=primary)
         self.settings = {"side": side, "n_classes": n_classes, "features": _lists(features),
-                         "primary": primary, "capsules": _lists(capsules)} | routing
+                         "primary": primary, "capsules": _lists(capsules)} | last | routing
         places = side_after(side, (*features, *capsules)) ** 2
         types = [primary, *(layer[0] for layer in capsules)]
         self.features = stem(features)
         self.primary = PrimaryCapsules(features[-1][0], primary)
         self.hidden = nn.Sequential(*(ConvolutionalCapsules(before, *layer, **routing)
                                       for before, layer in zip(types, capsules)))
-        self.classes = ClassCapsules(types[-1], n_classes, n_places=places, **routing)
+        self.classes = ClassCapsules(types[-1], n_classes, n_places=places, **last, **routing)
 
     def parts(self, images: torch.Tensor) -> Capsules:
         "The capsules below the class capsules, which vote for them."
@@ -291,7 +316,7 @@ def _rows(columns):
     return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
 # %% ../../nbs/routing/network.ipynb #cell-044
-def _state(network):
+def network_arrays(network):
     "Copies of all parameters and buffers of a network: name → array."
     leaves = network.state_dict().items()
     return {name: leaf.detach().cpu().numpy().copy() for name, leaf in leaves}
@@ -357,7 +382,7 @@ class _Training:
     def note(self, seen, report):
         "Keep what was seen, and a copy of the network; report it in words."
         self.history.append(seen)
-        self.snapshots.append(_state(self.network))
+        self.snapshots.append(network_arrays(self.network))
         if report:
             report(", ".join(f"{name} {number:.4g}" for name, number in seen.items()))
 
@@ -367,7 +392,7 @@ _CHECKPOINT = "capslit.routing.network.training/1"
 
 def _save(path, run, signature):
     "Write the state of a training to a file, atomically."
-    parts = {"network": _state(run.network), "history": _columns(run.history),
+    parts = {"network": network_arrays(run.network), "history": _columns(run.history),
              "snapshots": _columns(run.snapshots)}
     kept = run.optimiser.state_dict()
     parts |= {f"optimiser.{k}": state for k, state in kept["state"].items()}
@@ -517,14 +542,18 @@ def save_network(path: Any, network: nn.Module) -> None:
     if _KINDS.get(kind) is not type(network):
         raise TypeError(f"network must be a {' or a '.join(_KINDS)}, not {kind}")
     meta = {"schema": _NETWORK, "kind": kind, "settings": network.settings}
-    save_arrays(path, _state(network), meta)
+    save_arrays(path, network_arrays(network), meta)
+
+
+def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwork") -> nn.Module:
+    "A network with these settings and with the numbers that `network_arrays` gave, in evaluation mode."
+    with torch.random.fork_rng(devices=[]):            # its first numbers are not needed
+        network = _KINDS[kind](**settings)
+    network.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()}, assign=True)
+    return network.eval()
 
 
 def load_network(path: Any) -> nn.Module:
     "The network that `save_network` wrote, in evaluation mode. No code in the file is run."
     arrays, meta = load_arrays(path, schema=_NETWORK)
-    with torch.random.fork_rng(devices=[]):            # its first numbers are not needed
-        network = _KINDS[meta["kind"]](**meta["settings"])
-    state = {name: torch.as_tensor(array) for name, array in arrays.items()}
-    network.load_state_dict(state, assign=True)
-    return network.eval()
+    return network_from_arrays(meta["settings"], arrays, meta["kind"])

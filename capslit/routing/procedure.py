@@ -16,7 +16,7 @@ from array_api_compat import device as device_of
 
 from ..arrays import detached, namespace
 from . import kernels
-from ..validation import as_floating, check_count, check_shape, check_values
+from ..validation import as_floating, check_choice, check_count, check_shape, check_values
 
 # %% ../../nbs/routing/procedure.ipynb #cell-008
 class Parents(NamedTuple):
@@ -164,17 +164,23 @@ def _m_step(votes, log_R, activations, floor):
     return _Clusters(mean[:, :, 0, :], variance, log_sigma, total * xp.exp(top), squares)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-059
-def _e_step(log_a, clusters):
-    "log R (k, m, n), from the logarithms of the activations (k, m)."
+def _e_step(log_a, clusters, price=None):
+    """log R (k, m, n), from the logarithms of the activations (k, m).
+
+    The activation is a factor of the density; or, where the fixed cost `price` (k, m) of a vote is given, its exponent.
+    """
     xp = namespace(log_a)
     exponent = (clusters.squares @ (0.5 / clusters.variance)[..., None])[..., 0]
-    logits = (log_a - clusters.log_sigma)[..., None] - exponent
+    if price is None:
+        logits = (log_a - clusters.log_sigma)[..., None] - exponent
+    else:
+        logits = xp.exp(log_a)[..., None] * (-(price + clusters.log_sigma)[..., None] - exponent)
     logits = logits - detached(xp.max(logits, axis=1, keepdims=True))
     return logits - xp.log(xp.sum(xp.exp(logits), axis=1, keepdims=True))
 
 # %% ../../nbs/routing/procedure.ipynb #cell-060
-def _route(votes, activations, beta_u, beta_a, lambdas, floor):
-    "Routed for k problems: votes (k, n, m, d), activations (k, n), betas (k, m)."
+def _route(votes, activations, beta_u, beta_a, lambdas, floor, tempered=False):
+    "Routed for k problems: votes (k, n, m, d), activations (k, n), betas (k, m); `tempered`: activations as exponents."
     xp, (k, n, m, d) = namespace(votes), votes.shape
     V, units = _own_units(votes, floor)
     rounding = 4 * float(xp.finfo(votes.dtype).eps)
@@ -184,7 +190,7 @@ def _route(votes, activations, beta_u, beta_a, lambdas, floor):
     log_a = found = None
     for lam in lambdas:
         if found is not None:
-            log_R = _e_step(log_a, found)
+            log_R = _e_step(log_a, found, fixed_cost - d / 2 if tempered else None)
         found = _m_step(V, log_R, activations, least)
         log_a = _log_sigmoid(lam * (beta_a - (fixed_cost + found.log_sigma) * found.mass))
     assignments = xp.permute_dims(xp.exp(log_R), (0, 2, 1))
@@ -249,7 +255,7 @@ def _route_in_loops(problems, xp, lambdas, floor):
 
 # %% ../../nbs/routing/procedure.ipynb #cell-065
 def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterations: int = 3, *, inverse_temperature: Any = 0.01,
-               variance_floor: float = 1e-9, block_bytes: float | None = None) -> Routed:
+               e_step: str = "factor", variance_floor: float = 1e-9, block_bytes: float | None = None) -> Routed:
     """Route n children to m parents by EM on their votes.
 
     Runs on NumPy, PyTorch and other array-API libraries, on the device of `votes`, which also
@@ -267,6 +273,8 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     n_iterations : number of M-steps, with an E-step between each two
     inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t, 14 % of it after three; or a
         sequence of all λ
+    e_step : "factor", R ∝ a_j p_ij; or "exponent", R ∝ (p_ij e^(−dβ))^a_j with β = β_u − ½ ln 2πe, with
+        which every step descends on one function (Φ of routing-joint-energy). No compiled loops serve it
     variance_floor : added to all variances, in squared units of the votes
     block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all. Compiled loops take one problem after another
 
@@ -288,11 +296,11 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     if 0 in (n, m, d):
         raise ValueError(f"votes has shape {tuple(votes.shape)}, but shape (…, n, m, d) is needed, "
                          "with at least one child, one parent and one dimension")
-    lambdas = _schedule(n_iterations, inverse_temperature)
+    lambdas, tempered = _schedule(n_iterations, inverse_temperature), check_choice("e_step", e_step, ("factor", "exponent")) == "exponent"
     floor = np.asarray(variance_floor, dtype=np.float64)
     floor = float(check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0))
     given = votes, activations, beta_u, beta_a
-    worth = kernels.worth_compiling(math.prod(votes.shape), n_iterations)
+    worth = not tempered and kernels.worth_compiling(math.prod(votes.shape), n_iterations)
     shared = _shared_memory(given) if worth and kernels.compiled_route() else None
     votes, activations, beta_u, beta_a = shared or given
     here = namespace(votes)
@@ -311,6 +319,6 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     row_bytes = n * m * d * here.finfo(votes.dtype).bits // 8
     rows = max(1, math.prod(batch)) if block_bytes == math.inf else max(1, int(block_bytes // row_bytes))
     loops = shared and isinstance(votes, np.ndarray)
-    parts = [_route_in_loops(problems, xp, lambdas, floor)] if loops else [_route(*block, lambdas, floor) for block in _blocks(problems, rows)]
+    parts = [_route_in_loops(problems, xp, lambdas, floor)] if loops else [_route(*block, lambdas, floor, tempered) for block in _blocks(problems, rows)]
     whole = parts[0] if len(parts) == 1 else (xp.concat(x, axis=0) for x in zip(*parts))
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

@@ -52,7 +52,7 @@ def test_points_are_chosen_by_class_and_by_arrow_keys(reader):
     shown = state(page, "figure2-points")
     kept = labels[load_record(RESULTS / "points2-mnist.json").array("images", "rows")]
     assert shown["shown"] and all(kept[k] == 4 and shown["taken"][k] == 9 for k in shown["shown"])
-    assert part.locator(".capslit-words").inner_text().startswith(f"{confusion[4, 9]} of the 10000 test images")
+    assert part.locator(".capslit-words").first.inner_text().startswith(f"{confusion[4, 9]} of the 10000 test images")
     first = shown["chosen"]
     part.locator("svg[role=application]").focus()
     page.keyboard.press("ArrowRight")
@@ -116,9 +116,9 @@ CURVES = {
     "calibration-rejection": ("MNIST", "support vectors", "calibration-mnist", array("svm", "rejection_before", 100, COVERAGES)),
     "open-ridge": ("MNIST", "test", "open-questions-mnist", metrics({alpha: f"ridge-{alpha:g}" for alpha in (0, 0.5, 5, 20, 50, 200)}, "test_error")),
     "open-acceleration": ("MNIST, log-likelihood per image, iteration", "em", "open-questions-mnist", best_so_far),
-    "causes-costs": ("vectors of 4 states", "truncated", "causes-digits", array("cost", "seconds truncated", 1e6, (1, 2, 3, 4, 6, 8, 10, 12, *[None] * 6))),
+    "causes-costs": ("microseconds per image, vectors of 4 states", "truncated", "causes-digits", array("cost", "seconds truncated", 1e6, (1, 2, 3, 4, 6, 8, 10, 12, *[None] * 6))),
     "viewpoints-course": ("error, familiar views / %", "capsules", "viewpoints-mnist", by_epoch),
-    "scenes-sweeps": ("background b", "soft: digits found", "scenes-mnist", array("mean, own, 5 digits, noise 0.1", "original found", 100, BACKGROUNDS)),
+    "scenes-sweeps": ("%, background b", "soft: digits found", "scenes-mnist", array("mean, own, 5 digits, noise 0.1", "original found", 100, BACKGROUNDS)),
 }
 
 

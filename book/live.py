@@ -3,6 +3,8 @@
     ```{live} NAME            a block of JavaScript; the blocks of one name are joined in the order of the chapter
     :uses: OTHER …            scripts of other names, from any chapter, that are loaded before this one
     capslit.plotting.live(NAME, data, …)      a cell that shows the part; its page loads live.js, NAME.data.js and NAME.js
+
+A part has no block of its own if its data say which common script starts it: {"starts": [SCRIPT, FUNCTION], …}.
 """
 import json
 from pathlib import Path
@@ -68,9 +70,17 @@ def take_data(app, docname, source):
             part = output.get("data", {}).pop(MIME, None)
             if part:
                 found[part["name"]] = json.dumps(part["data"], separators=(",", ":"))
+                if "starts" in part["data"]:
+                    start_by_script(app.env, docname, part["name"], *part["data"]["starts"])
     if found:
         parts(app.env, "data")[docname] = found
         source[0] = json.dumps(notebook)
+
+
+def start_by_script(env, docname, name, script, function):
+    """Keep one line as the code of a part that a script of several parts starts."""
+    parts(env, "uses").setdefault(docname, {})[name] = [script]
+    parts(env, "code").setdefault(docname, {})[name] = [f'capslit.live("{name}", capslit.{function});']
 
 
 def forget(app, env, docname):

@@ -1,9 +1,18 @@
 """The live parts that explore records: what they show is what the records hold, by pointer and by keyboard."""
+import base64
+import json
+import re
+
 import numpy as np
 import pytest
-from built_book import needs_built_book
+from built_book import BOOK, CHAPTERS, Reader, needs_built_book
+from conftest import together
+from sklearn.metrics import confusion_matrix
 
+from capslit.experiments.calibration import COVERAGES
+from capslit.experiments.figure2 import UPDATES_SEEN
 from capslit.experiments.records import RESULTS, load_record
+from capslit.experiments.scenes import BACKGROUNDS
 
 pytestmark = needs_built_book
 
@@ -43,37 +52,147 @@ def test_points_are_chosen_by_class_and_by_arrow_keys(reader):
     shown = state(page, "figure2-points")
     kept = labels[load_record(RESULTS / "points2-mnist.json").array("images", "rows")]
     assert shown["shown"] and all(kept[k] == 4 and shown["taken"][k] == 9 for k in shown["shown"])
-    assert part.locator(".capslit-words").inner_text().startswith(f"{confusion[4, 9]} of the 10000 test images")
+    assert part.locator(".capslit-words").first.inner_text().startswith(f"{confusion[4, 9]} of the 10000 test images")
     first = shown["chosen"]
     part.locator("svg[role=application]").focus()
     page.keyboard.press("ArrowRight")
     assert len(shown["shown"]) > 1 and state(page, "figure2-points")["chosen"] not in (first, None)
 
 
-# Curves
+# Curves and matrices: the page reads them from the drawn figures, the tests from the records
 
-def test_curves_are_the_record_s(reader):
-    page = reader.open("nbs/experiments/figure5.html")
-    panels = page.evaluate("() => capslit.data['figure5-curves'].panels")
-    for panel, (data, which) in zip(panels, ((data, which) for data in ("mnist", "fashion") for which in ("test", "validation", "training")), strict=True):
-        record = load_record(RESULTS / f"figure5-{data}.json")
-        for series in panel["series"]:
-            assert [100 * record.metrics(f"{series['name']}-{v['x']}")[f"{which}_error"] for v in series["values"]] == pytest.approx([v["y"] for v in series["values"]], abs=1e-4)
-    labels, predicted = (load_record(RESULTS / "figure5-mnist.json").array("ovr-8", name) for name in ("labels", "predicted"))
-    true, taken, counts = panels[0]["series"][1]["values"][3]["pairs"]
-    for a, b, count in zip(true[1:], taken[1:], counts[1:]):
-        assert count == np.sum((labels == int(a)) & (predicted == int(b))) > 0
+def data_of(part):
+    return json.loads((BOOK / "_static" / "live" / f"{part}.data.js").read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n"))
 
 
-def test_curves_of_the_updates_are_the_record_s(reader):
-    page = reader.open("nbs/experiments/updates.html")
-    panels = page.evaluate("() => capslit.data['updates-curves'].panels")
-    for panel, (data, quantity) in zip(panels, [(data, quantity) for data in ("mnist", "fashion") for quantity in ("training_error", "log_loss")], strict=True):
-        record = load_record(RESULTS / f"figure6-{data}.json")
-        for series in panel["series"]:
-            expected = 100 * record.array(series["name"], quantity)[[point["x"] for point in series["values"]]]
-            assert len(expected) > 20 and np.allclose([point["y"] for point in series["values"]], expected, atol=6e-4)
-    assert state(page, "updates-curves")["at"] == [0, 0]
+MOUNT = r'</summary>\s*<div class="capslit-live" id="live-[\w-]+" data-live="([\w-]+)"'
+EXPLORERS = {part: page for page in CHAPTERS for part in re.findall(MOUNT, (BOOK / page).read_text(encoding="utf-8"))}
+
+
+def metrics(names, key):
+    "A metric in per cent of the parts with these names, {x: name}."
+    return lambda record: (list(names), [100 * record.metrics(name)[key] for name in names.values()])
+
+
+def array(part, name, factor=1, x=None):
+    "An array of a part, against the numbers from 0 on or others."
+    return lambda record: (range(len(record.array(part, name))) if x is None else x, factor * record.array(part, name).astype(float))
+
+
+def median_course(record):
+    course = 100 * np.median(record.array("noise-0.1", "training_error"), axis=0)
+    return range(len(course)), course
+
+
+def best_so_far(record):
+    path = np.maximum.accumulate(record.array("accelerated-em", "log_likelihood")) / record.metrics("accelerated-em")["n_train"]
+    return range(len(path)), path
+
+
+def by_strength(record):
+    names = [name for name in record.parts if name.startswith("strength-")]
+    return metrics({record.metrics(name)["strength"]: name for name in names}, "test_error")(record)
+
+
+def by_epoch(record):
+    return record.array("capsules-0", "history-epoch"), 100 * record.array("capsules-0", "history-held_out")
+
+
+DIMS = (1, 2, 4, 8, 16, 32)
+# Part of the page: panel, curve, record, and what the curve holds, (x, y)
+CURVES = {
+    "figure2-learning": ("error / %", "training error", "figure2-mnist", array("multiclass-2", "history.training_error", 100)),
+    "figure2-radii": ("Fashion-MNIST", "ν = 0.4", "radii-fashion", array("threshold-0.4", "median", x=UPDATES_SEEN)),
+    "figure3-learning": ("error / %", "validation error", "figure3-fashion", array("multiclass-2", "history.validation_error", 100)),
+    "figure4-shares": ("MNIST", "principal, mean over all images", "axes-mnist",
+                       lambda record: (range(1, 9), 100 * record.array("principal", "principal_moments").mean(axis=0))),
+    "figure5-curves": ("Fashion-MNIST, validation", "ovo", "figure5-fashion", metrics({d: f"ovo-{d}" for d in DIMS}, "validation_error")),
+    "million-search": ("error / %", "test images", "million-mnist", by_strength),
+    "million-curves": ("test error / %", "and 950,000 deformations", "million-mnist", metrics({d: f"ovo-{d}" for d in DIMS[:5]}, "test_error")),
+    "updates-curves": ("MNIST", "γ = 0.9, ν = 0.8", "figure6-mnist", array("momentum-thresholded", "training_error", 100)),
+    "updates-likelihood": ("Fashion-MNIST", "γ = 0, ν = 0", "figure6-fashion", array("em", "log_loss")),
+    "updates-passes": ("momentum and threshold", "stepwise, 200", "passes-mnist", array("stepwise-200-momentum-thresholded", "test_error", 100, range(1, 11))),
+    "figure8-curves": ("MNIST", "noise 0.1", "figure8-mnist", median_course),
+    "calibration-rejection": ("MNIST", "support vectors", "calibration-mnist", array("svm", "rejection_before", 100, COVERAGES)),
+    "open-ridge": ("MNIST", "test", "open-questions-mnist", metrics({alpha: f"ridge-{alpha:g}" for alpha in (0, 0.5, 5, 20, 50, 200)}, "test_error")),
+    "open-acceleration": ("MNIST, log-likelihood per image, iteration", "em", "open-questions-mnist", best_so_far),
+    "causes-costs": ("microseconds per image, vectors of 4 states", "truncated", "causes-digits", array("cost", "seconds truncated", 1e6, (1, 2, 3, 4, 6, 8, 10, 12, *[None] * 6))),
+    "viewpoints-course": ("error, familiar views / %", "capsules", "viewpoints-mnist", by_epoch),
+    "scenes-sweeps": ("%, background b", "soft: digits found", "scenes-mnist", array("mean, own, 5 digits, noise 0.1", "original found", 100, BACKGROUNDS)),
+}
+
+
+@pytest.mark.parametrize("part", CURVES)
+def test_explored_curves_are_the_record_s(part):
+    title, name, record, read = CURVES[part]
+    panel, = (panel for panel in data_of(part)["panels"] if panel["title"].startswith(title))
+    series, = (series for series in panel["series"] if series["name"] == name)
+    held = dict(zip(*read(load_record(RESULTS / f"{record}.json")), strict=True))
+    shown = {point["x"]: point["y"] for point in series["values"]}
+    assert len(shown) >= min(len(held), 6)
+    assert shown == pytest.approx({x: held[min(held, key=lambda at: abs((at or 0) - x))] for x in shown}, rel=6e-5)
+    assert max(shown) == pytest.approx(max(filter(None, held)), rel=0.02)
+
+
+def test_error_rates_are_those_of_the_matrices_behind_them():
+    found = 0
+    for part in EXPLORERS:
+        data = data_of(part)
+        for panel in data.get("panels", []):
+            for point in (point for series in panel["series"] for point in series["values"] if "counts" in point):
+                counts = unpacked(point["counts"])
+                assert 100 * (1 - np.trace(counts) / counts.sum()) == pytest.approx(point["y"], abs=1e-3), (part, panel["title"])
+                assert len(data["classes"][point["classes"]]) == len(counts)
+                found += 1
+        found += len(data.get("matrices", []))
+    assert found > 150
+
+
+def unpacked(packed):
+    return np.frombuffer(base64.b64decode(packed["base64"]), packed["dtype"]).reshape(packed["shape"])
+
+
+MATRICES = {"million-readings": ("readings-mnist", lambda name: (name, "predicted")),
+            "heads-errors": ("heads-mnist", {"the network itself": ("heads", "network"), "logistic regression, hidden capsules": ("heads", "logistic-hidden")}.get),
+            "manifolds-errors": ("manifolds-usps", {"USPS, nearest neighbours": ("whole-nearest", "predicted")}.get),
+            "viewpoints-errors": ("viewpoints-mnist", {"pooled, matched, novel views": ("pooled-0", "novel-matched"), "capsules, familiar views": ("capsules-0", "familiar")}.get),
+            "figure2-thresholds": ("radii-fashion", {"Fashion-MNIST, ν = 0.4": ("threshold-0.4", "predicted")}.get)}
+
+
+@pytest.mark.parametrize("part", MATRICES)
+def test_matrices_count_the_record_s_predictions(part):
+    name, of = MATRICES[part]
+    record, seen = load_record(RESULTS / f"{name}.json"), 0
+    for matrix in data_of(part)["matrices"]:
+        if of(matrix["name"]):
+            where, predicted = of(matrix["name"])
+            labels = load_record(RESULTS / "figure3-fashion.json").array("multiclass-2", "labels") if name.startswith("radii") else \
+                record.array("capsules-0" if name.startswith("view") else where, "labels")
+            assert np.array_equal(unpacked(matrix["counts"]), confusion_matrix(labels, record.array(where, predicted)))
+            seen += 1
+    assert seen >= (len(record.parts) if part == "million-readings" else 1)
+
+
+@together("name", sorted(set(EXPLORERS.values())))
+def test_explorers_start_when_they_are_opened(browser, site, name):
+    reader = Reader(browser, site, 390, "dark")
+    page, parts = reader.open(name), [part for part in EXPLORERS if EXPLORERS[part] == name]
+    page.evaluate("() => document.querySelectorAll('details.capslit-explore').forEach(fold => { fold.open = true; })")
+    page.wait_for_function("parts => parts.every(part => part in capslit.parts)", arg=parts)
+    troubles = page.evaluate("""() => [...document.querySelectorAll('details.capslit-explore')].flatMap(fold => [...fold.querySelectorAll('*')].filter(e =>
+        e.getBoundingClientRect().right > fold.getBoundingClientRect().right + 1 && !e.closest('svg *, .visually-hidden, .capslit-scroll > *')
+        || e.matches('input, select, button, [tabindex]') && !(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.textContent.trim())
+        .map(e => e.outerHTML.slice(0, 120)))""")
+    reader.context.close()
+    assert not reader.errors and not troubles
+
+
+def test_explorers_are_not_there_without_scripts(browser, site):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(site + "nbs/experiments/figure5.html")
+    assert page.locator("details.capslit-explore").count() and not page.locator("details.capslit-explore:visible").count()
+    context.close()
 
 
 def test_curves_are_read_by_arrow_keys_and_hidden_by_boxes(reader):
@@ -86,18 +205,37 @@ def test_curves_are_read_by_arrow_keys_and_hidden_by_boxes(reader):
     assert now["at"] == [1, 2] and f"{100 * record.metrics('ovr-4')['test_error']:.2f} %" in now["words"]
     part.locator("input[type=checkbox]").nth(1).uncheck()
     now = state(page, "figure5-curves")
-    assert now["off"] == [1] and now["at"] == [0, 2] and now["words"].startswith("multiclass")
+    assert now["off"] == ["ovr"] and now["at"] == [0, 2] and now["words"].startswith("multiclass")
 
 
-def test_a_curve_is_read_by_pointing(reader):
+def test_a_curve_is_read_by_pointing_and_its_matrix_by_arrow_keys(reader):
     page = reader.open("nbs/experiments/figure5.html")
     svg = page.locator("#live-figure5-curves svg[role=application]")
     svg.scroll_into_view_if_needed()
     box, view = svg.bounding_box(), svg.evaluate("svg => svg.viewBox.baseVal.width")
-    place = svg.evaluate("svg => svg.querySelectorAll('g')[2].children[16].getAttribute('transform')")  # the fifth point of the third curve
+    place = svg.evaluate("svg => svg.querySelectorAll('g')[3].children[16].getAttribute('transform')")  # the fifth point of the third curve
     x, y = (float(value) for value in place.removeprefix("translate(").removesuffix(")").split())
-    page.mouse.move(box["x"] + x * box["width"] / view, box["y"] + y * box["width"] / view)
+    at = (box["x"] + x * box["width"] / view, box["y"] + y * box["width"] / view)
+    page.mouse.move(*at)
     assert state(page, "figure5-curves")["at"] == [2, 4]
+    page.mouse.click(*at)
+    page.mouse.move(at[0] - 150, at[1] - 5)  # past other points
+    assert state(page, "figure5-curves")["at"] == [2, 4] and state(page, "figure5-curves")["held"]
+    counts = confusion_matrix(*(load_record(RESULTS / "figure5-mnist.json").array("ovo-16", name) for name in ("labels", "predicted")))
+    page.locator("#live-figure5-curves td[tabindex='0']").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    words = page.locator("#live-figure5-curves .capslit-confusion .capslit-words").inner_text()
+    assert words == f"{counts[2, 1]} of the {counts[2].sum()} of class 2 are taken for 1."
+
+
+def test_a_cell_of_the_matrix_chooses_the_images(reader):
+    page = reader.open("nbs/experiments/figure2.html")
+    confusion = load_record(RESULTS / "figure2-mnist.json").array("multiclass-2", "confusion")
+    cell = page.locator("#live-figure2-points .capslit-confusion tbody tr").nth(4).locator("td").nth(9)
+    assert cell.inner_text() == str(confusion[4, 9])
+    cell.click()
+    assert page.locator("#live-figure2-points .capslit-words").first.inner_text().startswith(f"{confusion[4, 9]} of the 10000 test images")
 
 
 # The contest

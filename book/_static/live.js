@@ -24,9 +24,16 @@ var capslit = window.capslit = window.capslit || {};
     }
   };
 
+  // What is folded has no width: such a part starts when it is opened
+  const whenOpen = (mount, begin) => {
+    const fold = mount.closest("details");
+    if (!fold || fold.open) begin();
+    else fold.addEventListener("toggle", begin, {once: true});
+  };
+
   capslit.live = (name, start) => {
     for (const mount of document.querySelectorAll(".capslit-live"))
-      if (mount.dataset.live === name) begin(mount, name, start);
+      if (mount.dataset.live === name) whenOpen(mount, () => begin(mount, name, start));
   };
 
   // --- Elements: element("p", {class: "note"}, "text", child), shape("circle", {r: 3})
@@ -199,15 +206,18 @@ var capslit = window.capslit = window.capslit || {};
     return ticks;
   };
 
-  // x and y: {range: [low, high], label, log, ticks}; the plot is as wide as there is room, at most `width`
+  // x and y: {range: [low, high], label, log, linear, ticks}, with `linear` the size below which a logarithmic axis is linear;
+  // the plot is as wide as there is room, at most `width`
   capslit.plot = (parent, {width = 700, height = 320, square = false, x, y, label, margin = [10, 14, 46, 56]}) => {
     const [top, right, bottom, left] = margin;
     const room = parent.clientWidth - parseFloat(getComputedStyle(parent).paddingLeft) - parseFloat(getComputedStyle(parent).paddingRight);
     width = Math.min(width, Math.max(room, 240));  // letters keep their size on a phone
     if (square) height = width;
     const svg = shape("svg", {class: "capslit-plot", viewBox: `0 0 ${width} ${height}`, width, role: "group", "aria-label": label});
-    const scale = ({range: [low, high], log}, from, to) => {
-      const f = log ? Math.log : v => v, g = log ? Math.exp : v => v, a = f(low), b = f(high);
+    const bent = t => v => Math.abs(v) <= t ? v / t : Math.sign(v) * (1 + Math.log10(Math.abs(v) / t));
+    const unbent = t => v => Math.abs(v) <= 1 ? v * t : Math.sign(v) * t * 10 ** (Math.abs(v) - 1);
+    const scale = ({range: [low, high], log, linear}, from, to) => {
+      const f = linear ? bent(linear) : log ? Math.log : v => v, g = linear ? unbent(linear) : log ? Math.exp : v => v, a = f(low), b = f(high);
       const map = v => from + (f(v) - a) / (b - a) * (to - from);
       map.invert = p => g(a + (p - from) / (to - from) * (b - a));
       return map;

@@ -421,7 +421,7 @@ def draw_errors_and_times(record: Record) -> Any:
             colour, mark = MARKS[model]
             times = times_of(record, model, suffix)
             axis.plot(times["search"] + times["fit"], 100 * np.mean(matrix(record, [model], suffix=suffix)), mark, color=colour, ms=8,
-                      mfc="none" if suffix else colour, label=None if suffix else NAMES[model])
+                      mfc="none" if suffix else colour, label=f"_{NAMES[model]}, settings chosen" if suffix else NAMES[model])
     axis.set(xscale="log", xlabel="time to search and fit / a fit of logistic regression", ylabel="mean error / %")
     figure.legend(loc="outside upper center", ncols=2, handletextpad=0.2, columnspacing=1.2)
     return figure

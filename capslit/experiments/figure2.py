@@ -60,7 +60,7 @@ def draw_learning(record: Record) -> Any:
     likelihood = history["log_likelihood"] / record.metrics(part)["n_train"]
     for name in ("training_error", "validation_error"):
         axes[0].plot(steps, 100 * history[name], lw=1.2, label=name.replace("_", " "))
-    axes[1].plot(steps, likelihood, lw=1.2, color="C2")
+    axes[1].plot(steps, likelihood, lw=1.2, color="C2", label="_log-likelihood")
     for axis in axes:
         axis.set_xlabel("iteration")
         for start in np.flatnonzero(np.diff(threshold)) + 1:

@@ -153,5 +153,5 @@ def cause_parts(data: str, profile: str) -> tuple:
                       cost=float(n)) for kind, n in starts.items())
 
 
-STARTS = Experiment("What the subspaces of the classes bring", ("mnist",), cause_parts,
-                    run_causes)
+STARTS = Experiment("What the subspaces of the classes bring", ("mnist", "fashion"),
+                    cause_parts, run_causes)

@@ -307,5 +307,5 @@ def passes_parts(data: str, profile: str) -> tuple:
     return tuple(parts)
 
 
-PASSES = Experiment("Four updates, batch by batch and all at once", ("mnist",),
+PASSES = Experiment("Four updates, batch by batch and all at once", ("mnist", "fashion"),
                     passes_parts, run_passes)

@@ -11,6 +11,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -29,12 +30,15 @@ SUPERSCRIPTS = str.maketrans("0123456789-\N{MINUS SIGN}", "⁰¹²³⁴⁵⁶⁷
 
 def plain(text: str) -> str:
     "A label without TeX: powers and Greek letters as characters, all on one line."
-    text = re.sub(r"\^\{?([-\N{MINUS SIGN}]?\d+)\}?", lambda power: power[1].translate(SUPERSCRIPTS), text)
+    raised = lambda power: power[1].translate(SUPERSCRIPTS)
+    greek = lambda name: unicodedata.lookup(f"GREEK SMALL LETTER {name[1]}")
+    text = re.sub(r"\^\{?([-\N{MINUS SIGN}]?\d+)\}?", raised, text)
     text = re.sub(r"\\math(default|rm|bf)", "", text).replace(r"\times", "×")
     try:
-        text = re.sub(r"\\([a-z]+)", lambda name: unicodedata.lookup(f"GREEK SMALL LETTER {name[1]}"), text)
+        text = re.sub(r"\\([a-z]+)", greek, text)
     except KeyError:
-        raise ValueError(f"the label {text!r} holds mathematics; say it in words, by x= or y=") from None
+        hint = "say it in words, by x= or y="
+        raise ValueError(f"the label {text!r} holds mathematics; {hint}") from None
     return " ".join(re.sub(r"[${}]", "", text).split())
 
 # %% ../nbs/exploring.ipynb #explore-10
@@ -52,8 +56,9 @@ def _axis(axis, label, limits):
     for kind in ("major", "minor"):
         locations = getattr(axis, f"get_{kind}ticklocs")()
         words = getattr(axis, f"get_{kind}_formatter")().format_ticks(locations)
-        found["ticks"] += [[float(at), plain(str(word))] for at, word in zip(locations, words)
-                           if word and min(low, high) <= at <= max(low, high)]
+        ticks = [[float(at), plain(str(word))] for at, word in zip(locations, words)]
+        inside = lambda at: min(limits) <= at <= max(limits)
+        found["ticks"] += [[at, word] for at, word in ticks if word and inside(at)]
     return found
 
 # %% ../nbs/exploring.ipynb #explore-11
@@ -65,7 +70,8 @@ def _look(line):
 
 def _name(label):
     "The name that a label gives; nothing for those that Matplotlib invents."
-    return "" if re.fullmatch(r"_(child|container)\d+|_nolegend_|_mpl\w*", label) else plain(label).lstrip("_")
+    invented = re.fullmatch(r"_(child|container)\d+|_nolegend_|_mpl\w*", label)
+    return "" if invented else plain(label).lstrip("_")
 
 
 def _lines(axes):
@@ -82,7 +88,7 @@ def _lines(axes):
         yield line, _name(str(names.get(line, line.get_label()))), bars.get(line)
 
 # %% ../nbs/exploring.ipynb #explore-12
-MARKS = {mark: k for k, mark in enumerate(("o", "s", "^", "D", "P"))} | {"X": 4, "v": 2, "h": 0, "*": 3}
+MARKS = {"o": 0, "h": 0, "s": 1, "^": 2, "v": 2, "D": 3, "*": 3, "P": 4, "X": 4}
 DASHES = {"--": "7 4", ":": "2 4", "-.": "7 3 2 3"}
 
 
@@ -97,9 +103,10 @@ class _Curve(NamedTuple):
 
 
 def _drawn(colour, stroke, mark, *_):
-    "Colour, dashes and mark of a curve for the page, which has colours of its own for each theme."
-    cycle = [to_hex(one) for one in CYCLES["light"]]
-    look = {"colour": cycle.index(colour) if colour in cycle else "ink" if colour == to_hex(INK["light"]) else colour}
+    "Colour, dashes and mark of a curve; the page has colours of its own for each theme."
+    known = {to_hex(one): k for k, one in enumerate(CYCLES["light"])}
+    known[to_hex(INK["light"])] = "ink"
+    look = {"colour": known.get(colour, colour)}
     if stroke in ("None", "", " "):
         look["line"] = False
     elif stroke in DASHES:
@@ -108,7 +115,7 @@ def _drawn(colour, stroke, mark, *_):
 
 # %% ../nbs/exploring.ipynb #explore-13
 def _curves(axes, names) -> Iterator[_Curve]:
-    "The curves of a panel that have names; `names` are those of lines of other panels by their look."
+    "The named curves of a panel; `names` are those of lines of any panel by their look."
     for line, name, error in _lines(axes):
         look, (x, y) = _look(line), line.get_data()
         if not (name := name or names.get(look, "")):
@@ -120,13 +127,15 @@ def _curves(axes, names) -> Iterator[_Curve]:
             continue
         yield _Curve(name, _drawn(*look), x, y, error)
     for scatter in axes.collections:
-        if isinstance(scatter, PathCollection) and (name := _name(str(scatter.get_label()))):
+        name = _name(str(scatter.get_label()))
+        if name and isinstance(scatter, PathCollection):
             look = _drawn(to_hex(scatter.get_facecolor()[0]), "", "o")
-            yield _Curve(name, look, *np.asarray(scatter.get_offsets(), dtype=float).T, None)
+            x, y = np.asarray(scatter.get_offsets(), dtype=float).T
+            yield _Curve(name, look, x, y, None)
 
 # %% ../nbs/exploring.ipynb #explore-14
 def _kept(curve, axes):
-    "Numbers of the points of a curve that are shown: within the panel, and as many as are told apart."
+    "Numbers of the points of a curve that are shown: within the panel, and not too many."
     inside = np.isfinite(curve.x) & np.isfinite(curve.y)
     for values, limits in ((curve.x, axes.get_xlim()), (curve.y, axes.get_ylim())):
         inside &= (values >= min(limits)) & (values <= max(limits))
@@ -134,7 +143,8 @@ def _kept(curve, axes):
     if len(points) <= MOST_POINTS:
         return points
     at = axes.xaxis.get_transform().transform(curve.x[points])
-    nearest = np.abs(at[:, None] - np.linspace(at.min(), at.max(), MOST_POINTS)).argmin(axis=0)
+    even = np.linspace(at.min(), at.max(), MOST_POINTS)
+    nearest = np.abs(at[:, None] - even).argmin(axis=0)
     return points[np.unique(nearest)]
 
 
@@ -144,7 +154,7 @@ def _first(*texts):
 
 # %% ../nbs/exploring.ipynb #explore-15
 def _labels(axes, side):
-    "Labels of an axis of a panel: its own, those of the panels in line with it, the figure's."
+    "Labels of an axis: its own, those of the panels in line with it, the figure's."
     span = {"x": "colspan", "y": "rowspan"}[side]
     place = lambda panel: panel.get_subplotspec() and getattr(panel.get_subplotspec(), span)
     whole = getattr(axes.figure, f"get_sup{side}label")()
@@ -153,7 +163,7 @@ def _labels(axes, side):
 
 
 def _titles(panels):
-    "Titles that tell panels apart: their own or those above them, with the labels of the axes if needed."
+    "Titles that tell panels apart: their own or those above, and labels of axes if needed."
     above = [panel.figure.axes[:panel.figure.axes.index(panel)] for panel in panels]
     column = lambda panel: panel.get_subplotspec() and panel.get_subplotspec().colspan
     words = [[_first(panel.get_title(), *(other.get_title() for other in others
@@ -168,7 +178,9 @@ def _titles(panels):
 
 # %% ../nbs/exploring.ipynb #explore-16
 def read_figure(figure: Figure, x: str | None = None, y: str | None = None) -> dict:
-    """The named curves of a matplotlib figure by panel: {title: (x axis, y axis, [(curve, kept), …])}.
+    """The named curves of a matplotlib figure, by the titles of its panels.
+
+    Of each panel its axes and a list of curves, each with the numbers of the points shown.
 
     Parameters
     ----------
@@ -190,7 +202,7 @@ def read_figure(figure: Figure, x: str | None = None, y: str | None = None) -> d
 
 # %% ../nbs/exploring.ipynb #explore-19
 class Confusion(NamedTuple):
-    "A confusion matrix: counts (m, m), true classes by predicted ones, and the names of the classes."
+    "Counts (m, m), true classes by predicted ones, and the names of the classes."
 
     counts: np.ndarray
     names: tuple
@@ -221,7 +233,7 @@ def _number(value):
 
 
 def _point(curve, k, told, classes):
-    "A point for the page, with what stands behind it; matrices name their classes by number."
+    "A point for the page and what stands behind it; matrices name their classes by number."
     point = {"x": _number(curve.x[k]), "y": _number(curve.y[k])}
     if curve.error is not None:
         point["error"] = _number(curve.error[k])
@@ -233,16 +245,18 @@ def _point(curve, k, told, classes):
         point |= {"counts": told.counts, "classes": classes.index(told.names)}
     return point
 
-
+# %% ../nbs/exploring.ipynb #explore-22-1
 def _folded(name, script, words, data, opened):
     "Display a live part that starts when its fold is opened."
     from IPython.display import display
 
     words = html.escape(words)
-    mount = f'<div class="capslit-live" id="live-{name}" data-live="{name}" data-label="{words}"></div>'
-    page = f'<details class="capslit-explore"{" open" * opened}>\n<summary>{words}</summary>\n{mount}\n</details>'
-    data = _live_data(name, {"starts": script, **data})
-    display({"text/html": page, "text/plain": words, LIVE_MIME: {"name": name, "data": data}}, raw=True)
+    place = f'id="live-{name}" data-live="{name}" data-label="{words}"'
+    page = (f'<details class="capslit-explore"{" open" * opened}>\n'
+            f'<summary>{words}</summary>\n<div class="capslit-live" {place}></div>\n'
+            "</details>")
+    part = {"name": name, "data": _live_data(name, {"starts": script, **data})}
+    display({"text/html": page, "text/plain": words, LIVE_MIME: part}, raw=True)
 
 # %% ../nbs/exploring.ipynb #explore-23
 def explore(name: str, draw: Callable, words: str, *, behind: Callable | None = None,
@@ -256,9 +270,9 @@ def explore(name: str, draw: Callable, words: str, *, behind: Callable | None = 
     draw : callable
         Makes the figure, as for `show`.
     words : str
-        What there is to read, as in "Point by point: the errors".
+        What there is to read, "the errors"; it follows "Point by point".
     behind : callable, optional
-        From title of a panel, name of a curve and number of a point to a `Confusion`, a sentence or None.
+        From title of panel, name of curve, number of point to a `Confusion`, words or None.
     x, y : str, optional
         Labels of the axes, where the figure's cannot be written without TeX.
     opened : bool
@@ -268,19 +282,26 @@ def explore(name: str, draw: Callable, words: str, *, behind: Callable | None = 
         figure = check_type("draw()", draw(), Figure)
         panels = read_figure(figure, x, y)
         plt.close(figure)
-    _folded(name, ["curves-explorer", "exploreCurves"], f"Point by point: {words}", _explored(panels, behind), opened)
+    script, data = ["curves-explorer", "exploreCurves"], _explored(panels, behind)
+    _folded(name, script, f"Point by point: {words}", data, opened)
 
 # %% ../nbs/exploring.ipynb #explore-24
+def _series(curve, kept, behind, classes):
+    "A curve for the page."
+    points = [_point(curve, k, behind(curve.name, int(k)), classes) for k in kept]
+    return {"name": curve.name, **curve.look, "values": points}
+
+
 def _explored(panels, behind):
     "What the page is given of panels read from a figure."
-    behind, classes = behind or (lambda title, name, k: None), []
-    listed = [{"title": title, "x": x, "y": y, "series": [
-        {"name": curve.name, **curve.look,
-         "values": [_point(curve, k, behind(title, curve.name, int(k)), classes) for k in kept]}
-        for curve, kept in curves if len(kept)]} for title, (x, y, curves) in panels.items()]
+    behind, classes, listed = behind or (lambda title, name, k: None), [], []
+    for title, (x, y, curves) in panels.items():
+        series = [_series(curve, kept, partial(behind, title), classes)
+                  for curve, kept in curves if len(kept)]
+        listed.append({"title": title, "x": x, "y": y, "series": series})
     return {"panels": listed, "classes": classes}
 
-
+# %% ../nbs/exploring.ipynb #explore-24-1
 def explore_confusions(name: str, matrices: Mapping[str, Confusion], words: str) -> None:
     """Display confusion matrices as a part of the page, one at a time.
 
@@ -291,10 +312,11 @@ def explore_confusions(name: str, matrices: Mapping[str, Confusion], words: str)
     matrices : mapping
         From what is chosen, in words, to its `Confusion`.
     words : str
-        What they stand behind, as in "Behind the error rates: the five networks".
+        Whose they are, "the five networks"; it follows "Behind the error rates".
     """
     classes = list(dict.fromkeys(one.names for one in matrices.values()))
     listed = [{"name": key, "counts": one.counts, "classes": classes.index(one.names)}
               for key, one in matrices.items()]
-    _folded(name, ["confusions-explorer", "exploreConfusions"], f"Behind the error rates: {words}",
-            {"matrices": listed, "classes": classes}, False)
+    data = {"matrices": listed, "classes": classes}
+    script = ["confusions-explorer", "exploreConfusions"]
+    _folded(name, script, f"Behind the error rates: {words}", data, False)

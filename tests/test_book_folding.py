@@ -181,6 +181,7 @@ def test_paper_cuts_nothing(browser, site, name):
     assert not wide
     assert not page.locator(".bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-footer, button.capslit-fold-switch").filter(visible=True).count()
     assert page.locator("details.capslit-fold[open]").count() == 0
+    assert not page.locator("details:is(.capslit-fold:not([data-kind=solution]), .capslit-live-code) > summary").filter(visible=True).count()
     assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     reader.context.close()
 

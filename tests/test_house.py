@@ -258,7 +258,7 @@ def test_nothing_built_or_large_is_tracked():
         assert path.stat().st_size < 2_000_000, f"{path} has {os.path.getsize(path)} bytes"
 
 
-LAYERS = [{"arrays", "storage"}, {"validation"}, {"em", "plotting"}, {"data"}, {"estimator"},
+LAYERS = [{"arrays", "storage"}, {"validation"}, {"em", "plotting"}, {"data", "exploring"}, {"estimator"},
           {"capsules", "mixtures", "factorial", "routing", "composition"}, {"proofs"}, {"experiments"}, {"cli"}]
 
 

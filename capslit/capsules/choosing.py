@@ -27,10 +27,14 @@ from ..validation import check_number, check_repeatable
 # %% ../../nbs/capsules/choosing.ipynb #cell-004
 SAMPLE = 2_000                                                # examples that choose
 SECOND = 20_000                                               # examples of some classes that have the second look, where all are more than those that choose
-FAINTER = (1.0, 0.1, 0.01, 0.001)                             # shares of the chosen prior that it compares
-ROOM = 2**28                                                  # numbers in the matrices of the M-steps, two gigabytes
-WIDE = 5_000                                                  # columns of sparse inputs above which no sample is made dense
-STACK = 2**27                                                 # numbers in the Gram matrices of a stack, above which sparse inputs get no folds
+# shares of the chosen prior that it compares
+FAINTER = (1.0, 0.1, 0.01, 0.001)
+# numbers in the matrices of the M-steps, two gigabytes
+ROOM = 2**28
+# columns of sparse inputs above which no sample is made dense
+WIDE = 5_000
+# numbers in the Gram matrices of a stack, above which sparse inputs get no folds
+STACK = 2**27
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-005
 def capsule_dims_tried(capsule_dim: Any) -> list:
@@ -47,7 +51,8 @@ def capsule_dims_tried(capsule_dim: Any) -> list:
 def _sampled(data, rng):
     "A sample of the examples in memory, as arrays of NumPy (wide sparse inputs: sparse): all of up to 2,000, and of more the same share of each class."
     x, y, w = data.sample(int(rng.integers(2**31)))
-    x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a) for a in (x, y, w))
+    x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a)
+               for a in (x, y, w))
     rows = np.flatnonzero(np.ones(len(y), bool) if w is None else w > 0)
     if len(rows) > SAMPLE:
         rows = rows[fold_numbers(y[rows], -(-len(rows) // SAMPLE), rng) == 0]
@@ -65,7 +70,8 @@ def _kernel_of(estimator, data):
     auto = isinstance(estimator.kernel, str) and estimator.kernel == "auto"
     if _is_wide(data) and not auto and estimator.kernel is not None:
         raise ValueError(f"kernel={estimator.kernel!r} needs dense landmarks, but X is sparse and has {data.n_features} columns, more than {WIDE}; "
-                         "pass kernel=None, or reduce the columns by TruncatedSVD or SelectKBest")
+                         "pass kernel=None, or reduce the columns by TruncatedSVD or "
+                         "SelectKBest")
     return None if _is_wide(data) and auto else estimator.kernel
 
 
@@ -77,7 +83,8 @@ def _landmarks(estimator, data, n):
     return max(100, min(4_000, n // 20, room))
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-007
-def choose(estimator: Any, data: TrainingData, held_out: bool, checkpoint: Any = None) -> Choice:
+def choose(estimator: Any, data: TrainingData, held_out: bool,
+           checkpoint: Any = None) -> Choice:
     """What `fit` finds out before it learns.
 
     Parameters
@@ -90,21 +97,29 @@ def choose(estimator: Any, data: TrainingData, held_out: bool, checkpoint: Any =
     checkpoint : path, optional
         With one, what is drawn must be the same in each run.
     """
-    auto = {name: not isinstance(getattr(estimator, name), Real) for name in ("alpha", "sharpness")}
+    auto = {name: not isinstance(getattr(estimator, name), Real)
+            for name in ("alpha", "sharpness")}
     dims = capsule_dims_tried(estimator.capsule_dim)
-    given = Choice(None, 0.0 if auto["alpha"] else float(estimator.alpha), 1.0 if auto["sharpness"] else float(estimator.sharpness), {}, capsule_dim=dims[0])
+    given = Choice(None, 0.0 if auto["alpha"] else float(estimator.alpha),
+                   1.0 if auto["sharpness"] else float(estimator.sharpness), {},
+                   capsule_dim=dims[0])
     if estimator.kernel is None and not auto["alpha"] and (held_out or not auto["sharpness"]) and len(dims) == 1:
         return given
-    check_repeatable(checkpoint, 0 if estimator.random_state is None else estimator.random_state, "folds and landmarks are")
+    check_repeatable(checkpoint, 0 if estimator.random_state is None
+                     else estimator.random_state, "folds and landmarks are")
     rng = estimator._rng()
     x, y, w = _sampled(data, rng)
-    maps = feature_maps(x, _kernel_of(estimator, data), estimator.gamma, _landmarks(estimator, data, len(y)), rng)
+    maps = feature_maps(x, _kernel_of(estimator, data), estimator.gamma,
+                        _landmarks(estimator, data, len(y)), rng)
     alphas = [a * mean_variance(x) for a in ALPHAS] if isinstance(estimator.alpha, str) else candidates("alpha", estimator.alpha)
     if len(maps) * len(alphas) * len(dims) == 1 and (held_out or not auto["sharpness"]):
         found = given._replace(features=maps[0])
     else:
-        found = _selected(estimator, data, Examples(x, y, w, folds_of(estimator.cv, x, y, rng)), dims, maps, alphas, rng)
-    return _enlarged(estimator, data, found if auto["sharpness"] else found._replace(sharpness=given.sharpness), len(y), rng)
+        found = _selected(estimator, data,
+                          Examples(x, y, w, folds_of(estimator.cv, x, y, rng)), dims, maps,
+                          alphas, rng)
+    return _enlarged(estimator, data, found if auto["sharpness"]
+                     else found._replace(sharpness=given.sharpness), len(y), rng)
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008
 def _selected(estimator, data, examples, dims, maps, alphas, rng):
@@ -112,17 +127,22 @@ def _selected(estimator, data, examples, dims, maps, alphas, rng):
     if len(examples.y) < 2 * len(data.classes) or not np.all(np.isfinite(alphas)):
         return Choice(maps[0], alphas[-1], 1.0, {}, capsule_dim=dims[0])
     targets, _ = estimator._problems(data.classes, dims[0])
-    width = data.n_features + max(0 if features is None else features.root.shape[1] for features in maps)
+    width = data.n_features + max(0 if features is None else features.root.shape[1]
+                                  for features in maps)
     if data.sparse and (examples.fold.max() + 1) * len(alphas) * min(len(targets), max(MANY, len(data.classes))) * width**2 > STACK:
-        return Choice(maps[0], alphas[len(alphas) // 4], 1.0, {}, capsule_dim=dims[0])       # a moderate one
-    return select([_design(estimator, data, dim) for dim in dims], examples, maps, alphas, rng)
+        # a moderate one
+        return Choice(maps[0], alphas[len(alphas) // 4], 1.0, {}, capsule_dim=dims[0])
+    return select([_design(estimator, data, dim) for dim in dims], examples, maps, alphas,
+                  rng)
 
 
 def _design(estimator, data, dim):
     "What fits of a selection with capsules of this dimension have in common."
     init = estimator.init if isinstance(estimator.init, str) else "subspace"
-    return Design(*estimator._problems(data.classes, dim), estimator.fit_intercept, init, estimator.init_scale,
-                  estimator.architecture != "ovr", estimator.momentum, estimator.max_iter, dim)
+    return Design(*estimator._problems(data.classes, dim), estimator.fit_intercept, init,
+                  estimator.init_scale,
+                  estimator.architecture != "ovr", estimator.momentum, estimator.max_iter,
+                  dim)
 
 
 def _enlarged(estimator, data, choice, n, rng):
@@ -149,22 +169,30 @@ def _enlarged(estimator, data, choice, n, rng):
 
 def _changed(choice, features, alpha):
     "The choice with other features, to which the weights of a fold do not belong, and another prior."
-    return choice._replace(features=features, alpha=alpha, weights=choice.weights if features is choice.features else None)
+    return choice._replace(features=features, alpha=alpha,
+                           weights=choice.weights if features is choice.features else None)
 
 
 def _second_look(estimator, data, choice, maps, precision, rng):
     "The choice with the features and the share of the prior's total precision that some pairs of classes favour, by a third of many examples."
-    few = ring(_design(estimator, data, choice.capsule_dim), max(data.n_features + (0 if f is None else f.root.shape[1]) for f in maps), rng)
-    met = (few.targets >= 0).any(axis=0)                       # classes of those pairs, of which many examples are wanted
-    x, y, w = (a if a is None else to_numpy(a) for a in data.sample(int(rng.integers(2**31)), SECOND * len(met) // met.sum()))
+    few = ring(_design(estimator, data, choice.capsule_dim),
+               max(data.n_features + (0 if f is None else f.root.shape[1]) for f in maps),
+               rng)
+    # classes of those pairs, of which many examples are wanted
+    met = (few.targets >= 0).any(axis=0)
+    x, y, w = (a if a is None else to_numpy(a)
+               for a in data.sample(int(rng.integers(2**31)),
+                                    SECOND * len(met) // met.sum()))
     rows = np.flatnonzero(met[y] if w is None else met[y] & (w > 0))
     rows = rows if len(rows) <= SECOND else np.sort(rng.choice(rows, SECOND, replace=False))
     alphas = [precision * share / data.n_samples for share in FAINTER]
     fold = np.where(fold_numbers(y[rows], 3, rng) == 0, 0, -1)
-    examples = Examples(x[rows], y[rows], np.ones(len(rows)) if w is None else w[rows].astype(np.float64), fold)
+    examples = Examples(x[rows], y[rows], np.ones(len(rows)) if w is None
+                        else w[rows].astype(np.float64), fold)
     best = (np.inf, 0, 0)
     with single_threaded_blas():
-        for number, features in enumerate(maps):               # one after another, for they are large
+        # one after another, for they are large
+        for number, features in enumerate(maps):
             tried = judged(Trial.begin(few, features, examples._replace(x=halved(examples.x)), alphas, rng).advanced(sum(STEPS[:2])))
             best = min(best, *((row["log_loss"], number, a) for a, row in enumerate(tried)))
     return _changed(choice, maps[best[1]], alphas[best[2]])
@@ -174,17 +202,22 @@ def choose_online(estimator: Any, data: TrainingData) -> Choice:
     "What `partial_fit` settles at its first batch, without folds: a moderate prior, and a kernel only if one was asked for; the first of several capsule dimensions."
     rng, dim = estimator._rng(), capsule_dims_tried(estimator.capsule_dim)[0]
     kernel = None if isinstance(estimator.kernel, str) and estimator.kernel == "auto" else _kernel_of(estimator, data)
-    alpha, sharpness = (float(a) if isinstance(a, Real) else 0.0 for a in (estimator.alpha, estimator.sharpness))
+    alpha, sharpness = (float(a) if isinstance(a, Real) else 0.0
+                        for a in (estimator.alpha, estimator.sharpness))
     if kernel is None and isinstance(estimator.alpha, Real):
         return Choice(None, alpha, sharpness or 1.0, {}, capsule_dim=dim)
     x, _, _ = _sampled(data, rng)
-    features = feature_maps(x, kernel, estimator.gamma, _landmarks(estimator, data, len(x)), rng)[0]
-    return Choice(features, alpha if isinstance(estimator.alpha, Real) else ALPHAS[1] * mean_variance(x), sharpness or 1.0, {}, capsule_dim=dim)
+    features = feature_maps(x, kernel, estimator.gamma, _landmarks(estimator, data, len(x)),
+                            rng)[0]
+    return Choice(features, alpha if isinstance(estimator.alpha, Real)
+                  else ALPHAS[1] * mean_variance(x), sharpness or 1.0, {}, capsule_dim=dim)
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-013
 def sharpness_of(estimator: Any, held_out: TrainingData) -> float:
     "The sharpness that mapped held-out examples ask for."
-    x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a) for a in held_out.sample(0))
+    x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a)
+               for a in held_out.sample(0))
     predictor = replace(estimator._predictor(), features=None, sharpness=1.0)
-    logs = np.concatenate([predictor.log_probabilities(x[start:start + 4096]) for start in range(0, len(x), 4096)])
+    logs = np.concatenate([predictor.log_probabilities(x[start:start + 4096])
+                           for start in range(0, len(x), 4096)])
     return learn_sharpness(logs, y, w)[0]

@@ -66,8 +66,10 @@ def _stacked(folds):
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
     targets, dims = (np.concatenate([getattr(model, name) for model in models])
                      for name in ("targets", "dims"))
-    alpha = np.concatenate([np.broadcast_to(model.alpha, len(model.targets)) for model in models])
-    return (replace(models[0], targets=targets, dims=dims, solver=solver, alpha=alpha if np.any(alpha) else 0.0),
+    alpha = np.concatenate([np.broadcast_to(model.alpha, len(model.targets))
+                            for model in models])
+    return (replace(models[0], targets=targets, dims=dims, solver=solver,
+                    alpha=alpha if np.any(alpha) else 0.0),
             CapsuleParameters(weights if like is None else asarray_like(weights, like)))
 
 
@@ -118,8 +120,10 @@ def _part(run, problems):
                    converged=run.converged[problems], history=history)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-010
-def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any = None, scoring: Any = None, cv: Any = None,
-                   params: dict | None = None, return_train_score: bool = False, return_estimator: bool = False,
+def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any = None,
+                   scoring: Any = None, cv: Any = None,
+                   params: dict | None = None, return_train_score: bool = False,
+                   return_estimator: bool = False,
                    return_indices: bool = False) -> dict:
     """Fit a classifier on all folds at once; judge each fit by examples that it has not seen.
 
@@ -150,7 +154,8 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     TypeError, ValueError
         If something is wrong with an argument, which the message names.
     """
-    check_type("estimator", estimator, CapsuleClassifier, hint="sklearn.model_selection.cross_validate takes any")
+    check_type("estimator", estimator, CapsuleClassifier,
+               hint="sklearn.model_selection.cross_validate takes any")
     for name in params or {}:
         check_choice("the name of an entry of params", name, ("sample_weight",))
     if as_source(X, labelled=None) is not None:
@@ -164,11 +169,14 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     index, _ = examples.columns()
     with error_context("cv", "groups"):
         folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
-        splits = [(_numbers(train, len(index)), _numbers(test, len(index))) for train, test in folds]
+        splits = [(_numbers(train, len(index)), _numbers(test, len(index)))
+                  for train, test in folds]
     check_count("the number of folds that cv gives", len(splits))
     fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits])
-    results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
-    results = {"fit_time": seconds} | {name: np.asarray(found) for name, found in results.items()}
+    results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y,
+                      return_train_score)
+    results = {"fit_time": seconds} | {name: np.asarray(found)
+                                       for name, found in results.items()}
     if return_estimator:
         results["estimator"] = fitted
     if return_indices:
@@ -178,12 +186,14 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-011
 def _numbers(rows, n):
     "The indices of some of n examples, which a splitter may also give as a mask or from the end."
-    rows = check_shape("a part of a fold of cv", np.asarray(rows), (None,), empty=False, hint=f"pass the numbers of some of the {n} examples")
+    rows = check_shape("a part of a fold of cv", np.asarray(rows), (None,), empty=False,
+                       hint=f"pass the numbers of some of the {n} examples")
     try:
         return np.arange(n)[rows]
     except IndexError as error:
         raise ValueError(f"cv must give the numbers of some of {n} examples: {error}") from error
-_FEATURES = "n_features_in_", "feature_names_in_"              # what the reading of the inputs has set
+# what the reading of the inputs has set
+_FEATURES = "n_features_in_", "feature_names_in_"
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-011-1
 def _fit_all(first, examples, X, y, trains):
@@ -192,10 +202,12 @@ def _fit_all(first, examples, X, y, trains):
     fitted, seconds, stacks = [None] * len(trains), np.zeros(len(trains)), {}
     for f, rows in enumerate(trains):
         start = time.perf_counter()
-        if not first._adapts() and np.bincount(index[rows], minlength=len(examples.classes)).all():
+        if not first._adapts() and np.bincount(index[rows],
+                                               minlength=len(examples.classes)).all():
             fold = _begin(first, examples, rows, index, w)
             stacks.setdefault(fold.held is None, []).append((f, fold))
-        else:                                                 # other inputs or weights, or a class is missing: a model of another shape
+        # other inputs or weights, or a class is missing: a model of another shape
+        else:
             part = None if w is None else w[rows]
             fitted[f] = clone(first).fit(take_rows(X, rows), take_rows(y, rows), part)
         seconds[f] = time.perf_counter() - start
@@ -203,7 +215,8 @@ def _fit_all(first, examples, X, y, trains):
         start, (numbers, folds) = time.perf_counter(), zip(*stack)
         for f, one in zip(numbers, _learn(folds, examples, w)):
             fitted[f] = one
-            one.__dict__ |= {name: vars(first)[name] for name in _FEATURES if name in vars(first)}
+            one.__dict__ |= {name: vars(first)[name] for name in _FEATURES
+                             if name in vars(first)}
         seconds[list(numbers)] += (time.perf_counter() - start) / len(folds)
     return fitted, seconds
 

@@ -44,8 +44,10 @@ def competing_lengths(lengths: np.ndarray, capsules: Sequence) -> np.ndarray:
         The entry of the class in `class_capsules`.
     """
     own = np.stack([lengths[:, q, i] for q, i, _ in capsules], axis=1)
-    rival = np.stack([lengths[:, q][:, others].max(axis=1) for q, _, others in capsules], axis=1)
-    floor = 1e-6 * (lengths.max() or 1.0)                        # so that ratios and logarithms exist
+    rival = np.stack([lengths[:, q][:, others].max(axis=1) for q, _, others in capsules],
+                     axis=1)
+    # so that ratios and logarithms exist
+    floor = 1e-6 * (lengths.max() or 1.0)
     own, rival = np.maximum(own, floor), np.maximum(rival, floor)
     hardest, rows = np.argmax(rival / own, axis=1), np.arange(len(own))
     return np.stack([own[rows, hardest], rival[rows, hardest]], axis=1)
@@ -83,7 +85,8 @@ def _dress(m):
 
     from capslit.plotting import CYCLES
 
-    *colours, grey = CYCLES["dark" if np.mean(to_rgb(pyplot().rcParams["text.color"])) > 0.5 else "light"]
+    *colours, grey = CYCLES["dark" if np.mean(to_rgb(pyplot().rcParams["text.color"])) > 0.5
+                            else "light"]
     return [colours[i % len(colours)] for i in range(m)], [MARKERS[i % len(MARKERS)] for i in range(m)], grey
 
 # %% ../../nbs/capsules/display.ipynb #cell-015
@@ -92,10 +95,12 @@ def _points(ax, xy, display, rows):
     colours, markers, _ = _dress(len(display.classes))
     for i, (colour, marker) in enumerate(zip(colours, markers)):
         own = rows & (display.y == i)
-        ax.plot(*xy[own].T, ls="none", marker=marker, ms=3.5, mec="none", color=colour, alpha=0.75)
+        ax.plot(*xy[own].T, ls="none", marker=marker, ms=3.5, mec="none", color=colour,
+                alpha=0.75)
     for i, colour in enumerate(colours):
         taken = rows & (display.predicted == i) & (display.y != i)
-        ax.plot(*xy[taken].T, ls="none", marker="o", mfc="none", ms=8 if len(xy) < 500 else 6, mew=1.2, color=colour)
+        ax.plot(*xy[taken].T, ls="none", marker="o", mfc="none",
+                ms=8 if len(xy) < 500 else 6, mew=1.2, color=colour)
 
 # %% ../../nbs/capsules/display.ipynb #cell-016
 def _draw_lengths(ax, display):
@@ -103,13 +108,16 @@ def _draw_lengths(ax, display):
     low, high = display.lengths.min() / 1.25, display.lengths.max() * 1.25
     names, ink = display.classes, ax.xaxis.label.get_color()
     x, y = (f"length of capsule {name}" for name in names) if len(names) == 2 else ("length of its own class's capsule", "length of the strongest rival")
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel=x, ylabel=y)
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel=x,
+           ylabel=y)
     _plain_logarithmic(ax, (1, 2, 5) if high < 50 * low else (1,))
     ax.plot([low, high], [low, high], color=ink, lw=1, ls=":")
     _points(ax, display.lengths, display, np.ones(len(display.y), bool))
     if np.any(display.predicted != display.y):
-        ax.plot([], [], ls="none", marker="o", mfc="none", mec=ink, ms=8, label="taken for the class of this colour")
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1, handletextpad=0.2)
+        ax.plot([], [], ls="none", marker="o", mfc="none", mec=ink, ms=8,
+                label="taken for the class of this colour")
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1,
+                  handletextpad=0.2)
 
 # %% ../../nbs/capsules/display.ipynb #cell-017
 def _plain_logarithmic(ax, digits):
@@ -128,13 +136,16 @@ def _draw_plane(ax, display, i):
 
     own, (*_, grey) = display.y == i, _dress(1)
     xy = principal_plane(display.poses[i], own)
-    if display.poses[i].shape[1] == 1:                           # on a line: spread evenly across it, so that points do not hide one another
+    # on a line: spread evenly across it, so that points do not hide one another
+    if display.poses[i].shape[1] == 1:
         xy[:, 1] = 0.6 * (np.arange(len(xy)) * 0.618 % 1 - 0.5)
     ax.plot(*xy[~own].T, ls="none", marker=".", ms=2.5, mec="none", color=grey, alpha=0.7)
     for radius, line in ((1, "-"), (0.5**0.5, ":")):
-        ax.add_patch(Circle((0, 0), radius, fill=False, lw=0.8, ls=line, ec=ax.title.get_color(), alpha=0.5))
+        ax.add_patch(Circle((0, 0), radius, fill=False, lw=0.8, ls=line,
+                            ec=ax.title.get_color(), alpha=0.5))
     _points(ax, xy, display, own)
-    ax.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal", title=str(display.classes[i]))
+    ax.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal",
+           title=str(display.classes[i]))
     ax.set_axis_off()
 
 # %% ../../nbs/capsules/display.ipynb #cell-020
@@ -173,7 +184,8 @@ def _measured(model, X, y):
     if len(classes) == 2:
         lengths[index == 1] = lengths[index == 1, ::-1]
     predicted = _class_indices("y", model.predict(X), classes)
-    return {"classes": classes, "y": index, "predicted": predicted, "lengths": lengths, "poses": [class_poses(poses, own) for own in capsules]}
+    return {"classes": classes, "y": index, "predicted": predicted, "lengths": lengths,
+            "poses": [class_poses(poses, own) for own in capsules]}
 
 # %% ../../nbs/capsules/display.ipynb #cell-024
 class PoseDisplay:
@@ -198,7 +210,8 @@ class PoseDisplay:
         That of the lengths, then one for each class that is shown.
     """
 
-    def __init__(self, *, classes: np.ndarray, y: np.ndarray, predicted: np.ndarray, lengths: np.ndarray, poses: list):
+    def __init__(self, *, classes: np.ndarray, y: np.ndarray, predicted: np.ndarray,
+                 lengths: np.ndarray, poses: list):
         self.classes = classes
         self.y = y
         self.predicted = predicted
@@ -206,7 +219,8 @@ class PoseDisplay:
         self.poses = poses
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: "Axes | None" = None, classes: Sequence | None = None, max_samples: int = 2000) -> Self:
+    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: "Axes | None" = None,
+                       classes: Sequence | None = None, max_samples: int = 2000) -> Self:
         """Draw what a fitted classifier says of labelled examples.
 
         Parameters
@@ -232,7 +246,8 @@ class PoseDisplay:
         columns = int(np.ceil(np.sqrt(len(shown))))
         rows = -(-len(shown) // columns)
         if ax is None:
-            _, ax = plt.subplots(figsize=(7.2, 3.4) if columns < 3 else (8, 4), layout="constrained")
+            _, ax = plt.subplots(figsize=(7.2, 3.4) if columns < 3 else (8, 4),
+                                 layout="constrained")
         self.figure_, ratios = ax.figure, [1, min(1.1 * columns / rows, 1.4)]
         left, right = ax.get_subplotspec().subgridspec(1, 2, width_ratios=ratios)
         ax.remove()
@@ -246,11 +261,13 @@ class PoseDisplay:
     def _shown(self, classes):
         "Indices of the classes whose poses are drawn."
         if classes is None:
-            mistakes = np.bincount(self.y[self.y != self.predicted], minlength=len(self.classes))
+            mistakes = np.bincount(self.y[self.y != self.predicted],
+                                   minlength=len(self.classes))
             return sorted(np.argsort(-mistakes, kind="stable")[:12].tolist())
         return _class_indices("classes", classes, self.classes).tolist()
 
 # %% ../../nbs/capsules/display.ipynb #cell-025
 def plot_poses(model: Any, X: Any, y: Any, *, ax: "Axes | None" = None, classes: Sequence | None = None, max_samples: int = 2000) -> PoseDisplay:
     "`PoseDisplay.from_estimator`, with the same arguments."
-    return PoseDisplay.from_estimator(model, X, y, ax=ax, classes=classes, max_samples=max_samples)
+    return PoseDisplay.from_estimator(model, X, y, ax=ax, classes=classes,
+                                      max_samples=max_samples)

@@ -60,11 +60,14 @@ class LeastSquares:
     @classmethod
     def from_gram(cls, gram: Any, which: tuple = (0,), alpha: float = 0.0, like: Any = None) -> "LeastSquares":
         "From `gram` (g, p, p) and `alpha`, a number, or one per column, (p,) or (g, p); arrays in the namespace and on the device of `like`."
-        gram = check_shape("gram", as_floating("gram", gram), (None, "p", "p"), hint="one matrix goes in as gram[None]")
+        gram = check_shape("gram", as_floating("gram", gram), (None, "p", "p"),
+                           hint="one matrix goes in as gram[None]")
         check_values("gram", gram)
         check_values("alpha", np.asarray(alpha), lower=0)
-        check_indices("which", check_shape("which", np.asarray(which), (None,), empty=False), len(gram))
-        roots, ranks = zip(*(_root_of_inverse(g + np.diag(a)) for g, a in zip(gram, np.broadcast_to(alpha, gram.shape[:2]))))
+        check_indices("which", check_shape("which", np.asarray(which), (None,),
+                                           empty=False), len(gram))
+        roots, ranks = zip(*(_root_of_inverse(g + np.diag(a))
+                             for g, a in zip(gram, np.broadcast_to(alpha, gram.shape[:2]))))
         xp, device = (np, None) if like is None else (namespace(like), array_device(like))
         return cls(xp.asarray(np.stack(roots), device=device), tuple(which), ranks)
 
@@ -73,9 +76,11 @@ class LeastSquares:
         xp = namespace(moments)
         k, p = moments.shape[0], moments.shape[-1]
         if len(self.rank) == 1:
-            return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]), moments.shape)
+            return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]),
+                              moments.shape)
         rows = xp.reshape(moments, (k, -1, p))
-        if self.which == tuple(range(len(self.rank))):                         # each has its own: all products in one call
+        # each has its own: all products in one call
+        if self.which == tuple(range(len(self.rank))):
             return xp.reshape(_twice(rows, self.root), moments.shape)
         root = xp.unstack(self.root)
         return xp.reshape(xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape)
@@ -138,10 +143,12 @@ class CapsuleRegression:
 
     def __post_init__(self):
         for name in ("targets", "dims"):
-            check_shape(name, np.asarray(getattr(self, name)), (len(self.targets) if name == "dims" else None, None))
+            check_shape(name, np.asarray(getattr(self, name)),
+                        (len(self.targets) if name == "dims" else None, None))
         if np.min(self.dims) < 1 or np.min(self.targets) < -1 or np.max(self.targets) >= self.dims.shape[1]:
             raise ValueError(f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule")
-        check_values("alpha", check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets),) if np.ndim(self.alpha) else ()), lower=0)
+        check_values("alpha",
+                     check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets),) if np.ndim(self.alpha) else ()), lower=0)
 
     @cached_property
     def groups(self) -> list:
@@ -161,8 +168,10 @@ class CapsuleRegression:
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
-                "alpha": np.asarray(self.alpha, np.float64).tolist(), "affine": bool(self.affine)}
+        return {"targets": np.asarray(self.targets).tolist(),
+                "dims": np.asarray(self.dims).tolist(),
+                "alpha": np.asarray(self.alpha, np.float64).tolist(),
+                "affine": bool(self.affine)}
 
     def block_rows(self, parameters: Any) -> int:
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
@@ -193,18 +202,23 @@ class CapsuleRegression:
         _keep_freed_memory()
         if not self.paired:
             return x, _CheckedLabels.of(y), w
-        rows, labels = self.block_rows(CapsuleParameters(x)), to_numpy(y)     # as for parameters that are where x is
-        order = [start + np.argsort(labels[start:start + rows], kind="stable") for start in range(0, len(labels), rows)]
-        x, labels, w = _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
+        # as for parameters that are where x is
+        rows, labels = self.block_rows(CapsuleParameters(x)), to_numpy(y)
+        order = [start + np.argsort(labels[start:start + rows], kind="stable")
+                 for start in range(0, len(labels), rows)]
+        x, labels, w = _reordered((x, labels, w),
+                                  np.concatenate([np.empty(0, int), *order]))
         return x, _CheckedLabels.of(labels), w
 
     def select(self, problems: Any) -> "CapsuleRegression":
         "The model of some of the stacked problems."
         solver, columns = self.solver, self.columns
         if solver is not None:
-            solver = replace(solver, which=tuple(np.asarray(solver.which)[problems]) if len(solver.rank) > 1 else (0,))
+            solver = replace(solver, which=tuple(np.asarray(solver.which)[problems])
+                             if len(solver.rank) > 1 else (0,))
         alpha = self.alpha[problems] if np.ndim(self.alpha) else self.alpha
-        return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver, alpha=alpha,
+        return replace(self, targets=self.targets[problems], dims=self.dims[problems],
+                       solver=solver, alpha=alpha,
                        columns=problems if columns is None else columns[problems])
 
     def m_step(self, statistics: Any) -> CapsuleParameters:
@@ -231,7 +245,8 @@ class CapsuleRegression:
         threshold = None if threshold is None or not np.any(threshold) else threshold
         found, weights = [], _in_precision_of(batch[0], parameters.weights)
         for dims, runs in _runs(self, batch):
-            found += zip(runs, _run_statistics(weights, dims, runs, threshold, self.compiled))
+            found += zip(runs,
+                         _run_statistics(weights, dims, runs, threshold, self.compiled))
         return _combined(self, found)
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
@@ -253,7 +268,8 @@ def _poses(weights, x):
     else:                                                     # few rows: matrix libraries do the transposed product faster; sparse: it is the only one
         poses = xp.reshape(xp.matrix_transpose(x @ xp.matrix_transpose(rows[:, : x.shape[1]])), (-1,))
         poses = xp.reshape(poses, (k * m * d, x.shape[0]))
-    if p > x.shape[1]:                                        # the last column multiplies a constant input 1
+    # the last column multiplies a constant input 1
+    if p > x.shape[1]:
         poses += rows[:, -1:]
     return xp.reshape(poses, (k, m, d, x.shape[0]))
 
@@ -302,7 +318,8 @@ def _sizes(dims, like):
 def _thresholded(runs, thresholds, surplus, shared, extra):
     "The factors of the ratios with prior means where r ≤ ν (Saul 2.26); `thresholds` of all problems."
     xp = namespace(shared)
-    sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], shared.dtype)
+    sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs],
+                              shared.dtype)
     return xp.where(sure, 1, shared), xp.where(sure, 0, extra)
 
 
@@ -315,7 +332,9 @@ def _summed(runs, poses, ratio, logs, errors, p):
     "CapsuleStatistics of each run from poses, ratios Q_i / P (m, N), log-probabilities and errors (N,)."
     xp = namespace(ratio)
     parts = zip(runs, poses, *(_parted(runs, values) for values in (ratio, logs, errors)))
-    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, p), xp.sum(log, axis=1, dtype=xp.float64), xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
+    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, p),
+                              xp.sum(log, axis=1, dtype=xp.float64),
+                              xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
             for run, h, q, log, error in parts]
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-2
@@ -324,17 +343,20 @@ def _run_statistics(weights, dims, runs, thresholds, compiled):
     if compiled and (kernel := _kernel_for(runs)):
         thresholds = np.full(len(weights), -np.inf) if thresholds is None else thresholds
         done = [_compiled_run(kernel, weights, dims, run, thresholds) for run in runs]
-        return [CapsuleStatistics(moments, *sums, _mass(run)) for run, (moments, sums) in zip(runs, done)]
+        return [CapsuleStatistics(moments, *sums, _mass(run))
+                for run, (moments, sums) in zip(runs, done)]
     xp, poses, norms, label, w = _cases(weights, runs)
     sizes = _sizes(dims, norms)
     own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
-    shared, extra, logs = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
+    shared, extra, logs = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim,
+                                            int(dims.sum()))
     surplus, wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)
     if thresholds is not None:
         shared, extra = _thresholded(runs, thresholds, surplus, shared, extra)
     shared, extra, logs = _weighted(w, shared, extra, logs)
     ratio = own * extra
-    ratio += shared                                                            # Q_i / P, one per capsule and case
+    # Q_i / P, one per capsule and case
+    ratio += shared
     return _summed(runs, poses, ratio, logs, _counted(wrong, w, norms), weights.shape[3])
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-1
@@ -355,15 +377,18 @@ def _moments(poses, x, p):
 def _run_errors(weights, dims, runs, compiled):
     "ErrorCount of each run; arguments as for `_run_statistics`."
     if compiled and (kernel := _kernel_for(runs)):
-        return [ErrorCount(_compiled_run(kernel, weights, dims, run)[1][1], _mass(run)) for run in runs]
+        return [ErrorCount(_compiled_run(kernel, weights, dims, run)[1][1], _mass(run))
+                for run in runs]
     xp, _, norms, label, w = _cases(weights, runs)
     sizes, extra, total = _sizes(dims, norms), 1, xp.sum(norms, axis=0)
     own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
     if sizes is not None:
         extra = posterior_factors(own_norm, total, own_dim, int(dims.sum()))[1]
     wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)[1]
-    errors = xp.where(xp.isfinite(total), _counted(wrong, w, norms), xp.nan)   # comparisons with NaN would count as correct
-    return [ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), _mass(run)) for run, error in zip(runs, _parted(runs, errors))]
+    # comparisons with NaN would count as correct
+    errors = xp.where(xp.isfinite(total), _counted(wrong, w, norms), xp.nan)
+    return [ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
+            for run, error in zip(runs, _parted(runs, errors))]
 
 
 def _counted(wrong, w, like):
@@ -388,7 +413,8 @@ def _compiled_run(kernel, weights, dims, run, thresholds=None):
     nu = np.asarray(thresholds[run.problems] if learn else np.zeros(len(weights)), dtype)
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
-    moments, sums = kernel(*weights_for(weights, run.x.shape[1]), read_only(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
+    moments, sums = kernel(*weights_for(weights, run.x.shape[1]), read_only(run.x),
+                           capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
     return moments.reshape(weights.shape), sums
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
@@ -482,7 +508,9 @@ def _fitting(model, weights, batch):
     if isinstance(batch[1], _CheckedLabels) and weights.shape[:2] == model.dims.shape:
         if batch[0].shape == (len(batch[1]), weights.shape[3] - model.affine):
             return batch
-    check_shape("weights", weights, (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None))
+    check_shape("weights", weights,
+                (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]),
+                 None))
     x, y, w = _checked(model, batch, peek=False)
     return check_shape("x", x, (None, weights.shape[-1] - model.affine)), y, w
 
@@ -516,7 +544,8 @@ def _runs(model, batch):
         labels = xp.asarray(y, device=device)
         for dims, [(_, problems)] in model.groups:
             table = xp.asarray(model.targets[problems], dtype=xp.int32, device=device)
-            yield dims, [_Run(problems, x, xp.take(table, labels, axis=1), _weight_rows(model, w, problems))]
+            yield dims, [_Run(problems, x, xp.take(table, labels, axis=1),
+                              _weight_rows(model, w, problems))]
         return
     labels = to_numpy(y)
     if np.any(labels[1:] < labels[:-1]):                       # not prepared
@@ -524,7 +553,8 @@ def _runs(model, batch):
     edges = np.searchsorted(labels, np.arange(model.targets.shape[1] + 1)).tolist()
     for dims, members in model.groups:
         here = [(c, problems, slice(edges[c], edges[c + 1])) for c, problems in members]
-        yield dims, [_Run(problems, x[part, ...], model.targets[problems, c, None], _weight_rows(model, w if w is None else w[part, ...], problems))
+        yield dims, [_Run(problems, x[part, ...], model.targets[problems, c, None],
+                          _weight_rows(model, w if w is None else w[part, ...], problems))
                      for c, problems, part in here]
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-041-1
@@ -542,7 +572,8 @@ def _combined(model, found):
     for run, part in found:
         xp, device = namespace(run.x), array_device(run.x)
         if not model.paired and len(run.problems) == k:
-            return type(part)(*(xp.astype(values, xp.float64, copy=False) for values in part))
+            return type(part)(*(xp.astype(values, xp.float64, copy=False)
+                                for values in part))
         totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part))
         _scatter(totals, run.problems, part)
     return totals
@@ -571,12 +602,14 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
     y, w = (a if a is None or is_array_api_obj(a) else np.asarray(a) for a in (y, w))
     for name, values in {"y": y, "weight": w}.items():
         if values is not None or name == "y":
-            check_shape(name, np.asarray(values) if values is None else values, (x.shape[0],))
+            check_shape(name, np.asarray(values) if values is None else values,
+                        (x.shape[0],))
     xp, device, found = namespace(x), array_device(x), []
     for c in classes:
         mine = xp.nonzero(xp.asarray(y == c, device=device))[0]
         v = xp.ones(mine.shape[0], dtype=xp.float64, device=device) if w is None else xp.astype(xp.take(w, mine, axis=0), xp.float64)
-        found.append((_second_moment(xp.take(x, mine, axis=0), None if w is None else v, affine), xp.sum(v)))
+        found.append((_second_moment(xp.take(x, mine, axis=0), None if w is None else v,
+                                     affine), xp.sum(v)))
     return SecondMoments(*map(xp.stack, zip(*found)))
 
 
@@ -587,14 +620,17 @@ def _second_moment(x, weight, affine):
     xp = namespace(x)
     z = xp.astype(x, xp.float64)
     if affine:
-        z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=array_device(x))], axis=1)
+        z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64,
+                                  device=array_device(x))], axis=1)
     return xp.matrix_transpose(z) @ (z if weight is None else z * weight[:, None])
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-5
-def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any, dim: int) -> tuple:
+def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any,
+                                dim: int) -> tuple:
     "f_w, f_S, f_ww, f_wS and f_SS of f = log P(y|x), for w = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖²."
     next_orders = [interpolating_integral(dim / 2 + k + 1, total / 2) for k in range(3)]
-    c0, c1, c2 = ((1 - value) / (dim + 2 + 2 * k) for k, value in enumerate(next_orders))   # I_{s+1} = 1 − (s+1) I_s / β
+    # I_{s+1} = 1 − (s+1) I_s / β
+    c0, c1, c2 = ((1 - value) / (dim + 2 + 2 * k) for k, value in enumerate(next_orders))
     share = own_dim / dim
     zeta, P_wS = own - share * total, (c1 - c0) / 2
     P, P_S = share + c0 * zeta, P_wS * zeta - share * c0
@@ -618,6 +654,7 @@ def em_derivative(model: CapsuleRegression, parameters: CapsuleParameters, batch
     "How an EM step changes (k, m, d, p) if the weights of `parameters` do by `change`; every problem sees all classes, weights are 1."
     X, y, moments = batch[0], np.asarray(batch[1]), []
     for targets, dims, W, V in zip(model.targets, model.dims, parameters.weights, change):
-        mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))
+        mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True)
+                     for weights in (W, V))
         moments.append(np.einsum("nmd,np->mdp", covariance_product(mu, targets[y], moved, dims), X, optimize=True))
     return model.solver.solve(np.stack(moments))

@@ -62,7 +62,8 @@ class WeightPosterior(NamedTuple):
         return 0.5 * (np.sum(dims * volume, axis=1) - penalty)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-031
-SHARED = {"all": (1, 2), "capsule": 2, "input": 1}             # the axes of (k, m, p) along which a precision is shared
+# the axes of (k, m, p) along which a precision is shared
+SHARED = {"all": (1, 2), "capsule": 2, "input": 1}
 
 
 def updated_precision(weights: np.ndarray, posterior: WeightPosterior, dims: np.ndarray, share: str = "all") -> np.ndarray:
@@ -84,9 +85,12 @@ def updated_precision(weights: np.ndarray, posterior: WeightPosterior, dims: np.
         Zero for inputs that have no prior.
     """
     spread = np.diagonal(posterior.covariance, axis1=2, axis2=3)
-    counted = dims[:, :, None] * (posterior.precision > 0)                                  # (k, m, p)
-    square = np.where(counted > 0, np.sum(weights**2, axis=2) + dims[:, :, None] * spread, 0)
-    count, square = (np.sum(a, axis=SHARED[share], keepdims=True) for a in (counted, square))
+    # (k, m, p)
+    counted = dims[:, :, None] * (posterior.precision > 0)
+    square = np.where(counted > 0, np.sum(weights**2, axis=2) + dims[:, :, None] * spread,
+                      0)
+    count, square = (np.sum(a, axis=SHARED[share], keepdims=True)
+                     for a in (counted, square))
     return count / np.where(count > 0, square, 1) * (posterior.precision > 0)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-034
@@ -110,7 +114,8 @@ class EvidenceRegression(CapsuleRegression):
 
     def select(self, problems: Any) -> "EvidenceRegression":
         "The model of some of the stacked problems."
-        return replace(super().select(problems), posterior=WeightPosterior(*(a[problems] for a in self.posterior)))
+        return replace(super().select(problems),
+                       posterior=WeightPosterior(*(a[problems] for a in self.posterior)))
 
     def m_step(self, statistics: CapsuleStatistics) -> CapsuleParameters:
         "Posterior means of the weights, M = (Σ E[h|x,y] xᵀ) Σ."
@@ -147,7 +152,8 @@ class EvidenceFit(NamedTuple):
 def _first_precision(model, batch, share):
     "Where precisions (k, c, p) begin: at `alpha` if there is one, else at a hundredth of the number of examples; 0 for the constant input."
     k, m = model.dims.shape
-    alpha = np.full((k, m if share == "capsule" else 1, batch[0].shape[1] + model.affine), float(model.alpha))
+    alpha = np.full((k, m if share == "capsule" else 1, batch[0].shape[1] + model.affine),
+                    float(model.alpha))
     if not model.alpha:
         alpha[:] = 0.01 * np.sum(model.targets[:, batch[1]] >= 0, axis=1)[:, None, None]
     if model.affine:
@@ -169,7 +175,8 @@ def _settled(model, weights, gram, posterior, share, times=10):
     return posterior.precision
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-040
-def fit_evidence(model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, *, share: str = "all", information: str = "label",
+def fit_evidence(model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, *,
+                 share: str = "all", information: str = "label",
                  n_updates: int = 30, tol: float = 1e-3, **settings: Any) -> EvidenceFit:
     """Weights and the precisions of their prior, from the training examples alone.
 
@@ -207,14 +214,16 @@ def fit_evidence(model: CapsuleRegression, parameters: CapsuleParameters, batch:
     check_number("tol", tol, at_least=0)
     latent, path = information_grams(model, parameters.weights, batch, "latent"), []
     precision = _first_precision(model, batch, share)
-    bare = EvidenceRegression(model.targets, model.dims, affine=model.affine, compiled=model.compiled)
+    bare = EvidenceRegression(model.targets, model.dims, affine=model.affine,
+                              compiled=model.compiled)
     while True:
         current = replace(bare, posterior=WeightPosterior.of(latent, precision))
         parameters = fit(current, parameters, batch, **settings).parameters
         gram = information_grams(model, parameters.weights, batch, information)
         evidence, posterior = _judged(current, parameters.weights, batch, gram)
         path.append((evidence, precision))
-        settled = len(path) > 1 and np.all(abs(evidence - path[-2][0]) <= tol * len(batch[0]))
+        settled = len(path) > 1 and np.all(abs(evidence - path[-2][0]) <= tol
+                                           * len(batch[0]))
         if settled or len(path) == n_updates:
             return EvidenceFit(parameters.weights, posterior, *map(np.array, zip(*path)))
         precision = _settled(current, parameters.weights, gram, posterior, share)
@@ -243,7 +252,8 @@ def typical_length(model: CapsuleRegression, weights: np.ndarray, precision: np.
     n_weights = np.sum(model.dims, axis=1) * weights.shape[3]
     size = np.maximum(np.sum(precision[:, :, None] * weights**2, axis=(1, 2, 3)), 1e-300)
     longest = np.maximum(2 * np.sqrt(n_weights / size), 1)
-    tau = longest ** np.linspace(0, 1, n_lengths)[:, None]                                        # (n_lengths, k)
+    # (n_lengths, k)
+    tau = longest ** np.linspace(0, 1, n_lengths)[:, None]
     fits = np.stack([model.e_step(CapsuleParameters(weights * t[:, None, None, None]), batch).log_likelihood for t in tau])
     best = np.argmax(fits - 0.5 * size * tau**2 + n_weights * np.log(tau), axis=0)
     return tau[best, np.arange(len(weights))]
@@ -256,7 +266,8 @@ def unequal_shares(norms: np.ndarray, variances: np.ndarray, dims: np.ndarray, n
     rho, step = (1 - u**2) ** 2, 2 * weight * u * (1 - u**2)
     scale = np.exp(np.mean(np.log(variances), axis=1, keepdims=True))
     v, w, d = (variances / scale)[..., None], (norms / scale)[..., None], dims[:, :, None, None]
-    grown = rho + v * (1 - rho)                                                 # ρ (1 + 2 v t), (k, m, n, nodes)
+    # ρ (1 + 2 v t), (k, m, n, nodes)
+    grown = rho + v * (1 - rho)
     transform = -0.5 * (d * np.log(grown / rho) + (1 - rho) * w / grown)
     shares = (d * v / grown + rho * w / grown**2) / rho * np.exp(np.sum(transform, axis=1, keepdims=True))
     shares = shares @ step
@@ -276,7 +287,8 @@ class EvidencePredictor(Predictor):
 
     def variance(self, x: np.ndarray) -> np.ndarray:
         "1 + xᵀ Σ x (k, c, n), the variance of the latent variables."
-        z = np.concatenate([x, np.ones((len(x), self.covariance.shape[-1] - x.shape[1]))], axis=1)
+        z = np.concatenate([x, np.ones((len(x), self.covariance.shape[-1] - x.shape[1]))],
+                           axis=1)
         return 1 + np.stack([np.sum((z @ rows) * z, axis=-1) for rows in self.covariance])
 
     def poses(self, x: np.ndarray) -> tuple:

@@ -48,7 +48,8 @@ class ExpandedCapsuleRegression(CapsuleRegression):
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> ExpandedStatistics:
         "ExpandedStatistics of a batch; `threshold` (k,) as in `CapsuleRegression.e_step`."
         statistics = super().e_step(parameters, batch, threshold)
-        return ExpandedStatistics(*statistics, _inner(parameters.weights, statistics.moments))
+        return ExpandedStatistics(*statistics,
+                                  _inner(parameters.weights, statistics.moments))
 
     def m_step(self, statistics: Any) -> CapsuleParameters:
         "Weights by least squares (Saul 2.22), divided by the standard deviation."
@@ -58,5 +59,6 @@ class ExpandedCapsuleRegression(CapsuleRegression):
         n_latent = total * statistics.weight
         gain = _inner(weights, statistics.moments) - statistics.inner
         variance = 1 - gain / xp.where(n_latent > 0, n_latent, 1)
-        variance = xp.where(variance > 0, variance, 1)         # below zero by rounding alone
+        # below zero by rounding alone
+        variance = xp.where(variance > 0, variance, 1)
         return CapsuleParameters(weights / xp.sqrt(variance)[:, None, None, None])

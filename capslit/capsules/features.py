@@ -38,7 +38,8 @@ def _radial(x, z, gamma):
 
 def polynomial(x: Any, z: Any, gamma: float) -> Any:
     "(1 + γ xᵀz)³ for all pairs of rows of x (n, p) and z (q, p)."
-    with np.errstate(over="ignore", invalid="ignore"):                    # what is not finite is refused where landmarks are chosen
+    # what is not finite is refused where landmarks are chosen
+    with np.errstate(over="ignore", invalid="ignore"):
         return (1 + gamma * (x @ namespace(x).matrix_transpose(z))) ** 3
 
 
@@ -69,16 +70,20 @@ class KernelFeatures:
         if isinstance(self.kernel, str):
             return KERNELS[self.kernel](x, z, self.gamma)
         with error_context("kernel"):
-            return check_shape("its result", self.kernel(x, z), (x.shape[0], z.shape[0]), hint="it must be a function (x (n, p), z (q, p)) → (n, q)")
+            return check_shape("its result", self.kernel(x, z), (x.shape[0], z.shape[0]),
+                               hint="it must be a function (x (n, p), z (q, p)) → (n, q)")
 
     def __call__(self, x: Any) -> Any:
         "Inputs beside their features (n, p + r), in the precision and on the device of x (n, p)."
         x, xp = x.toarray() if isinstance(x, SparseRows) else x, namespace(x)
-        radial = self.kernel == "rbf"                          # whose distances of points near zero do not cancel
+        # whose distances of points near zero do not cancel
+        radial = self.kernel == "rbf"
         z, root, center = (xp.astype(asarray_like(a, x), x.dtype, copy=False)
-                           for a in (self._centred if radial else self.landmarks, self.root, self._center))
+                           for a in (self._centred if radial else self.landmarks, self.root,
+                                     self._center))
         centred = x - center
-        return xp.concat([centred, self.similarities(centred if radial else x, z) @ root], axis=1)
+        return xp.concat([centred, self.similarities(centred if radial else x, z) @ root],
+                         axis=1)
 
     @cached_property
     def _center(self):
@@ -124,7 +129,8 @@ def _symmetric(K, known):
     if not np.all(np.isfinite(K)):
         raise ValueError("kernel is not finite between some examples; scale X, for example by StandardScaler, or choose a smaller gamma")
     largest = np.max(np.abs(K), initial=0.0)
-    if not known and (not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest) or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K)):
+    if not known and (not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest)
+                      or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K)):
         raise ValueError("kernel must be symmetric and positive semi-definite; another function of x and z is no kernel")
     return (K + K.T) / 2
 

@@ -23,7 +23,8 @@ def _capsule_dims(capsule_dim, n_classes):
     if dims.dtype.kind not in "iu":
         raise TypeError(f"capsule_dim must be an integer, or one integer per class, not {capsule_dim!r}")
     if dims.ndim:
-        check_shape("capsule_dim", dims, (n_classes,), hint="give one integer, or one per class")
+        check_shape("capsule_dim", dims, (n_classes,),
+                    hint="give one integer, or one per class")
     check_values("capsule_dim", dims, lower=1)
     return [int(d) for d in np.broadcast_to(dims, (n_classes,))]
 
@@ -35,18 +36,21 @@ def _like(values, array):
 # %% ../../nbs/capsules/inference.ipynb #cell-065
 def _read_squared_norms(squared_norms, capsule_dim):
     "Checked (n, m) squared norms and the list of capsule dimensions."
-    w = check_shape("squared_norms", as_floating("squared_norms", squared_norms), (None, None), empty=(0,))
+    w = check_shape("squared_norms", as_floating("squared_norms", squared_norms),
+                    (None, None), empty=(0,))
     check_values("squared_norms", w, lower=0)
     return w, _capsule_dims(capsule_dim, w.shape[1])
 
 # %% ../../nbs/capsules/inference.ipynb #cell-066
 def _read_poses(poses, capsule_dim):
     "Checked (n, m, d) poses and the list of capsule dimensions, by default d for each class."
-    poses = check_shape("poses", as_floating("poses", poses), (None, None, None), empty=(0,))
+    poses = check_shape("poses", as_floating("poses", poses), (None, None, None),
+                        empty=(0,))
     check_values("poses", poses)
     dims = _capsule_dims(poses.shape[2] if capsule_dim is None else capsule_dim,
                          poses.shape[1])
-    check_number("capsule_dim", max(dims), at_most=poses.shape[2], hint="or pad poses with zeros")
+    check_number("capsule_dim", max(dims), at_most=poses.shape[2],
+                 hint="or pad poses with zeros")
     if len(set(dims)) > 1 or dims[0] < poses.shape[2]:
         xp = namespace(poses)
         padding = xp.arange(poses.shape[2])[None, :] >= xp.asarray(dims)[:, None]
@@ -140,8 +144,10 @@ def _posterior_ratios(w, y, dims):
     "Q_i(y | x) / P(y | x), shape (n, m) over i, for checked arguments."
     xp, m = namespace(w), len(dims)
     own = xp.asarray(y, device=device(w))[:, None] == xp.arange(m, device=device(w))[None, :]
-    w = xp.clip(w, max=float(xp.finfo(w.dtype).max) / (4 * m))  # beyond it the ratios no longer change
-    own_w, own_dim = (xp.sum(xp.where(own, x, xp.zeros_like(w)), axis=1) for x in (w, _like(dims, w)))
+    # beyond it the ratios no longer change
+    w = xp.clip(w, max=float(xp.finfo(w.dtype).max) / (4 * m))
+    own_w, own_dim = (xp.sum(xp.where(own, x, xp.zeros_like(w)), axis=1)
+                      for x in (w, _like(dims, w)))
     shared, extra, _ = posterior_factors(own_w, xp.sum(w, axis=1), own_dim, sum(dims))
     return xp.where(own, (shared + extra)[:, None], shared[:, None])
 
@@ -248,7 +254,8 @@ def _sample_scale(power, beta, rng):
     power, rate = np.ravel(power), np.maximum(np.ravel(power + beta), 1e-300)
 
     def propose(i):
-        x = -np.log1p(rng.random(i.size) * np.expm1(-rate[i])) / rate[i]  # x = 1 − ρ, exponential on [0, 1]
+        # x = 1 − ρ, exponential on [0, 1]
+        x = -np.log1p(rng.random(i.size) * np.expm1(-rate[i])) / rate[i]
         x = np.minimum(x, 1 - 2.0**-53)
         return 1 - x, rng.random(i.size) < np.exp(power[i] * (np.log1p(-x) + x))
 
@@ -308,7 +315,8 @@ def _sample_posterior(mu, noise, dims, y, rng):
     return h  # step 3 for the label
 
 # %% ../../nbs/capsules/inference.ipynb #cell-108
-def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None, size: float = 1, random_state: Any = None) -> Any:
+def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None,
+                   size: float = 1, random_state: Any = None) -> Any:
     """Independent exact samples of the latent variables given the input, or given the input and its label.
 
     Parameters
@@ -336,9 +344,11 @@ def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None, si
     """
     poses, dims = _read_poses(poses, capsule_dim)
     check_number("size", size, at_least=0, integer=True)
-    y = None if y is None else np.asarray(check_labels("y", y, len(dims), (poses.shape[0],)))
+    y = None if y is None else np.asarray(check_labels("y", y, len(dims),
+                                                       (poses.shape[0],)))
     rng, mu = np.random.default_rng(random_state), np.asarray(poses, dtype=np.float64)
-    check_values("poses", abs(mu), upper=1e150)                # their squares must be numbers
+    # their squares must be numbers
+    check_values("poses", abs(mu), upper=1e150)
     mu = np.broadcast_to(mu, (int(size), *mu.shape))
     noise = (rng.standard_normal(mu.shape)
              * (np.arange(mu.shape[-1]) < np.array(dims)[:, None]))

@@ -24,7 +24,8 @@ def rest_and_shrink(total, table, dim, rest, shrink, cell):
     a = half * number(dim) + number(1)
     for t in range(len(total)):
         place = a / (a + half * total[t]) * cells
-        place = place if place >= zero else zero               # NaN must not become an index
+        # NaN must not become an index
+        place = place if place >= zero else zero
         cell[t] = np.int32(place)
         rest[t] = place - number(cell[t])
         shrink[t] = zero
@@ -165,7 +166,8 @@ def logarithms(p, out):
     "ln p (n,) of an array in double precision, which is overwritten."
     bits, odd = p.view(np.int64), 0
     for t in range(len(p)):
-        power = (bits[t] - 0x3FE6A09E667F3BCD) >> 52           # counted from √½, whose bits these are
+        # counted from √½, whose bits these are
+        power = (bits[t] - 0x3FE6A09E667F3BCD) >> 52
         out[t] = power
         if 1e-300 < p[t] < 1e300:
             bits[t] -= power << 52
@@ -214,12 +216,14 @@ def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, su
             for t in range(len(label)):
                 label[t] = capsules[q, start + t] if capsules.shape[1] > 1 else capsules[q, 0]
             w = weights[q if len(weights) > 1 else 0][part] if len(weights) else ones[:len(label)]
-            log, errors = tile_sums(poses[q], part, label, w, sizes, table, thresholds[q], learn, norms, work, wide, cell)
+            log, errors = tile_sums(poses[q], part, label, w, sizes, table, thresholds[q],
+                                    learn, norms, work, wide, cell)
             sums[0, q] += log
             sums[1, q] += errors
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-018-a
-def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresholds, w, learn):
+def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresholds, w,
+               learn):
     """Σ w E[h|x,y] xᵀ (k · m · d, p) in double precision, zero unless `learn`, and the sums (2, k) of `posterior_sums`.
 
     Parameters
@@ -232,7 +236,8 @@ def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresh
     """
     (k, m, d, q), (n, p) = shape, x.shape
     moments, sums = np.zeros((len(rows), q)), np.zeros((2, k))
-    size = -(-n // max(1, -(-n // SLICE)))                     # of slices that are all about as long
+    # of slices that are all about as long
+    size = -(-n // max(1, -(-n // SLICE)))
     poses, part = np.empty((len(rows), size), x.dtype), np.empty((len(rows), p), x.dtype)
     for start in range(0, n, max(1, size)):
         stop = min(start + size, n)
@@ -240,7 +245,8 @@ def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresh
             poses = np.empty((len(rows), stop - start), x.dtype)
         first, last = (start, stop) if capsules.shape[1] > 1 else (0, 1)
         pose_slice(rows, columns, constant, x[start:stop], poses)
-        posterior_sums(poses.reshape(k, m, d, stop - start), capsules[:, first:last], sizes, table, thresholds, w[:, start:stop], learn, sums)
+        posterior_sums(poses.reshape(k, m, d, stop - start), capsules[:, first:last], sizes,
+                       table, thresholds, w[:, start:stop], learn, sums)
         if learn:
             np.dot(poses, x[start:stop], part)
             for i in range(len(rows)):
@@ -252,7 +258,8 @@ def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresh
     return moments, sums
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019
-def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work, wide, cell):
+def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work, wide,
+              cell):
     "Σ w log P(y|x) and Σ w [wrong] of a slice of the examples; NaN errors where lengths overflow. Arguments as above, of one problem, and room to work in."
     n, dim = len(label), sizes.sum()
     total, rest, shrink, own, size = work[0][:n], work[1][:n], work[2][:n], work[3][:n], work[4][:n]
@@ -385,9 +392,11 @@ def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coup
         pairs = poses.reshape(k, 2, d, size)
         for q in range(k):
             squared_lengths(pairs[q], slice(0, size), norms, work[0][:size])
-            fits &= class_shares(norms, work[0][:size], sizes, table, work[1], work[2], cell)
+            fits &= class_shares(norms, work[0][:size], sizes, table, work[1], work[2],
+                                 cell)
             first[q] = norms[0]
-        for s in range(0, size, STRIP):                        # beyond `size` there are examples that nobody asks for
+        # beyond `size` there are examples that nobody asks for
+        for s in range(0, size, STRIP):
             vote(first[:, s:s + STRIP], votes)
             if coupled:
                 couple(first[:, s:s + STRIP], chances, Q)
@@ -401,17 +410,21 @@ def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coup
 # %% ../../nbs/capsules/kernels.ipynb #cell-021
 def compiled_sums():
     "`block_sums`, compiled when it is first called; None where Numba is not installed or switched off."
-    return compiled(block_sums, pose_slice, posterior_sums, squared_lengths, own_capsules, rest_and_shrink, factors, strongest_rivals, count_wrong, logarithms, sum_by_halves, scale, tile_sums)
+    return compiled(block_sums, pose_slice, posterior_sums, squared_lengths, own_capsules,
+                    rest_and_shrink, factors, strongest_rivals, count_wrong, logarithms,
+                    sum_by_halves, scale, tile_sums)
 
 
 def compiled_probabilities(pairs):
     "`probabilities_of_pairs`, or else `probabilities_of_classes`, likewise."
     if pairs:
-        return compiled(probabilities_of_pairs, pose_slice, squared_lengths, rest_and_shrink, class_shares, vote, couple, agree)
-    return compiled(probabilities_of_classes, pose_slice, squared_lengths, rest_and_shrink, class_shares)
+        return compiled(probabilities_of_pairs, pose_slice, squared_lengths,
+                        rest_and_shrink, class_shares, vote, couple, agree)
+    return compiled(probabilities_of_classes, pose_slice, squared_lengths, rest_and_shrink,
+                    class_shares)
 
 
-def worth_compiling(n_samples: int, n_features: int, n_latent: int, passes: int = 128) -> bool:
+def worth_compiling(n_samples: int, n_features: int, n_latent: int,
+                    passes: int = 128) -> bool:
     "Whether the products of so many passes through the examples take 2³³ multiplications or more, so that compiling pays; `n_latent`: latent variables per example, on average."
     return n_samples * n_features * n_latent * passes >= 2**33
-

@@ -19,8 +19,10 @@ class OnlineState:
     kind: str                  # the parameter `online`
     seen: np.ndarray           # (n_classes,): of which classes there were examples
     steps: int = 0
-    kept: tuple = ()           # moments, Gram matrices and weights: their averages, or their sums
-    batches: tuple = ()        # of the batches that may come back: name, trace of the Gram matrices, moments
+    # moments, Gram matrices and weights: their averages, or their sums
+    kept: tuple = ()
+    # of the batches that may come back: name, trace of the Gram matrices, moments
+    batches: tuple = ()
 
     @property
     def names(self) -> list:
@@ -59,8 +61,10 @@ def incremental(state: OnlineState, batch: BatchSums, weights: np.ndarray, solve
     return kept[0], solver(*kept[1:]), {"kept": kept, "batches": batches}
 
 # %% ../../nbs/capsules/online.ipynb #cell-005-1
-def passive_aggressive(state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable, aggressiveness: float) -> tuple:
+def passive_aggressive(state: OnlineState, batch: BatchSums, weights: np.ndarray,
+                       solver: Callable, aggressiveness: float) -> tuple:
     "Moments and solver of the smallest change of the weights that corrects the pose vectors of the batch; nothing is kept."
-    length = np.trace(batch.gram, axis1=1, axis2=2).sum() / batch.n                # mean of ‖x‖²
+    # mean of ‖x‖²
+    length = np.trace(batch.gram, axis1=1, axis2=2).sum() / batch.n
     inertia = length / (2 * aggressiveness * batch.n)
     return batch.moments / batch.n + inertia * weights, solver(batch.gram / batch.n, batch.weight / batch.n, inertia), {}

@@ -53,7 +53,8 @@ def _pairwise(first):
     "r (n_classes, n_classes, n): the probability of i against j, and 0 for i = j, from that of the first of each pair (k, n)."
     xp, k = namespace(first), first.shape[0]
     m, i, j = _pairs(k)
-    place = np.full((m, m), 2 * k)                            # where in [first, 1 − first, 0] each entry stands
+    # where in [first, 1 − first, 0] each entry stands
+    place = np.full((m, m), 2 * k)
     place[i, j], place[j, i] = range(k), range(k, 2 * k)
     values = xp.concat([first, 1 - first, xp.zeros_like(first[:1, :])])
     place = xp.asarray(place.ravel(), device=array_device(first))
@@ -103,7 +104,8 @@ def _shares(norms, dims):
     xp, dim = namespace(norms), int(np.sum(dims[0]))
     total = xp.sum(norms, axis=1, keepdims=True)
     rest, _ = rest_and_shrink(0.5 * total, dim)
-    sizes = xp.asarray(dims[:, :, None] * (2 / dim), dtype=norms.dtype, device=array_device(norms))
+    sizes = xp.asarray(dims[:, :, None] * (2 / dim), dtype=norms.dtype,
+                       device=array_device(norms))
     return (norms + rest * sizes) / (total + 2 * rest)
 
 
@@ -205,7 +207,9 @@ class Predictor:
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
         table = ratio_table(int(dims.sum()) / 2, x.dtype)
         weights = self.weights.astype(x.dtype, copy=False)
-        return out if loops(*weights_for(weights, x.shape[1]), read_only(x), dims.astype(x.dtype), table, *[coupled] * several, out) else None
+        return out if loops(*weights_for(weights, x.shape[1]), read_only(x),
+                            dims.astype(x.dtype), table, *[coupled] * several,
+                            out) else None
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
@@ -247,7 +251,8 @@ class Predictor:
             logs = self._logs(x)
         else:
             xp, p = namespace(x), self._of_one_draw(x)
-            logs = xp.log(xp.clip(p, min=float(xp.finfo(p.dtype).smallest_normal)))          # coupling rounds the smallest to zero
+            # coupling rounds the smallest to zero
+            logs = xp.log(xp.clip(p, min=float(xp.finfo(p.dtype).smallest_normal)))
         return logs if self.sharpness == 1 else sharpened(logs, self.sharpness)
 
     def transform(self, x: Any) -> Any:

@@ -37,7 +37,8 @@ def capsule_targets(n_classes: int, architecture: str) -> np.ndarray:
 
 def capsule_dims(targets: np.ndarray, class_dims: np.ndarray) -> np.ndarray:
     "Capsule dimensions (k, m) from those of the classes: a capsule that stands for several classes takes the largest."
-    return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)] for row in targets])
+    return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)]
+                     for row in targets])
 
 # %% ../../nbs/capsules/problems.ipynb #cell-004-1
 def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
@@ -55,7 +56,8 @@ def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
 # %% ../../nbs/capsules/problems.ipynb #cell-007
 def _mean_moment(moments, classes):
     "Second moment (p, p) of the examples of some classes; zero where they have none."
-    return moments.gram[classes].sum(0) / max(moments.weight[classes].sum(), np.finfo(float).tiny)
+    return moments.gram[classes].sum(0) / max(moments.weight[classes].sum(),
+                                              np.finfo(float).tiny)
 
 
 def _comparable(moments, classes, affine):
@@ -67,7 +69,8 @@ def _comparable(moments, classes, affine):
     return overall * unit * unit[:, None], unit
 
 # %% ../../nbs/capsules/problems.ipynb #cell-008
-def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoments, *, init: str, init_scale: float, affine: bool,
+def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoments, *,
+                    init: str, init_scale: float, affine: bool,
                     rng: np.random.Generator) -> tuple[np.ndarray, set]:
     """Weights (k, m, d, p) by subspace (Saul 2.28) or random initialisation, and the classes whose spectrum was too short.
 
@@ -85,11 +88,14 @@ def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoment
         key = (classes.tobytes(), dims[q, j])
         rows, found = complete.get(key, (None, 0))
         if rows is None:
-            own, unit = _comparable(moments, classes if present[classes].any() else np.flatnonzero(present | ~present.any()), affine)
+            own, unit = _comparable(moments, classes if present[classes].any()
+                                    else np.flatnonzero(present | ~present.any()), affine)
             overall = _mean_moment(moments, np.flatnonzero(present | ~present.any())) * unit * unit[:, None]
-            rows, found = subspace(own if present[classes].any() else 0 * own, dims[q, j], overall, rng)
+            rows, found = subspace(own if present[classes].any() else 0 * own, dims[q, j],
+                                   overall, rng)
             rows = rows * unit
-            complete |= {key: (rows, found)} if found == dims[q, j] else {}      # without random rows: the same in every pair
+            # without random rows: the same in every pair
+            complete |= {key: (rows, found)} if found == dims[q, j] else {}
         weights[q, j, : dims[q, j]] = rows
         if found < dims[q, j]:
             short.update(classes.tolist())
@@ -98,22 +104,27 @@ def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoment
 # %% ../../nbs/capsules/problems.ipynb #cell-011
 def stands_for(targets: np.ndarray, dims: np.ndarray, classes: np.ndarray) -> np.ndarray:
     "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
-    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
+    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])]
+                     for row in targets])
 
 # %% ../../nbs/capsules/problems.ipynb #cell-014
 def _moments_of(batch, n_classes, affine):
     "SecondMoments of each class of a batch; of all examples together if `n_classes` is 1."
     x, y, w = batch
     with np.errstate(over="ignore", invalid="ignore"):
-        return second_moments((x, y if n_classes > 1 else y * 0, w), range(n_classes), affine)
+        return second_moments((x, y if n_classes > 1 else y * 0, w), range(n_classes),
+                              affine)
 
 
 def class_moments(data: TrainingData, each: bool, affine: bool, n_threads: int | None = None) -> SecondMoments:
     "SecondMoments of each class, or of all examples together where the classes are not needed."
-    rows = data.n_samples if data.sparse else 4096             # a sparse product is best made at once
-    function = partial(_moments_of, n_classes=len(data.classes) if each else 1, affine=affine)
+    # a sparse product is best made at once
+    rows = data.n_samples if data.sparse else 4096
+    function = partial(_moments_of, n_classes=len(data.classes) if each else 1,
+                       affine=affine)
     with em.threads(n_threads) if data.like is None else nullcontext() as pool:
-        total = SecondMoments(*map(to_numpy, em.accumulate(function, data.batches, rows, pool)))
+        total = SecondMoments(*map(to_numpy,
+                                   em.accumulate(function, data.batches, rows, pool)))
     if not np.all(np.isfinite(total.gram)) or not 1e-300 < np.sum(total.weight) < np.inf:
         raise ValueError("X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them")
     return total

@@ -68,7 +68,8 @@ def training_moments(examples: Examples, n_classes: int, affine: bool) -> list[S
     "`SecondMoments` of each class in all folds but one, for each fold."
     x, y, w, fold = examples
     parts = {f: second_moments((x[fold == f], y[fold == f], w[fold == f]), range(n_classes), affine) for f in np.unique(fold).tolist()}
-    return [SecondMoments(*map(sum, zip(*(part for g, part in parts.items() if g != f)))) for f in sorted(parts) if f >= 0]
+    return [SecondMoments(*map(sum, zip(*(part for g, part in parts.items() if g != f))))
+            for f in sorted(parts) if f >= 0]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-009
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ class Verdicts(NamedTuple):
     def judged(self) -> tuple[float, float, float]:
         "The best sharpness, the log loss that it reaches, and the error rate."
         sharpness, loss = learn_sharpness(*self)
-        return sharpness, loss, float(np.average(np.argmax(self.logs, axis=1) != self.y, weights=self.weight))
+        return sharpness, loss, float(np.average(np.argmax(self.logs, axis=1) != self.y,
+                                                 weights=self.weight))
 
 
 def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[Verdicts]:
@@ -146,7 +148,8 @@ def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[
         logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny)).reshape(n_sets, len(design.targets), -1, len(x))
         for q, targets in enumerate(design.targets):
             rows = np.flatnonzero(targets[y] >= 0)
-            found.append([Verdicts(own_logs.T[rows], targets[y[rows]], w[rows]) for own_logs in logs[:, q]])
+            found.append([Verdicts(own_logs.T[rows], targets[y[rows]], w[rows])
+                          for own_logs in logs[:, q]])
     return [Verdicts(*map(np.concatenate, zip(*parts))) for parts in zip(*found)]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-013
@@ -186,7 +189,8 @@ class Choice(NamedTuple):
 def candidates(name: str, values: Any) -> list[float]:
     "The values of a parameter that are to be tried: one number, or several; ValueError unless they are positive numbers, or zero."
     with error_context(name):
-        values = check_values(name, np.atleast_1d(np.asarray(values, dtype=np.float64)), lower=0)
+        values = check_values(name, np.atleast_1d(np.asarray(values, dtype=np.float64)),
+                              lower=0)
     return check_shape(name, values, (None,), empty=False).tolist()
 
 
@@ -204,7 +208,8 @@ def uncentred(design: Design, weights: np.ndarray, x: Any) -> np.ndarray:
     "Weights (…, p + 1) for inputs (n, p) as they are, from those for centred ones."
     if _kept(design, x):
         return weights
-    return np.concatenate([weights[..., :-1], weights[..., -1:] - (weights[..., :-1] @ np.mean(x, axis=0))[..., None]], axis=-1)
+    return np.concatenate([weights[..., :-1], weights[..., -1:]
+                           - (weights[..., :-1] @ np.mean(x, axis=0))[..., None]], axis=-1)
 
 
 def halved(x: Any) -> Any:
@@ -234,7 +239,8 @@ def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng:
     kind, alone = ("rbf", [None]) if isinstance(kernel, str) and kernel == "auto" else (kernel, [])
     if not np.isfinite(variance):
         return alone or [None]
-    return alone + [kernel_features(x, kind, g, n_components, length, rng) for g in (gammas if isinstance(kind, str) else [1.0])]
+    return alone + [kernel_features(x, kind, g, n_components, length, rng)
+                    for g in (gammas if isinstance(kind, str) else [1.0])]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-019
 MANY, FEW, EFFORT = 15, 3, 2e9                     # pairs of classes, of which no more than a ring is asked; operations of their factorisations
@@ -247,7 +253,8 @@ def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
         return design
     order = rng.permutation(m)
     a, b = np.sort(np.stack([order, np.roll(order, 1)])[:, : max(most, m if most == MANY else 0)], axis=0)
-    problems = np.unique(a * m - a * (a + 1) // 2 + b - a - 1)                # the number of the pair a < b
+    # the number of the pair a < b
+    problems = np.unique(a * m - a * (a + 1) // 2 + b - a - 1)
     return replace(design, targets=design.targets[problems], dims=design.dims[problems])
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020
@@ -277,18 +284,22 @@ class Trial:
     before: np.ndarray
 
     @classmethod
-    def begin(cls, design: Design, features: Any, examples: Examples, alphas: Sequence, rng: np.random.Generator, plain: "Trial | None" = None) -> "Trial":
+    def begin(cls, design: Design, features: Any, examples: Examples, alphas: Sequence,
+              rng: np.random.Generator, plain: "Trial | None" = None) -> "Trial":
         "Before the first iteration; where the trial `plain` of the inputs alone has arrived, if it is given."
         seen, start = examples._replace(x=halved(centred(design, examples.x) if features is None else features(examples.x))), None
         if plain is not None:
-            start = np.insert(plain.now, [examples.x.shape[1]] * (seen.x.shape[1] - examples.x.shape[1]), 0.0, axis=-1)
+            start = np.insert(plain.now, [examples.x.shape[1]]
+                              * (seen.x.shape[1] - examples.x.shape[1]), 0.0, axis=-1)
         model, (weights,), batch = fold_stack(design, seen, alphas, rng, start)
-        return cls(design, features, seen, alphas, model, model.prepare(batch), weights, weights)
+        return cls(design, features, seen, alphas, model, model.prepare(batch), weights,
+                   weights)
 
     @property
     def weights(self) -> np.ndarray:
         "Weights (folds, alphas, k, m, d, p)."
-        return self.now.reshape(-1, len(self.alphas), len(self.design.targets), *self.now.shape[1:])
+        return self.now.reshape(-1, len(self.alphas), len(self.design.targets),
+                                *self.now.shape[1:])
 
     def advanced(self, n: int) -> "Trial":
         "After n more iterations of EM with momentum; nothing is judged on the way."
@@ -303,7 +314,8 @@ class Trial:
     def only(self, a: int, n_folds: int) -> "Trial":
         "The same with one value of alpha, and the first folds."
         some = np.arange(len(self.now)).reshape(self.weights.shape[:3])[:n_folds, a].ravel()
-        return replace(self, alphas=[self.alphas[a]], model=self.model.select(some), now=self.now[some], before=self.before[some])
+        return replace(self, alphas=[self.alphas[a]], model=self.model.select(some),
+                       now=self.now[some], before=self.before[some])
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-1
 def judged(trial: Trial) -> list[dict]:
@@ -311,8 +323,10 @@ def judged(trial: Trial) -> list[dict]:
     kernel, gamma = (None, None) if trial.features is None else (trial.features.kernel, trial.features.gamma)
     finite = np.isfinite(np.sum(trial.weights, axis=(0, 2, 3, 4, 5)))
     verdicts = iter(by_problem(trial.design, trial.examples, trial.weights[:, finite]))
-    return [{"kernel": kernel, "gamma": gamma, "capsule_dim": trial.design.capsule_dim, "alpha": alpha}
-            | dict(zip(("sharpness", "log_loss", "error"), next(verdicts).judged() if fine else (1.0, np.inf, 1.0)))
+    return [{"kernel": kernel, "gamma": gamma, "capsule_dim": trial.design.capsule_dim,
+             "alpha": alpha}
+            | dict(zip(("sharpness", "log_loss", "error"),
+                       next(verdicts).judged() if fine else (1.0, np.inf, 1.0)))
             for alpha, fine in zip(trial.alphas, finite)]
 
 
@@ -321,7 +335,8 @@ def least_loss(rows: Sequence[dict]) -> int:
     return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
 
 
-def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float], rng: np.random.Generator, steps: Sequence[int]) -> tuple:
+def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float],
+             rng: np.random.Generator, steps: Sequence[int]) -> tuple:
     "The rows of all feature maps after so many iterations, of the best one after so many more; its `Trial`, and the number of its best alpha."
     plain, trials = None, []
     for features in maps:

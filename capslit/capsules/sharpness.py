@@ -35,16 +35,19 @@ def learn_sharpness(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray | None 
     weight : (n,) array, optional
     """
     n, m = log_p.shape
-    log_p = np.maximum(log_p, -700.0).astype(np.float64)                      # pairs may rule a class out altogether
+    # pairs may rule a class out altogether
+    log_p = np.maximum(log_p, -700.0).astype(np.float64)
     log_p -= log_p.max(axis=1, keepdims=True)
     weight = np.ones(n) if weight is None else np.asarray(weight, np.float64)
-    doubt = m / (weight.sum() + m)                                            # Platt's: one more example of each class
+    # Platt's: one more example of each class
+    doubt = m / (weight.sum() + m)
     told = (1 - doubt) * (weight @ log_p[np.arange(n), y]) + doubt * (weight @ log_p.mean(axis=1))
     low, high, s, step = 1 / SHARPEST, SHARPEST, 1.5, np.inf
     while abs(step) > 1e-4 and high / low > 1.001:
         loss, slope, bend = _loss_of_power(log_p, weight, told, s)
         low, high = (low, s) if slope > 0 else (s, high)
-        curvature = slope * s + bend * s**2                                   # in log s, as the step is
+        # in log s, as the step is
+        curvature = slope * s + bend * s**2
         step = -slope * s / curvature if curvature > 0 else np.inf
         if not low < (then := s * np.exp(np.clip(step, -5, 5))) < high:
             then = np.sqrt(low * high)

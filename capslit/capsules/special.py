@@ -256,7 +256,8 @@ def integrals(beta, s, rows, out):
         for t in range(len(b)):                                            # where
             c[t] = a / (a + b[t])
             place = c[t] * cells
-            cell[t] = np.int32(place if place >= zero else zero)            # NaN must not become an index
+            # NaN must not become an index
+            cell[t] = np.int32(place if place >= zero else zero)
             x[t] = place - number(cell[t])
         for t in range(len(b)):                                            # what
             r = rows[cell[t]]

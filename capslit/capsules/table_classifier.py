@@ -63,26 +63,33 @@ def _float(value):
 def read_column(name: str, column: Any) -> np.ndarray | list:
     "A column of a frame: numbers as an array (n,) with NaN for gaps, or categories as a list of words with None for gaps."
     categorical = hasattr(getattr(column, "dtype", None), "categories")
-    if hasattr(column, "to_pylist"):                                 # of Arrow, whose arrays of categories lose gaps
+    # of Arrow, whose arrays of categories lose gaps
+    if hasattr(column, "to_pylist"):
         column = np.fromiter(column.to_pylist(), dtype=object)
     values = np.asarray(column, dtype=object) if categorical else np.asarray(column)
     if values.ndim != 1:
         raise ValueError(f"column {name!r} holds several values in each row; make a column of each of them, or leave the column out")
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    entries = [None if _missing(value) else value for value in (values if values.dtype.kind in "mM" else values.tolist())]
+    entries = [None if _missing(value) else value
+               for value in (values if values.dtype.kind in "mM" else values.tolist())]
     if not categorical:
         for value in entries:
             if value is not None:
                 _check_entry(name, value)
-        if all(value is None or (isinstance(value, (Real, Decimal)) and not isinstance(value, bool)) for value in entries):
-            return np.array([np.nan if value is None else _float(value) for value in entries])
+        if all(value is None
+               or (isinstance(value, (Real, Decimal)) and not isinstance(value, bool))
+               for value in entries):
+            return np.array([np.nan if value is None else _float(value)
+                             for value in entries])
     return [None if value is None else entry_word(value) for value in entries]
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-005-c
 def _categories_of(columns, given):
     "The categories of the columns {name: what `read_column` gives} by position: those `given`, and all words of each other column of words."
-    found = {k: tuple(sorted(set(words) - {None})) for k, words in enumerate(columns.values()) if isinstance(words, list) and k not in given}
+    found = {k: tuple(sorted(set(words) - {None}))
+             for k, words in enumerate(columns.values()) if isinstance(words, list)
+             and k not in given}
     for k, name in enumerate(columns):
         if k in found and identifies_rows(columns[name]):
             warnings.warn(f"column {name!r} holds {len(found[k])} different words in {len(columns[name])} rows, and each has an indicator; "
@@ -106,7 +113,8 @@ def _coded(name, values, words, given):
 
 def _stacked(columns, categories, given):
     "Codes (n, p) of the columns {name: what `read_column` gives}."
-    return np.stack([_coded(name, values, categories.get(k), k in given) for k, (name, values) in enumerate(columns.items())], axis=1)
+    return np.stack([_coded(name, values, categories.get(k), k in given)
+                     for k, (name, values) in enumerate(columns.items())], axis=1)
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-005-e
 def _most_frequent(codes):
@@ -120,7 +128,8 @@ def _filled(X, fill):
     return np.where(np.isnan(X), fill, X)
 
 
-LARGEST = 1e150                                                  # its square has room for a sum over examples
+# its square has room for a sum over examples
+LARGEST = 1e150
 
 
 def check_sizes(X: np.ndarray, names: Sequence = (), smallest: float = 0.0) -> None:
@@ -202,7 +211,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         Only after a frame whose columns are called by text.
     """
 
-    def __init__(self, feature_names: Sequence = (), categories: Mapping | None = None, target: str = "class", classifier: Any = None):
+    def __init__(self, feature_names: Sequence = (), categories: Mapping | None = None,
+                 target: str = "class", classifier: Any = None):
         self.feature_names = feature_names
         self.categories = categories
         self.target = target
@@ -223,7 +233,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
             raise ValueError(f"feature_names holds {len(names)} names, but X has {X.shape[1]} columns; give a name for each column")
         categories = _checked_codes(X, categories)
         check_sizes(X, names, 1 / LARGEST)
-        if columns and all(isinstance(name, str) for name in getattr(frame, "column_names", frame.columns)):
+        if columns and all(isinstance(name, str)
+                           for name in getattr(frame, "column_names", frame.columns)):
             self.feature_names_in_ = np.array(list(columns), dtype=object)
         self.columns_, self.categories_ = names, categories
         return self._learn(X, y)
@@ -231,7 +242,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
     def _learn(self, X, y):
         "Learn from checked codes."
         form = TableData("", X, y, (), self.columns_, self.categories_, {})
-        words = [_most_frequent(X[:, k]) if k in self.categories_ else np.nan for k in range(X.shape[1])]
+        words = [_most_frequent(X[:, k]) if k in self.categories_ else np.nan
+                 for k in range(X.shape[1])]
         classifier = CapsuleClassifier() if self.classifier is None else clone(self.classifier)
         pipeline = make_pipeline(encoder(form), classifier).fit(_filled(X, words), y)
         self.fill_, self.mean_, self.scale_ = _numbers_of(pipeline[0], np.array(words))
@@ -244,11 +256,14 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
             names = self.columns_ or tuple(columns)
             if missing := [name for name in names if name not in columns]:
                 raise ValueError(f"X has no column {', '.join(map(repr, missing))}, which the model needs; add what is missing, with NaN where nothing is known")
-            X = _stacked({name: read_column(name, columns[name]) for name in names}, self.categories_, self.categories or {})
+            X = _stacked({name: read_column(name, columns[name]) for name in names},
+                         self.categories_, self.categories or {})
         with _array_errors("X"), warnings.catch_warnings():
-            if columns:                                              # whose names have been looked at
+            # whose names have been looked at
+            if columns:
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
-            return validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
+            return validate_data(self, X, reset=False, dtype=np.float64,
+                                 ensure_all_finite=False)
 
     def encode(self, X: Any) -> np.ndarray:
         "Encoded features (n, n_encoded) of a frame or of codes: numbers, then the indicators of each column of categories."
@@ -256,8 +271,10 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         X, categories = self._codes(X), self.categories_
         check_sizes(X, self.columns_)
         _checked_codes(X, categories)
-        X, numbers = _filled(X, self.fill_), [k for k in range(X.shape[1]) if k not in categories]
-        indicators = [X[:, [k]] == np.arange(len(categories[k])) for k in sorted(categories)]
+        X, numbers = _filled(X, self.fill_), [k for k in range(X.shape[1])
+                                              if k not in categories]
+        indicators = [X[:, [k]] == np.arange(len(categories[k]))
+                      for k in sorted(categories)]
         return np.hstack([(X - self.mean_)[:, numbers] / self.scale_[numbers], *indicators])
 
     def predict(self, X: Any) -> np.ndarray:
@@ -315,5 +332,8 @@ def compare(model: TableClassifier, X: Any, y: Any) -> dict[str, CrossValidated]
     from sklearn.dummy import DummyClassifier
     from sklearn.linear_model import LogisticRegression
 
-    others = {"capsule regression": model.classifier, "logistic regression": LogisticRegression(max_iter=1000), "most frequent class": DummyClassifier()}
-    return {name: cross_validated(clone(model).set_params(classifier=classifier), X, y) for name, classifier in others.items()}
+    others = {"capsule regression": model.classifier,
+              "logistic regression": LogisticRegression(max_iter=1000),
+              "most frequent class": DummyClassifier()}
+    return {name: cross_validated(clone(model).set_params(classifier=classifier), X, y)
+            for name, classifier in others.items()}

@@ -559,8 +559,10 @@ def _draw_curve(axis, record, costs, name, shown, colour, marker):
     cases, seconds = zip(*[pair for pair in zip(*measured(record, name)) if shown(pair[0])])
     size = {"file": "n", "threads": "hands", "workers": "hands"}.get(name, name)
     x, cores = [getattr(case, size) for case in cases], record.machine["cores"]
-    axis.plot(x, [1e3 * foretell(costs, case, cores) for case in cases], color="C1")
-    axis.plot(x, 1e3 * np.array(seconds), marker, color=colour)
+    axis.plot(x, [1e3 * foretell(costs, case, cores) for case in cases],
+              color="C1", label="_cost model")
+    words = f"_measured{', from a file' * (name == 'file')}"
+    axis.plot(x, 1e3 * np.array(seconds), marker, color=colour, label=words)
     axis.set(xscale="log", yscale="log")
     ticks = LogLocator() if size == "n" else FixedLocator(x[::2] if len(x) > 3 else x)
     axis.xaxis.set_major_locator(ticks)

@@ -163,7 +163,8 @@ def assign(logits, R, sums, top, bits, power, layout):
             found[t] *= top[t]
 
 # %% ../../nbs/routing/kernels.ipynb #cell-020
-def iterate(X, activations, beta_u, beta_a, lam, log_unit, least, tiny, last, logits, R, work, means, log_active):
+def iterate(X, activations, beta_u, beta_a, lam, log_unit, least, tiny, last, logits, R,
+            work, means, log_active):
     "An M-step of all parents: means (m, d), in the place of the last ones, ln a (m,), and the logits (m, n), unless it is the `last`. X (m, d, n or more), assignments R, `work` (2, n) with the `sums` of `assign`."
     number = X.dtype.type
     zero, one, d = number(0), number(1), number(X.shape[1])
@@ -174,7 +175,8 @@ def iterate(X, activations, beta_u, beta_a, lam, log_unit, least, tiny, last, lo
         if mass < zero:
             mass, empty = shares_by_logarithms(row, sums, activations, tiny, share)
             means[j] *= zero if empty else one
-        log_sigma = fit_parent(X[j], share, least + one if empty else least, last, means[j], row)
+        log_sigma = fit_parent(X[j], share, least + one if empty else least, last, means[j],
+                               row)
         x = lam * (beta_a[j] - (d * (beta_u[j] + log_unit) + log_sigma) * mass)
         log_active[j] = min(x, zero) - np.log1p(np.exp(-abs(x)))
         for t in range(len(row)):
@@ -192,7 +194,8 @@ def own_units(votes, bits, mask, least, tiles, space, first):
     return factor
 
 # %% ../../nbs/routing/kernels.ipynb #cell-023
-def route(votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mask, poses, active, assigned):
+def route(votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mask, poses,
+          active, assigned):
     """Routing of k problems; returns the number of the first one whose votes are not finite, or k.
 
     Parameters
@@ -207,7 +210,8 @@ def route(votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mas
     poses, active, assigned : (k, m, d), (k, m) and (k, n, m) arrays, which are filled
     """
     (k, n, D), (_, m, d), number, lines = votes.shape, poses.shape, votes.dtype.type, -(-votes.shape[1] // 16)
-    rows = np.empty((D, 4 * (lines | 1), LANES), votes.dtype)  # an odd number: rows a power of two apart would share one place in the cache
+    # an odd number: rows a power of two apart would share one place in the cache
+    rows = np.empty((D, 4 * (lines | 1), LANES), votes.dtype)
     X, space, integers = rows.reshape(m, d, -1), np.empty((2, LANES * D), votes.dtype), np.empty(max(n, 1), bits.dtype)
     logits, R, work, power = np.empty((m, n), votes.dtype), np.empty((m, n), votes.dtype), np.empty((2, n), votes.dtype), integers.view(votes.dtype)
     for q in range(k):
@@ -219,7 +223,8 @@ def route(votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mas
         for s in range(len(lambdas)):
             if s:
                 assign(logits, R, work[0], work[1], integers, power, layout)
-            iterate(X, activations[q], beta_u[q], beta_a[q], lambdas[s], log_unit, least, floors[3], s + 1 == len(lambdas), logits, R, work, poses[q], active[q])
+            iterate(X, activations[q], beta_u[q], beta_a[q], lambdas[s], log_unit, least,
+                    floors[3], s + 1 == len(lambdas), logits, R, work, poses[q], active[q])
         finish(factor, R, poses[q], active[q], assigned[q])
     return k
 
@@ -235,7 +240,9 @@ def finish(factor, R, poses, active, assigned):
 # %% ../../nbs/routing/kernels.ipynb #cell-025
 def compiled_route():
     "`route`, compiled when it is first called; None where Numba is not installed or switched off."
-    return compiled(route, exponentials, deal, place, transpose, greatest_bits, mean_and_variance, add_exponents, fit_parent, shares, shares_by_logarithms, assign, iterate, own_units, finish,
+    return compiled(route, exponentials, deal, place, transpose, greatest_bits,
+                    mean_and_variance, add_exponents, fit_parent, shares,
+                    shares_by_logarithms, assign, iterate, own_units, finish,
                     reordered=(products, moments))
 
 
@@ -244,7 +251,8 @@ def worth_compiling(n_numbers: int, n_iterations: int) -> bool:
     return n_numbers * n_iterations >= 2**24
 
 # %% ../../nbs/routing/kernels.ipynb #cell-026
-def route_in_loops(votes: np.ndarray, activations: np.ndarray, beta_u: np.ndarray, beta_a: np.ndarray, lambdas: Sequence, floor: float,
+def route_in_loops(votes: np.ndarray, activations: np.ndarray, beta_u: np.ndarray,
+                   beta_a: np.ndarray, lambdas: Sequence, floor: float,
                    kernel: Callable | None = None) -> tuple | None:
     """Poses (k, m, d), activations (k, m) and assignments (k, n, m) of k problems; None if a vote is not finite.
 
@@ -256,10 +264,12 @@ def route_in_loops(votes: np.ndarray, activations: np.ndarray, beta_u: np.ndarra
     kernel : `route`, or, by default, what `compiled_route` returns
     """
     (k, n, m, d), dtype, kernel = votes.shape, votes.dtype, kernel or compiled_route()
-    given = [read_only(a) for a in (votes.reshape(k, n, m * d), activations, beta_u, beta_a)]
+    given = [read_only(a)
+             for a in (votes.reshape(k, n, m * d), activations, beta_u, beta_a)]
     given.insert(1, given[0].view(f"i{dtype.itemsize}"))
     smallest, root = float(np.finfo(dtype).smallest_normal), math.sqrt(floor)
-    floors = tuple(dtype.type(x) for x in (root, max(1e-15 * root, smallest), 4 * np.finfo(dtype).eps, math.sqrt(smallest)))
+    floors = tuple(dtype.type(x) for x in (root, max(1e-15 * root, smallest),
+                                           4 * np.finfo(dtype).eps, math.sqrt(smallest)))
     settings = np.array(lambdas, dtype), floors, FLOAT_LAYOUT[dtype], given[1].dtype.type(np.iinfo(given[1].dtype).max)
     found = [np.empty(shape, dtype) for shape in ((k, m, d), (k, m), (k, n, m))]
 

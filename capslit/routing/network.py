@@ -84,7 +84,8 @@ def windows(x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
 
     Of x (n, h, w, types, …): (n, h′, w′, size² · types, …), h′ = (h − size) // stride + 1.
     """
-    x = x.unfold(1, size, stride).unfold(2, size, stride)    # (n, h′, w′, types, …, size, size)
+    # (n, h′, w′, types, …, size, size)
+    x = x.unfold(1, size, stride).unfold(2, size, stride)
     x = x.movedim((-2, -1), (3, 4))
     return x.flatten(3, 5)
 
@@ -136,7 +137,8 @@ class ConvolutionalCapsules(RoutedCapsules):
     `stride` apart. All windows share their matrices, β_u and β_a; each routes on its own.
     """
 
-    def __init__(self, types_in: int, types_out: int, size: int = 3, stride: int = 1, **settings: Any):
+    def __init__(self, types_in: int, types_out: int, size: int = 3, stride: int = 1,
+                 **settings: Any):
         super().__init__(size**2 * types_in, types_out, **settings)
         self.size, self.stride = size, stride
 
@@ -182,7 +184,8 @@ class ClassCapsules(RoutedCapsules):
 # %% ../../nbs/routing/network.ipynb #cell-028
 def stem(layers: Sequence) -> nn.Sequential:
     "Convolutions with batch normalisation and ReLU: `layers` of (channels, size, stride)."
-    check_shape("features", np.asarray(layers), (None, 3), empty=False, hint="pass at least one layer (channels, size, stride)")
+    check_shape("features", np.asarray(layers), (None, 3), empty=False,
+                hint="pass at least one layer (channels, size, stride)")
     modules, before = [], 1
     for channels, size, stride in layers:
         convolution = nn.Conv2d(before, channels, size, stride)
@@ -196,7 +199,8 @@ def side_after(side: int, layers: Sequence) -> int:
     for *_, size, stride in layers:
         if side < size:
             raise ValueError(f"side: a grid of {side} × {side} places is too small for "
-                             f"windows of {size} × {size}; use larger images or smaller layers")
+                             f"windows of {size} × {size}; use larger images or smaller "
+                             f"layers")
         side = (side - size) // stride + 1
     return side
 
@@ -269,7 +273,8 @@ class ConvolutionalNetwork(nn.Module):
     `features` are convolutions (channels, size, stride), as for `CapsuleNetwork`; a linear layer follows.
     """
 
-    def __init__(self, side: int, n_classes: int, *, features: Sequence = ((64, 5, 2), (64, 3, 2), (64, 3, 1))):
+    def __init__(self, side: int, n_classes: int, *,
+                 features: Sequence = ((64, 5, 2), (64, 3, 2), (64, 3, 1))):
         super().__init__()
         _check_counts(side=side, n_classes=n_classes)
         self.settings = {"side": side, "n_classes": n_classes, "features": _lists(features)}
@@ -309,7 +314,8 @@ class Learned(NamedTuple):
 
 
 def _columns(rows):
-    return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else {})}
+    return {name: np.array([row[name] for row in rows])
+            for name in (rows[0] if rows else {})}
 
 
 def _rows(columns):
@@ -442,7 +448,8 @@ def _steps(n, epochs, batch_size, learning_rate, watches):
     "Number of batches in an epoch; ValueError for invalid settings."
     _check_counts(epochs=epochs, batch_size=batch_size, watches=watches)
     check_number("learning_rate", learning_rate, above=0)
-    check_number("batch_size", batch_size, at_most=n, hint="it may not exceed the number of images")
+    check_number("batch_size", batch_size, at_most=n,
+                 hint="it may not exceed the number of images")
     return n // batch_size
 
 
@@ -459,8 +466,10 @@ def _batches(n, batch_size, seed):
     return order.split(batch_size)[: n // batch_size]
 
 # %% ../../nbs/routing/network.ipynb #cell-054
-def learn(network: nn.Module, loss: Callable, images: Any, y: Any, *, epochs: int, batch_size: int = 32, learning_rate: float = 1e-2,
-          watches: int = 1, watch: Callable | None = None, seed: int = 0, checkpoint: Any = None, report: Callable | None = None) -> Learned:
+def learn(network: nn.Module, loss: Callable, images: Any, y: Any, *, epochs: int,
+          batch_size: int = 32, learning_rate: float = 1e-2,
+          watches: int = 1, watch: Callable | None = None, seed: int = 0,
+          checkpoint: Any = None, report: Callable | None = None) -> Learned:
     """Train a network, in place, by Adam with one cycle of learning rates.
 
     Parameters

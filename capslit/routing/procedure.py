@@ -76,7 +76,8 @@ def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
     return Parents(M, variances, xp.exp(_log_sigmoid(lam * (beta_a - cost)))), R
 
 # %% ../../nbs/routing/procedure.ipynb #cell-017
-def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
+def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any,
+                lam: float) -> tuple:
     """One pass of procedure 2 as printed: an activation in the place of the weight (routing:procedure-2).
 
     `inputs` (…, n, d), `lam` is λ; returns the new Parents and the assignments R (…, n, m).
@@ -86,7 +87,8 @@ def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: fl
     return _printed_pass(inputs, xp.ones_like(inputs[..., 0]), parents, beta_u, beta_a, lam)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-020
-def procedure_3(inputs: Any, activations: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
+def procedure_3(inputs: Any, activations: Any, parents: Parents, beta_u: Any, beta_a: Any,
+                lam: float) -> tuple:
     """One pass of procedure 3 as printed: shares weighted by the activations (…, n) of the children (routing:procedure-3).
 
     Only their ratios count: r_ij sums to one, and a common factor of them cancels.
@@ -94,7 +96,8 @@ def procedure_3(inputs: Any, activations: Any, parents: Parents, beta_u: Any, be
     return _printed_pass(inputs, activations, parents, beta_u, beta_a, lam)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-023
-def corrected_procedure(votes: Any, activations: Any, assignments: Any, beta_u: Any, beta_a: Any, lam: float) -> tuple:
+def corrected_procedure(votes: Any, activations: Any, assignments: Any, beta_u: Any,
+                        beta_a: Any, lam: float) -> tuple:
     """One iteration of the corrected procedure by its equations, M-step first (capslit:routing).
 
     `votes` (…, n, m, d), `activations` (…, n), `assignments` (…, n, m), `lam` is λ; returns
@@ -120,7 +123,8 @@ class Routed(NamedTuple):
     "The result of routing: m parents, from the votes of n children."
     poses: object         # (…, m, d)   M_j
     activations: object   # (…, m)      a_j, between 0 and 1
-    assignments: object   # (…, n, m)   R_ij of the last M-step; sums to one over the parents
+    # (…, n, m)   R_ij of the last M-step; sums to one over the parents
+    assignments: object
 
 
 class _Clusters(NamedTuple):
@@ -203,7 +207,8 @@ def _blocks(arrays, rows):
     if rows >= k:
         return [arrays]
     end = k - k % rows
-    stacks = [xp.unstack(xp.reshape(a[:end, ...], (-1, rows, *a.shape[1:]))) for a in arrays]
+    stacks = [xp.unstack(xp.reshape(a[:end, ...], (-1, rows, *a.shape[1:])))
+              for a in arrays]
     rest = [tuple(a[end:, ...] for a in arrays)] if end < k else []
     return [*zip(*stacks), *rest]
 
@@ -238,11 +243,14 @@ def _shared_memory(given):
     torch = sys.modules.get("torch")
     tensors = [a for a in given if torch and isinstance(a, torch.Tensor)]
     if any(a.device.type != "cpu" or torch.is_grad_enabled() and a.requires_grad
-           or torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in tensors):
+           or torch.autograd.forward_ad.unpack_dual(a).tangent is not None
+           for a in tensors):
         return None
     try:
-        return [a.detach().numpy() if torch and isinstance(a, torch.Tensor) else a for a in given]
-    except (RuntimeError, TypeError):                          # being traced, or mapped over
+        return [a.detach().numpy() if torch and isinstance(a, torch.Tensor) else a
+                for a in given]
+    # being traced, or mapped over
+    except (RuntimeError, TypeError):
         return None
 
 

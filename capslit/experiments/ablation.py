@@ -34,7 +34,7 @@ NETWORKS = {"t1": capsule_settings(1), "t2": capsule_settings(2), "t3": capsule_
             "t2-own": capsule_settings(2, shared=False)} | {name: {"last": layer} for name, layer in CONVOLUTIONS.items()}
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-5
-SIZES = {"paper": (1540, 257, 3, 5), "quick": (320, 100, 1, 1)}  # training and test images, epochs, seeds
+SIZES = {"paper": (1540, 257, 3, 5), "quick": (160, 60, 1, 1)}  # training and test images, epochs, seeds
 
 
 def ablation_parts(data: str, profile: str) -> tuple:

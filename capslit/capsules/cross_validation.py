@@ -151,6 +151,8 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
         If something is wrong with an argument, which the message names.
     """
     check_type("estimator", estimator, CapsuleClassifier, hint="sklearn.model_selection.cross_validate takes any")
+    if estimator.reconstruction:
+        raise ValueError("estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0")
     for name in params or {}:
         check_choice("the name of an entry of params", name, ("sample_weight",))
     if as_source(X, labelled=None) is not None:

@@ -7,8 +7,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, second_moments
-from capslit.capsules.reconstruction import ReconstructingCapsuleRegression, decoders, reconstruction_errors
+from capslit.capsules.em_steps import CapsuleRegression, second_moments
+from capslit.capsules.reconstruction import decoders, reconstruction_errors, with_penalty
 from capslit.experiments.poses import chosen_strength, slant_and_ink, told, traverse
 from capslit.experiments.records import Record
 
@@ -20,7 +20,7 @@ def problem(seed, strength):
     model, start, (x, y, w) = test_em.problem(seed, architecture="multiclass", weighted=seed % 3 == 0, affine=seed % 2 == 0,
                                               alpha=[0, 0.3][seed % 2], mixed=seed % 4 == 0)
     grams = second_moments((x, y, w), range(model.targets.shape[1]), model.affine).gram
-    return ReconstructingCapsuleRegression.of(model, strength, grams), start, (x, y, w)
+    return with_penalty(model, strength, grams), start, (x, y, w)
 
 
 def test_the_objective_never_falls():

@@ -43,7 +43,7 @@ from .choosing import choose, choose_online, sharpness_of
 from .features import KernelFeatures, Mapped
 from .prediction import Predictor
 from .kernels import TILE, worth_compiling
-from .reconstruction import ReconstructingCapsuleRegression
+from .reconstruction import with_penalty
 from .selection import ENOUGH
 from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
                                        stands_for)
@@ -235,7 +235,7 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     model = replace(estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, np.tile(alpha, starts)),
                     compiled=worth_compiling(data.n_samples, shape[-1], seen_by))
     if estimator.reconstruction:
-        model = ReconstructingCapsuleRegression.of(model, float(estimator.reconstruction), moments.gram)
+        model = with_penalty(model, float(estimator.reconstruction), moments.gram)
     weights = weights.reshape(-1, *shape[1:])
     return model, CapsuleParameters(weights if like is None else asarray_like(weights, like)), moments.gram
 

@@ -43,6 +43,7 @@ from .choosing import choose, choose_online, sharpness_of
 from .features import KernelFeatures, Mapped
 from .prediction import Predictor
 from .kernels import TILE, worth_compiling
+from .reconstruction import with_penalty
 from .selection import ENOUGH
 from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
                                        stands_for)
@@ -68,7 +69,7 @@ def check_continued(estimator: "CapsuleClassifier", classes: np.ndarray) -> None
 
 
 def check_choices(estimator: "CapsuleClassifier") -> None:
-    "ValueError for a truth value in the place of a dimension, and for nothing to choose from."
+    "ValueError for a truth value in the place of a dimension, for nothing to choose from, and for a reconstruction penalty where there is no pose to reconstruct from."
     if isinstance(estimator.capsule_dim, bool | np.bool_):
         raise ValueError(f"capsule_dim must be a whole number of at least 1, several of them, or a mapping from class to number, not {estimator.capsule_dim}")
     for name, remedy in {"alpha": 'a number, numbers to choose from, or "auto"', "gamma": 'a number, numbers to choose from, or "auto"',
@@ -76,6 +77,9 @@ def check_choices(estimator: "CapsuleClassifier") -> None:
         value = getattr(estimator, name)
         if not isinstance(value, str) and hasattr(value, "__len__") and not len(value):
             raise ValueError(f"{name} is empty; pass {remedy}")
+    if estimator.reconstruction and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
+        raise ValueError("reconstruction needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
+                         "and parameter_expansion=False; pass these, or reconstruction=0")
 
 
 def threshold_schedule(thresholds: Sequence, patience: Sequence) -> list[em.Round]:
@@ -212,8 +216,8 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     """
     drawn, affine, like = isinstance(estimator.init, str), estimator.fit_intercept, data.like
     targets, dims = estimator._problems(data.classes)
-    each = bool(np.any(targets < 0)) or (not seen.all() and drawn and estimator.init == "subspace")
-    check_gram_size(data, (len(data.classes) if each else 1) + 2 * (len(targets) if np.any(targets < 0) else 1))
+    each = bool(np.any(targets < 0)) or (not seen.all() and drawn and estimator.init == "subspace") or estimator.reconstruction > 0
+    check_gram_size(data, (1 + 2 * (estimator.reconstruction > 0)) * (len(data.classes) if each else 1) + 2 * (len(targets) if np.any(targets < 0) else 1))
     moments = class_moments(data, each, affine, estimator._n_threads)
     shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
     weights, present = np.zeros((starts, *shape)), data.mass > 0
@@ -230,6 +234,8 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     seen_by = np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts                    # latent variables of an example, on average
     model = replace(estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, np.tile(alpha, starts)),
                     compiled=worth_compiling(data.n_samples, shape[-1], seen_by))
+    if estimator.reconstruction:
+        model = with_penalty(model, float(estimator.reconstruction), moments.gram)
     weights = weights.reshape(-1, *shape[1:])
     return model, CapsuleParameters(weights if like is None else asarray_like(weights, like)), moments.gram
 
@@ -454,6 +460,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         What takes the place of momentum in `fit`; see `capslit.em.acceleration`. "safe-momentum" is momentum with a monotone safeguard.
     parameter_expansion : bool, default=False
         Whether the M-step of `fit` is that of parameter-expanded EM; see `capslit.capsules.expansion`.
+    reconstruction : float, default=0.0
+        Strength of a penalty on the squared distance of each example from its linear reconstruction from the pose of its class, in units of one over the square of the
+        inputs' unit; for `fit` with architecture="multiclass" and kernel=None. Folds choose without it. See `capslit.capsules.reconstruction`.
     max_iter : int, default=60
         Iterations at most, over all rounds together. Fewer than about twenty hardly leave the initial weights.
     fit_intercept : bool, default=True
@@ -527,6 +536,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "acceleration": [StrOptions({"squarem", "anderson", "safe-momentum"}), None],
         "parameter_expansion": ["boolean"],
+        "reconstruction": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "early_stopping": [StrOptions({"auto"}), "boolean"],
@@ -545,7 +555,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                  n_components: int | str = "auto", alpha: float | str = "auto", sharpness: float | str = "auto", cv: Any = 3, class_weight: Any = None,
                  init: Any = "subspace", n_init: int = 1, init_scale: float = 0.01, thresholds: Sequence = (0.0,), patience: Sequence = (5,),
                  monitor: str = "likelihood", tol: float = 1e-3, momentum: float = 0.9, acceleration: str | None = None,
-                 parameter_expansion: bool = False, max_iter: int = 60, fit_intercept: bool = True, early_stopping: str | bool = "auto",
+                 parameter_expansion: bool = False, reconstruction: float = 0.0, max_iter: int = 60, fit_intercept: bool = True, early_stopping: str | bool = "auto",
                  validation_fraction: float = 0.1, online: str = "stepwise", learning_decay: float = 0.6, aggressiveness: float = 1.0,
                  warm_start: bool = False, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
         self.capsule_dim = capsule_dim
@@ -567,6 +577,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         self.momentum = momentum
         self.acceleration = acceleration
         self.parameter_expansion = parameter_expansion
+        self.reconstruction = reconstruction
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
         self.early_stopping = early_stopping
@@ -674,6 +685,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         """
         self._checked_schedule()
         self._check_batch(batch)
+        if self.reconstruction:
+            raise ValueError("reconstruction is for fit, which knows the second moments of all examples; set it to 0 for partial_fit")
         first = not hasattr(self, "classes_")
         if first and classes is None:
             raise ValueError("classes must be passed to the first call of partial_fit: the array of all labels that will ever come")

@@ -120,10 +120,8 @@ def _part(run, problems):
                    converged=run.converged[problems], history=history)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-010
-def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any = None,
-                   scoring: Any = None, cv: Any = None,
-                   params: dict | None = None, return_train_score: bool = False,
-                   return_estimator: bool = False,
+def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any = None, scoring: Any = None, cv: Any = None,
+                   params: dict | None = None, return_train_score: bool = False, return_estimator: bool = False,
                    return_indices: bool = False) -> dict:
     """Fit a classifier on all folds at once; judge each fit by examples that it has not seen.
 
@@ -154,8 +152,9 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     TypeError, ValueError
         If something is wrong with an argument, which the message names.
     """
-    check_type("estimator", estimator, CapsuleClassifier,
-               hint="sklearn.model_selection.cross_validate takes any")
+    check_type("estimator", estimator, CapsuleClassifier, hint="sklearn.model_selection.cross_validate takes any")
+    if estimator.reconstruction:
+        raise ValueError("estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0")
     for name in params or {}:
         check_choice("the name of an entry of params", name, ("sample_weight",))
     if as_source(X, labelled=None) is not None:
@@ -169,14 +168,11 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     index, _ = examples.columns()
     with error_context("cv", "groups"):
         folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
-        splits = [(_numbers(train, len(index)), _numbers(test, len(index)))
-                  for train, test in folds]
+        splits = [(_numbers(train, len(index)), _numbers(test, len(index))) for train, test in folds]
     check_count("the number of folds that cv gives", len(splits))
     fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits])
-    results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y,
-                      return_train_score)
-    results = {"fit_time": seconds} | {name: np.asarray(found)
-                                       for name, found in results.items()}
+    results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
+    results = {"fit_time": seconds} | {name: np.asarray(found) for name, found in results.items()}
     if return_estimator:
         results["estimator"] = fitted
     if return_indices:

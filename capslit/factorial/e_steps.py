@@ -38,7 +38,7 @@ class Posterior(NamedTuple):
     moments: np.ndarray            # (d·k, d·k)  Σ w ⟨s sᵀ⟩
     bound: np.ndarray              # (b,)        log p(y), or a lower bound
     counts: np.ndarray | None = None      # (k^d,)      Σ w p(s | y), if all configurations were looked at
-    kept: np.ndarray | None = None        # (b, …)      where the next E-step may start, see `FactorialVectorModel.with_warm_starts`
+    kept: np.ndarray | None = None        # (b, …)      where the next E-step may start, see `FactorialVectorModel.with_memory`
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-056
 def squared_norms(y: np.ndarray) -> np.ndarray:

@@ -198,7 +198,7 @@ def fit(model: Any, parameters: tuple, data: Any, *, rounds: Sequence[Round] = (
     rounds, settings = tuple(rounds), {"momentum": momentum, "acceleration": acceleration, "monitor": monitor, "validation": validation, "tol": tol}
     _check_settings(rounds, max_iter=max_iter, n_threads=n_threads, checkpoint=checkpoint, checkpoint_every=checkpoint_every, **settings)
     kept = Checkpoint(checkpoint, checkpoint_every, _settings_compared(model, parameters, rounds, **settings))
-    warm = getattr(model, "warm_starts", lambda k: None)(len(parameters[0]))
+    warm = getattr(model, "warm_starts", lambda k: None)(parameters[0].shape[0])
     state = kept.resume(State.start(parameters, warm=warm))
     with threads(n_threads) if is_numpy_array(parameters[0]) else nullcontext() as pool, _progress_bar(progress, max_iter, rounds) as show:
         try:

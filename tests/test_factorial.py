@@ -221,19 +221,20 @@ class Forgetful(FactorialVectorQuantizer):
         return 0
 
 
-@pytest.mark.parametrize("settings", [{"e_step": "mean_field"}, {"e_step": "mean_field", "n_sweeps": 1, "priors": "learned"},
-                                      {"e_step": "truncated", "n_configurations": 3}, {"e_step": "truncated", "n_configurations": 2, "priors": "learned"}], ids=str)
-def test_with_a_memory_no_bound_falls_and_none_is_lower(settings):
+@pytest.mark.parametrize("settings", [{"e_step": "mean_field", "init": "random"}, {"e_step": "mean_field", "n_sweeps": 1, "init": "random"},
+                                      {"e_step": "truncated", "n_configurations": 3}, {"e_step": "truncated", "n_configurations": 8}], ids=str)
+def test_with_a_memory_the_bound_never_falls_and_ends_higher(settings):
+    d, p, noise = (4, 4, 0.5) if settings["e_step"] == "mean_field" else (5, 5, 0.3)
     fell, gained = 0, []
-    for seed in range(4):
-        X = sums(120, 4, (3, 3), noise=0.7, seed=seed)[0]
-        model = quantizer(3, 3, max_iter=30, tol=0.0, patience=99, init="random", random_state=seed, **settings)
+    for seed in (1, 2, 3):
+        X = sums(120, p, (d, 3), noise=noise, seed=seed)[0]
+        model = quantizer(d, 3, max_iter=30, tol=0.0, patience=99, random_state=seed, **settings)
         kept, cold = clone(model).fit(X), Forgetful(**model.get_params()).fit(X)
         path = kept.history_["objective"]
         assert np.all(np.diff(path) >= -1e-9 * np.abs(path[1:]))
         fell += np.sum(np.diff(cold.history_["objective"]) < -1e-6 * 120)
         gained.append(kept.lower_bound_ - cold.lower_bound_)
-    assert np.mean(gained) > 0 and fell > 0                    # without it, both happen
+    assert np.mean(gained) > 0.01 and fell > 0                 # of those without it
 
 
 @pytest.mark.parametrize("e_step", ["mean_field", "truncated"])

@@ -256,18 +256,17 @@ def shapes_parts(data: str, profile: str) -> tuple:
     for name in QUICK_VARIANTS if quick else VARIANTS:
         settings = BASE | VARIANTS[name]
         settings |= {"max_iter": min(5, settings["max_iter"])} if quick else {}
-        parts.append(Part(name, settings | {"kind": "variant", "n_starts": 2 if quick else 1 if settings["max_iter"] == 0 else 20}, 2 + 20 * (settings["e_step"] == "exact") + 40 * ("polish" in settings)))
+        parts.append(Part(name, settings | {"kind": "variant", "n_starts": 2 if quick else settings.get("n_starts", 20)}, 2 + 20 * (settings["e_step"] == "exact") + 40 * ("polish" in settings)))
     return apart(*parts, *peer_parts(1 if quick else 5, {"factorial": PEER, "dictionary": {"alpha": 0.3, "max_iter": 100}}, quick))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-017-2
 VARIANTS |= {                                      # E-steps that go on, exact steps at the end, and starts at the truth
     "mean field, with a memory": {"e_step": "mean_field", "memory": True},
     "mean field, 1 sweep, with a memory": {"e_step": "mean_field", "n_sweeps": 1, "memory": True},
-    "the truth itself": {"init": "truth", "max_iter": 0},
-    "started at the truth, exact": {"init": "truth", "max_iter": 0, "polish": 100},
-    "start from k-means, 100 steps, then exact": {"init": "kmeans", "max_iter": 100, "polish": 100},
-    "started at the truth, 100 steps": {"init": "truth", "max_iter": 100},
-    "as in the paper, then exact": {"polish": 100},
+    "the truth itself": {"init": "truth", "max_iter": 0, "n_starts": 1},
+    "started at the truth, exact": {"init": "truth", "max_iter": 0, "polish": 100, "n_starts": 1},
+    "start from k-means, 100 steps, then exact": {"init": "kmeans", "max_iter": 100, "polish": 100, "n_starts": 10},
+    "started at the truth, 100 steps": {"init": "truth", "max_iter": 100, "n_starts": 10},
 }
 
 

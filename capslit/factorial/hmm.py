@@ -156,7 +156,7 @@ class _Inferred(NamedTuple):
     states: np.ndarray             # ⟨s(t)⟩                        (T, s, d·k, n)
     second: np.ndarray             # Σ ⟨s sᵀ⟩                      (s, d·k, d·k)
     transitions: np.ndarray        # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩          (s, d, k, k)
-    log_likelihood: np.ndarray     # of each sequence, or a bound  (s, n)
+    log_density: np.ndarray        # of each observation, given those before it, or its part of a bound   (T, s, n)
 
 
 def _chains(parameters):
@@ -166,10 +166,10 @@ def _chains(parameters):
 
 
 def _log_normaliser(parameters, Y, mask):
-    "Σ_t log N(y(t); 0, σ² I) (s, n) of observations Y (T, p, n)."
+    "log N(y(t); 0, σ² I) (T, s, n) of observations Y (T, p, n); 0 in the padding."
     log_noise = parameters.log_noise[:, None]
-    squares, size = np.sum(np.sum(Y * Y, axis=1) * mask, axis=0), Y.shape[1] * np.sum(mask, axis=0)
-    return -0.5 * (squares * np.exp(-log_noise) + size * (log_noise + math.log(2 * math.pi)))
+    squares = np.sum(Y * Y, axis=1)[:, None] * np.exp(-log_noise)
+    return -0.5 * mask[:, None] * (squares + Y.shape[1] * (log_noise + math.log(2 * math.pi)))
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-043
 def _log_outputs(parameters, means, Y, mask):
@@ -189,13 +189,12 @@ def _exact(parameters, Y, mask):
     smoothed = _forward_backward(initial, matrices, log_outputs)
     mass = np.einsum("tskn,tn->sk", smoothed.posterior, mask)
     second = (S.T * mass[:, None]) @ S
-    evidence = np.sum(smoothed.log_evidence * mask[:, None], axis=0)
     return _Inferred(S.T @ smoothed.posterior, second, _transition_counts(matrices, smoothed, mask[1:]),
-                     _log_normaliser(parameters, Y, mask) + evidence)
+                     _log_normaliser(parameters, Y, mask) + smoothed.log_evidence * mask[:, None])
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-045
 def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
-    """_Smoothed of each chain, and the bound (s, n), after one sweep through the chains: from the last to the first, if `backwards`.
+    """_Smoothed of each chain, and the terms (T, s, n) of the bound, after one sweep through the chains: from the last to the first, if `backwards`.
 
     It changes `states` (T, s, d, k, n) in place.
     """
@@ -210,7 +209,7 @@ def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
         smoothed[i] = _forward_backward(initial[i], [matrices[i]], h)
         m = states[:, :, i] = smoothed[i].posterior
         signals[i] = np.swapaxes(W[:, i], 1, 2) @ m
-        bound += np.sum(smoothed[i].log_evidence * mask[:, None] - np.sum(h * m, axis=2), axis=0)
+        bound += smoothed[i].log_evidence * mask[:, None] - np.sum(h * m, axis=2)
     return smoothed, bound + _expected_fit(Y, mask, signals, states, squares, precision)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-047
@@ -230,39 +229,40 @@ def _mean_field(parameters, Y, mask, warm_start, n_sweeps, tol):
             _sweep(parameters, Y, mask, states, temperature, backwards=order == 1)
     begin += [] if warm_start is None else [warm_start]
     starts, states = len(begin), np.concatenate(begin, axis=4)
-    Ys, masks, bound = np.tile(Y, starts), np.tile(mask, starts), -np.inf
+    Ys, masks, total = np.tile(Y, starts), np.tile(mask, starts), -np.inf
     for _ in range(n_sweeps):
-        before, (smoothed, bound) = bound, _sweep(parameters, Ys, masks, states)
-        if np.all(bound - before <= tol * np.sum(masks, axis=0)):
+        before, (smoothed, terms) = total, _sweep(parameters, Ys, masks, states)
+        total = np.sum(terms, axis=0)
+        if np.all(total - before <= tol * np.sum(masks, axis=0)):
             break
-    smoothed, bound = _best_start(smoothed, bound.reshape(s, starts, -1))
+    smoothed, terms = _best_start(smoothed, terms, starts)
     matrices = _chains(parameters)[1]
     counts = [_transition_counts([A], part, mask[1:])[:, 0] for A, part in zip(matrices, smoothed)]
     states = np.stack([part.posterior for part in smoothed], axis=2)
     return _Inferred(states.reshape(len(Y), s, d * k, -1), _second_of_means(states, mask),
-                     np.stack(counts, axis=1), bound)
+                     np.stack(counts, axis=1), terms)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-048
-def _best_start(smoothed, bound):
-    "Of several starts, for each problem and sequence, the one with the best bound (s, starts, n)."
-    s, starts, n = bound.shape
-    best = np.argmax(bound, axis=1)
+def _best_start(smoothed, terms, starts):
+    "Of several starts, for each problem and sequence, the one with the best bound, from its terms (T, s, starts·n)."
+    s, n = terms.shape[1], terms.shape[2] // starts
+    best = np.argmax(np.sum(terms, axis=0).reshape(s, starts, n), axis=1)
 
     def taken(a):                                              # (T, s, K, starts·n) or (T, s, starts·n)
         index = best[:, None] if a.ndim == 3 else best[:, None, None]
         a = a.reshape(*a.shape[:-1], starts, n)
         return np.take_along_axis(a, index[None], axis=-2)[..., 0, :]
 
-    return [_Smoothed(*map(taken, part)) for part in smoothed], np.max(bound, axis=1)
+    return [_Smoothed(*map(taken, part)) for part in smoothed], taken(terms)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-050
 def _expected_fit(Y, mask, signals, states, squares, precision):
-    "Σ_t E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (s, n), of independent chains."
+    "E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (T, s, n), of independent chains."
     total = sum(signals)
     error = np.sum(total * (total - 2 * Y[:, None]), axis=2)
     error += sum(2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
                  - np.sum(signals[i] ** 2, axis=2) for i in range(len(signals)))
-    return -0.5 * precision[:, None] * np.sum(error * mask[:, None], axis=0)
+    return -0.5 * precision[:, None] * error * mask[:, None]
 
 
 def _second_of_means(states, mask):
@@ -286,7 +286,7 @@ def _statistics(found, parameters, Y, lengths):
     return ChainStatistics(
         np.sum(states[0], axis=2).reshape(s, d, k), found.transitions, found.second,
         flat @ Y.reshape(-1, Y.shape[2]),
-        np.full(s, np.sum(np.sum(Y * Y, axis=2) * mask.T)), np.sum(found.log_likelihood, axis=1),
+        np.full(s, np.sum(np.sum(Y * Y, axis=2) * mask.T)), np.sum(found.log_density, axis=(0, 2)),
         np.full(s, float(np.sum(lengths))))
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-052-2
@@ -395,14 +395,19 @@ class FactorialChains:
 
     def infer(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None, memory: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "Expected states (n, T, s, d·k), 0 in the padding, and log-likelihoods or bounds (s, n)."
+        states, terms = self.infer_each(parameters, Y, lengths, memory)
+        return states, np.sum(terms, axis=1).T
+
+    def infer_each(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None, memory: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        "Expected states (n, T, s, d·k), and the log-density of each observation given those before it, or its part of the bound (n, T, s); 0 in the padding."
         Y, lengths, memory = _checked_batch(parameters, (Y, lengths, memory))
         s, d, k = parameters.log_initial.shape
-        states, likelihood = np.zeros((*Y.shape[:2], s, d * k)), np.empty((s, len(Y)))
+        states, terms = np.zeros((*Y.shape[:2], s, d * k)), np.zeros((*Y.shape[:2], s))
         for rows, found in _blocks(self, parameters, Y, lengths, memory):
             mask = _mask(lengths[rows], len(found.states))
             states[rows, :len(mask)] = (found.states * mask[:, None, None]).transpose(3, 0, 1, 2)
-            likelihood[:, rows] = found.log_likelihood
-        return states, likelihood
+            terms[rows, :len(mask)] = found.log_density.transpose(2, 0, 1)
+        return states, terms
 
     def m_step(self, statistics: ChainStatistics) -> ChainParameters:
         "ChainParameters from the statistics."
@@ -687,16 +692,19 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         return model, model.admissible(parameters), *_padded(X, lengths), lengths
 
     def score_samples(self, X: Any, lengths: Any = None) -> np.ndarray:
-        "Log-likelihood, or its bound, of each sequence (n_sequences,)."
-        model, parameters, Y, _, lengths = self._sequences(X, lengths)
+        """Log-density (n_total,) of each observation, given those before it in its sequence.
+
+        Over a sequence they add up to its log-likelihood; those of the mean field to its bound.
+        """
+        model, parameters, Y, mask, lengths = self._sequences(X, lengths)
         log_unit = Y.shape[2] * math.log(self.noise_variance_) / 2
-        return model.infer(parameters, Y, lengths)[1][0] - lengths * log_unit
+        return model.infer_each(parameters, Y, lengths)[1][mask][:, 0] - log_unit
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
-        "Log-likelihood, or its bound, per observation."
-        total, X = np.sum(self.score_samples(X, lengths)), np.asarray(X)
-        _check_y(X, y)
-        return float(total / len(X))
+        "Mean of `score_samples`: log-likelihood, or its bound, per observation."
+        log_densities = self.score_samples(X, lengths)
+        _check_y(np.asarray(X), y)
+        return float(np.mean(log_densities))
 
     def bic(self, X: Any, lengths: Any = None) -> float:
         "Bayesian information criterion on the observations X; lower is better."

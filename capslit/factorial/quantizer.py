@@ -342,7 +342,9 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         k of the paper.
     e_step : {"exact", "truncated", "mean_field", "gibbs"}, default="exact"
         How expected states are found: from all n_states ** n_vectors configurations, from the best
-        `n_configurations` of each example, from independent vectors, or by sampling.
+        `n_configurations` of each example, from independent vectors, or by sampling. When learning, "truncated" and
+        "mean_field" start also from where the last iteration ended, which is kept for all examples and starts (on a Dask
+        cluster it is not); so the bound never falls.
     observable : {"gaussian", "bernoulli", "poisson"}, default="gaussian"
         Numbers, bits or counts; the mean of the latter two is a logistic or exponential function of
         the sum. They need the exact E-step.
@@ -389,7 +391,8 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     noise_variance_ : float
         σ²; None for bits and counts.
     lower_bound_ : float
-        The best objective per example: its log-density or the bound, less the penalty of the weights.
+        The best objective per example: its log-density or the bound, less the penalty of the weights. A later E-step,
+        without what learning has kept, may find a lower bound.
     exact_scores_ : bool
         Whether `score_samples` gives log-densities, or lower bounds; `bic` and `aic` are made of these.
     n_parameters_ : int

@@ -294,7 +294,7 @@ def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.n
     e_step = "exact" if settings["e_step"] == "exact" else f"gibbs {settings['n_samples']}"
     model = FactorialVectorModel(*shape, inference=inference_of(e_step, seed))
     parameters, batch = model.initialise(X, 1, seed), (X, np.ones(len(X)), np.arange(len(X)))
-    if settings["init"] == "truth":
+    if settings.get("init") == "truth":
         parameters = parameters._replace(weights=true_templates("shapes")[None] / settings["unit"])
     for step in range(settings["max_iter"]):
         left = max(0.0, 1 - step / (0.8 * settings["max_iter"]))

@@ -215,6 +215,73 @@ def test_checkpoints(e_step, tmp_path):
         quantizer(3, 3, e_step=e_step).fit(X[::-1] * [1, 2, 1, 1, 1, 1], checkpoint=path)
 
 
+class Forgetful(FactorialVectorQuantizer):
+    "The estimator whose E-steps begin anew each time."
+    def _remembered(self, data):
+        return 0
+
+
+@pytest.mark.parametrize("settings", [{"e_step": "mean_field", "init": "random"}, {"e_step": "mean_field", "n_sweeps": 1, "init": "random"},
+                                      {"e_step": "truncated", "n_configurations": 3}, {"e_step": "truncated", "n_configurations": 8}], ids=str)
+def test_with_a_memory_the_bound_never_falls_and_ends_higher(settings):
+    d, p, noise = (4, 4, 0.5) if settings["e_step"] == "mean_field" else (5, 5, 0.3)
+    fell, gained = 0, []
+    for seed in (1, 2, 3):
+        X = sums(120, p, (d, 3), noise=noise, seed=seed)[0]
+        model = quantizer(d, 3, max_iter=30, tol=0.0, patience=99, random_state=seed, **settings)
+        kept, cold = clone(model).fit(X), Forgetful(**model.get_params()).fit(X)
+        path = kept.history_["objective"]
+        assert np.all(np.diff(path) >= -1e-9 * np.abs(path[1:]))
+        fell += np.sum(np.diff(cold.history_["objective"]) < -1e-6 * 120)
+        gained.append(kept.lower_bound_ - cold.lower_bound_)
+    assert np.mean(gained) > 0.01 and fell > 0                 # of those without it
+
+
+@pytest.mark.parametrize("e_step", ["mean_field", "truncated"])
+@pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
+def test_a_leap_that_is_discarded_is_not_remembered(e_step, acceleration):
+    from capslit import em
+    from capslit.em.acceleration import Anderson, Squarem
+    from capslit.factorial.e_steps import MeanField, Truncated
+    from capslit.factorial.model import FactorialVectorModel
+
+    X, rejected = sums(100, 4, (3, 3), noise=0.7)[0], 0
+    inference = {"mean_field": MeanField(1), "truncated": Truncated(2)}[e_step]
+    model = FactorialVectorModel(3, 3, inference, noise="learned", priors="learned", n_examples=100)
+    run = em.fit(model, model.initialise(X, 4, 0), (X, None, np.arange(100)), rounds=[em.Round(99)], max_iter=60,
+                 acceleration={"squarem": Squarem(), "anderson": Anderson()}[acceleration], n_threads=1)
+    for q in range(4):
+        accepted = np.array(run.history["accepted"])[:, q].astype(bool)
+        path, rejected = run.history["objective"][accepted, q], rejected + np.sum(~accepted)
+        assert np.all(np.diff(path) >= -1e-9 * np.abs(path[1:]))
+    assert rejected > 0
+
+
+@pytest.mark.parametrize("e_step", ["mean_field", "truncated"])
+def test_a_run_that_is_interrupted_within_an_e_step_resumes_to_the_same_bits(e_step, tmp_path, monkeypatch):
+    "Some blocks have then already written where they end; that must not count."
+    from capslit.factorial import model as module
+
+    X, path, calls, plain = sums(300, 6, (3, 3), noise=0.7)[0], tmp_path / "causes.npz", [0], module._posterior
+    monkeypatch.setattr(module.FactorialVectorModel, "block_rows", lambda self, parameters: 64)
+    settings = {"e_step": e_step, "n_configurations": 3, "tol": 0.0, "patience": 99, "max_iter": 12}
+    straight = quantizer(3, 3, **settings).fit(X)
+
+    def interrupted(*args):
+        calls[0] += 1
+        if calls[0] == 53:                                     # 10 calls to an iteration: within the sixth
+            raise KeyboardInterrupt
+        return plain(*args)
+
+    monkeypatch.setattr(module, "_posterior", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        quantizer(3, 3, **settings).fit(X, checkpoint=path)
+    monkeypatch.setattr(module, "_posterior", plain)
+    resumed = quantizer(3, 3, **settings).fit(X, checkpoint=path)
+    assert np.array_equal(resumed.components_, straight.components_)
+    assert np.array_equal(resumed.history_["objective"], straight.history_["objective"])
+
+
 def test_noise_may_be_known():
     fixed = quantizer(noise=0.04).fit(BASE)
     assert np.isclose(fixed.noise_variance_, 0.04) and quantizer().fit(BASE).noise_variance_ < 0.02

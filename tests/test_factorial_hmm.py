@@ -270,7 +270,11 @@ def test_lengths_are_separate_sequences(fitted, e_step):
     model, lengths = models[e_step], [40, 1, 7, 32]
     X = X[:80]
     parts = np.split(X, np.cumsum(lengths)[:-1])
-    assert np.allclose(model.score_samples(X, lengths), [model.score_samples(part)[0] for part in parts], atol=1e-3)
+    alone = [model.score_samples(part) for part in parts]
+    sums = np.add.reduceat(model.score_samples(X, lengths), np.cumsum([0, *lengths[:-1]]))
+    assert np.allclose(sums, [np.sum(a) for a in alone], atol=1e-3) and model.score_samples(X, lengths).shape == (80,)
+    if e_step == "exact":
+        assert np.allclose(model.score_samples(X, lengths), np.concatenate(alone))
     assert np.allclose(model.transform(X, lengths), np.concatenate([model.transform(part) for part in parts]), atol=1e-2)
     assert np.mean(model.predict(X, lengths) == np.concatenate([model.predict(part) for part in parts])) > 0.99
     assert np.isclose(model.score(X, lengths=lengths) * 80, model.score_samples(X, lengths).sum())
@@ -284,7 +288,10 @@ def test_score_and_decode_by_brute_force(fitted):
     parameters = ChainParameters(np.log(model.initial_)[None], np.log(model.transitions_)[None], model.weights_.reshape(1, -1, p),
                                  np.log([model.noise_variance_]))
     paths, joint = every_path(parameters, 0, X - model.intercept_)
-    assert np.isclose(model.score_samples(X)[0], logsumexp(joint)) and np.isclose(model.score(X), logsumexp(joint) / 4)
+    assert np.isclose(model.score(X), logsumexp(joint) / 4)
+    prefixes = [logsumexp(every_path(parameters, 0, X[:T] - model.intercept_)[1]) for T in range(1, 5)]
+    assert np.allclose(np.cumsum(model.score_samples(X)), prefixes)     # each given those before it
+    assert np.isclose(model.bic(X), -2 * prefixes[-1] + model.n_parameters_ * np.log(4)) and np.isclose(model.aic(X), -2 * prefixes[-1] + 2 * model.n_parameters_)
     best, states = model.decode(X)
     assert np.isclose(best, joint.max()) and np.array_equal(states, paths[np.argmax(joint)]) and np.array_equal(model.predict(X), states)
 

@@ -38,7 +38,8 @@ MONOTONE = {
 @pytest.mark.parametrize("settings", MONOTONE.values(), ids=MONOTONE)
 def test_em_never_lowers_the_bound_which_never_exceeds_the_likelihood(settings, seed):
     model, parameters, y = problem(seed, **settings)
-    model, before, data = model.with_warm_starts(25, len(y)), -np.inf, (y, None, np.arange(len(y)))
+    model = replace(model, n_examples=len(y))
+    model, before, data = model.with_memory(model.warm_starts(25)), -np.inf, (y, None, np.arange(len(y)))
     for _ in range(12):
         statistics = model.e_step(parameters, data)
         value = model.objective(parameters, statistics)

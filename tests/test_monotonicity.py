@@ -43,10 +43,10 @@ def chains(seed, e_step):
 
 def vectors(seed, e_step):
     rng = np.random.default_rng(seed)
-    model = FactorialVectorModel(int(rng.integers(1, 4)), int(rng.integers(2, 4)), e_step, noise="learned", priors="learned")
+    model = FactorialVectorModel(int(rng.integers(1, 4)), int(rng.integers(2, 4)), e_step, noise="learned", priors="learned", n_examples=40)
     y = 2 * rng.normal(size=(40, 3))
     start = model.initialise(y, 3, seed)
-    return model.with_warm_starts(3, len(y)), start, (y, None, np.arange(len(y)))
+    return model.with_memory(model.warm_starts(3)), start, (y, None, np.arange(len(y)))
 
 
 # name → a random problem for each seed, how many of them, and which statistics tell of a component that is about to be revived, which is no EM step

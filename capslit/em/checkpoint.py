@@ -37,6 +37,7 @@ def save_state(path: str | os.PathLike, state: State, settings: dict, beginning:
     arrays = _named_arrays("parameters", state.parameters) | _named_arrays("best", state.best) | _named_arrays("memory", state.memory)
     arrays |= {name: getattr(state, name) for name in ("score", "reference", "since", "round")}
     arrays |= {f"history.{name}": np.array(values) for name, values in state.history.items()}
+    arrays |= {} if state.warm is None else {"warm": state.warm}
     save_arrays(path, arrays | {"beginning": np.asarray(beginning)}, {"schema": _SCHEMA, "settings": settings})
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-005
@@ -58,7 +59,7 @@ def load_state(path: str | os.PathLike, like: tuple, settings: dict) -> tuple[St
     memory = {name: arrays[key] if key.endswith(".") else parameters(f"memory.{name}") for name, key in kept.items()}
     history = {key.removeprefix("history."): list(values) for key, values in arrays.items() if key.startswith("history.")}
     vectors = (arrays[name] for name in ("score", "reference", "since", "round"))
-    return State(parameters("parameters"), parameters("best"), memory, *vectors, history), arrays["beginning"]
+    return State(parameters("parameters"), parameters("best"), memory, *vectors, history, arrays.get("warm")), arrays["beginning"]
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-007
 def fingerprint(parameters: tuple) -> np.ndarray:

@@ -9,7 +9,7 @@ __all__ = ['Round', 'has_improved', 'round_is_over', 'cannot_improve', 'iterate'
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -58,12 +58,15 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
 
     Parameters are those of `fit`, which checks them.
     """
-    update, known = acceleration or Momentum(momentum), None
+    update, known, spare = acceleration or Momentum(momentum), None, None
     while (running := state.running(rounds)).index.size:
         here = running.take(state.parameters)
         if running.index.tolist() != known:                                                          # often they are those of the last iteration
             problems, known = running.select(model), running.index.tolist()
         options = _options(rounds, running.take(state.round))
+        if state.warm is not None:                                                                   # read the one, write the other
+            spare = np.copy(state.warm) if spare is None else spare
+            problems = problems.with_memory(state.warm, spare)
         steps = [(BoundStep(problems, "e_step", here, options), data)]
         if validation is not None:
             steps.append((BoundStep(problems, "count_errors", here), validation))
@@ -80,6 +83,9 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         current = running.take(state.round)                                                          # stop?
         over = np.where(cannot_improve(score, monitor), len(rounds) - current, round_is_over(running.take(state.since), rounds, current))
         state = state.moved(running, after, memory, over, update.start)
+        if state.warm is not None:
+            problems.forget(np.zeros(len(score), bool) if accepted is None else ~accepted)
+            state, spare = replace(state, warm=spare), state.warm
         yield state
 
 # %% ../../nbs/em/loop.ipynb #cell-008
@@ -192,11 +198,12 @@ def fit(model: Any, parameters: tuple, data: Any, *, rounds: Sequence[Round] = (
     rounds, settings = tuple(rounds), {"momentum": momentum, "acceleration": acceleration, "monitor": monitor, "validation": validation, "tol": tol}
     _check_settings(rounds, max_iter=max_iter, n_threads=n_threads, checkpoint=checkpoint, checkpoint_every=checkpoint_every, **settings)
     kept = Checkpoint(checkpoint, checkpoint_every, _settings_compared(model, parameters, rounds, **settings))
-    state = kept.resume(State.start(parameters))
+    warm = getattr(model, "warm_starts", lambda k: None)(parameters[0].shape[0])
+    state = kept.resume(State.start(parameters, warm=warm))
     with threads(n_threads) if is_numpy_array(parameters[0]) else nullcontext() as pool, _progress_bar(progress, max_iter, rounds) as show:
         try:
             if checkpoint is not None:
-                start = State.start(parameters)
+                start = State.start(parameters, warm=warm)
                 kept.confirm(_beginning(model, parameters, _options(rounds, start.round), validation, pool),
                              lambda: next(iterate(model, start, data, rounds, pool=pool, **settings)).history["log_likelihood"][0])
             with kept.writing() as keep:

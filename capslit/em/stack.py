@@ -82,11 +82,12 @@ class State:
     since: np.ndarray          # iterations since the last significant improvement
     round: np.ndarray          # index of the current round; one past the last when done
     history: dict = field(default_factory=dict)   # name → list of (k,) arrays, one per iteration; NaN where a problem was already done
+    warm: Any = None           # what the last E-step leaves for the next one to start from, (k, n, …)
 
     @classmethod
-    def start(cls, parameters: tuple, memory: dict | None = None) -> "State":
+    def start(cls, parameters: tuple, memory: dict | None = None, warm: Any = None) -> "State":
         k = parameters[0].shape[0]
-        return cls(parameters, parameters, memory or {}, np.full(k, np.inf), np.full(k, np.inf), np.full(k, -1), np.zeros(k, int))
+        return cls(parameters, parameters, memory or {}, np.full(k, np.inf), np.full(k, np.inf), np.full(k, -1), np.zeros(k, int), warm=warm)
 
     @property
     def n_iter(self) -> int:

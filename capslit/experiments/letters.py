@@ -12,7 +12,7 @@ __all__ = ['NATIVE', 'MARGIN', 'GRIDS', 'SETTINGS', 'MOTIONS', 'CODES', 'PLAN', 
 # %% ../../nbs/experiments/letters.ipynb #cell-002
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import ndimage
@@ -127,10 +127,10 @@ def transforms_of(data: str, shape: tuple, motion: str = "shifts and rotations")
 
 # %% ../../nbs/experiments/letters.ipynb #cell-012-1
 def learned(X: np.ndarray, n_experts: int, transforms: Transforms | None, settings: str = "paper", max_iter: int = 12,
-            online: bool = False) -> CompositionalModel:
+            online: bool = False, **options: Any) -> CompositionalModel:
     "A CompositionalModel of images X (n, D), by EM or, if `online`, image by image."
     model = CompositionalModel(n_experts, transforms=transforms, max_iter=max_iter, random_state=0,
-                               **SETTINGS[settings])
+                               **SETTINGS[settings] | options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)                # a given number of steps
         return model.partial_fit(X) if online else model.fit(X)

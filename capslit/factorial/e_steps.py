@@ -38,7 +38,7 @@ class Posterior(NamedTuple):
     moments: np.ndarray            # (d·k, d·k)  Σ w ⟨s sᵀ⟩
     bound: np.ndarray              # (b,)        log p(y), or a lower bound
     counts: np.ndarray | None = None      # (k^d,)      Σ w p(s | y), if all configurations were looked at
-    kept: np.ndarray | None = None        # (b, …)      where the next E-step may start, see `FactorialVectorModel.with_warm_starts`
+    kept: np.ndarray | None = None        # (b, …)      where the next E-step may start, see `FactorialVectorModel.with_memory`
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-056
 def squared_norms(y: np.ndarray) -> np.ndarray:
@@ -166,9 +166,9 @@ def add_states(products, table, states, sums):
 
 
 def divide_by_total(sums, k, weight, start, least, total, means, R):
-    """Z, the sum of the first k of the `sums` (d·k, b), into `total` (b,); means (d·k, n).
+    """The sum of the first k of the `sums` (d·k, b) into `total` (b,); means (d·k, n).
 
-    And R (c, b) times weight / Z, or times 0 where Z is below `least`.
+    And R (c, b) times weight / total, or times 0 where the total is below `least`.
     """
     stop = start + len(total)
     total[:] = 0
@@ -218,7 +218,7 @@ def _state_rows(first, count, k):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-b
 def _part(steps, linear, moved, start, weight, C, k, halves, means, space):
-    """Z, the logarithm of what it was divided by, and counts (c, c′); fills `means`.
+    """The total, the logarithm of what it was divided by, and counts (c, c′); fills `means`.
 
     For as many examples from `start` on as there is `space` for.
     """
@@ -234,7 +234,7 @@ def _part(steps, linear, moved, start, weight, C, k, halves, means, space):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-c
 def _factorised(field, weight):
-    "The exact Posterior by products, and Z (b,): wrong where Z is below `LEAST_TOTAL`."
+    "The exact Posterior by products, and the total (b,): wrong where that is below `LEAST_TOTAL`."
     (d, k), h, n = field.shape, field.shape[0] - field.shape[0] // 2, len(weight)
     halves = _state_rows(0, h, k), _state_rows(h, d - h, k)
     constants, moved = _moved(field.constants, field.shape)

@@ -31,26 +31,26 @@ from ..validation import (as_floating, atomic, check_choice, check_count, check_
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-029
 class ChainParameters(NamedTuple):
-    """s stacked factorial hidden Markov models, each of d chains of k states.
+    """q stacked factorial hidden Markov models, each of d chains of k states.
 
     An observation of p numbers is y(t) = Σ_i W_i s_i(t) + ε with ε ~ N(0, σ² I); the rows of the weights
     belong to the states of the first chain, then to those of the second, and so on.
     """
-    log_initial: np.ndarray       # (s, d, k)     log π_i
-    log_transitions: np.ndarray   # (s, d, k, k)  log A_i, from a row to a column
-    weights: np.ndarray           # (s, d·k, p)   Wᵀ
-    log_noise: np.ndarray         # (s,)          log σ²
+    log_initial: np.ndarray       # (q, d, k)     log π_i
+    log_transitions: np.ndarray   # (q, d, k, k)  log A_i, from a row to a column
+    weights: np.ndarray           # (q, d·k, p)   Wᵀ
+    log_noise: np.ndarray         # (q,)          log σ²
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-030
 class ChainStatistics(NamedTuple):
     "Sums over sequences and times; ⟨·⟩ are expectations over the states, given the observations."
-    initial: np.ndarray            # Σ ⟨s_i(1)⟩             (s, d, k)
-    transitions: np.ndarray        # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩   (s, d, k, k)
-    second: np.ndarray             # Σ ⟨s sᵀ⟩               (s, d·k, d·k)
-    cross: np.ndarray              # Σ ⟨s⟩ yᵀ               (s, d·k, p)
-    square: np.ndarray             # Σ ‖y‖²                 (s,)
-    log_likelihood: np.ndarray     # or its lower bound     (s,)
-    weight: np.ndarray             # number of observations (s,)
+    initial: np.ndarray            # Σ ⟨s_i(1)⟩             (q, d, k)
+    transitions: np.ndarray        # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩   (q, d, k, k)
+    second: np.ndarray             # Σ ⟨s sᵀ⟩               (q, d·k, d·k)
+    cross: np.ndarray              # Σ ⟨s⟩ yᵀ               (q, d·k, p)
+    square: np.ndarray             # Σ ‖y‖²                 (q,)
+    log_likelihood: np.ndarray     # or its lower bound     (q,)
+    weight: np.ndarray             # number of observations (q,)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-032
 def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
@@ -58,32 +58,32 @@ def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
 
     Parameters
     ----------
-    x : (s, K, n) array
+    x : (q, K, n) array
         K = k₁ ⋯ k_d joint states, the last chain fastest.
-    matrices : sequence of d arrays (s, k, k)
+    matrices : sequence of d arrays (q, k, k)
         A_i; in the place of one of several, None leaves that chain as it is.
     """
-    s, K, n = x.shape
+    q, K, n = x.shape
     if len(matrices) == 1:
         return matrices[0].swapaxes(1, 2) @ x
     x = x.swapaxes(1, 2)
     for A in reversed(matrices):                               # the chain at the end moves to the front
         k = round(K ** (1 / len(matrices))) if A is None else A.shape[1]
-        x = x.reshape(s, -1, k).swapaxes(1, 2)
+        x = x.reshape(q, -1, k).swapaxes(1, 2)
         x = x if A is None else A.swapaxes(1, 2) @ x
-    return x.reshape(s, K, n)
+    return x.reshape(q, K, n)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-035
 class _Smoothed(NamedTuple):
-    "The result of forward and backward recursion, for T times, s problems, K states and n sequences."
-    posterior: np.ndarray          # P(z(t)|all y)                              (T, s, K, n)
-    filtered: np.ndarray           # P(z(t)|y(1)…y(t))                          (T, s, K, n)
-    ratio: np.ndarray              # posterior / P(z(t)|y(1)…y(t−1))            (T, s, K, n)
-    log_evidence: np.ndarray       # log of what the outputs sum to, by time    (T, s, n)
+    "The result of forward and backward recursion, for T times, q problems, K states and n sequences."
+    posterior: np.ndarray          # P(z(t)|all y)                              (T, q, K, n)
+    filtered: np.ndarray           # P(z(t)|y(1)…y(t))                          (T, q, K, n)
+    ratio: np.ndarray              # posterior / P(z(t)|y(1)…y(t−1))            (T, q, K, n)
+    log_evidence: np.ndarray       # log of what the outputs sum to, by time    (T, q, n)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-036
 def _forward(initial, matrices, log_outputs):
-    "Predicted and filtered probabilities (T, s, K, n), and log evidence (T, s, n)."
+    "Predicted and filtered probabilities (T, q, K, n), and log evidence (T, q, n)."
     predicted, filtered = np.empty_like(log_outputs), np.empty_like(log_outputs)
     top = np.empty((len(log_outputs), log_outputs.shape[1], 1, log_outputs.shape[3]))
     total = np.empty_like(top)
@@ -102,7 +102,7 @@ def _forward(initial, matrices, log_outputs):
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-036-1
 def _forward_backward(initial, matrices, log_outputs):
-    "_Smoothed, from initial probabilities (s, K), the chains' transitions, log-outputs (T, s, K, n)."
+    "_Smoothed, from initial probabilities (q, K), the chains' transitions, log-outputs (T, q, K, n)."
     predicted, filtered, log_evidence = _forward(initial, matrices, log_outputs)
     backwards = [np.swapaxes(A, 1, 2) for A in matrices]
     posterior, ratio = np.empty_like(filtered), predicted
@@ -115,24 +115,24 @@ def _forward_backward(initial, matrices, log_outputs):
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-038
 def _transition_counts(matrices, smoothed, follows):
-    "Σ ⟨s_i(t−1) s_i(t)ᵀ⟩ (s, d, k, k); `follows` (T − 1, n) is 1 where an observation has a successor."
-    def gathered(a):                                           # (T − 1, s, K, n) → (s, K, (T − 1)·n)
-        s, K = a.shape[1:3]
-        return a.transpose(1, 2, 0, 3).reshape(s, K, -1)
+    "Σ ⟨s_i(t−1) s_i(t)ᵀ⟩ (q, d, k, k); `follows` (T − 1, n) is 1 where an observation has a successor."
+    def gathered(a):                                           # (T − 1, q, K, n) → (q, K, (T − 1)·n)
+        q, K = a.shape[1:3]
+        return a.transpose(1, 2, 0, 3).reshape(q, K, -1)
 
     before, after = gathered(smoothed.filtered[:-1]), gathered(smoothed.ratio[1:] * follows[:, None, None])
     backwards, counts = [np.swapaxes(A, 1, 2) for A in matrices], []
     for i, A in enumerate(matrices):
         rest = [None if j == i else B for j, B in enumerate(backwards)]
-        s, k = A.shape[:2]
+        q, k = A.shape[:2]
         kept = product_step(after, rest) if len(rest) > 1 else after
-        x, y = (a.reshape(s, k**i, k, -1).swapaxes(1, 2).reshape(s, k, -1) for a in (before, kept))
+        x, y = (a.reshape(q, k**i, k, -1).swapaxes(1, 2).reshape(q, k, -1) for a in (before, kept))
         counts.append(A * (x @ np.swapaxes(y, 1, 2)))
     return np.stack(counts, axis=1)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-039
 def _checked_batch(parameters, batch):
-    "Y (n, T, p), lengths (n,) and memory (n, T, s, d, k) or None, or an error."
+    "Y (n, T, p), lengths (n,) and memory (n, T, q, d, k) or None, or an error."
     Y, lengths, memory = batch
     p = parameters.weights.shape[2]
     Y = check_shape("Y", as_floating("Y", Y), (None, None, p)).astype(np.float64, copy=False)
@@ -153,27 +153,27 @@ def _shares(counts):
 # %% ../../nbs/factorial/hmm.ipynb #cell-042
 class _Inferred(NamedTuple):
     "The result of an E-step for n sequences."
-    states: np.ndarray             # ⟨s(t)⟩                        (T, s, d·k, n)
-    second: np.ndarray             # Σ ⟨s sᵀ⟩                      (s, d·k, d·k)
-    transitions: np.ndarray        # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩          (s, d, k, k)
-    log_likelihood: np.ndarray     # of each sequence, or a bound  (s, n)
+    states: np.ndarray             # ⟨s(t)⟩                        (T, q, d·k, n)
+    second: np.ndarray             # Σ ⟨s sᵀ⟩                      (q, d·k, d·k)
+    transitions: np.ndarray        # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩          (q, d, k, k)
+    log_density: np.ndarray        # of each observation, given those before it, or its part of a bound   (T, q, n)
 
 
 def _chains(parameters):
-    "Initial probabilities (s, k) and transition matrices (s, k, k) of each chain."
+    "Initial probabilities (q, k) and transition matrices (q, k, k) of each chain."
     return ([np.exp(parameters.log_initial[:, i]) for i in range(parameters.log_initial.shape[1])],
             [np.exp(parameters.log_transitions[:, i]) for i in range(parameters.log_initial.shape[1])])
 
 
 def _log_normaliser(parameters, Y, mask):
-    "Σ_t log N(y(t); 0, σ² I) (s, n) of observations Y (T, p, n)."
+    "log N(y(t); 0, σ² I) (T, q, n) of observations Y (T, p, n); 0 in the padding."
     log_noise = parameters.log_noise[:, None]
-    squares, size = np.sum(np.sum(Y * Y, axis=1) * mask, axis=0), Y.shape[1] * np.sum(mask, axis=0)
-    return -0.5 * (squares * np.exp(-log_noise) + size * (log_noise + math.log(2 * math.pi)))
+    squares = np.sum(Y * Y, axis=1)[:, None] * np.exp(-log_noise)
+    return -0.5 * mask[:, None] * (squares + Y.shape[1] * (log_noise + math.log(2 * math.pi)))
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-043
 def _log_outputs(parameters, means, Y, mask):
-    "log N(y; μ, σ² I) − log N(y; 0, σ² I) (T, s, K, n), for means (s, K, p); 0 where no observation is."
+    "log N(y; μ, σ² I) − log N(y; 0, σ² I) (T, q, K, n), for means (q, K, p); 0 where no observation is."
     found = means @ Y[:, None]
     found -= 0.5 * np.sum(means * means, axis=2)[:, :, None]
     found *= np.exp(-parameters.log_noise)[:, None, None] * mask[:, None, None]
@@ -182,27 +182,26 @@ def _log_outputs(parameters, means, Y, mask):
 
 def _exact(parameters, Y, mask):
     "_Inferred, on the joint states, from Y (T, p, n) and a mask (T, n): 1 if observed, 0 if padding."
-    s, d, k = parameters.log_initial.shape
+    q, d, k = parameters.log_initial.shape
     S = configurations(d, k)
-    initial, matrices = np.exp(parameters.log_initial.reshape(s, d * k) @ S.T), _chains(parameters)[1]
+    initial, matrices = np.exp(parameters.log_initial.reshape(q, d * k) @ S.T), _chains(parameters)[1]
     log_outputs = _log_outputs(parameters, S @ parameters.weights, Y, mask)
     smoothed = _forward_backward(initial, matrices, log_outputs)
-    mass = np.einsum("tskn,tn->sk", smoothed.posterior, mask)
+    mass = np.einsum("tqkn,tn->qk", smoothed.posterior, mask)
     second = (S.T * mass[:, None]) @ S
-    evidence = np.sum(smoothed.log_evidence * mask[:, None], axis=0)
     return _Inferred(S.T @ smoothed.posterior, second, _transition_counts(matrices, smoothed, mask[1:]),
-                     _log_normaliser(parameters, Y, mask) + evidence)
+                     _log_normaliser(parameters, Y, mask) + smoothed.log_evidence * mask[:, None])
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-045
 def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
-    """_Smoothed of each chain, and the bound (s, n), after one sweep through the chains: from the last to the first, if `backwards`.
+    """_Smoothed of each chain, and the terms (T, q, n) of the bound, after one sweep through the chains: from the last to the first, if `backwards`.
 
-    It changes `states` (T, s, d, k, n) in place.
+    It changes `states` (T, q, d, k, n) in place.
     """
-    (s, d, k), precision = parameters.log_initial.shape, np.exp(-parameters.log_noise) / temperature
-    W, (initial, matrices) = parameters.weights.reshape(s, d, k, -1), _chains(parameters)
+    (q, d, k), precision = parameters.log_initial.shape, np.exp(-parameters.log_noise) / temperature
+    W, (initial, matrices) = parameters.weights.reshape(q, d, k, -1), _chains(parameters)
     squares = 0.5 * np.sum(W * W, axis=3)                                           # ½ diag WᵢᵀWᵢ
-    signals = [np.swapaxes(W[:, i], 1, 2) @ states[:, :, i] for i in range(d)]      # (T, s, p, n)
+    signals = [np.swapaxes(W[:, i], 1, 2) @ states[:, :, i] for i in range(d)]      # (T, q, p, n)
     smoothed, bound = [None] * d, _log_normaliser(parameters, Y, mask)
     for i in range(d)[::-1 if backwards else 1]:
         rest = Y[:, None] - sum(signals[j] for j in range(d) if j != i)
@@ -210,7 +209,7 @@ def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
         smoothed[i] = _forward_backward(initial[i], [matrices[i]], h)
         m = states[:, :, i] = smoothed[i].posterior
         signals[i] = np.swapaxes(W[:, i], 1, 2) @ m
-        bound += np.sum(smoothed[i].log_evidence * mask[:, None] - np.sum(h * m, axis=2), axis=0)
+        bound += smoothed[i].log_evidence * mask[:, None] - np.sum(h * m, axis=2)
     return smoothed, bound + _expected_fit(Y, mask, signals, states, squares, precision)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-047
@@ -220,55 +219,56 @@ TEMPERATURES = (16.0, 16.0)
 def _mean_field(parameters, Y, mask, warm_start, n_sweeps, tol):
     """As `_exact`, with chains that are independent given the observations.
 
-    It starts also from `warm_start` (T, s, d, k, n), if not None. There are at most `n_sweeps` sweeps
+    It starts also from `warm_start` (T, q, d, k, n), if not None. There are at most `n_sweeps` sweeps
     after the annealed ones, until one raises no bound by more than `tol` per observation.
     """
-    s, d, k = parameters.log_initial.shape
-    begin = [np.full((len(Y), s, d, k, Y.shape[2]), 1 / k) for _ in range(min(d, 2))]
+    q, d, k = parameters.log_initial.shape
+    begin = [np.full((len(Y), q, d, k, Y.shape[2]), 1 / k) for _ in range(min(d, 2))]
     for order, states in enumerate(begin):
         for temperature in TEMPERATURES:
             _sweep(parameters, Y, mask, states, temperature, backwards=order == 1)
     begin += [] if warm_start is None else [warm_start]
     starts, states = len(begin), np.concatenate(begin, axis=4)
-    Ys, masks, bound = np.tile(Y, starts), np.tile(mask, starts), -np.inf
+    Ys, masks, total = np.tile(Y, starts), np.tile(mask, starts), -np.inf
     for _ in range(n_sweeps):
-        before, (smoothed, bound) = bound, _sweep(parameters, Ys, masks, states)
-        if np.all(bound - before <= tol * np.sum(masks, axis=0)):
+        before, (smoothed, terms) = total, _sweep(parameters, Ys, masks, states)
+        total = np.sum(terms, axis=0)
+        if np.all(total - before <= tol * np.sum(masks, axis=0)):
             break
-    smoothed, bound = _best_start(smoothed, bound.reshape(s, starts, -1))
+    smoothed, terms = _best_start(smoothed, terms, starts)
     matrices = _chains(parameters)[1]
     counts = [_transition_counts([A], part, mask[1:])[:, 0] for A, part in zip(matrices, smoothed)]
     states = np.stack([part.posterior for part in smoothed], axis=2)
-    return _Inferred(states.reshape(len(Y), s, d * k, -1), _second_of_means(states, mask),
-                     np.stack(counts, axis=1), bound)
+    return _Inferred(states.reshape(len(Y), q, d * k, -1), _second_of_means(states, mask),
+                     np.stack(counts, axis=1), terms)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-048
-def _best_start(smoothed, bound):
-    "Of several starts, for each problem and sequence, the one with the best bound (s, starts, n)."
-    s, starts, n = bound.shape
-    best = np.argmax(bound, axis=1)
+def _best_start(smoothed, terms, starts):
+    "Of several starts, for each problem and sequence, the one with the best bound, from its terms (T, q, starts·n)."
+    q, n = terms.shape[1], terms.shape[2] // starts
+    best = np.argmax(np.sum(terms, axis=0).reshape(q, starts, n), axis=1)
 
-    def taken(a):                                              # (T, s, K, starts·n) or (T, s, starts·n)
+    def taken(a):                                              # (T, q, K, starts·n) or (T, q, starts·n)
         index = best[:, None] if a.ndim == 3 else best[:, None, None]
         a = a.reshape(*a.shape[:-1], starts, n)
         return np.take_along_axis(a, index[None], axis=-2)[..., 0, :]
 
-    return [_Smoothed(*map(taken, part)) for part in smoothed], np.max(bound, axis=1)
+    return [_Smoothed(*map(taken, part)) for part in smoothed], taken(terms)
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-050
 def _expected_fit(Y, mask, signals, states, squares, precision):
-    "Σ_t E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (s, n), of independent chains."
+    "E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (T, q, n), of independent chains."
     total = sum(signals)
     error = np.sum(total * (total - 2 * Y[:, None]), axis=2)
     error += sum(2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
                  - np.sum(signals[i] ** 2, axis=2) for i in range(len(signals)))
-    return -0.5 * precision[:, None] * np.sum(error * mask[:, None], axis=0)
+    return -0.5 * precision[:, None] * error * mask[:, None]
 
 
 def _second_of_means(states, mask):
-    "Σ ⟨s sᵀ⟩ (s, d·k, d·k) of independent chains with ⟨s_i⟩ in states (T, s, d, k, n)."
-    T, s, d, k, n = states.shape
-    means = states.transpose(1, 0, 4, 2, 3).reshape(s, T * n, d * k)
+    "Σ ⟨s sᵀ⟩ (q, d·k, d·k) of independent chains with ⟨s_i⟩ in states (T, q, d, k, n)."
+    T, q, d, k, n = states.shape
+    means = states.transpose(1, 0, 4, 2, 3).reshape(q, T * n, d * k)
     return np.stack([factorised_moments(rows, mask.reshape(-1), (d, k)) for rows in means])
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-052
@@ -279,15 +279,15 @@ def _mask(lengths, T):
 # %% ../../nbs/factorial/hmm.ipynb #cell-052-1
 def _statistics(found, parameters, Y, lengths):
     "ChainStatistics of sequences Y (n, T, p) from what the E-step found."
-    T, (s, d, k) = len(found.states), parameters.log_initial.shape
+    T, (q, d, k) = len(found.states), parameters.log_initial.shape
     mask = _mask(lengths, T)
     states, Y = found.states * mask[:, None, None], Y[:, :T]
-    flat = states.transpose(1, 2, 3, 0).reshape(s, d * k, -1)
+    flat = states.transpose(1, 2, 3, 0).reshape(q, d * k, -1)
     return ChainStatistics(
-        np.sum(states[0], axis=2).reshape(s, d, k), found.transitions, found.second,
+        np.sum(states[0], axis=2).reshape(q, d, k), found.transitions, found.second,
         flat @ Y.reshape(-1, Y.shape[2]),
-        np.full(s, np.sum(np.sum(Y * Y, axis=2) * mask.T)), np.sum(found.log_likelihood, axis=1),
-        np.full(s, float(np.sum(lengths))))
+        np.full(q, np.sum(np.sum(Y * Y, axis=2) * mask.T)), np.sum(found.log_density, axis=(0, 2)),
+        np.full(q, float(np.sum(lengths))))
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-052-2
 MAX_JOINT_STATES = 4096
@@ -304,9 +304,9 @@ def _joint_size(k, d):
 def _blocks(model, parameters, Y, lengths, memory):
     "Indices of sequences of similar lengths, few enough to share the memory, and their `_Inferred`."
     parameters = model.admissible(parameters)
-    s, d, k = parameters.log_initial.shape
+    q, d, k = parameters.log_initial.shape
     mine = slice(None) if model.problems is None else list(model.problems)
-    size = s * (_joint_size(k, d) if model.inference == "exact" else d * k)
+    size = q * (_joint_size(k, d) if model.inference == "exact" else d * k)
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         T = int(lengths[order[0]])
@@ -319,17 +319,17 @@ def _blocks(model, parameters, Y, lengths, memory):
         found = _mean_field(parameters, outputs, mask, start, model.n_sweeps, model.sweep_tol)
         if memory is not None:
             kept = memory[rows]
-            kept[:, :T, mine] = found.states.reshape(T, s, d, k, -1).transpose(4, 0, 1, 2, 3)
+            kept[:, :T, mine] = found.states.reshape(T, q, d, k, -1).transpose(4, 0, 1, 2, 3)
             memory[rows] = kept
         yield rows, found
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-054
 @dataclass(frozen=True)
 class FactorialChains:
-    """Factorial hidden Markov models: s stacked problems, for the EM driver.
+    """Factorial hidden Markov models: q stacked problems, for the EM driver.
 
     Batches are (Y (n, T, p), lengths (n,) or None, memory): n sequences, of which the observations beyond
-    their lengths do not count. The memory is None, or an array (n, T, s, d, k) of the s stacked problems in
+    their lengths do not count. The memory is None, or an array (n, T, q, d, k) of the q stacked problems in
     which the mean-field E-step finds expected states from which to start, and leaves those that it has found
     (1/k at first). Only with a memory does the bound never fall from one EM step to the next.
 
@@ -372,7 +372,7 @@ class FactorialChains:
         return replace(self, problems=tuple(int(mine[i]) for i in problems))
 
     def objective(self, parameters: ChainParameters, statistics: ChainStatistics) -> np.ndarray:
-        "The log-likelihood (s,), or its bound in the mean field: what EM maximises."
+        "The log-likelihood (q,), or its bound in the mean field: what EM maximises."
         return statistics.log_likelihood
 
     def least_log_probability(self, d: int) -> float:
@@ -394,15 +394,20 @@ class FactorialChains:
                                for rows, found in _blocks(self, parameters, Y, lengths, memory)))
 
     def infer(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None, memory: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        "Expected states (n, T, s, d·k), 0 in the padding, and log-likelihoods or bounds (s, n)."
+        "Expected states (n, T, q, d·k), 0 in the padding, and log-likelihoods or bounds (q, n)."
+        states, terms = self.infer_each(parameters, Y, lengths, memory)
+        return states, np.sum(terms, axis=1).T
+
+    def infer_each(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None, memory: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        "Expected states (n, T, q, d·k), and the log-density of each observation given those before it, or its part of the bound (n, T, q); 0 in the padding."
         Y, lengths, memory = _checked_batch(parameters, (Y, lengths, memory))
-        s, d, k = parameters.log_initial.shape
-        states, likelihood = np.zeros((*Y.shape[:2], s, d * k)), np.empty((s, len(Y)))
+        q, d, k = parameters.log_initial.shape
+        states, terms = np.zeros((*Y.shape[:2], q, d * k)), np.zeros((*Y.shape[:2], q))
         for rows, found in _blocks(self, parameters, Y, lengths, memory):
             mask = _mask(lengths[rows], len(found.states))
             states[rows, :len(mask)] = (found.states * mask[:, None, None]).transpose(3, 0, 1, 2)
-            likelihood[:, rows] = found.log_likelihood
-        return states, likelihood
+            terms[rows, :len(mask)] = found.log_density.transpose(2, 0, 1)
+        return states, terms
 
     def m_step(self, statistics: ChainStatistics) -> ChainParameters:
         "ChainParameters from the statistics."
@@ -423,7 +428,7 @@ def most_probable_path(parameters: ChainParameters, Y: np.ndarray, lengths: Any 
     Parameters
     ----------
     parameters : ChainParameters
-        One problem (s = 1).
+        One problem (q = 1).
     Y : (n, T, p) array
         Sequences; those shorter than T are padded.
     lengths : (n,) array of int, optional
@@ -474,7 +479,7 @@ def simulate(parameters: ChainParameters, n_sequences: int, length: int, random_
     Parameters
     ----------
     parameters : ChainParameters
-        One problem (s = 1).
+        One problem (q = 1).
     n_sequences, length : int
     random_state : int, Generator or None
 
@@ -642,11 +647,11 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
     def _starts(self, X):
         "ChainParameters of `n_init` random starts, for observations of mean 0 and mean square 1."
         rng, n = check_random_state(self.random_state), len(X)
-        s, d, k = self.n_init, self.n_chains, self.n_states
-        rows = X[rng.randint(n, size=(s, d * k))] / math.sqrt(d)
-        transitions = (rng.dirichlet(np.ones(k), (s, d, k)) + 1 / k) / 2
-        return ChainParameters(np.full((s, d, k), -math.log(k)), np.log(transitions),
-                               rows + 0.1 * rng.standard_normal(rows.shape), np.zeros(s))
+        q, d, k = self.n_init, self.n_chains, self.n_states
+        rows = X[rng.randint(n, size=(q, d * k))] / math.sqrt(d)
+        transitions = (rng.dirichlet(np.ones(k), (q, d, k)) + 1 / k) / 2
+        return ChainParameters(np.full((q, d, k), -math.log(k)), np.log(transitions),
+                               rows + 0.1 * rng.standard_normal(rows.shape), np.zeros(q))
 
     def _keep(self, parameters, origin, unit):
         "Set the parameters as attributes, in the units of X."
@@ -687,16 +692,19 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         return model, model.admissible(parameters), *_padded(X, lengths), lengths
 
     def score_samples(self, X: Any, lengths: Any = None) -> np.ndarray:
-        "Log-likelihood, or its bound, of each sequence (n_sequences,)."
-        model, parameters, Y, _, lengths = self._sequences(X, lengths)
+        """Log-density (n_total,) of each observation, given those before it in its sequence.
+
+        Over a sequence they add up to its log-likelihood; those of the mean field to its bound.
+        """
+        model, parameters, Y, mask, lengths = self._sequences(X, lengths)
         log_unit = Y.shape[2] * math.log(self.noise_variance_) / 2
-        return model.infer(parameters, Y, lengths)[1][0] - lengths * log_unit
+        return model.infer_each(parameters, Y, lengths)[1][mask][:, 0] - log_unit
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
-        "Log-likelihood, or its bound, per observation."
-        total, X = np.sum(self.score_samples(X, lengths)), np.asarray(X)
-        _check_y(X, y)
-        return float(total / len(X))
+        "Mean of `score_samples`: log-likelihood, or its bound, per observation."
+        log_densities = self.score_samples(X, lengths)
+        _check_y(np.asarray(X), y)
+        return float(np.mean(log_densities))
 
     def bic(self, X: Any, lengths: Any = None) -> float:
         "Bayesian information criterion on the observations X; lower is better."

@@ -166,6 +166,7 @@ def _check_settings(model):
                          "in the states, and the other E-steps use pairs of states; pass inference='exact'")
     check_number("ridge", model.ridge, at_least=0)
     check_number("floor", model.floor, at_least=0)
+    check_number("n_examples", model.n_examples, at_least=0, integer=True)
 
 # %% ../../nbs/factorial/model.ipynb #cell-085-1
 def _checked_examples(model, y, p=None):
@@ -224,7 +225,7 @@ def _field(model, parameters, q, y, norms):
 
 # %% ../../nbs/factorial/model.ipynb #cell-089-1
 def _posterior(model, parameters, q, stream, batch, norms=None):
-    "The Posterior of problem q, whose number is `stream`; the next E-step starts from it if the model has a memory."
+    "The Posterior of problem q, whose number is `stream`; if the model has a memory, from where the last E-step ended."
     y, weight, row = batch
     warm_start = uniform = None
     if isinstance(model.inference, Gibbs):
@@ -232,10 +233,10 @@ def _posterior(model, parameters, q, stream, batch, norms=None):
         step = max(int(np.rint(parameters.step[q])), 0)
         uniform = uniform_numbers(row, count, model.inference.seed, stream, step)
     if model.memory is not None:
-        warm_start = model.memory[stream, row]
+        warm_start = model.memory[0][stream, row]
     found = model.inference(_field(model, parameters, q, y, norms), weight, warm_start, uniform)
     if model.memory is not None:
-        model.memory[stream, row] = found.kept
+        model.memory[1][stream, row] = found.kept
     return found
 
 # %% ../../nbs/factorial/model.ipynb #cell-090-a
@@ -327,6 +328,9 @@ class FactorialVectorModel:
         W has the density N(0, σ²/ridge), or N(0, 1/ridge) where there is no σ²; 0 leaves it free.
     floor : float
         The least variance that is learned.
+    n_examples : int
+        For so many examples mean field and truncation start also from where their last E-step ended, and then never
+        lower the bound. 0: each E-step begins anew.
 
     Source: Ghahramani (1995), sections 2 and 3.
     """
@@ -338,8 +342,9 @@ class FactorialVectorModel:
     observable: str = "gaussian"
     ridge: float = 0.0
     floor: float = 0.0
+    n_examples: int = 0
     streams: tuple | None = field(default=None, repr=False)                   # numbers of the stacked problems
-    memory: np.ndarray | None = field(default=None, repr=False, compare=False)     # (q, n, …), see `with_warm_starts`
+    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, …), see `with_memory`
 
     def __post_init__(self):
         object.__setattr__(self, "inference", as_e_step(self.inference))
@@ -350,7 +355,7 @@ class FactorialVectorModel:
         "Settings compared on resume."
         names = ("n_vectors", "n_states", "noise", "priors", "observable", "ridge", "floor")
         settings = {name: getattr(self, name) for name in names}
-        return settings | {"inference": repr(self.inference), "memory": self.memory is not None}
+        return settings | {"inference": repr(self.inference), "memory": self.n_examples > 0}
 
     def block_rows(self, parameters: CauseParameters) -> int:
         "Examples per block, such that what the E-step derives from them stays in the cache."
@@ -362,15 +367,21 @@ class FactorialVectorModel:
         mine = tuple(range(int(np.max(problems)) + 1)) if self.streams is None else self.streams
         return replace(self, streams=tuple(int(mine[q]) for q in problems))
 
-    def with_warm_starts(self, n_problems: int, n_examples: int) -> "FactorialVectorModel":
-        """This model with a memory, from which the E-step of each example starts where the last one ended.
+    def warm_starts(self, n_problems: int) -> np.ndarray | None:
+        "An empty memory (q, n, …) of `n_examples`; None if there are none, and for the exact and Gibbs E-steps, which need none."
+        if not (self.n_examples and hasattr(self.inference, "memory")):
+            return None
+        return self.inference.memory(n_problems, self.n_examples, self.n_vectors, self.n_states)
 
-        With it, mean field and truncation never lower the bound. It is in no checkpoint: a resumed run
-        starts with an empty one. Exact and Gibbs E-steps need none.
-        """
-        if not hasattr(self.inference, "memory"):
-            return self
-        return replace(self, memory=self.inference.memory(n_problems, n_examples, self.n_vectors, self.n_states))
+    def with_memory(self, start: np.ndarray | None, found: np.ndarray | None = None) -> "FactorialVectorModel":
+        "The model whose E-step reads from `start` where the last one ended, and writes into `found`, or into `start`, where it ends itself."
+        return self if start is None else replace(self, memory=(start, start if found is None else found))
+
+    def forget(self, rejected: np.ndarray) -> None:
+        "Let the next E-step of the rejected problems (q,) start from where the last one did."
+        start, found = self.memory
+        rows = np.flatnonzero(rejected) if self.streams is None else np.array(self.streams)[rejected]
+        found[rows] = start[rows]
 
     def initialise(self, y: Any, n_problems: int = 1, random_state: Any = None, spread: float = 1.0) -> CauseParameters:
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).

@@ -161,7 +161,7 @@ class _FitMixin(EMEstimator, _InputScaling):
         rng, gaussian = check_random_state(self.random_state), self.observable == "gaussian"
         origin, unit = _origin_and_unit(data, X, weight) if gaussian else (np.zeros(data.n_features), 1.0)
         total = np.sum(weight) if len(X) == data.n_samples else data.total
-        model = self._model(unit, total, rng.randint(2**31 - 1))
+        model = self._model(unit, total, rng.randint(2**31 - 1), self._remembered(data))
         measured = partial(_measured, observable=self.observable, origin=origin, unit=unit)
         parameters = self._starts(model, *measured((X, weight), 0)[:2], rng)
         found = self._learn(model, parameters, data.apply(measured).batches, checkpoint, checkpoint_every=checkpoint_every)
@@ -179,7 +179,11 @@ class _FitMixin(EMEstimator, _InputScaling):
         if self.e_step == "gibbs" and self.acceleration is not None:
             raise ValueError("acceleration must be None for e_step='gibbs', whose steps are random")
 
-    def _model(self, unit, total, seed):
+    def _remembered(self, data):
+        "How many examples E-steps remember: all, but on a cluster, whose workers keep nothing."
+        return 0 if hasattr(data.batches, "map") else data.n_samples
+
+    def _model(self, unit, total, seed, n_examples):
         "The model for the EM driver, for numbers measured in `unit`."
         noise = self.noise if self.noise == "learned" else float(self.noise) / unit / unit
         if noise != "learned" and not 1e-290 < noise < 1e290:
@@ -187,7 +191,7 @@ class _FitMixin(EMEstimator, _InputScaling):
                              "pass noise='learned'")
         return FactorialVectorModel(
             self.n_vectors, self.n_states, self._inference(seed), noise, self.priors, self.observable,
-            ridge=float(self.ridge * total), floor=float(self.min_noise))
+            ridge=float(self.ridge * total), floor=float(self.min_noise), n_examples=n_examples)
 
     def _inference(self, seed=0):
         "The E-step."
@@ -338,7 +342,9 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         k of the paper.
     e_step : {"exact", "truncated", "mean_field", "gibbs"}, default="exact"
         How expected states are found: from all n_states ** n_vectors configurations, from the best
-        `n_configurations` of each example, from independent vectors, or by sampling.
+        `n_configurations` of each example, from independent vectors, or by sampling. When learning, "truncated" and
+        "mean_field" start also from where the last iteration ended, which is kept for all examples and starts (on a Dask
+        cluster it is not); so the bound never falls.
     observable : {"gaussian", "bernoulli", "poisson"}, default="gaussian"
         Numbers, bits or counts; the mean of the latter two is a logistic or exponential function of
         the sum. They need the exact E-step.
@@ -385,7 +391,8 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     noise_variance_ : float
         σ²; None for bits and counts.
     lower_bound_ : float
-        The best objective per example: its log-density or the bound, less the penalty of the weights.
+        The best objective per example: its log-density or the bound, less the penalty of the weights. A later E-step,
+        without what learning has kept, may find a lower bound.
     exact_scores_ : bool
         Whether `score_samples` gives log-densities, or lower bounds; `bic` and `aic` are made of these.
     n_parameters_ : int

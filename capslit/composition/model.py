@@ -15,7 +15,7 @@ import math
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
@@ -472,7 +472,7 @@ def best_opinions(others: Others, now: np.ndarray, charge: Charge, one_sided: bo
 def exact_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray, charge: Charge, one_sided: bool = False) -> np.ndarray:
     """The exact M-step: templates (K, D), one expert after the other, given who is active (n, K) in the images X (n, D).
 
-    An expert that is active nowhere abstains (capslit:kinks).
+    An expert that is active nowhere abstains.
     """
     sets, which, times = np.unique(active, axis=0, return_inverse=True, return_counts=True)
     ink = (which.ravel() == np.arange(len(sets))[:, None]).astype(np.float64) @ X
@@ -487,6 +487,7 @@ def exact_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray, ch
 MOST_SETS, MOST_SEARCHED = 1024, 4096      # sets that are tried for each image, and images in the search
 
 
+@lru_cache(maxsize=32)
 def small_sets(n_experts: int, most: int | None = None) -> np.ndarray:
     "Sets of experts (M, n_experts), the smaller ones first: of up to `most` members, as long as they are at most 1024 and one more size fits."
     sets = [()]
@@ -497,6 +498,7 @@ def small_sets(n_experts: int, most: int | None = None) -> np.ndarray:
     found = np.zeros((len(sets), n_experts), bool)
     for row, members in zip(found, sets):
         row[list(members)] = True
+    found.setflags(write=False)
     return found
 
 # %% ../../nbs/composition/model.ipynb #search-3
@@ -538,6 +540,11 @@ class _Steps(_Climb):
     def learn(self, templates: np.ndarray, active: np.ndarray, charge: Charge | None = None) -> np.ndarray:
         "`exact_templates` of the images."
         return exact_templates(templates, active, self.X, charge or self.charge, self.model.rule == "maximum")
+
+    def likelihoods(self, templates: np.ndarray, active: np.ndarray) -> np.ndarray:
+        "Log-likelihood (n,) of the images, given who is active in them, less the price of the names."
+        log_on, log_off = _logs(*extremes_of(templates, active, self.model.q), self.model.q)
+        return np.sum(np.where(self.X == 1, log_on, log_off), axis=1) - self.name * np.sum(active, axis=1)
 
     def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
         "What both steps raise."
@@ -1078,6 +1085,8 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         The objective of EM, per image: the log-likelihood, or the negative description length of pruned experts.
     n_iter_ : int
     converged_ : bool
+        Whether EM ended by itself, after `patience` steps without improvement. Steps of equation 1 may go down, so that
+        the best templates, which are kept, need not be a place where they rest.
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` and `objective`, summed over the images, before each step.
 

@@ -3,16 +3,22 @@
 The loop is run on some of the letters and said to take as long for the others. The results for these letters are checked to be equal. The floor is the correlations
 alone. For the three kinds of searches: a write-black model, the same with truncated templates, and a write-white-and-black model. Another number of letters
 may be given (`python benchmarks/composition.py 1000`).
+
+Then the estimator without poses beside scikit-learn's dictionary learning at its defaults, with as many atoms: planted bars, quadrants and digits. For
+planted problems the row is the share of twenty in which not all bars are found, to that of non-negative factors.
 """
 import sys
+import warnings
 
 import numpy as np
 from _table import Row, alone, in_turns, timed
 from scipy.ndimage import gaussian_filter
+from sklearn.decomposition import NMF, DictionaryLearning, MiniBatchDictionaryLearning
 
-from capslit import em
+from capslit import CompositionalModel, em
 from capslit.composition.pursuit import (Transforms, _Bounds, _candidates, _compiled_scores, _level_gains, _levels, _seen, matching_pursuit,
                                       plain_pursuit)
+from capslit.data.datasets import draw_quadrants, load_digits
 
 SIDE, TRANSFORMS = 56, Transforms((56, 56), shifts=4, rotations=np.linspace(-20, 20, 9))
 
@@ -52,7 +58,61 @@ def correlations(X, templates, found, q, truncated, size=16):
     return once
 
 
+def planted_bars(seed, side, n_bars, n=60):
+    "Images (n, side²) of some bars, each in half of the images, one pixel in a hundred flipped; and the bars."
+    rng, bars = np.random.default_rng([side, seed]), np.zeros((n_bars, side, side))
+    length, width = 3 * side // 4, max(1, side // 8)
+    for bar in bars:
+        along, across = rng.integers(0, side - length + 1), rng.integers(0, side - width + 1)
+        (bar if rng.random() < 0.5 else bar.T)[along:along + length, across:across + width] = 1
+    bars = bars.reshape(n_bars, -1)
+    shown = (rng.random((n, n_bars)) < 0.5) @ bars > 0
+    return (shown ^ (rng.random(shown.shape) < 0.01)).astype(float), bars
+
+
+def all_found(templates, bars):
+    "Whether each bar is what some template is surer of than ½, but for a twentieth of their pixels."
+    ink = templates > 0.5
+    return all(np.any(np.sum(ink != bar, axis=1) <= np.sum(bar) / 20) for bar in bars)
+
+
+def planted_rows(problems=20):
+    "How often planted bars are missed, and the time."
+    for side, n_bars in ((16, 3), (16, 6), (6, 3)):
+        drawn = [planted_bars(seed, side, n_bars) for seed in range(problems)]
+        ours = [lambda X=X: CompositionalModel(n_bars, rule="maximum", random_state=0, n_jobs=1).fit(X).templates_ for X, _ in drawn]
+        scaled = lambda H: H / np.maximum(np.max(H, axis=1, keepdims=True), 1e-12)
+        factors = [lambda X=X: scaled(NMF(n_bars, init="nndsvda", random_state=0).fit(X).components_) for X, _ in drawn]
+        missed = [sum(not all_found(fit(), bars) for fit, (_, bars) in zip(fits, drawn)) for fits in (ours, factors)]
+        X, what = drawn[0][0], f"{n_bars} bars in 60 images of {side} × {side}"
+        print(f"{what}: all found in {problems - missed[0]} of {problems}; by non-negative factors in {problems - missed[1]}", flush=True)
+        yield Row(f"{what}, missed", max(missed[0], 0.5) / max(missed[1], 0.5), "non-negative factors (missed)", 1.0)
+        times = in_turns(ours[0], factors[0], lambda: DictionaryLearning(n_bars, random_state=0).fit(X), rounds=3)
+        yield Row(f"{what}, time", times[0] / times[1], "non-negative factors")
+        yield Row(f"{what}, time", times[0] / times[2], "dictionary learning", 1.0)
+
+
+def estimator_rows():
+    "The time of a fit beside that of dictionary learning."
+    digits = load_digits()
+    problems = {"quadrants, 100 images, eight experts": (draw_quadrants(100, np.random.RandomState(0))[0], 8, {"prune": True}),
+                "digits, ten experts": (2 * digits.images > digits.scale, 10, {"rule": "maximum"})}
+    for what, (images, K, settings) in problems.items():
+        X = images.reshape(len(images), -1).astype(float)
+        ours, theirs = in_turns(lambda: CompositionalModel(K, random_state=0, n_jobs=1, **settings).fit(X),
+                                lambda: MiniBatchDictionaryLearning(K, random_state=0).fit(X - 0.5), rounds=3)
+        yield Row(what, ours / theirs, "online dictionary learning", 1.0)
+
+
 def rows(n=200, some=1):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield from planted_rows()
+        yield from estimator_rows()
+    yield from pursuit_rows(n, some)
+
+
+def pursuit_rows(n, some):
     templates, rng = strokes(), np.random.default_rng(0)
     X = letters(templates, n, rng)
     for name, q, truncated in (("write-black", 0.01, False), ("write-black, truncated", 0.01, True), ("write-white-and-black", 0.5, False)):

@@ -10,8 +10,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from capslit import em
 from capslit.composition import model as module
-from capslit.composition.model import (CompositionalModel, Compositions, Experts, ExpertStatistics, active_experts, add_statistics,
-                                 append_expert, description_length, learn_online, misfit, new_expert, no_experts, owners, pose_moments)
+from capslit.composition.model import (Charge, CompositionalModel, Compositions, Experts, ExpertStatistics, Others, StillExperts, active_experts,
+                                       add_statistics, append_expert, best_opinions, description_length, exact_templates, extremes_of,
+                                       factor_templates, find_experts, learn_online, misfit, new_expert, newcomer, no_experts, owners,
+                                       pose_moments, small_sets)
 from capslit.composition.rules import bernoulli_log_likelihood
 from capslit.composition.pursuit import Transforms, matching_pursuit
 
@@ -397,6 +399,128 @@ def test_idle_experts_are_nowhere_in_samples():
     model.pose_mean_ = np.ones((2, 3))
     drawn = model.sample(5)[1]
     assert np.all(drawn[:, :2] == [1, 0]) and np.all(drawn[:, 5:] == 0) and np.any(drawn[:, 2:5])
+
+
+# ── experts that stay where they are ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def planted(seed, side=16, n=60, K=3):
+    "Images (n, side²) of some bars, each in half of the images, one pixel in a hundred flipped; and the bars."
+    rng, parts = np.random.default_rng([side, seed]), np.zeros((K, side, side))
+    length, width = 3 * side // 4, max(1, side // 8)
+    for part in parts:
+        along, across = rng.integers(0, side - length + 1), rng.integers(0, side - width + 1)
+        (part if rng.random() < 0.5 else part.T)[along:along + length, across:across + width] = 1
+    parts = parts.reshape(K, -1)
+    shown = (rng.random((n, K)) < 0.5) @ parts > 0
+    return (shown ^ (rng.random(shown.shape) < 0.01)).astype(float), parts
+
+
+def aim(templates, active, X, charge):
+    "Log-likelihood of each pixel with the prior of all experts."
+    U, L = extremes_of(templates, active, charge.q)
+    mu = np.clip(U + L - charge.q, 1e-9, 1 - 1e-9)
+    return np.sum(np.log(np.where(X == 1, mu, 1 - mu)), axis=0) + np.sum(charge.prior(templates), axis=0)
+
+
+@pytest.mark.parametrize("rule, q", [("maximum", 0.02), ("max_minus_min", 0.5), ("max_minus_min", 0.3)])
+def test_the_exact_step_never_goes_down_and_rests_where_no_opinion_is_better(rule, q):
+    rng, charge, above = np.random.default_rng(0), Charge(q, 1.0, None), rule == "maximum"
+    for _ in range(5):
+        X, active = (rng.random((30, 10)) < 0.4).astype(float), rng.random((30, 4)) < 0.5
+        course = [rng.uniform(q if above else 0.05, 0.95, (4, 10))]
+        for _ in range(30):
+            course.append(exact_templates(course[-1], active, X, charge, above))
+        scores = np.array([aim(templates, active, X, charge) for templates in course])
+        assert np.all(np.diff(scores, axis=0) > -1e-8) and np.all(course[-1] >= q if above else course[-1] > 0)
+        for v in np.linspace(q, 0.99, 60) if above else ():
+            other = course[-1].copy()
+            other[1] = v
+            assert np.all(aim(other, active, X, charge) <= scores[-1] + 1e-7)
+
+
+def test_a_lone_expert_is_a_count_and_must_pay_for_what_it_says():
+    X = np.repeat([[1.0, 0, 1, 0]], 40, axis=0)
+    X[:20, 2] = 0
+    for rule, q in (("maximum", 0.02), ("max_minus_min", 0.5)):
+        free, charge = Charge(q, 1.0, None), Charge(q, 1.0, np.log(4))
+        start, everybody = np.full((1, 4), max(q, 0.3)), np.ones((40, 1), bool)
+        counted = exact_templates(start, everybody, X, free, rule == "maximum")[0]
+        assert np.allclose(counted, np.maximum((X.sum(axis=0) + 2 * q) / 42, q if rule == "maximum" else 0))
+        priced = exact_templates(start, everybody, X, charge, rule == "maximum")[0]
+        assert priced[2] == 0.5 if q == 0.5 else priced[2] == counted[2]
+        pays = module._mixed(40, 0, 1.0) - 40 * np.log(q) - np.log(4)
+        assert pays > 0 and priced[0] == counted[0]
+        assert (priced[1] == q) == (rule == "maximum")
+        idle = exact_templates(start, np.zeros((40, 1), bool), X, charge)
+        assert np.all(idle == q)
+    assert charge.price(40, 40) == pytest.approx(40 * np.log(41 / 42) + charge.prior(41 / 42) - module._mixed(40, 0, 1.0) + np.log(4))
+
+
+def test_opinions_are_the_same_with_black_and_white_exchanged():
+    rng, charge = np.random.default_rng(1), Charge(0.4, 1.0, 1.0)
+    U, L, ink = 0.4 + 0.6 * rng.random((6, 9)), 0.4 * rng.random((6, 9)), rng.integers(0, 9, (6, 9))
+    others, now = Others(U, L, ink, np.full((6, 1), 9)), rng.random(9)
+    assert np.allclose(best_opinions(others, now, charge), 1 - best_opinions(others.mirrored(), 1 - now, charge.mirrored()))
+
+
+def test_small_sets():
+    assert small_sets(3).tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]]
+    assert small_sets(0).shape == (1, 0) and len(small_sets(10)) == 1024 and len(small_sets(3, 1)) == 4
+    assert len(small_sets(20)) == 1 + 20 + 190 and small_sets(20).sum(axis=1).max() == 2 and len(small_sets(2000)) == 2001
+
+
+def test_planted_bars_are_found():
+    "At least nine of ten problems, with images of 16 × 16 and of 6 × 6 pixels, and their number in most."
+    for side, least in ((16, 9), (6, 8)):
+        found, numbers = 0, 0
+        for seed in range(10):
+            X, parts = planted(seed, side)
+            model = CompositionalModel(3, rule="maximum", random_state=0, n_jobs=1).fit(X)
+            found += all(np.any(np.all((model.templates_ > 0.5) == part, axis=1)) for part in parts)
+            if side == 16 and seed < 5:
+                numbers += len(CompositionalModel(rule="maximum", random_state=0, n_jobs=1).fit(X).templates_) == 3
+        assert found >= least
+        assert numbers >= 4 or side == 6
+
+
+def test_eight_quadrants_are_found_without_a_hint():
+    from capslit.data.datasets import draw_quadrants, quadrant_templates
+    truth = quadrant_templates().reshape(8, 36)
+    for seed in range(2):
+        X = draw_quadrants(100, np.random.RandomState(seed))[0].reshape(100, 36)
+        model = CompositionalModel(8, prune=True, random_state=0, n_jobs=1).fit(X)
+        apart = [np.min(np.sum(np.abs(model.templates_ - mu), axis=1)) for mu in truth]
+        assert max(apart) < 2 and np.all(model.counts_ >= 2) and np.any(model.counts_ > 10)
+
+
+def test_more_starts_are_never_worse_and_the_search_is_repeatable():
+    X, _ = planted(3)
+    search = StillExperts(make("maximum"), X, 4)
+    few, many = (search.best_start(np.random.RandomState(0), n, 20).objective for n in (1, 4))
+    assert many >= few
+    one, other = (find_experts(make(), X[:, :20], 3, np.random.RandomState(1)) for _ in range(2))
+    assert np.array_equal(one.templates, other.templates) and one.objective == other.objective
+
+
+def test_the_search_of_many_experts_and_of_few_images():
+    X, _ = planted(1, 6)
+    model = CompositionalModel(12, rule="maximum", random_state=0, n_jobs=1, max_iter=5).fit(X)
+    assert model.templates_.shape == (12, 36) and model.score(X) > -6
+    assert CompositionalModel(2, random_state=0, n_jobs=1).fit(X[:1]).templates_.shape == (2, 36)
+    assert CompositionalModel(3, rule="maximum", max_active=1, random_state=0, n_jobs=1).fit(X).transform(X).sum(axis=1).max() == 1
+    with pytest.raises(ValueError, match="init='search' is for experts that stay where they are"):
+        CompositionalModel(2, init="search", transforms=Transforms((6, 6), 1)).fit(X)
+
+
+def test_a_newcomer_speaks_where_nobody_has():
+    X, parts = planted(2)
+    q = np.full(X.shape, 0.01)
+    covered = (X @ parts[0] > 0.8 * parts[0].sum())[:, None] * 0.9 * parts[0]
+    new = newcomer(X, np.maximum(covered, q), q, Charge(0.01, 1.0, np.log(3)), True, np.random.RandomState(0))
+    assert np.any(new > 0.5) and np.all((new == 0.01) | (new > 0.5))
+    H = factor_templates(X, 3, 0.01, True, np.random.RandomState(0))
+    assert H.shape == (3, 256) and np.all((H >= 0.01) & (H <= 0.95))
 
 
 # ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -483,7 +483,7 @@ CERTAIN = {"subspaces": (classifier, {}), "given weights": (classifier, {"init":
            "given means": (GaussianMixture, {"n_components": 3, "means_init": MEANS, "max_iter": 2}),
            "one component": (GaussianMixture, {"n_components": 1, "max_iter": 2}),
            "one manifold": (MixtureOfFactorAnalyzers, {"n_components": 1, "n_factors": 1, "max_iter": 2}),
-           "sequential": (CompositionalModel, {"n_experts": 2, "max_iter": 2})}
+           "sequential": (CompositionalModel, {"n_experts": 2, "init": "sequential", "max_iter": 2})}
 
 
 @pytest.mark.filterwarnings("ignore")

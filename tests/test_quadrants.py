@@ -240,4 +240,4 @@ def test_metrics_are_within_sense(record):
             for aim in quadrants.AIMS:
                 best = min(tried, key=lambda one: one[aim])
                 assert all(best[key] == value for key, value in metrics[aim]["chosen"].items())
-    assert len(record.parts) == len(LEARNERS) * len(STARTS) + 2 + 5
+    assert len(record.parts) == len(LEARNERS) * len(STARTS) + 2 + 5 + 4 + len(quadrants.TUNED)

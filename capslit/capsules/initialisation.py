@@ -58,6 +58,8 @@ def subspace(moment: Any, dim: int, overall: Any, rng: np.random.Generator) -> t
     n_found = int(np.sum(values > 10 * p * np.finfo(np.float64).eps * max(values[0], 0)))
     signs = np.sign(vectors[np.arange(len(vectors)), np.argmax(np.abs(vectors), axis=1)])
     found = (vectors * signs[:, None] / np.sqrt(dim * np.where(values > 0, values, 1))[:, None] / np.sqrt(unit))[:n_found]
+    if n_found == dim:
+        return found, dim
     size = np.sqrt(np.diag(overall))
     filled = rng.standard_normal((dim - n_found, p)) / np.where(size > 0, size, 1)
     response = np.sqrt(dim * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))

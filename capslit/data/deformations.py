@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['random_uniforms', 'linear_maps', 'elastic_field', 'Deformations', 'Draws', 'thicken', 'sources', 'cubic_weights',
-           'resample', 'thicken_image', 'inside', 'split_points', 'keys_weights', 'weighted_pixels', 'grey_range',
+           'resample', 'thicken_image', 'inside', 'split_points', 'keys_weights', 'grey_range', 'weighted_pixels',
            'deform_images', 'deform', 'DeformedImages', 'TangentDraws', 'tangents', 'shift', 'deform_along_tangents',
            'TangentDeformations']
 
@@ -167,7 +167,8 @@ def thicken(images: np.ndarray, amount: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/data/deformations.ipynb #cell-024
 def _motion(draws, height, width):
-    "Displacements (n, 2, height, width), and what each row (n, 2, height) and column (n, 2, width) adds to them, in pixels."
+    """Displacements (n, 2, height, width), and what each row (n, 2, height) and each
+    column (n, 2, width) adds to them, in pixels."""
     side = np.sqrt(height * width)
     inverse = np.linalg.inv(draws.matrix).astype(np.float32)[..., None]
     middle = np.float32([(height - 1) / 2, (width - 1) / 2])
@@ -177,7 +178,7 @@ def _motion(draws, height, width):
     field = elastic_field(side * draws.elastic, height, width)
     return field, inverse[:, :, 0] * y[:, None], inverse[:, :, 1] * x[:, None] + middle[:, None]
 
-
+# %% ../../nbs/data/deformations.ipynb #cell-024-2
 def sources(draws: Draws, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     "Rows and columns, each (n, height, width) in pixels, at which the pixels of the deformed images find their values."
     field, of_row, of_column = _motion(draws, height, width)
@@ -191,10 +192,11 @@ def cubic_weights(f: np.ndarray) -> tuple:
 
 # %% ../../nbs/data/deformations.ipynb #cell-029
 def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Grey values (n, height, width), float32, of images at points between their pixels, within the range of each image (and 0).
+    """Grey values (n, height, width), float32, of images at points between their pixels.
 
-    `images` (n, height, width) have the value 0 as their background, which also surrounds them; `rows` and `columns`, float32 of
-    the same shape, say where to read, in pixels.
+    They keep within the range of each image (and 0). `images` (n, height, width) have the value
+    0 as their background, which also surrounds them; `rows` and `columns`, float32 of the same
+    shape, say where to read, in pixels.
     """
     n, height, width = images.shape
     line = width + 5
@@ -223,7 +225,8 @@ def thicken_image(x, amount, room):
     for step in range(int(np.ceil(amount))):
         share = min(amount - number(step), number(1))
         for r in range(height):
-            above, here, below, top = x[max(r - 1, 0)], x[r], x[min(r + 1, height - 1)], room[r]
+            here, above, below = x[r], x[max(r - 1, 0)], x[min(r + 1, height - 1)]
+            top = room[r]
             for c in range(width):
                 top[c] = max(here[c], max(above[c], below[c]))
             for c in range(1, width):
@@ -237,47 +240,39 @@ def thicken_image(x, amount, room):
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-5
 def inside(x, side):
-    "A point x of a side, counted from the first of four pixels of the padded one, and kept within it; 0 for NaN."
+    "A point of a side, counted from the first of its four pixels, kept within; 0 for NaN."
     x, first, last = x + np.float32(1), np.float32(0), np.float32(side + 1)
     x = x if x > first else first
     return x if x < last else last
 
 
 def split_points(y, x, shape, at):
-    "Of points y, x (n,) of an image the place of the first of their sixteen pixels, into `at` (n,); what remains of y and x are the fractions."
+    """Of points y, x (n,) the place of the first of their sixteen pixels, into `at` (n,).
+
+    What remains of y and x are the fractions of a pixel.
+    """
     line = np.int32(shape[1] + 5)
     for t in range(len(y)):
         top, left = inside(y[t], shape[0]), inside(x[t], shape[1])
         at[t] = np.int32(top) * line + np.int32(left)
         y[t], x[t] = top - np.float32(np.int32(top)), left - np.float32(np.int32(left))
 
-
+# %% ../../nbs/data/deformations.ipynb #cell-029-8
 def keys_weights(f, weights):
     "`cubic_weights` (4, n) of fractions f (n,), in single precision."
-    half, one, two, three = np.float32(0.5), np.float32(1), np.float32(2), np.float32(1.5)
+    half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
+    three, five = np.float32(1.5), np.float32(2.5)             # halves
     before, here, next, last = weights[0], weights[1], weights[2], weights[3]
     for t in range(len(f)):
         before[t] = f[t] * (-half + f[t] * (one - half * f[t]))
-        here[t] = one + f[t] * f[t] * (three * f[t] - np.float32(2.5))
+        here[t] = one + f[t] * f[t] * (three * f[t] - five)
     for t in range(len(f)):
         next[t] = f[t] * (half + f[t] * (two - three * f[t]))
         last[t] = f[t] * f[t] * (half * f[t] - half)
 
-# %% ../../nbs/data/deformations.ipynb #cell-029-6
-def weighted_pixels(padded, line, at, down, across, low, high, out):
-    "Grey values `out` (n,) between `low` and `high` of a padded image, its rows of length `line` one after another, from what `split_points` and `keys_weights` say."
-    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
-    for t in range(len(at)):
-        first, value = np.uintp(at[t]), np.float32(0)
-        before, here, next, last = across[0, t], across[1, t], across[2, t], across[3, t]
-        for j in range(4):
-            value += (padded[first] * before + padded[first + one] * here + padded[first + two] * next + padded[first + three] * last) * down[j, t]
-            first += np.uintp(line)
-        out[t] = min(max(value, low), high)
-
 
 def grey_range(padded, ends):
-    "The smallest and the largest grey value of a padded image (height, width); `ends` (2, width) is room to work in."
+    "Smallest and largest value of a padded image (height, width); `ends` (2, width): room."
     least, most = ends[0], ends[1]
     ends[:] = 0
     for r in range(len(padded)):
@@ -287,15 +282,32 @@ def grey_range(padded, ends):
             most[c] = max(most[c], padded[r, c])
     return least.min(), most.max()
 
+# %% ../../nbs/data/deformations.ipynb #cell-029-6
+def weighted_pixels(padded, line, at, down, across, low, high, out):
+    """Grey values `out` (n,), `low` to `high`, from `split_points` and `keys_weights`.
+
+    `padded` are the rows of the padded image, of length `line`, one after another.
+    """
+    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
+    for t in range(len(at)):
+        k, value = np.uintp(at[t]), np.float32(0)
+        before, here, next, last = across[0, t], across[1, t], across[2, t], across[3, t]
+        for j in range(4):
+            value += (padded[k] * before + padded[k + one] * here
+                      + padded[k + two] * next + padded[k + three] * last) * down[j, t]
+            k += np.uintp(line)
+        out[t] = min(max(value, low), high)
+
 # %% ../../nbs/data/deformations.ipynb #cell-029-7
 def deform_images(images, amount, field, of_row, of_column, out):
-    "`deform` of images (n, height, width) into `out`, from amounts (n,) for the pen and what `_motion` gives, all in single precision."
+    "`deform` of images (n, height, width) into `out`, from amounts (n,) and `_motion`."
     n, height, width = images.shape
-    padded, ends = np.zeros((height + 5, width + 5), np.float32), np.empty((2, width + 5), np.float32)
-    image, room = np.empty((height, width), np.float32), np.empty((height, width), np.float32)
-    points, at = np.empty((2, height, width), np.float32), np.empty(height * width, np.int32)
-    weights, line = np.empty((2, 4, height * width), np.float32), width + 5
-    y, x, pixels = points[0].reshape(-1), points[1].reshape(-1), padded.reshape(-1)
+    number, size = np.float32, height * width
+    image, room = np.empty((height, width), number), np.empty((height, width), number)
+    padded, ends = np.zeros((height + 5, width + 5), number), np.empty((2, width + 5), number)
+    points, at = np.empty((2, height, width), number), np.empty(size, np.int32)
+    weights, pixels = np.empty((2, 4, size), number), padded.reshape(-1)
+    y, x = points[0].reshape(-1), points[1].reshape(-1)
     for i in range(n):
         image[:] = images[i]
         thicken_image(image, amount[i], room)
@@ -303,15 +315,18 @@ def deform_images(images, amount, field, of_row, of_column, out):
         for axis in range(2):
             for r in range(height):
                 for c in range(width):
-                    points[axis, r, c] = field[i, axis, r, c] + (of_row[i, axis, r] + of_column[i, axis, c])
+                    moved = of_row[i, axis, r] + of_column[i, axis, c]
+                    points[axis, r, c] = field[i, axis, r, c] + moved
         split_points(y, x, (height, width), at)
         keys_weights(y, weights[0])
         keys_weights(x, weights[1])
         low, high = grey_range(padded, ends)
-        weighted_pixels(pixels, line, at, weights[0], weights[1], low, high, out[i].reshape(-1))
+        weighted_pixels(pixels, width + 5, at, weights[0], weights[1], low, high,
+                        out[i].reshape(-1))
 
-
-_compiled_deformation = OnDemand(deform_images, thicken_image, inside, split_points, keys_weights, weighted_pixels, grey_range, enough=2**24)
+# %% ../../nbs/data/deformations.ipynb #cell-029-9
+_compiled_deformation = OnDemand(deform_images, thicken_image, inside, split_points,
+                                 keys_weights, weighted_pixels, grey_range, enough=2**26)
 
 # %% ../../nbs/data/deformations.ipynb #cell-031
 def deform(images: Any, draws: Draws) -> np.ndarray:
@@ -324,14 +339,15 @@ def deform(images: Any, draws: Draws) -> np.ndarray:
     draws : Draws
         Of n images: `Deformations(…).draw(start, start + n)`.
     """
-    images = check_shape("images", np.asarray(images), (len(draws.thickness), None, None)).astype(np.float32, order="C")
-    check_values("images", images)
+    images = check_shape("images", np.asarray(images), (len(draws.thickness), None, None))
+    images = check_values("images", images.astype(np.float32, order="C"))
     height, width = images.shape[1:]
     amount, kernel = np.sqrt(height * width) * draws.thickness, _compiled_deformation(images.size)
     if kernel is None:
         return resample(thicken(images, amount), *sources(draws, height, width))
     out = np.empty_like(images)
-    kernel(*(np.require(a, np.float32, "CW") for a in (images, amount, *_motion(draws, height, width))), out)
+    given = images, amount, *_motion(draws, height, width)
+    kernel(*(np.require(a, np.float32, "CW") for a in given), out)
     return out
 
 # %% ../../nbs/data/deformations.ipynb #cell-044

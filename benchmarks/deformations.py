@@ -2,7 +2,7 @@
 
 The floor is what no resampling with sixteen weights can do without: reading sixteen pixels, here in their order, for each one that it makes. SciPy's
 `map_coordinates` reads the same images at the same points, one image at a time, with linear weights (order 1) and with cubic splines
-(order 3). All on one core; and two threads beside one, and the memory that a walk through the stream allocates beside that of its batch. The pixels are read
+(order 3). All on one core; and two threads beside one, and the memory that a walk through the stream allocates beside that of its batch. The images are made
 by compiled loops, if Numba is installed, and once by operations on arrays.
 """
 import tracemalloc
@@ -12,7 +12,7 @@ from _table import Row, alone, in_turns
 from scipy.ndimage import map_coordinates
 from threadpoolctl import threadpool_limits
 
-from capslit.data.deformations import DeformedImages, Deformations, _compiled_interpolation, sources
+from capslit.data.deformations import DeformedImages, Deformations, _compiled_deformation, sources
 
 AIMS = {"sixteen readings of each pixel": 1.5, "SciPy's map_coordinates, linear": 2.5, "SciPy's map_coordinates, cubic": 0.8}
 
@@ -29,11 +29,12 @@ def rows(n=2048, side=28, batch=128, rounds=5):
         return lambda: [map_coordinates(x, p, order=order) for x, p in zip(floats, points)]
 
     def ours(n_threads, loops=True):
-        _compiled_interpolation.asked = _compiled_interpolation.enough if loops else -10**12
+        _compiled_deformation.asked = _compiled_deformation.enough if loops else -10**12
         return stream.write(out, n_threads=n_threads)
 
     ours(1)                                                   # compiles
-    readings = lambda: [floats[:batch].take(places, mode="clip") for _ in range(16 * n // batch)]
+    pixels = np.empty_like(floats[:batch])                    # taken each time anew, it would mostly be the system's memory that is measured
+    readings = lambda: [floats[:batch].take(places, out=pixels, mode="clip") for _ in range(16 * n // batch)]
     with threadpool_limits(1):
         one, two, arrays, *others = in_turns(lambda: ours(1), lambda: ours(2), lambda: ours(1, False), readings, scipy(1), scipy(3), rounds=rounds)
     for (name, aim), seconds in zip(AIMS.items(), others):

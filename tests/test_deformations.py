@@ -105,23 +105,21 @@ def test_the_map_and_its_inverse():
     assert np.allclose(forward, np.stack(np.indices((10, 14)), axis=-1) - [4.5, 6.5], atol=1e-4)
 
 
-@together("shape", [(1, 1), (1, 7), (6, 1), (28, 20)])
+@together("shape", [(1, 1), (1, 7), (6, 1), (28, 20), (0, 3), (3, 0)])
 def test_loops_give_the_bits_of_arrays(shape, monkeypatch):
-    "Far outside, between the pixels and on them, for images that are read-only, strided, of other types; and where a place is no number they read no foreign memory."
+    "Weak, strong and far outside, for images that are read-only, strided, of other types, or none; and where a place is no number they read no foreign memory."
     pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
     images = (255 * RNG.random((40, *shape))).astype(np.uint8)
-    rows, columns = (RNG.uniform(-5, side + 5, (40, *shape)).astype(np.float32) for side in shape)
-    rows[:10], columns[5:15], rows[0, 0, 0], columns[1, 0, 0] = np.rint(rows[:10]), np.rint(columns[5:15]), np.inf, -1e38
     images.setflags(write=False)
-    for x, y, z in ((images, rows, columns), (images[::-3], rows[::-3], columns[::-3]), (images.astype(float) - 100, rows, columns), (images[:0], rows[:0], columns[:0])):
-        known, draws = deformations._resampled(x, y, z), Deformations(strength=2).draw(0, len(x))
-        deformed = deform(x, draws)
-        monkeypatch.setattr(deformations._compiled_interpolation, "asked", 10**10)
-        np.testing.assert_array_equal(resample(x, y, z), known)
-        np.testing.assert_array_equal(deform(x, draws), deformed)
-        monkeypatch.setattr(deformations._compiled_interpolation, "asked", -10**10)
-    monkeypatch.setattr(deformations._compiled_interpolation, "asked", 10**10)
-    assert np.isfinite(resample(images, np.full_like(rows, np.nan), columns)).all()
+    for x in (images, images[::-3], images.astype(float) - 100, np.asfortranarray(images), images[:0]):
+        for strength in (0, 1, 2, 30):
+            draws = Deformations(strength=strength, seed=strength).draw(0, len(x))
+            monkeypatch.setattr(deformations._compiled_deformation, "asked", -10**10)
+            known = deform(x, draws)
+            monkeypatch.setattr(deformations._compiled_deformation, "asked", 10**10)
+            np.testing.assert_array_equal(deform(x, draws), known)
+    nowhere = Deformations().draw(0, len(images))._replace(translation=np.full((len(images), 2), np.nan))
+    assert np.isfinite(deform(images, nowhere)).all()
 
 
 def test_positive_angles_turn_down_to_right():

@@ -515,6 +515,19 @@ def test_prepared_labels_are_checked_where_they_are_used_otherwise(architecture)
     assert type(y.max()) is np.int64 and type(y[:5]) is type(y) and type(y + 0) is np.ndarray
 
 
+@together("architecture", ["multiclass", "ovo"])
+def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
+    "Other inputs, weights or problems with the same labels give what they give alone."
+    model, parameters, data = problem(2, m=3, d=2, p=4, n=40, architecture=architecture)
+    x, y, w = model.prepare(data)
+    for batch in ((x, y, w), (x, y, np.linspace(0.5, 1, 40)), (2 * x, y, w), (x, y, w), (x[:9], y[:9], w)):
+        for some, rows in ((model, slice(None)), (model.select(np.array([0])), slice(0, 1)), (model, slice(None))):
+            start = type(parameters)(parameters.weights[rows])
+            alone = some.e_step(start, (batch[0], np.array(batch[1]), batch[2]))
+            assert all(np.array_equal(a, b) for a, b in zip(some.e_step(start, batch), alone))
+            assert np.array_equal(some.count_errors(start, batch).errors, alone.errors)
+
+
 class Leap:
     "An acceleration whose every second parameters overflow, and are discarded."
     signature = {}

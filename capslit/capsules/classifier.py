@@ -100,7 +100,7 @@ def engine_settings(estimator: "CapsuleClassifier", validated: bool) -> dict:
     monitor = "objective" if estimator.monitor == "likelihood" else "validation" if validated else "error"
     methods = {"squarem": Squarem, "anderson": Anderson, "safe-momentum": lambda: SafeMomentum(estimator.momentum)}
     faster = {"momentum": estimator.momentum} if estimator.acceleration is None else {"acceleration": methods[estimator.acceleration]()}
-    return {"rounds": estimator._checked_schedule(), "monitor": monitor, "tol": estimator.tol, "max_iter": estimator.max_iter,
+    return {"rounds": threshold_schedule(estimator.thresholds, estimator.patience), "monitor": monitor, "tol": estimator.tol, "max_iter": estimator.max_iter,
             "n_threads": estimator._n_threads, "progress": bool(estimator.verbose)} | faster
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-008-4

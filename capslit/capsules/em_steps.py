@@ -40,9 +40,11 @@ def _root_of_inverse(gram):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-023
 def _some(arrays, index):
-    "Some of the arrays along the first axis; no copy if all are wanted in their order."
-    if np.array_equal(index, np.arange(arrays.shape[0])):
+    "Some of the arrays along the first axis, numbered in ascending order; no copy if these are all."
+    if len(index) == arrays.shape[0]:
         return arrays
+    if isinstance(arrays, np.ndarray):
+        return arrays[index]
     return namespace(arrays).take(arrays, namespace(arrays).asarray(index, device=array_device(arrays)), axis=0)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024
@@ -143,12 +145,10 @@ class CapsuleRegression:
 
     def __post_init__(self):
         for name in ("targets", "dims"):
-            check_shape(name, np.asarray(getattr(self, name)),
-                        (len(self.targets) if name == "dims" else None, None))
+            check_shape(name, np.asarray(getattr(self, name)), (len(self.targets) if name == "dims" else None, None))
         if np.min(self.dims) < 1 or np.min(self.targets) < -1 or np.max(self.targets) >= self.dims.shape[1]:
             raise ValueError(f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule")
-        check_values("alpha",
-                     check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets),) if np.ndim(self.alpha) else ()), lower=0)
+        check_values("alpha", check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets),) if np.ndim(self.alpha) else ()), lower=0)
 
     @cached_property
     def groups(self) -> list:
@@ -168,10 +168,8 @@ class CapsuleRegression:
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        return {"targets": np.asarray(self.targets).tolist(),
-                "dims": np.asarray(self.dims).tolist(),
-                "alpha": np.asarray(self.alpha, np.float64).tolist(),
-                "affine": bool(self.affine)}
+        return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
+                "alpha": np.asarray(self.alpha, np.float64).tolist(), "affine": bool(self.affine)}
 
     def block_rows(self, parameters: Any) -> int:
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
@@ -202,23 +200,18 @@ class CapsuleRegression:
         _keep_freed_memory()
         if not self.paired:
             return x, _CheckedLabels.of(y), w
-        # as for parameters that are where x is
-        rows, labels = self.block_rows(CapsuleParameters(x)), to_numpy(y)
-        order = [start + np.argsort(labels[start:start + rows], kind="stable")
-                 for start in range(0, len(labels), rows)]
-        x, labels, w = _reordered((x, labels, w),
-                                  np.concatenate([np.empty(0, int), *order]))
+        rows, labels = self.block_rows(CapsuleParameters(x)), to_numpy(y)     # as for parameters that are where x is
+        order = [start + np.argsort(labels[start:start + rows], kind="stable") for start in range(0, len(labels), rows)]
+        x, labels, w = _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
         return x, _CheckedLabels.of(labels), w
 
     def select(self, problems: Any) -> "CapsuleRegression":
         "The model of some of the stacked problems."
         solver, columns = self.solver, self.columns
         if solver is not None:
-            solver = replace(solver, which=tuple(np.asarray(solver.which)[problems])
-                             if len(solver.rank) > 1 else (0,))
+            solver = replace(solver, which=tuple(np.asarray(solver.which)[problems]) if len(solver.rank) > 1 else (0,))
         alpha = self.alpha[problems] if np.ndim(self.alpha) else self.alpha
-        return replace(self, targets=self.targets[problems], dims=self.dims[problems],
-                       solver=solver, alpha=alpha,
+        return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver, alpha=alpha,
                        columns=problems if columns is None else columns[problems])
 
     def m_step(self, statistics: Any) -> CapsuleParameters:
@@ -244,17 +237,16 @@ class CapsuleRegression:
         batch = _fitting(self, parameters.weights, batch)
         threshold = None if threshold is None or not np.any(threshold) else threshold
         found, weights = [], _in_precision_of(batch[0], parameters.weights)
-        for dims, runs in _runs(self, batch):
-            found += zip(runs,
-                         _run_statistics(weights, dims, runs, threshold, self.compiled))
+        for group in _groups_through(self, batch):
+            found += zip(group.runs, _run_statistics(weights, group, threshold, self.compiled))
         return _combined(self, found)
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: the forward half of the E-step."
         batch = _fitting(self, parameters.weights, batch)
         found, weights = [], _in_precision_of(batch[0], parameters.weights)
-        for dims, runs in _runs(self, batch):
-            found += zip(runs, _run_errors(weights, dims, runs, self.compiled))
+        for group in _groups_through(self, batch):
+            found += zip(group.runs, _run_errors(weights, group, self.compiled))
         return _combined(self, found)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-031
@@ -268,15 +260,14 @@ def _poses(weights, x):
     else:                                                     # few rows: matrix libraries do the transposed product faster; sparse: it is the only one
         poses = xp.reshape(xp.matrix_transpose(x @ xp.matrix_transpose(rows[:, : x.shape[1]])), (-1,))
         poses = xp.reshape(poses, (k * m * d, x.shape[0]))
-    # the last column multiplies a constant input 1
-    if p > x.shape[1]:
+    if p > x.shape[1]:                                        # the last column multiplies a constant input 1
         poses += rows[:, -1:]
     return xp.reshape(poses, (k, m, d, x.shape[0]))
 
 
 def _squared_norms(poses):
     "‖W_i x‖² (m, k, b) of poses (k, m, d, b)."
-    if is_numpy_array(poses):
+    if isinstance(poses, np.ndarray):
         return np.einsum("kmdb,kmdb->mkb", poses, poses)      # in one pass
     xp = namespace(poses)
     return xp.permute_dims(xp.sum(poses * poses, axis=2), (1, 0, 2))
@@ -288,12 +279,10 @@ def pose_vectors(weights: Any, x: Any) -> tuple:
     return poses, namespace(poses).permute_dims(_squared_norms(poses), (1, 0, 2))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-032
-def _own_capsule(norms, label, sizes, dim):
-    "Indicator (m, N) of each case's own capsule, its squared norm and its dimension, each (N,)."
+def _own_capsule(norms, own, sizes, dim):
+    "Squared norm and dimension of each case's own capsule, each (N,), from its indicator (m, N)."
     xp = namespace(norms)
-    capsules = xp.arange(norms.shape[0], dtype=label.dtype, device=array_device(label))
-    own = xp.astype(label == capsules[:, None], norms.dtype)
-    return own, xp.sum(own * norms, axis=0), dim if sizes is None else xp.sum(own * sizes, axis=0)
+    return xp.sum(own * norms, axis=0), dim if sizes is None else xp.sum(own * sizes, axis=0)
 
 
 def _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes):
@@ -304,7 +293,7 @@ def _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes):
     mine = own * scores
     own_score, rival = own_norm if sizes is None else xp.sum(mine, axis=0), xp.max(scores - mine, axis=0)
     wrong = rival > own_score
-    if not is_numpy_array(norms) or np.any(rival == own_score):                 # ties go to the first class, as in argmax;
+    if not isinstance(norms, np.ndarray) or np.any(rival == own_score):                 # ties go to the first class, as in argmax;
         wrong = xp.argmax(scores, axis=0) != label                              # a device is not asked whether there are any
     return 1 + 0.5 * extra * (rival - own_score), wrong
 
@@ -318,8 +307,7 @@ def _sizes(dims, like):
 def _thresholded(runs, thresholds, surplus, shared, extra):
     "The factors of the ratios with prior means where r ≤ ν (Saul 2.26); `thresholds` of all problems."
     xp = namespace(shared)
-    sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs],
-                              shared.dtype)
+    sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], shared.dtype)
     return xp.where(sure, 1, shared), xp.where(sure, 0, extra)
 
 
@@ -328,36 +316,32 @@ def _weighted(w, *values):
     return values if w is None else tuple(v * w for v in values)
 
 
-def _summed(runs, poses, ratio, logs, errors, p):
+def _summed(group, poses, ratio, logs, errors, p):
     "CapsuleStatistics of each run from poses, ratios Q_i / P (m, N), log-probabilities and errors (N,)."
     xp = namespace(ratio)
-    parts = zip(runs, poses, *(_parted(runs, values) for values in (ratio, logs, errors)))
-    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, p),
-                              xp.sum(log, axis=1, dtype=xp.float64),
-                              xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
-            for run, h, q, log, error in parts]
+    parts = zip(group.runs, group.mass, poses, *(_parted(group.runs, values) for values in (ratio, logs, errors)))
+    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, p), xp.sum(log, axis=1, dtype=xp.float64), xp.sum(error, axis=1, dtype=xp.float64), mass)
+            for run, mass, h, q, log, error in parts]
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-2
-def _run_statistics(weights, dims, runs, thresholds, compiled):
-    "CapsuleStatistics of each run; weights (all problems, m, d, p), dims (m,), thresholds (all problems,) or None."
+def _run_statistics(weights, group, thresholds, compiled):
+    "CapsuleStatistics of each run of a group; weights (all problems, m, d, p), thresholds (all problems,) or None."
+    dims, runs = group.dims, group.runs
     if compiled and (kernel := _kernel_for(runs)):
         thresholds = np.full(len(weights), -np.inf) if thresholds is None else thresholds
         done = [_compiled_run(kernel, weights, dims, run, thresholds) for run in runs]
-        return [CapsuleStatistics(moments, *sums, _mass(run))
-                for run, (moments, sums) in zip(runs, done)]
-    xp, poses, norms, label, w = _cases(weights, runs)
-    sizes = _sizes(dims, norms)
-    own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
-    shared, extra, logs = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim,
-                                            int(dims.sum()))
+        return [CapsuleStatistics(moments, *sums, mass) for mass, (moments, sums) in zip(group.mass, done)]
+    xp, poses, norms = _poses_of_cases(weights, runs)
+    (label, own, w), sizes = group.cases, _sizes(dims, norms)
+    own_norm, own_dim = _own_capsule(norms, own, sizes, int(dims[0]))
+    shared, extra, logs = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
     surplus, wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)
     if thresholds is not None:
         shared, extra = _thresholded(runs, thresholds, surplus, shared, extra)
     shared, extra, logs = _weighted(w, shared, extra, logs)
     ratio = own * extra
-    # Q_i / P, one per capsule and case
-    ratio += shared
-    return _summed(runs, poses, ratio, logs, _counted(wrong, w, norms), weights.shape[3])
+    ratio += shared                                                            # Q_i / P, one per capsule and case
+    return _summed(group, poses, ratio, logs, _counted(wrong, w, norms), weights.shape[3])
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-1
 def _scaled(poses, ratio):
@@ -374,21 +358,19 @@ def _moments(poses, x, p):
     return xp.reshape(moments, (k, m, d, p))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-035
-def _run_errors(weights, dims, runs, compiled):
+def _run_errors(weights, group, compiled):
     "ErrorCount of each run; arguments as for `_run_statistics`."
+    dims, runs = group.dims, group.runs
     if compiled and (kernel := _kernel_for(runs)):
-        return [ErrorCount(_compiled_run(kernel, weights, dims, run)[1][1], _mass(run))
-                for run in runs]
-    xp, _, norms, label, w = _cases(weights, runs)
-    sizes, extra, total = _sizes(dims, norms), 1, xp.sum(norms, axis=0)
-    own, own_norm, own_dim = _own_capsule(norms, label, sizes, int(dims[0]))
+        return [ErrorCount(_compiled_run(kernel, weights, dims, run)[1][1], mass) for run, mass in zip(runs, group.mass)]
+    xp, _, norms = _poses_of_cases(weights, runs)
+    (label, own, w), sizes, extra, total = group.cases, _sizes(dims, norms), 1, xp.sum(norms, axis=0)
+    own_norm, own_dim = _own_capsule(norms, own, sizes, int(dims[0]))
     if sizes is not None:
         extra = posterior_factors(own_norm, total, own_dim, int(dims.sum()))[1]
     wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)[1]
-    # comparisons with NaN would count as correct
-    errors = xp.where(xp.isfinite(total), _counted(wrong, w, norms), xp.nan)
-    return [ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), _mass(run))
-            for run, error in zip(runs, _parted(runs, errors))]
+    errors = xp.where(xp.isfinite(total), _counted(wrong, w, norms), xp.nan)   # comparisons with NaN would count as correct
+    return [ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), mass) for mass, error in zip(group.mass, _parted(runs, errors))]
 
 
 def _counted(wrong, w, like):
@@ -398,7 +380,7 @@ def _counted(wrong, w, like):
 # %% ../../nbs/capsules/em_steps.ipynb #cell-035-2
 def _kernel_for(runs):
     "The compiled kernel, if there is one and the inputs are NumPy's."
-    return compiled_sums() if is_numpy_array(runs[0].x) else None
+    return compiled_sums() if isinstance(runs[0].x, np.ndarray) else None
 
 
 @lru_cache(maxsize=64)
@@ -413,8 +395,7 @@ def _compiled_run(kernel, weights, dims, run, thresholds=None):
     nu = np.asarray(thresholds[run.problems] if learn else np.zeros(len(weights)), dtype)
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
-    moments, sums = kernel(*weights_for(weights, run.x.shape[1]), read_only(run.x),
-                           capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
+    moments, sums = kernel(*weights_for(weights, run.x.shape[1]), read_only(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
     return moments.reshape(weights.shape), sums
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
@@ -443,16 +424,36 @@ def _parted(runs, values):
         start += k * b
     return parts
 
+# %% ../../nbs/capsules/em_steps.ipynb #cell-037-1
+@dataclass(frozen=True, eq=False)
+class _Group:
+    "Problems with capsules of the same dimensions (m,), and their runs through a block."
+    dims: np.ndarray
+    runs: list
+
+    @cached_property
+    def cases(self) -> tuple:
+        "Of all cases the capsule of the right class (N,), its indicator (m, N), weight (N,) or None."
+        x, weights = self.runs[0].x, [run.weight for run in self.runs]
+        xp, device = namespace(x), array_device(x)
+        label = _joined(self.runs, [run.capsules for run in self.runs], xp.int32)
+        capsules = xp.arange(len(self.dims), dtype=label.dtype, device=device)
+        own = xp.astype(label == capsules[:, None], x.dtype)
+        none = weights[0] is None
+        return label, own, None if none else _joined(self.runs, weights, weights[0].dtype)
+
+    @cached_property
+    def mass(self) -> list:
+        "The total weight (k,) of each run."
+        return [_mass(run) for run in self.runs]
+
 # %% ../../nbs/capsules/em_steps.ipynb #cell-038
-def _cases(weights, runs):
-    "The namespace, poses (k, m, d, b) of each run, and of all cases side by side squared norms (m, N), labels (N,) and weights (N,) or None."
+def _poses_of_cases(weights, runs):
+    "The namespace, poses (k, m, d, b) of each run, and squared norms (m, N) of all cases side by side."
     xp, m = namespace(weights, runs[0].x), weights.shape[1]
     poses = [_poses(_some(weights, run.problems), run.x) for run in runs]
     norms = [xp.reshape(_squared_norms(h), (m, -1)) for h in poses]
-    label, w = _joined(runs, [run.capsules for run in runs], xp.int32), None
-    if runs[0].weight is not None:
-        w = _joined(runs, [run.weight for run in runs], runs[0].weight.dtype)
-    return xp, poses, norms[0] if len(norms) == 1 else xp.concat(norms, axis=1), label, w
+    return xp, poses, norms[0] if len(norms) == 1 else xp.concat(norms, axis=1)
 
 
 def _in_precision_of(x, weights):
@@ -557,6 +558,21 @@ def _runs(model, batch):
                           _weight_rows(model, w if w is None else w[part, ...], problems))
                      for c, problems, part in here]
 
+# %% ../../nbs/capsules/em_steps.ipynb #cell-041-2
+def _groups_through(model, batch):
+    """The groups of a model and a block.
+
+    Of prepared examples that are one block they are remembered until another model asks.
+    """
+    x, labels, w = batch
+    asked, groups = getattr(labels, "groups", ((), None))
+    if len(asked) == 3 and all(a is b for a, b in zip(asked, (model, x, w))):
+        return groups
+    groups = [_Group(*found) for found in _runs(model, batch)]
+    if isinstance(labels, _CheckedLabels):
+        labels.groups = (model, x, w), groups
+    return groups
+
 # %% ../../nbs/capsules/em_steps.ipynb #cell-041-1
 def _weight_rows(model, w, problems):
     "The weights of examples for some problems: (1, b) if all have the same ones, else (len(problems), b)."
@@ -572,8 +588,7 @@ def _combined(model, found):
     for run, part in found:
         xp, device = namespace(run.x), array_device(run.x)
         if not model.paired and len(run.problems) == k:
-            return type(part)(*(xp.astype(values, xp.float64, copy=False)
-                                for values in part))
+            return type(part)(*(xp.astype(values, xp.float64, copy=False) for values in part))
         totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part))
         _scatter(totals, run.problems, part)
     return totals
@@ -582,7 +597,7 @@ def _combined(model, found):
 def _scatter(totals, problems, part):
     "Add the statistics of some problems to those of all, in place."
     for total, values in zip(totals, part):
-        if is_numpy_array(total):
+        if isinstance(total, np.ndarray):
             total[problems] += values
         else:
             for i, q in enumerate(problems.tolist()):

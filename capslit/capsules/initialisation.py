@@ -48,25 +48,21 @@ def subspace(moment: Any, dim: int, overall: Any, rng: np.random.Generator) -> t
     """
     moment, overall, p = _check_moment("moment", moment), _check_moment("overall", overall), len(moment)
     check_count("dim", dim)
-    check_shape("overall", overall, moment.shape,
-                hint="like moment, it belongs to the same inputs")
+    check_shape("overall", overall, moment.shape, hint="like moment, it belongs to the same inputs")
     check_type("rng", rng, np.random.Generator, hint="pass numpy.random.default_rng(seed)")
     largest = np.max(np.abs(moment), initial=0.0)
-    # keeps the spectrum clear of under- and overflow
-    unit = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0
+    unit = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0             # keeps the spectrum clear of under- and overflow
     values, vectors = eigh(moment / unit, subset_by_index=[p - min(dim, p), p - 1])
     values, vectors = values[::-1], vectors[:, ::-1].T
     n_found = int(np.sum(values > 10 * p * np.finfo(np.float64).eps * max(values[0], 0)))
     signs = np.sign(vectors[np.arange(len(vectors)), np.argmax(np.abs(vectors), axis=1)])
-    found = (vectors * signs[:, None]
-             / np.sqrt(dim * np.where(values > 0, values, 1))[:, None]
-             / np.sqrt(unit))[:n_found]
+    found = (vectors * signs[:, None] / np.sqrt(dim * np.where(values > 0, values, 1))[:, None] / np.sqrt(unit))[:n_found]
+    if n_found == dim:
+        return found, dim
     size = np.sqrt(np.diag(overall))
     filled = rng.standard_normal((dim - n_found, p)) / np.where(size > 0, size, 1)
-    response = np.sqrt(dim
-                       * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))
-    return np.concatenate([found,
-                           filled / np.where(response > 0, response, 1)[:, None]]), n_found
+    response = np.sqrt(dim * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))
+    return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-011
 def random_weights(shape: tuple[int, ...], overall: Any, scale: float, rng: np.random.Generator) -> np.ndarray:

@@ -595,6 +595,12 @@ def _search(x, seen, bounds, q, most, repeats, T):
     return np.array(chosen, int).reshape(len(chosen), len(x)).T, (U, L)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-057
+def _shares(n, rows, hands):
+    "Slices of n images, of `rows` at most, that are about equally long and as many for each of the hands."
+    count = min(n, hands * -(-n // (rows * hands)))
+    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
+
+
 def _joined(parts):
     "The Pursuit of all images from those of blocks."
     J = max(part.experts.shape[1] for part in parts)
@@ -648,13 +654,13 @@ def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Tran
     levels = _levels(seen.canvas, abstention) if len(seen) > 8 else []              # there are two at least
     bounds = _Bounds(seen, abstention, levels) if len(seen) > 4 * len(levels) > 0 else None
 
-    def work(start):
-        x = X[start:start + rows]
+    def work(part):
+        x = X[part]
         chosen, extremes = _search(x, seen, bounds, abstention, most, repeats, T)
         return _pursuit(x, candidates, T, chosen, most, q, None if truncated else extremes)
 
     rows = max(1, int(min(len(X), block_bytes / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1))))
     if rows >= len(X):
-        return work(0)
+        return work(slice(None))
     with em.threads() as pool:
-        return _joined(list(em.ordered_map(work, range(0, len(X), rows), pool)))
+        return _joined(list(em.ordered_map(work, _shares(len(X), rows, 1 if pool is None else pool._max_workers), pool)))

@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['random_uniforms', 'linear_maps', 'elastic_field', 'Deformations', 'Draws', 'thicken', 'sources', 'cubic_weights',
-           'keys_weights', 'inside', 'interpolate', 'resample', 'deform', 'DeformedImages', 'TangentDraws', 'tangents',
-           'shift', 'deform_along_tangents', 'TangentDeformations']
+           'resample', 'thicken_image', 'inside', 'split_points', 'keys_weights', 'grey_range', 'weighted_pixels',
+           'deform_images', 'deform', 'DeformedImages', 'TangentDraws', 'tangents', 'shift', 'deform_along_tangents',
+           'TangentDeformations']
 
 # %% ../../nbs/data/deformations.ipynb #cell-002
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +47,7 @@ def linear_maps(angle: np.ndarray, log_height: np.ndarray, log_width: np.ndarray
     return rotation @ triangle
 
 # %% ../../nbs/data/deformations.ipynb #cell-012
+@lru_cache
 def _spectrum(smoothness):
     "Root mean square coefficients (k, k) of a field of mean square one, from its smoothness in percent of the side."
     width = smoothness / 100
@@ -56,6 +59,7 @@ def _spectrum(smoothness):
     return amplitudes / np.sqrt(max(np.sum(amplitudes**2 * mean_square), np.finfo(float).tiny))
 
 
+@lru_cache
 def _cosines(k, size):
     "cos(π k y) at the middles of `size` pixels, (k, size)."
     return np.cos(np.pi * np.outer(np.arange(k), np.arange(size) + 0.5) / size).astype(np.float32)
@@ -162,17 +166,23 @@ def thicken(images: np.ndarray, amount: np.ndarray) -> np.ndarray:
     return x * sign
 
 # %% ../../nbs/data/deformations.ipynb #cell-024
-def sources(draws: Draws, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    "Rows and columns, each (n, height, width) in pixels, at which the pixels of the deformed images find their values."
+def _motion(draws, height, width):
+    """Displacements (n, 2, height, width), and what each row (n, 2, height) and each
+    column (n, 2, width) adds to them, in pixels."""
     side = np.sqrt(height * width)
-    inverse = np.linalg.inv(draws.matrix).astype(np.float32)[..., None, None]
+    inverse = np.linalg.inv(draws.matrix).astype(np.float32)[..., None]
     middle = np.float32([(height - 1) / 2, (width - 1) / 2])
     shift = (side * draws.translation).astype(np.float32)
-    y = (np.arange(height, dtype=np.float32) - middle[0] - shift[:, :1])[:, :, None]
-    x = (np.arange(width, dtype=np.float32) - middle[1] - shift[:, 1:])[:, None, :]
-    moved = elastic_field(side * draws.elastic, height, width)
-    for axis in range(2):
-        moved[:, axis] += inverse[:, axis, 0] * y + (inverse[:, axis, 1] * x + middle[axis])
+    y = np.arange(height, dtype=np.float32) - middle[0] - shift[:, :1]
+    x = np.arange(width, dtype=np.float32) - middle[1] - shift[:, 1:]
+    field = elastic_field(side * draws.elastic, height, width)
+    return field, inverse[:, :, 0] * y[:, None], inverse[:, :, 1] * x[:, None] + middle[:, None]
+
+# %% ../../nbs/data/deformations.ipynb #cell-024-2
+def sources(draws: Draws, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    "Rows and columns, each (n, height, width) in pixels, at which the pixels of the deformed images find their values."
+    field, of_row, of_column = _motion(draws, height, width)
+    moved = field + (of_row[..., None] + of_column[:, :, None])
     return moved[:, 0], moved[:, 1]
 
 # %% ../../nbs/data/deformations.ipynb #cell-026
@@ -181,8 +191,13 @@ def cubic_weights(f: np.ndarray) -> tuple:
     return f * (-0.5 + f * (1 - 0.5 * f)), 1 + f * f * (1.5 * f - 2.5), f * (0.5 + f * (2 - 1.5 * f)), f * f * (0.5 * f - 0.5)
 
 # %% ../../nbs/data/deformations.ipynb #cell-029
-def _resampled(images, rows, columns):
-    "`resample` by operations on arrays."
+def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Grey values (n, height, width), float32, of images at points between their pixels.
+
+    They keep within the range of each image (and 0). `images` (n, height, width) have the value
+    0 as their background, which also surrounds them; `rows` and `columns`, float32 of the same
+    shape, say where to read, in pixels.
+    """
     n, height, width = images.shape
     line = width + 5
     padded = np.zeros((n, height + 5, line), np.float32)
@@ -201,53 +216,117 @@ def _resampled(images, rows, columns):
         out += np.multiply(along, down, out=along)
     return np.clip(out, padded.min(axis=(1, 2), keepdims=True), padded.max(axis=(1, 2), keepdims=True), out=out)
 
-# %% ../../nbs/data/deformations.ipynb #cell-029-2
-def keys_weights(f):
-    "`cubic_weights` of one number in single precision."
-    half, one, two, three = np.float32(0.5), np.float32(1), np.float32(2), np.float32(1.5)
-    return f * (-half + f * (one - half * f)), one + f * f * (three * f - np.float32(2.5)), f * (half + f * (two - three * f)), f * f * (half * f - half)
-
-
-def inside(x, side):
-    "Place of the first of four pixels for a point x of a padded side, and the fraction that is left; the first place for NaN."
-    x, first, last = x + np.float32(1), np.float32(0), np.float32(side + 1)
-    x = x if x > first else first
-    x = x if x < last else last
-    return np.int64(x), x - np.float32(np.int64(x))
-
-# %% ../../nbs/data/deformations.ipynb #cell-029-2-a
-def interpolate(images, rows, columns, out):
-    "`resample` of images (n, height, width) at rows and columns of this shape into `out`, all in single precision."
-    n, height, width = images.shape
-    padded = np.zeros((height + 5, width + 5), np.float32)
-    for i in range(n):
-        padded[2:height + 2, 2:width + 2] = images[i]
-        low, high = padded.min(), padded.max()
+# %% ../../nbs/data/deformations.ipynb #cell-029-4
+def thicken_image(x, amount, room):
+    "`thicken` of one image x (height, width), in place; `room` has its shape."
+    (height, width), number = x.shape, np.float32
+    sign, amount = number(-1 if amount < 0 else 1), abs(amount)
+    x *= sign
+    for step in range(int(np.ceil(amount))):
+        share = min(amount - number(step), number(1))
+        for r in range(height):
+            here, above, below = x[r], x[max(r - 1, 0)], x[min(r + 1, height - 1)]
+            top = room[r]
+            for c in range(width):
+                top[c] = max(here[c], max(above[c], below[c]))
+            for c in range(1, width):
+                top[c] = max(top[c], here[c - 1])
+            for c in range(width - 1):
+                top[c] = max(top[c], here[c + 1])
         for r in range(height):
             for c in range(width):
-                (top, f), (left, g) = inside(rows[i, r, c], height), inside(columns[i, r, c], width)
-                down, (before, here, next, last), value = keys_weights(f), keys_weights(g), np.float32(0)
-                for j in range(4):
-                    line = padded[top + j]
-                    value += (line[left] * before + line[left + 1] * here + line[left + 2] * next + line[left + 3] * last) * down[j]
-                out[i, r, c] = min(max(value, low), high)
+                x[r, c] += share * (room[r, c] - x[r, c])
+    x *= sign
+
+# %% ../../nbs/data/deformations.ipynb #cell-029-5
+def inside(x, side):
+    "A point of a side, counted from the first of its four pixels, kept within; 0 for NaN."
+    x, first, last = x + np.float32(1), np.float32(0), np.float32(side + 1)
+    x = x if x > first else first
+    return x if x < last else last
 
 
-_compiled_interpolation = OnDemand(interpolate, inside, keys_weights, enough=2**24)
+def split_points(y, x, shape, at):
+    """Of points y, x (n,) the place of the first of their sixteen pixels, into `at` (n,).
 
-# %% ../../nbs/data/deformations.ipynb #cell-029-3
-def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Grey values (n, height, width), float32, of images at points between their pixels, within the range of each image (and 0).
-
-    `images` (n, height, width) have the value 0 as their background, which also surrounds them; `rows` and `columns`, float32 of
-    the same shape, say where to read, in pixels. Once so many pixels have been asked for that compiling pays, loops read them.
+    What remains of y and x are the fractions of a pixel.
     """
-    kernel = _compiled_interpolation(rows.size) if rows.dtype == columns.dtype == np.float32 else None
-    if kernel is None:
-        return _resampled(images, rows, columns)
-    out = np.empty(rows.shape, np.float32)
-    kernel(*(np.require(a, np.float32, "CW") for a in (images, rows, columns)), out)      # always the same type of arrays
-    return out
+    line = np.int32(shape[1] + 5)
+    for t in range(len(y)):
+        top, left = inside(y[t], shape[0]), inside(x[t], shape[1])
+        at[t] = np.int32(top) * line + np.int32(left)
+        y[t], x[t] = top - np.float32(np.int32(top)), left - np.float32(np.int32(left))
+
+# %% ../../nbs/data/deformations.ipynb #cell-029-8
+def keys_weights(f, weights):
+    "`cubic_weights` (4, n) of fractions f (n,), in single precision."
+    half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
+    three, five = np.float32(1.5), np.float32(2.5)             # halves
+    before, here, next, last = weights[0], weights[1], weights[2], weights[3]
+    for t in range(len(f)):
+        before[t] = f[t] * (-half + f[t] * (one - half * f[t]))
+        here[t] = one + f[t] * f[t] * (three * f[t] - five)
+    for t in range(len(f)):
+        next[t] = f[t] * (half + f[t] * (two - three * f[t]))
+        last[t] = f[t] * f[t] * (half * f[t] - half)
+
+
+def grey_range(padded, ends):
+    "Smallest and largest value of a padded image (height, width); `ends` (2, width): room."
+    least, most = ends[0], ends[1]
+    ends[:] = 0
+    for r in range(len(padded)):
+        for c in range(len(least)):
+            least[c] = min(least[c], padded[r, c])
+        for c in range(len(most)):
+            most[c] = max(most[c], padded[r, c])
+    return least.min(), most.max()
+
+# %% ../../nbs/data/deformations.ipynb #cell-029-6
+def weighted_pixels(padded, line, at, down, across, low, high, out):
+    """Grey values `out` (n,), `low` to `high`, from `split_points` and `keys_weights`.
+
+    `padded` are the rows of the padded image, of length `line`, one after another.
+    """
+    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
+    for t in range(len(at)):
+        k, value = np.uintp(at[t]), np.float32(0)
+        before, here, next, last = across[0, t], across[1, t], across[2, t], across[3, t]
+        for j in range(4):
+            value += (padded[k] * before + padded[k + one] * here
+                      + padded[k + two] * next + padded[k + three] * last) * down[j, t]
+            k += np.uintp(line)
+        out[t] = min(max(value, low), high)
+
+# %% ../../nbs/data/deformations.ipynb #cell-029-7
+def deform_images(images, amount, field, of_row, of_column, out):
+    "`deform` of images (n, height, width) into `out`, from amounts (n,) and `_motion`."
+    n, height, width = images.shape
+    number, size = np.float32, height * width
+    image, room = np.empty((height, width), number), np.empty((height, width), number)
+    padded, ends = np.zeros((height + 5, width + 5), number), np.empty((2, width + 5), number)
+    points, at = np.empty((2, height, width), number), np.empty(size, np.int32)
+    weights, pixels = np.empty((2, 4, size), number), padded.reshape(-1)
+    y, x = points[0].reshape(-1), points[1].reshape(-1)
+    for i in range(n):
+        image[:] = images[i]
+        thicken_image(image, amount[i], room)
+        padded[2:height + 2, 2:width + 2] = image
+        for axis in range(2):
+            for r in range(height):
+                for c in range(width):
+                    moved = of_row[i, axis, r] + of_column[i, axis, c]
+                    points[axis, r, c] = field[i, axis, r, c] + moved
+        split_points(y, x, (height, width), at)
+        keys_weights(y, weights[0])
+        keys_weights(x, weights[1])
+        low, high = grey_range(padded, ends)
+        weighted_pixels(pixels, width + 5, at, weights[0], weights[1], low, high,
+                        out[i].reshape(-1))
+
+# %% ../../nbs/data/deformations.ipynb #cell-029-9
+_compiled_deformation = OnDemand(deform_images, thicken_image, inside, split_points,
+                                 keys_weights, weighted_pixels, grey_range, enough=2**26)
 
 # %% ../../nbs/data/deformations.ipynb #cell-031
 def deform(images: Any, draws: Draws) -> np.ndarray:
@@ -260,10 +339,16 @@ def deform(images: Any, draws: Draws) -> np.ndarray:
     draws : Draws
         Of n images: `Deformations(…).draw(start, start + n)`.
     """
-    images = check_shape("images", np.asarray(images), (len(draws.thickness), None, None)).astype(np.float32)
-    check_values("images", images)
+    images = check_shape("images", np.asarray(images), (len(draws.thickness), None, None))
+    images = check_values("images", images.astype(np.float32, order="C"))
     height, width = images.shape[1:]
-    return resample(thicken(images, np.sqrt(height * width) * draws.thickness), *sources(draws, height, width))
+    amount, kernel = np.sqrt(height * width) * draws.thickness, _compiled_deformation(images.size)
+    if kernel is None:
+        return resample(thicken(images, amount), *sources(draws, height, width))
+    out = np.empty_like(images)
+    given = images, amount, *_motion(draws, height, width)
+    kernel(*(np.require(a, np.float32, "CW") for a in given), out)
+    return out
 
 # %% ../../nbs/data/deformations.ipynb #cell-044
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         here = running.take(state.parameters)
         if running.index.tolist() != known:                                                          # often they are those of the last iteration
             problems, known = running.select(model), running.index.tolist()
+            rows = block_rows(problems, here)
         options = _options(rounds, running.take(state.round))
         if state.warm is not None:                                                                   # read the one, write the other
             spare = np.copy(state.warm) if spare is None else spare
@@ -70,7 +71,7 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         steps = [(BoundStep(problems, "e_step", here, options), data)]
         if validation is not None:
             steps.append((BoundStep(problems, "count_errors", here), validation))
-        statistics, *held_out = accumulate_all(steps, block_rows(problems, here), pool)              # E-step
+        statistics, *held_out = accumulate_all(steps, rows, pool)              # E-step
         record, weight = _record(problems, here, statistics, held_out)
         memory = running.take(state.memory or update.start(state.parameters))
         _check_finite(record["objective"], update.tentative(memory), state.n_iter)

@@ -95,7 +95,7 @@ def blocks(data: Any, rows: int) -> Iterator[tuple]:
             yield chosen(batch, slice(start, start + rows))
             start += rows
         if start < n:
-            rest.append(chosen(batch, slice(start, n)))
+            rest.append(chosen(batch, slice(start, n)) if start else batch)
             held += n - start
         empty = empty and n == 0
     if empty:

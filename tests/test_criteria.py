@@ -134,8 +134,8 @@ def test_samples_follow_the_density(name, fitted):
     assert model.score(again) > other.score(again) - 0.05 and abs(model.score(drawn) - model.score(again)) < 0.3
 
 
-MIXTURES = {**{f"Gaussians, {kind}": GaussianMixture(3, covariance_type=kind) for kind in KINDS}, "factors": MixtureOfFactorAnalyzers(3, 1),
-            "isotropic factors": MixtureOfFactorAnalyzers(3, 2, noise="isotropic"), "directions": MixtureOfPCA(3, 1)}
+MIXTURES = {**{f"Gaussians, {kind}": GaussianMixture(3, covariance_type=kind) for kind in KINDS}, "factors": MixtureOfFactorAnalyzers(3, 1, added_noise=0.01),
+            "isotropic factors": MixtureOfFactorAnalyzers(3, 2, noise="isotropic", added_noise=0.01), "directions": MixtureOfPCA(3, 1)}
 
 
 @pytest.mark.parametrize("name", MIXTURES)

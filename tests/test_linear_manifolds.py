@@ -17,7 +17,7 @@ from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from capslit.mixtures.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA, _component
+from capslit.mixtures.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA, SHARES, _component, _fifths
 from capslit.mixtures.tangents import tangent_vectors
 from capslit.storage import load_arrays, save_arrays
 
@@ -115,7 +115,7 @@ def test_as_many_factors_as_features_make_a_full_covariance():
     theirs = GaussianMixture(2, tol=1e-11, reg_covar=0, max_iter=5000, weights_init=ours.weights_, means_init=ours.means_,
                              precisions_init=np.linalg.inv(ours.get_covariance())).fit(X)
     assert np.allclose(ours.get_covariance(), theirs.covariances_, atol=1e-4) and abs(ours.score(X) - theirs.score(X)) < 1e-7
-    assert abs(ours.bic(X) - theirs.bic(X)) > 1                                       # Ψ is counted beside the loadings
+    assert ours.n_parameters_ == theirs._n_parameters() and abs(ours.bic(X) - theirs.bic(X)) < 1e-6
 
 
 def test_criteria_count_parameters():
@@ -125,6 +125,68 @@ def test_criteria_count_parameters():
     assert np.isclose(one.bic(X), -2 * one.score(X) * 120 + one.n_parameters_ * np.log(120))
     assert np.isclose(one.aic(X), -2 * one.score(X) * 120 + 2 * one.n_parameters_)
     assert MixtureOfFactorAnalyzers(3, 2, noise="isotropic", random_state=0).fit(X).n_parameters_ == 2 + 3 * (5 + 9 + 1)
+
+
+def test_noise_left_open_is_that_of_examples_left_out():
+    "Against a search by hand: fit with the least noise on four fifths, add noise, and ask the last."
+    X = StandardScaler().fit_transform(load_iris().data)
+    model = MixtureOfFactorAnalyzers(2, 2, random_state=0).fit(X)
+    total = np.zeros(len(SHARES))
+    for own, held in _fifths(X, None):
+        fitted = MixtureOfFactorAnalyzers(2, 2, added_noise=SHARES[0], noise_unit=1.0, random_state=0).fit(X[own])
+        for k, share in enumerate(SHARES):
+            noise = fitted.noise_variances_ + share - SHARES[0]
+            parts = [multivariate_normal(m, G @ G.T + np.diag(v)).logpdf(X[held]) for m, G, v in zip(fitted.means_, fitted.loadings_, noise)]
+            total[k] += logsumexp(np.stack(parts, axis=1) + np.log(fitted.weights_), axis=1).sum()
+    assert model.added_noise_ == SHARES[np.argmax(total)] and 0 < np.argmax(total) < len(SHARES) - 1
+    same = clone(model).set_params(added_noise=model.added_noise_).fit(X)
+    assert np.array_equal(same.loadings_, model.loadings_)
+    doubled, order = np.concatenate([X, X]), np.random.default_rng(0).permutation(len(X))
+    assert clone(model).fit(doubled).added_noise_ == clone(model).fit(X[order]).added_noise_ == model.added_noise_
+    assert clone(model).fit(X, sample_weight=np.full(len(X), 2.0)).added_noise_ == model.added_noise_
+
+
+def test_sizes_left_open_find_what_was_planted():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(200, 1)) @ (3 * rng.normal(size=(1, 6))) + 0.3 * rng.normal(size=(200, 6)) + 12 * rng.normal(size=6) for _ in range(4)])
+    model = MixtureOfFactorAnalyzers("auto", "auto", random_state=0).fit(X[::2])
+    assert (model.n_components_, model.n_factors_) == (4, 1) and model.means_.shape == (4, 6) and model.loadings_.shape == (4, 6, 1)
+    for m, r in ((1, 2), (4, 4)):
+        assert model.score(X[1::2]) > MixtureOfFactorAnalyzers(m, r, random_state=0).fit(X[::2]).score(X[1::2])
+    assert MixtureOfFactorAnalyzers("auto", 2, random_state=0).fit(X[:4]).n_factors_ == 2          # hardly any examples
+
+
+@kinds
+def test_starts_that_are_given(kind):
+    X, r = blobs(90), np.random.RandomState(1)
+    means = np.stack([X[:30].mean(axis=0), X[30:].mean(axis=0)])
+    given = KINDS[kind](means_init=means, max_iter=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first, again = clone(given).fit(X), clone(given).set_params(random_state=r, n_init=3).fit(X)
+    assert np.array_equal(first.means_, again.means_)                                  # nothing is drawn, so one start is all
+    assert np.allclose(first.means_, means, atol=1.0)
+    if "pca" not in kind:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            tilted = clone(given).set_params(weights_init=[0.999, 0.001]).fit(X)
+        assert tilted.weights_[0] > first.weights_[0]
+    for name, value in {"means_init": means[:1], "weights_init": [0.7, 0.7]}.items():
+        if name in given.get_params():
+            with pytest.raises(ValueError, match=name):
+                clone(given).set_params(**{name: value}).fit(X)
+
+
+def test_covariances_and_directions_as_in_scikit_learn():
+    X = blobs()
+    model = MixtureOfFactorAnalyzers(2, 2, random_state=0).fit(X)
+    assert np.array_equal(model.covariances_, model.get_covariance()) and np.allclose(model.precisions_ @ model.covariances_, np.eye(5), atol=1e-8)
+    assert model.components_.shape == MixtureOfPCA(2, 2, random_state=0).fit(X).components_.shape == (2, 2, 5)
+    assert np.array_equal(model.components_[1], model.loadings_[1].T)
+    exact = MixtureOfFactorAnalyzers(1, 2, added_noise=0).fit(X)
+    assert np.isclose(exact.lower_bound_, exact.score(X), atol=1e-9)
+    noisy = MixtureOfFactorAnalyzers(2, 2, added_noise=0.1, random_state=0).fit(X)
+    assert noisy.lower_bound_ < noisy.score(X)
 
 
 # ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +322,8 @@ def test_any_density_and_any_labels(density, names):
     assert np.allclose(model.predict_joint_log_proba(X), joint)
     assert np.allclose(model.predict_log_proba(X), joint - logsumexp(joint, axis=1, keepdims=True))
     assert np.array_equal(model.predict(X), names[joint.argmax(axis=1)]) and np.allclose(model.predict_proba(X).sum(axis=1), 1)
-    grown = ClassConditionalClassifier(density).fit(X[y != 1], names[y[y != 1]])
+    settled = clone(model.densities_[0]) if density is None else density               # with the noise that was chosen for all three
+    grown = ClassConditionalClassifier(settled).fit(X[y != 1], names[y[y != 1]])
     others = [pickle.dumps(density) for density in grown.densities_]
     grown.add_class(X[y == 1], names[1])
     assert grown.classes_.tolist() == names.tolist() and grown.classes_.dtype.kind == model.classes_.dtype.kind
@@ -316,6 +379,21 @@ def test_rejects():
     for name, value in (("density", -0.1), ("density", 2), ("probability", "much"), ("probability", np.nan)):
         with pytest.raises(ValueError, match=name):
             model.rejects(X, **{name: value})
+
+
+def test_noise_left_open_is_one_for_all_classes_and_of_the_fewest_errors(digits):
+    X, y = digits[0][:600], digits[1][:600]
+    model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 6)).fit(X, y)
+    chosen = {(density.added_noise, density.noise_unit, density.added_noise_) for density in model.densities_}
+    share = model.densities_[0].added_noise
+    assert chosen == {(share, float(np.var(X, axis=0).mean()), share)} and 0.03 <= share <= 0.8
+    errors = {noise: np.sum(ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 6, added_noise=noise)).fit(X, y).predict(digits[0][600:]) != digits[1][600:])
+              for noise in (1e-5, 0.01)}
+    assert np.sum(model.predict(digits[0][600:]) != digits[1][600:]) < min(errors.values())
+    grown = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 6)).fit(X[y != 3], y[y != 3])
+    assert grown.add_class(X[y == 3], 3).densities_[3].added_noise_ == grown.densities_[0].added_noise_
+    few = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 2)).fit(np.arange(16.0).reshape(4, 4) ** 2, [0, 0, 1, 1])
+    assert few.densities_[0].added_noise_ == 0.1                                       # nothing can be left out
 
 
 def test_settings_of_the_density_can_be_searched_for(digits):

@@ -25,7 +25,7 @@ CUTS = (1, 130, 131, 500)                                     # batches of lengt
 CASES = {
     "GaussianMixture": (GaussianMixture(3, n_init=2, random_state=0), X),
     "GaussianMixture of variances": (GaussianMixture(3, covariance_type="diag", init_params="k-means++", random_state=0), X),
-    "MixtureOfFactorAnalyzers": (MixtureOfFactorAnalyzers(3, 2, random_state=0), X),
+    "MixtureOfFactorAnalyzers": (MixtureOfFactorAnalyzers(3, 2, added_noise=0.01, random_state=0), X),
     "MixtureOfPCA": (MixtureOfPCA(3, 2, explained_variance=0.9, random_state=0), X),
     "FactorialVectorQuantizer": (FactorialVectorQuantizer(2, 3, n_init=2, random_state=0), X),
     "FactorialVectorQuantizer, sampled": (FactorialVectorQuantizer(2, 2, e_step="gibbs", n_init=1, max_iter=8, random_state=0), X),

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WARM_START_HINT', 'MixtureParameters', 'MixtureStatistics', 'log_sum', 'log_proportions', 'mixture_parameters',
-           'covariance_shape', 'Mixtures', 'MixtureExamples', 'centred', 'start_labels', 'log_shares',
-           'MixtureDensities', 'GaussianMixture']
+           'covariance_shape', 'Mixtures', 'MixtureExamples', 'centred', 'nearest', 'start_labels', 'log_shares',
+           'MixtureDensities', 'checked_weights', 'checked_means', 'GaussianMixture']
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-037
 import math
@@ -384,13 +384,17 @@ class MixtureExamples:
         "The `TrainingData`, checked."
         data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
         check_size(np.array([data.largest], data.dtype))
-        check_number("n_components", self.n_components, at_most=data.n_samples, integer=True,
+        check_number("n_components", self._asked_components(), at_most=data.n_samples, integer=True,
                      hint=f"X has only n_samples = {data.n_samples} examples")
         return data
 
     def _sample(self, data):
         "Examples from which EM starts."
-        return data.sample(self.random_state, 4 * self.n_components)
+        return data.sample(self.random_state, 4 * self._asked_components())
+
+    def _asked_components(self):
+        "The least number of components that there will be."
+        return self.n_components
 
     def _goes_on(self):
         "Whether EM starts from the parameters of the last fit."
@@ -412,7 +416,7 @@ def centred(data: TrainingData, X: np.ndarray, weight: np.ndarray) -> tuple[np.n
     return X, origin, check_spread(variance, X.dtype)
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-071
-def _nearest(X, points):
+def nearest(X, points):
     "Index (n,) of the nearest of some points for each example of X."
     squares = np.sum(points * points, axis=1) - 2 * (X @ points.T)
     return np.argmin(squares, axis=1)
@@ -426,10 +430,10 @@ def start_labels(init: str, X: np.ndarray, weight: np.ndarray | None, n_componen
         return rng.randint(n_components, size=len(X))
     if init == "k-means++":
         seeds, _ = kmeans_plusplus(X, n_components, sample_weight=weight, random_state=rng)
-        return _nearest(X, seeds)
+        return nearest(X, seeds)
     if init == "random_from_data":
         rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
-        return _nearest(X, X[rng.choice(rows, n_components, replace=len(rows) < n_components)])
+        return nearest(X, X[rng.choice(rows, n_components, replace=len(rows) < n_components)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)   # fewer distinct examples than components
         means = KMeans(n_components, n_init=1, random_state=rng)
@@ -498,13 +502,13 @@ class MixtureDensities(DensityMixin):
         return np.concatenate(self._draws(rng, counts)), made_by
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-078
-def _checked_weights(weights, m):
+def checked_weights(weights, m):
     "weights_init (m,), or an error."
     weights = to_numpy(as_floating("weights_init", weights))
     return check_distribution("weights_init", check_shape("weights_init", weights, (m,)))
 
 
-def _checked_means(means, m, p):
+def checked_means(means, m, p):
     "means_init (m, p) in double precision, or an error."
     means = to_numpy(as_floating("means_init", means)).astype(np.float64)
     return check_values("means_init", check_shape("means_init", means, (m, p)))
@@ -530,9 +534,9 @@ def _given_start(mixture, p):
     "What is given of weights, means and covariances for p features, by name and checked."
     m, kind, given = mixture.n_components, mixture.covariance_type, {}
     if mixture.weights_init is not None:
-        given["weights"] = _checked_weights(mixture.weights_init, m)
+        given["weights"] = checked_weights(mixture.weights_init, m)
     if mixture.means_init is not None:
-        given["means"] = _checked_means(mixture.means_init, m, p)
+        given["means"] = checked_means(mixture.means_init, m, p)
     if mixture.precisions_init is not None:
         S = _checked_precisions(mixture.precisions_init, kind, covariance_shape(kind, m, p))
         given["covariances"] = _written_out(kind, S, m, p)
@@ -574,7 +578,7 @@ def _one_start(mixture, model, X, weight, given, rng):
     "Parameters from what is given and, for the rest, from labels of the centred examples X."
     if len(given) < 3:
         if "means" in given:
-            labels = _nearest(X, given["means"])
+            labels = nearest(X, given["means"])
         else:
             labels = start_labels(mixture.init_params, X, weight, mixture.n_components, rng)
         found = _labelled(model, X, weight, labels, mixture.n_components)

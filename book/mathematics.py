@@ -27,6 +27,7 @@ MathJax.config.startup.pageReady = () => {  // what is near the window, and neve
   let count = 1, all = false, hurry = false, working = null;
   const tell = part => document.dispatchEvent(new CustomEvent("typeset", { detail: part }));
   const work = async () => {
+    await null;  // so that `working` is set before it is taken back
     while (near.length || (all && rest.size)) {
       const start = performance.now(), part = (near.length ? near : [...rest]).splice(0, count);
       part.forEach(element => rest.delete(element));

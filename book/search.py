@@ -120,8 +120,8 @@ def sections(page, characters):
         heading = re.search(r"<h\d>(.*?)</h\d>", markup, re.DOTALL)
         title = re.sub(r"^[\d.]+ ", "", words(heading[1], characters)) if heading else ""
         entries = re.findall(r"<dt class=\"sig.*?</dt>\s*<dd>\s*(<p>.*?</p>)", markup, re.DOTALL)
-        if entries:  # of the reference: what each says first
-            markup = " ".join(entries)
+        if entries:  # of the reference: what each says first; those of experiments, which only their chapters use, are found by name
+            markup = "" if anchor.startswith("module-capslit.experiments") else " ".join(dict.fromkeys(entries))
             heading = None
         found.append([anchor, title, words(markup[heading.end():] if heading else markup, characters)])
     return found
@@ -142,10 +142,13 @@ def write_index(app, exception):
             equations[number.lower()] = [name, anchor]
         pages.append({"name": name, "subtitle": words(subtitle[1], characters) if subtitle else "",
                       "keywords": KEYWORDS.get(name, "").lower().split(", "), "sections": sections(page, characters)})
-    objects = {}  # by page
+        for section in pages[-1]["sections"][:1]:
+            section[2] = section[2].removeprefix(pages[-1]["subtitle"]).strip()
+    objects = {}  # by page, and by what stands before the last dot
     for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects():
         if kind in ("class", "function", "method", "exception"):
-            objects.setdefault(name, []).append([full, anchor] if anchor != full else [full])
+            before, _, last = full.rpartition(".")
+            objects.setdefault(name, {}).setdefault(before, []).append([last, anchor] if anchor != full else last)
     data = json.dumps({"pages": pages, "equations": equations, "objects": objects}, ensure_ascii=False, separators=(",", ":"))
     (Path(app.outdir) / "_static" / "search-data.js").write_text(f"capslitSearch({data});\n", encoding="utf-8")
 

@@ -51,6 +51,16 @@ def without_search(app, name, page):
     return page if name == "search" else re.sub(r'<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>\s*', "", page)
 
 
+def without_space(app, name, page):
+    """Leave out the comments, the indentation and the line ends between blocks of the theme's templates; code and scripts stay as they are."""
+    blocks = r"\n(?=</?(?:div|section|article|main|aside|nav|header|footer|p|h\d|[uod]l|li|d[td]|table|t[rdh]|thead|tbody|figure|link|meta)\b)"
+    kept = r"(<(pre|script|style|textarea)\b.*?</\2>)"
+    pieces = re.split(kept, page, flags=re.DOTALL)
+    pieces[::3] = [re.sub(blocks, "", re.sub(r"\s*\n\s*", "\n", re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL))) for text in pieces[::3]]
+    del pieces[2::3]
+    return "".join(pieces)
+
+
 def without_unused(app, name, page):
     """Leave out the script of tabs where there are none, and let the picture in the menu of launchers wait until the menu is opened."""
     if "sd-tab-set" not in page:
@@ -211,6 +221,7 @@ def setup(app):
     on_every_page(app, scripts_wait)
     on_every_page(app, without_plain_spans)
     on_every_page(app, without_evidence)
+    on_every_page(app, without_space)
     app.add_js_file("weight.js", loading_method="defer")
     app.config.toc_object_entries = False  # a thousand functions would stand twice in the contents of the reference
     app.connect("build-finished", purge_styles, priority=900)

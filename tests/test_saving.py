@@ -346,6 +346,8 @@ def test_files_of_earlier_releases_give_what_they_gave(name):
         inputs = pd.DataFrame(inputs, columns=estimator.feature_names_in_).astype(np.float32)
     for method in methods:
         found, want = getattr(estimator, method)(inputs), wanted[f"{name}/{method}"]
+        if (kind, method, len(want)) == ("FactorialHMM", "score_samples", 1):  # of the sequence, in version 0.1
+            found = found.sum(keepdims=True)
         if want.dtype.kind == "f":
             np.testing.assert_allclose(found, want, rtol=1e-5 if found.dtype == np.float32 else 1e-9, atol=1e-12)
         else:

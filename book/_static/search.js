@@ -56,7 +56,9 @@
       const page = pages.find(one => one.name === equation[0]);
       found.push({page, words, score: Infinity, anchor: equation[1], title: `Equation ${number.replace(/^[a-z]/, letter => letter.toUpperCase())}: ${page.title}`});
     }
-    for (const [name, [full, anchor = full]] of Object.entries(objects).flatMap(([name, all]) => all.map(one => [name, one]))) {
+    const named = Object.entries(objects).flatMap(([name, places]) => Object.entries(places).flatMap(([before, all]) =>
+      all.map(one => [name, `${before}.${[one].flat()[0]}`, [one].flat()[1]])));
+    for (const [name, full, anchor = full] of named) {
       const last = full.split(".").pop().toLowerCase();
       if (last === query || full.toLowerCase() === query) {
         const page = pages.find(one => one.name === name);

@@ -51,6 +51,13 @@ def without_search(app, name, page):
     return page if name == "search" else re.sub(r'<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>\s*', "", page)
 
 
+def shorter_signatures(app, name, page):
+    """Leave out of a thousand signatures what nothing reads: the words of their links' tooltips, and second names of classes."""
+    for long, short in ((' title="Link to this definition"', ""), ("sig-prename descclassname", "sig-prename"), ("docutils literal notranslate", "docutils literal")):
+        page = page.replace(long, short)
+    return page
+
+
 def without_space(app, name, page):
     """Leave out the comments, the indentation and the line ends between blocks of the theme's templates; code and scripts stay as they are."""
     blocks = r"\n(?=</?(?:div|section|article|main|aside|nav|header|footer|p|h\d|[uod]l|li|d[td]|table|t[rdh]|thead|tbody|figure|link|meta)\b)"
@@ -221,6 +228,7 @@ def setup(app):
     on_every_page(app, scripts_wait)
     on_every_page(app, without_plain_spans)
     on_every_page(app, without_evidence)
+    on_every_page(app, shorter_signatures)
     on_every_page(app, without_space)
     app.add_js_file("weight.js", loading_method="defer")
     app.config.toc_object_entries = False  # a thousand functions would stand twice in the contents of the reference

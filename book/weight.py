@@ -53,7 +53,7 @@ def without_search(app, name, page):
 
 def shorter_signatures(app, name, page):
     """Leave out of a thousand signatures what nothing reads: the words of their links' tooltips, and second names of classes."""
-    for long, short in ((' title="Link to this definition"', ""), ("sig-prename descclassname", "sig-prename"), ("docutils literal notranslate", "docutils literal")):
+    for long, short in ((' title="Link to this definition"', ""), ("sig-prename descclassname", "sig-prename"), ("sig-name descname", "sig-name")):
         page = page.replace(long, short)
     return page
 

@@ -54,7 +54,7 @@ def floor(X, m, r):
 
 
 def rows(n=3000, m=5, r=10):
-    ours = MixtureOfFactorAnalyzers(m, r, init_params="random", tol=0, random_state=0)
+    ours = MixtureOfFactorAnalyzers(m, r, added_noise=1e-2, init_params="random", tol=0, random_state=0)
     theirs = GaussianMixture(m, init_params="random", tol=0, random_state=0)
     for side in (8, 16):
         X, p = images(n, side), side * side

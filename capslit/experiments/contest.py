@@ -350,7 +350,7 @@ def draw_places(panels: dict) -> Any:
     for axis, (title, (names, ranks, n)) in zip(axes[:, 0], panels.items()):
         gap = critical_difference(len(ranks), n)
         for row, j in enumerate(np.argsort(ranks, kind="stable"), 1):
-            axis.plot([ranks[j]], [row], "o", color="C0", ms=7)
+            axis.plot([ranks[j]], [row], "o", color="C0", ms=7, label=f"_{names[j]}")
             axis.annotate(names[j], (ranks[j], row), (8, 0), textcoords="offset points", va="center")
         row = 0
         for row, (low, high) in enumerate(cliques(ranks, gap)):

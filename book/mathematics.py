@@ -23,7 +23,8 @@ START = """
 MathJax.config.startup.pageReady = () => {  // what is near the window, and never so much at once that the page stands still
   const kinds = ".math, .tex2jax_process, .mathjax_process, .output_area";
   const rest = new Set([...document.querySelectorAll(kinds)].filter(element => !element.parentElement.closest(kinds)));
-  const near = [];
+  const near = [], seen = new Set();  // `seen`: what stands in the window at first
+  const reveal = () => seen.size || document.documentElement.classList.add("typeset");
   let count = 1, all = false, hurry = false, working = null;
   const tell = part => document.dispatchEvent(new CustomEvent("typeset", { detail: part }));
   const work = async () => {
@@ -32,6 +33,8 @@ MathJax.config.startup.pageReady = () => {  // what is near the window, and neve
       const start = performance.now(), part = (near.length ? near : [...rest]).splice(0, count);
       part.forEach(element => rest.delete(element));
       await MathJax.typesetPromise(part);
+      part.forEach(element => seen.delete(element));
+      reveal();
       tell(part);
       count = Math.max(1, Math.min(8, 2 * count, Math.floor(count * SLICE / (performance.now() - start))));
       await new Promise(done => near.length || hurry || !window.requestIdleCallback ? setTimeout(done) : requestIdleCallback(done));
@@ -46,18 +49,24 @@ MathJax.config.startup.pageReady = () => {  // what is near the window, and neve
     rest.clear();
     near.length = 0;
     MathJax.typeset(part);
+    seen.clear();
+    reveal();
     tell(part);
   });
   return new Promise(done => {
     const distance = ({ boundingClientRect: box }) => Math.max(0, box.top - innerHeight, -box.bottom);
+    let first = true;
     const watch = new IntersectionObserver(entries => {
       const found = entries.filter(entry => entry.isIntersecting && rest.has(entry.target)).sort((a, b) => distance(a) - distance(b));
       found.forEach(entry => watch.unobserve(entry.target));
       near.push(...found.map(entry => entry.target));
+      if (first) found.filter(entry => !distance(entry)).forEach(entry => seen.add(entry.target));
+      first = false;
+      reveal();
       go().then(done);
     }, { rootMargin: "100% 0px" });
     rest.forEach(element => watch.observe(element));
-    if (!rest.size) done();
+    if (!rest.size) reveal(), done();
   });
 };
 MathJax.startup.defaultReady();

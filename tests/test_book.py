@@ -25,6 +25,7 @@ INSPECT = """() => {
   const seen = [];
   const shown = e => e.getClientRects().length > 0;
   const content = document.querySelector('article') || document.body;
+  if (!document.documentElement.matches('.typeset') && document.querySelector('script[src*="mathjax.js"]')) seen.push('the text waits for its formulas');
   for (const e of document.querySelectorAll('mjx-merror, [data-mjx-error]'))
     seen.push('mathematics that MathJax refuses: ' + (e.getAttribute('data-mjx-error') || e.textContent));
   for (const e of document.querySelectorAll('[data-mml-node="mtext"][fill="red"]'))
@@ -125,6 +126,15 @@ def test_equations_carry_their_numbers(contents):
     labels = set(re.findall(r'id="equation-saul-([a\d]+-\d+)"', text))
     for label in labels:
         assert re.search(rf'<span class="eqno">(<a [^>]*>)?\(Saul {re.escape(label.upper().replace("-", "."))}\)', text)
+
+
+def test_text_is_shown_even_if_mathematics_fails(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    reader.context.route("**/mathjax.js", lambda route: route.abort())
+    reader.page.goto(f"{site}nbs/capsules/definition.html", wait_until="load")
+    reader.page.locator("article h1").wait_for(state="visible")
+    assert reader.page.locator("html.typeset, mjx-container").count() == 0
+    reader.context.close()
 
 
 def test_search_finds_a_chapter(browser, site):

@@ -97,7 +97,7 @@ def _owned(experts, slots, x, weight, K):
 class Experts(NamedTuple):
     "k stacked models of K experts for images of D pixels."
     templates: np.ndarray         # (k, K, D)  μ, probabilities of ink
-    counts: np.ndarray            # (k, K, D)  N, examples behind each of them, 2ε of the prior included
+    counts: np.ndarray            # (k, K, D)  N⁺, examples behind each of them, 2ε of the prior included
 
 
 class ExpertStatistics(NamedTuple):
@@ -426,8 +426,8 @@ class Others(NamedTuple):
     "The images that an expert shares with others, by sets of active experts: what the others say, and how often there is ink."
     upper: np.ndarray             # (M, D)  u
     lower: np.ndarray             # (M, D)  l
-    ink: np.ndarray               # (M, D)  a
-    times: np.ndarray             # (M, 1)  a + b
+    ink: np.ndarray               # (M, D)  S_s
+    times: np.ndarray             # (M, 1)  N_s
 
     def mirrored(self) -> "Others":
         "The same with black and white exchanged."

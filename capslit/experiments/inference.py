@@ -33,10 +33,10 @@ from .records import Bench, Experiment, Part
 from .scenes import LEVELS, Found, SceneSearch, handwritten, judge, learn_templates, make_scenes, read
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04
-def products(lam: np.ndarray) -> np.ndarray:
-    "Probabilities (n, 2ᴷ) of all sets of independent experts with the probabilities lam (n, K), in the order of `all_sets`."
-    weights = np.ones((len(lam), 1))
-    for p in lam.T[:, :, None]:
+def products(rho: np.ndarray) -> np.ndarray:
+    "Probabilities (n, 2ᴷ) of all sets of independent experts with the probabilities rho (n, K), in the order of `all_sets`."
+    weights = np.ones((len(rho), 1))
+    for p in rho.T[:, :, None]:
         weights = np.concatenate([weights * (1 - p), weights * p], axis=1)
     return weights
 
@@ -54,20 +54,20 @@ def mean_field(values: np.ndarray, start: float = 0.5, sweeps: int = 100) -> tup
 
     Returns
     -------
-    lam : (n, K) array
+    rho : (n, K) array
     bounds : list of (n,) arrays
         The bound B before each sweep, and in the end.
     """
     n, K = len(values), int(math.log2(values.shape[1]))
-    lam, bounds = np.full((n, K), float(start)), []
+    rho, bounds = np.full((n, K), float(start)), []
     while True:
-        entropy = -np.sum(xlogy(lam, lam) + xlogy(1 - lam, 1 - lam), axis=1)
-        bounds.append(np.sum(products(lam) * values, axis=1) + entropy)
+        entropy = -np.sum(xlogy(rho, rho) + xlogy(1 - rho, 1 - rho), axis=1)
+        bounds.append(np.sum(products(rho) * values, axis=1) + entropy)
         if len(bounds) > sweeps or len(bounds) > 1 and np.max(bounds[-1] - bounds[-2]) < 1e-9:
-            return lam, bounds
+            return rho, bounds
         for k in range(K):
-            means = [np.sum(products(np.where(np.arange(K) == k, on, lam)) * values, axis=1) for on in (0.0, 1.0)]
-            lam[:, k] = expit(means[1] - means[0])
+            means = [np.sum(products(np.where(np.arange(K) == k, on, rho)) * values, axis=1) for on in (0.0, 1.0)]
+            rho[:, k] = expit(means[1] - means[0])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-06
 def set_values(templates: np.ndarray, X: np.ndarray, cost: float = 0.0) -> np.ndarray:
@@ -220,17 +220,17 @@ def preselected(masks: np.ndarray, g: np.ndarray, cost: float, count: int = 12, 
 
 def mean_field_cover(masks: np.ndarray, g: np.ndarray, cost: float, start: float, sweeps: int = 30) -> np.ndarray:
     "Mean-field probabilities (n, C) of active candidates, one after the other."
-    lam = np.full((len(g), len(masks)), float(start))
-    rest = np.log1p(-lam) @ masks                                       # log of the probability that a pixel stays uncovered
+    rho = np.full((len(g), len(masks)), float(start))
+    rest = np.log1p(-rho) @ masks                                       # log of the probability that a pixel stays uncovered
     for _ in range(sweeps):
-        before = lam.copy()
+        before = rho.copy()
         for c, pixels in enumerate(map(np.flatnonzero, masks)):
-            others = rest[:, pixels] - np.log1p(-lam[:, [c]])
-            lam[:, c] = np.minimum(expit(np.sum(g[:, pixels] * np.exp(others), axis=1) - cost), 1 - 1e-12)
-            rest[:, pixels] = others + np.log1p(-lam[:, [c]])
-        if np.max(np.abs(lam - before)) < 1e-6:
+            others = rest[:, pixels] - np.log1p(-rho[:, [c]])
+            rho[:, c] = np.minimum(expit(np.sum(g[:, pixels] * np.exp(others), axis=1) - cost), 1 - 1e-12)
+            rest[:, pixels] = others + np.log1p(-rho[:, [c]])
+        if np.max(np.abs(rho - before)) < 1e-6:
             break
-    return lam
+    return rho
 
 # %% ../../nbs/experiments/inference.ipynb #inference-21
 def gradient_cover(masks: np.ndarray, x: np.ndarray, p: float, b: float, cost: float, start: float = 0.5, steps: int = 150) -> np.ndarray:

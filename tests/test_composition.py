@@ -512,6 +512,31 @@ def test_the_search_of_many_experts_and_of_few_images():
     with pytest.raises(ValueError, match="init='search' is for experts that stay where they are"):
         CompositionalModel(2, init="search", transforms=Transforms((6, 6), 1)).fit(X)
 
+def test_a_cost_silences_experts_and_is_part_of_the_objective():
+    X = as_rows_of_halves()
+    counts = []
+    for cost in (0.0, 2.0, 1e3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = CompositionalModel(4, expert_cost=cost, init="random", prune=False, random_state=0, n_jobs=1).fit(X)
+        active = model.transform(X).sum()
+        counts.append(active)
+        if cost == 1e3:
+            assert active == 0 and np.allclose(model.score_samples(X), -X.shape[1] * np.log(2))
+        best = np.argmax(model.history_["objective"])
+        assert (model.history_["objective"][best] < model.history_["log_likelihood"][best]) == (cost > 0 and active > 0)
+    assert counts[0] > counts[1] >= counts[2]
+    with pytest.raises(ValueError, match="expert_cost"):
+        CompositionalModel(2, expert_cost=-1).fit(X)
+
+
+def as_rows_of_halves(n=60):
+    "Images (n, 36) of two halves, each black, white or noise."
+    rng = np.random.default_rng(0)
+    level = rng.choice([0, 1, 0.5, 0.5], (n, 2))
+    return (rng.random((n, 6, 6)) < np.repeat(level, 3, axis=1)[:, None]).reshape(n, 36).astype(float)
+
+
 
 def test_a_newcomer_speaks_where_nobody_has():
     X, parts = planted(2)

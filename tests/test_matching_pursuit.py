@@ -34,6 +34,7 @@ def problem(seed, n=5):
     options = {"q": float(rng.choice([0, 0.01, 0.3, 0.5, 0.9, 1])), "truncated": bool(rng.random() < 0.3),
                "transforms": Transforms((height, width), tuple(map(int, rng.integers(0, 3, 2))), turns)}
     options |= {"repeats": True, "max_experts": 5} if rng.random() < 0.3 else {}
+    options |= {"expert_cost": float(rng.uniform(0, 4))} if rng.random() < 0.4 else {}
     return rng.random((n, shape[1])) < rng.random(), templates, options
 
 
@@ -43,6 +44,19 @@ def strokes():
     ink = np.zeros((3, 20, 20))
     ink[0, 4:16, 9:11] = ink[1, 9:11, 4:16] = ink[2, 4:8, 4:8] = 1
     return np.maximum(0.01, 0.95 * gaussian_filter(ink, (0, 0.8, 0.8))).reshape(3, 400)
+
+
+# costs
+
+@pytest.mark.parametrize("search", [matching_pursuit, plain_pursuit, exhaustive_search])
+def test_an_expert_is_active_only_if_it_gains_more_than_its_cost(search):
+    bars = np.where(np.eye(3, dtype=bool).repeat(4, axis=1), 0.9, 0.5)         # 4 ln 1.8 = 2.35 nats for a whole bar
+    X = np.array([[1] * 4 + [0, 1] * 2 + [1] * 4])
+    gain = 4 * np.log(1.8)
+    for cost, count in ((0.0, 2), (0.99 * gain, 2), (1.01 * gain, 0)):
+        found = search(X, bars, expert_cost=cost)
+        assert np.sum(found.experts >= 0) == count
+        assert np.isclose(found.log_likelihood[0], count * gain - 12 * np.log(2))     # of the image alone
 
 
 # warps
@@ -468,6 +482,7 @@ def test_extreme_sizes(search):
     ([[0, 1]], [[0.5, 0.5]], {"transforms": (2, 1)}, TypeError, "transforms must be"),
     ([[0, 1]], [[0.5, 0.5]], {"max_experts": -1}, ValueError, "max_experts"),
     ([[0, 1]], [[0.5, 0.5]], {"max_experts": 1.0}, ValueError, "max_experts"),
+    ([[0, 1]], [[0.5, 0.5]], {"expert_cost": -1}, ValueError, "expert_cost"),
 ])
 def test_says_what_is_wrong(search, X, templates, options, error, said):
     with pytest.raises(error, match=said):

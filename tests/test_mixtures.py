@@ -71,6 +71,20 @@ def test_with_added_variance_the_likelihood_less_its_price_hardly_falls(kind, se
         assert np.all(np.diff(path) > (-1e-7 if added < 1e-3 else -2e-3)) and path[-1] > path[0]
 
 
+def test_ending_while_the_objective_falls_is_not_called_convergence():
+    "Wines with 0.3 added to variances of 1: three falls on end, and a better place beyond them."
+    X, how = TABLES["wine"], {"n_components": 3, "reg_covar": 0.3, "init_params": "random_from_data", "random_state": 2, "n_jobs": 1}
+    with pytest.warns(ConvergenceWarning, match="reg_covar = 0.3 is large beside the covariances.*lower reg_covar, or raise patience"):
+        hasty = GaussianMixture(**how).fit(X)
+    path = hasty.history_["objective"] / len(X)
+    assert not hasty.converged_ and np.all(np.diff(path)[-3:] < 0) and np.isclose(hasty.lower_bound_, path.max())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        patient, coarse = GaussianMixture(**how, patience=20).fit(X), GaussianMixture(**how, tol=0.01).fit(X)
+        small = GaussianMixture(**how | {"reg_covar": 1e-6}).fit(X)
+    assert patient.converged_ and coarse.converged_ and small.converged_ and patient.lower_bound_ > hasty.lower_bound_ + 3e-3
+
+
 def test_most_problems_do_not_collapse():
     "The test above sees full courses."
     ended = 0

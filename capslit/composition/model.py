@@ -97,7 +97,7 @@ def _owned(experts, slots, x, weight, K):
 class Experts(NamedTuple):
     "k stacked models of K experts for images of D pixels."
     templates: np.ndarray         # (k, K, D)  μ, probabilities of ink
-    counts: np.ndarray            # (k, K, D)  N, examples behind each of them, 2ε of the prior included
+    counts: np.ndarray            # (k, K, D)  N⁺, examples behind each of them, 2ε of the prior included
 
 
 class ExpertStatistics(NamedTuple):
@@ -128,7 +128,7 @@ class _Inference:
     def explain(self, templates: np.ndarray, x: np.ndarray) -> Pursuit:
         "The Pursuit of images x (b, D) with templates (K, D)."
         return matching_pursuit(x, self.effective(templates), q=self.q, transforms=self.transforms,
-                                truncated=self.truncated, max_experts=self.max_active)
+                                truncated=self.truncated, max_experts=self.max_active, expert_cost=self.expert_cost)
 
     def effective(self, templates: np.ndarray) -> np.ndarray:
         "Templates as they are composed: with the maximum rule none is below the background."
@@ -185,6 +185,8 @@ class Compositions(_Inference):
         Most experts in an image.
     prune : bool
         Whether pixels abstain unless their votes make the description of the images shorter.
+    expert_cost : float
+        Nats that each active expert costs.
     """
     rule: str = "max_minus_min"
     q: float = 0.5
@@ -193,6 +195,7 @@ class Compositions(_Inference):
     truncated: bool = False
     max_active: object = None
     prune: bool = False
+    expert_cost: float = 0.0
 
     @property
     def signature(self) -> dict:
@@ -200,7 +203,7 @@ class Compositions(_Inference):
         T = self.transforms
         poses = None if T is None else [list(T.image_shape), list(T.shifts), list(T.rotations)]
         return {"rule": self.rule, "q": float(self.q), "poses": poses, "max_active": self.max_active,
-                "pseudocount": float(self.pseudocount), "truncated": bool(self.truncated), "prune": bool(self.prune)}
+                "pseudocount": float(self.pseudocount), "truncated": bool(self.truncated), "prune": bool(self.prune), "expert_cost": float(self.expert_cost)}
 
     def block_rows(self, parameters: Experts) -> int:
         "Examples per block."
@@ -211,8 +214,10 @@ class Compositions(_Inference):
         return self
 
     def objective(self, parameters: Experts, statistics: ExpertStatistics) -> np.ndarray:
-        "The log-likelihood (k,), or the negative description length if `prune`."
-        return -description_length(self, parameters, statistics) if self.prune else statistics.log_likelihood
+        "The log-likelihood (k,) less the costs of active experts, or the negative description length if `prune`."
+        if self.prune:
+            return -description_length(self, parameters, statistics)
+        return statistics.log_likelihood - self.expert_cost * np.trace(statistics.together, axis1=1, axis2=2)
 
     def e_step(self, parameters: Experts, batch: tuple) -> ExpertStatistics:
         "ExpertStatistics of a batch."
@@ -421,8 +426,8 @@ class Others(NamedTuple):
     "The images that an expert shares with others, by sets of active experts: what the others say, and how often there is ink."
     upper: np.ndarray             # (M, D)  u
     lower: np.ndarray             # (M, D)  l
-    ink: np.ndarray               # (M, D)  a
-    times: np.ndarray             # (M, 1)  a + b
+    ink: np.ndarray               # (M, D)  S_s
+    times: np.ndarray             # (M, 1)  N_s
 
     def mirrored(self) -> "Others":
         "The same with black and white exchanged."
@@ -522,14 +527,19 @@ class _Climb:
         return math.log(max(self.target, 2))
 
     @property
+    def cost(self) -> float:
+        "What an active expert costs: its name, or more if the model says so."
+        return max(self.name, self.model.expert_cost)
+
+    @property
     def charge(self) -> Charge:
         return Charge(self.model.q, self.model.pseudocount, self.name)
 
     def explain(self, templates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        "The best of `small_sets` for each image (n, K), and its log-likelihood less the price of the names."
+        "The best of `small_sets` for each image (n, K), and its log-likelihood less the costs of active experts."
         sets = small_sets(len(templates), self.model.max_active)
         on, off = _logs(*extremes_of(templates, sets, self.model.q), self.model.q)
-        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.name * np.sum(sets, axis=1))
+        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost * np.sum(sets, axis=1))
         best = np.argmax(score, axis=1)
         return sets[best], score[np.arange(len(best)), best]
 
@@ -542,9 +552,9 @@ class _Steps(_Climb):
         return exact_templates(templates, active, self.X, charge or self.charge, self.model.rule == "maximum")
 
     def likelihoods(self, templates: np.ndarray, active: np.ndarray) -> np.ndarray:
-        "Log-likelihood (n,) of the images, given who is active in them, less the price of the names."
+        "Log-likelihood (n,) of the images, given who is active in them, less their costs."
         log_on, log_off = _logs(*extremes_of(templates, active, self.model.q), self.model.q)
-        return np.sum(np.where(self.X == 1, log_on, log_off), axis=1) - self.name * np.sum(active, axis=1)
+        return np.sum(np.where(self.X == 1, log_on, log_off), axis=1) - self.cost * np.sum(active, axis=1)
 
     def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
         "What both steps raise."
@@ -728,6 +738,7 @@ class _Settings(EMEstimator):
         "truncated": ["boolean", StrOptions({"auto"})],
         "prune": ["boolean", StrOptions({"auto"})],
         "max_active": [Interval(Integral, 1, None, closed="left"), None],
+        "expert_cost": [Interval(Real, 0, None, closed="left")],
         "binarize": [Interval(Real, None, None, closed="neither"), None],
         **{name: rule for name, rule in EMEstimator._parameter_constraints.items() if name != "acceleration"},
     }
@@ -754,7 +765,7 @@ class _Settings(EMEstimator):
             raise ValueError(f"transforms must have the angle 0 among its rotations, not only {T.rotations}")
         q = float(self.background if maximum else self.q)
         truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
-        return Compositions(self.rule, q, T, float(self.pseudocount), truncated, self.max_active)
+        return Compositions(self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=float(self.expert_cost))
 
     def _prunes(self):
         return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
@@ -1046,6 +1057,9 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         Whether experts are chosen by the templates max(½, μ); "auto" does so with "maximum".
     max_active : int, optional
         Most experts in an image.
+    expert_cost : float, default=0.0
+        Nats by which an expert must raise the likelihood of an image to be active in it. With log(K T), for K experts in
+        T poses, inference shortens the description of the images. The start "search" charges log K at the least.
     prune : bool or "auto", default="auto"
         Whether pixels of templates abstain in the end unless their votes make the description of the
         images shorter; "auto" does so if the number of experts is to be found.
@@ -1107,7 +1121,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
 
     def __init__(self, n_experts: int | None = None, *, rule: str = "max_minus_min", q: float = 0.5, background: float = 0.01,
                  transforms: Any = None, pseudocount: float = 1.0, init: str = "auto", truncated: bool | str = "auto",
-                 max_active: int | None = None, prune: bool | str = "auto", binarize: float | None = None, tol: float = 1e-3,
+                 max_active: int | None = None, expert_cost: float = 0.0, prune: bool | str = "auto", binarize: float | None = None, tol: float = 1e-3,
                  patience: int = 2, max_iter: int = 50, n_init: int = 1, n_jobs: int | None = None, random_state: Any = None,
                  verbose: int = 0):
         self.n_experts = n_experts
@@ -1119,6 +1133,7 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self.init = init
         self.truncated = truncated
         self.max_active = max_active
+        self.expert_cost = expert_cost
         self.prune = prune
         self.binarize = binarize
         self.tol = tol

@@ -251,13 +251,14 @@ def _check_most(max_experts, K, repeats=False):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-024
 def plain_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Transforms | None = None, truncated: bool = False,
-                  max_experts: int | None = None, repeats: bool = False) -> Pursuit:
+                  max_experts: int | None = None, expert_cost: float = 0.0, repeats: bool = False) -> Pursuit:
     """`matching_pursuit` by its definition, a loop over all candidates in each step; for small problems.
 
     Takes the same arguments and returns the same Pursuit.
     """
     X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated, repeats=repeats)
     most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
+    check_number("expert_cost", expert_cost, at_least=0)
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
     U = np.full(X.shape, abstention)
@@ -270,7 +271,7 @@ def plain_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Transfo
         for before in chosen * (not repeats):
             scores[before[:, None] // T == np.arange(len(seen)) // T] = -np.inf
         top = np.max(scores, axis=1, initial=-np.inf)
-        grows = np.flatnonzero(top > score + _margin(score))
+        grows = np.flatnonzero(top > score + expert_cost + _margin(score))
         if not len(grows):
             break
         first = np.argmax(scores >= (top - _margin(score))[:, None], axis=1)[grows]
@@ -308,8 +309,8 @@ def _pursuit(X, candidates, T, chosen, most, q, extremes=None):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-039
 def exhaustive_search(X: Any, templates: Any, *, q: float = 0.5, transforms: Transforms | None = None, truncated: bool = False,
-                      max_experts: int | None = None, max_configurations: float = 10**6) -> Pursuit:
-    """The most likely of all configurations, each expert at most once; for small problems.
+                      max_experts: int | None = None, expert_cost: float = 0.0, max_configurations: float = 10**6) -> Pursuit:
+    """The most likely of all configurations, each expert at most once, after each has paid its cost; for small problems.
 
     Takes the same arguments and returns a Pursuit with the experts in ascending order. Of equally likely
     configurations the one with the fewest experts is taken. With `truncated` it is the best for the truncated
@@ -319,6 +320,7 @@ def exhaustive_search(X: Any, templates: Any, *, q: float = 0.5, transforms: Tra
     X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated)
     K, T = len(templates), len(transforms)
     most = _check_most(max_experts, K)
+    check_number("expert_cost", expert_cost, at_least=0)
     check_number("max_configurations", max_configurations, at_least=1, infinite=True)
     count = sum(math.comb(K, j) * T**j for j in range(most + 1))
     if count > max_configurations:
@@ -330,7 +332,7 @@ def exhaustive_search(X: Any, templates: Any, *, q: float = 0.5, transforms: Tra
     for j in range(most + 1):
         for experts, poses in product(combinations(range(K), j), product(range(T), repeat=j)):
             config = T * np.array(experts, int) + np.array(poses, int)
-            score = _score(X, *extremes(seen[config], 0, abstention), abstention)
+            score = _score(X, *extremes(seen[config], 0, abstention), abstention) - expert_cost * j
             better = (score > best + _margin(score)) if j else np.ones(len(X), bool)
             best[better] = score[better]
             chosen[better] = np.append(config, np.full(most - j, -T))
@@ -508,8 +510,8 @@ def scores(images, numbers, x, U, L, canvas, places, q, out):
 _compiled_scores = OnDemand(scores, score_of, chance, window_of, enough=2**27)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-10
-def best_of(x, U, L, score, before, canvas, places, q, T, found):
-    "Number of the best candidate for an image, −1 if none makes the score grow; all scores into `found`, −∞ for the experts of the candidates `before`."
+def best_of(x, U, L, score, cost, before, canvas, places, q, T, found):
+    "Number of the best candidate for an image, −1 if none makes the score grow by more than `cost`; all scores into `found`, −∞ for the experts of the candidates `before`."
     product, least, best = np.empty(LANES), np.empty(LANES), -np.inf
     for c in range(len(found)):
         found[c] = 0
@@ -520,12 +522,12 @@ def best_of(x, U, L, score, before, canvas, places, q, T, found):
             found[c] = score_of(x, U, L, window_of(canvas, places, c), q, product, least)
         best = max(best, found[c])
     margin = 1e-9 * (1 + abs(score))
-    if best <= score + margin:
+    if best <= score + cost + margin:
         return -1
     return np.argmax(found >= best - margin)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-10-a
-def greedy(x, canvas, places, q, repeats, T, chosen, upper, lower):
+def greedy(x, canvas, places, q, cost, repeats, T, chosen, upper, lower):
     "Matching pursuit of images x (n, D): the candidates that are added, in this order, into `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q."
     (n, D), found, width = x.shape, np.empty(len(canvas) * places[0] * places[1]), canvas.shape[2] - places[1] + 1
     for i in range(n):
@@ -533,7 +535,7 @@ def greedy(x, canvas, places, q, repeats, T, chosen, upper, lower):
         for d in range(D):
             score += np.log(chance(x[i, d], q, q, q, q))
         for j in range(chosen.shape[1]):
-            c = best_of(x[i], U, L, score, chosen[i, :0 if repeats else j], canvas, places, q, T, found)
+            c = best_of(x[i], U, L, score, cost, chosen[i, :0 if repeats else j], canvas, places, q, T, found)
             if c < 0:
                 break
             chosen[i, j], score, window = c, found[c], window_of(canvas, places, c)
@@ -557,26 +559,26 @@ def _scores_of(pairs, x, U, L, seen, q):
     return np.concatenate([np.empty(0), *scores])
 
 
-def _best(bound, x, U, L, score, seen, q):
-    "For each image the number of the best candidate, −1 if none makes the score grow, and its score."
+def _best(bound, x, U, L, score, seen, q, cost):
+    "For each image the number of the best candidate, −1 if none makes the score grow by more than `cost`, and its score."
     n, margin = len(x), _margin(score)
     hopeful = np.arange(n), np.argmax(bound, axis=1)
-    need = np.maximum(_scores_of(hopeful, x, U, L, seen, q) - margin, score + margin)
+    need = np.maximum(_scores_of(hopeful, x, U, L, seen, q) - margin, score + cost + margin)
     i, c = np.nonzero(bound >= need[:, None])
     scores, best, first = _scores_of((i, c), x, U, L, seen, q), np.full(n, -np.inf), np.full(n, len(seen))
     np.maximum.at(best, i, scores)
     tied = scores >= (best - margin)[i]
     np.minimum.at(first, i[tied], c[tied])
-    return np.where(best > score + margin, first, -1), best
+    return np.where(best > score + cost + margin, first, -1), best
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-056
-def _search(x, seen, bounds, q, most, repeats, T):
+def _search(x, seen, bounds, q, cost, most, repeats, T):
     "Numbers (n, j) of the candidates that matching pursuit adds to images x (n, D), −T where there is none; and the extremes U, L that they make."
     U, L = np.full((2, *x.shape), q)
     kernel = _compiled_greedy(x.size * len(seen)) if bounds is None and most < math.inf else None
     if kernel is not None:
         numbers = np.full((len(x), most), -T)
-        kernel(x, seen.canvas, seen.windows.shape[1:3], q, repeats, T, numbers, U, L)
+        kernel(x, seen.canvas, seen.windows.shape[1:3], q, cost, repeats, T, numbers, U, L)
         return numbers, (U, L)
     chosen, active, score = [], np.arange(len(x)), _score(x, U, U, q)
     while len(active) and len(chosen) < most:
@@ -584,7 +586,7 @@ def _search(x, seen, bounds, q, most, repeats, T):
         bound = np.full((len(active), len(seen)), np.inf) if bounds is None else bounds(*state, not chosen)
         for before in chosen * (not repeats):
             bound.reshape(len(active), -1, T)[np.arange(len(active)), before[active] // T] = -np.inf
-        c, best = _best(bound, *state, seen, q)
+        c, best = _best(bound, *state, seen, q, cost)
         active, c, best = active[c >= 0], c[c >= 0], best[c >= 0]
         if not len(active):
             break
@@ -611,7 +613,8 @@ def _joined(parts):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-058
 def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Transforms | None = None, truncated: bool = False,
-                     max_experts: int | None = None, repeats: bool = False, block_bytes: float = 2**25) -> Pursuit:
+                     max_experts: int | None = None, expert_cost: float = 0.0, repeats: bool = False,
+                     block_bytes: float = 2**25) -> Pursuit:
     """Likelihood matching pursuit: the expert and pose that raise the likelihood most are added, one by one, while it grows.
 
     Parameters
@@ -631,6 +634,8 @@ def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Tran
         returned, of the templates as they are, may be lower than without experts.
     max_experts : int, optional
         Largest number of experts in an image; by default all of them (no limit, if `repeats`).
+    expert_cost : float
+        Nats by which an expert must raise the likelihood to be added: the cost of each active expert (capslit:expert-cost).
     repeats : bool
         Whether an expert may appear more than once, in several poses.
     block_bytes : int
@@ -648,6 +653,7 @@ def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Tran
     """
     X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated, repeats=repeats)
     most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
+    expert_cost = float(check_number("expert_cost", expert_cost, at_least=0))
     check_number("block_bytes", block_bytes, above=0, infinite=True)
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
@@ -656,7 +662,7 @@ def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Tran
 
     def work(part):
         x = X[part]
-        chosen, extremes = _search(x, seen, bounds, abstention, most, repeats, T)
+        chosen, extremes = _search(x, seen, bounds, abstention, expert_cost, most, repeats, T)
         return _pursuit(x, candidates, T, chosen, most, q, None if truncated else extremes)
 
     rows = max(1, int(min(len(X), block_bytes / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1))))

@@ -31,6 +31,7 @@ from .figure4 import AXES, EIGHT, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5, LINEAR, NONLINEAR, agreement, compare_predictions
 from .figure8 import FIGURE8, STARTS
 from .heads import HEADS_ON_POSES
+from .inference import INFERENCE
 from .letters import LETTERS
 from .manifolds import FINE, MANIFOLDS
 from .million import MILLION, READINGS
@@ -98,7 +99,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "priors": PRIORS, "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
-               "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
+               "scenes": SCENES, "quadrants": QUADRANTS, "inference": INFERENCE, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
                "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005

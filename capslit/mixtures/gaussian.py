@@ -662,6 +662,8 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         of the component of each example.
     n_iter_ : int
     converged_ : bool
+        Whether EM came to rest: `patience` iterations have neither raised `lower_bound_` by more than `tol` nor
+        lowered it by more. It may fall where `reg_covar` is large, or when an empty component is revived.
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` and `objective` (less the penalty), summed over the examples.
     n_parameters_ : int
@@ -741,6 +743,18 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
         "Learn the mixture, and return the most responsible component (n,) of each example."
         return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def _record(self, result, best):
+        "Set what is known of the course of EM; not converged if the objective has fallen since its best value."
+        super()._record(result, best)
+        path, top = self.history_["objective"], np.max(self.history_["objective"])
+        fall = self.lower_bound_ * (1 - path[-1] / top) if top else 0.0              # per example
+        if self.converged_ and fall > self.tol + 1e-9 * (1 + abs(self.lower_bound_)):
+            self.converged_ = False
+            cause, remedy = (f"reg_covar = {self.reg_covar:g} is large beside the covariances", "lower reg_covar") if self.reg_covar else (
+                "an empty component has taken over half of another", "lower n_components")
+            warnings.warn(f"EM has ended while its objective fell, by {fall:.2g} per example: {cause}. The best parameters "
+                          f"are kept, but EM does not rest there; {remedy}, or raise patience", ConvergenceWarning, stacklevel=4)
 
     def _keep(self, model, parameters):
         "Set the public attributes."

@@ -1,7 +1,7 @@
 """What a reader sees of the code: imports, checks, plots and what surrounds the models are folded, the models' code is open; long lines wrap.
 
-The rule is `reading` below. A cell's tag overrides it: `open` keeps a cell open, `check` folds it as a check. Consecutive cells with the
-tag `solution`, Markdown or code, are one fold. A fold is a plain `<details>`, whose summary says what is in it.
+The rule is `reading` below. A cell's tag overrides it: `open` keeps a cell open, `check` folds it as a check. Consecutive cells with one of the
+tags of PASSAGES, Markdown or code, are one fold. A fold is a plain `<details>`, whose summary says what is in it.
 """
 import ast
 import dis
@@ -19,7 +19,8 @@ from sphinx.util.docutils import SphinxDirective
 
 logger = logging.getLogger(__name__)
 
-MODELS = ("capsules", "mixtures", "factorial", "routing", "composition", "em")  # the folders of chapters whose exported code is never folded
+MODELS = ("capsules", "deeper", "mixtures", "factorial", "routing", "composition", "em")  # the folders of chapters whose exported code is never folded
+PASSAGES = {"solution": "the solution", "method": "how this is checked"}  # tags of cells that are one fold, and what is in it
 GUIDES = ("practice", "index")  # their code is what the reader came for: only plots, imports and bare assertions are folded
 
 
@@ -167,18 +168,19 @@ def note_directives(app, docname, source):
 
 
 def mark_cells(app, docname, source):
-    """Write into each code cell's metadata how it is read, and set marks around solutions."""
+    """Write into each code cell's metadata how it is read, and set marks around passages."""
     if not is_notebook(app, docname):
         return
     notebook = json.loads(source[0])
-    cells, inside = [], False
+    cells, inside = [], None
     code = {number: "".join(cell["source"]) for number, cell in enumerate(notebook["cells"]) if cell["cell_type"] == "code"}
     in_step = checks_of_records(code) if docname.startswith("nbs/experiments/") else set()
     for number, cell in enumerate(notebook["cells"]):
         tags = cell["metadata"].get("tags", [])
-        if ("solution" in tags) != inside:
-            cells.append(mark(number, "end" if inside else "begin"))
-            inside = not inside
+        kind = next((kind for kind in PASSAGES if kind in tags), None)
+        if kind != inside:
+            cells += [mark(number, side, of) for side, of in (("end", inside), ("begin", kind)) if of]
+            inside = kind
         if cell["cell_type"] == "code":
             directives = cell["metadata"].pop("capslit_directives", [])
             fold = None if inside else reading(docname.removeprefix("nbs/"), "".join(cell["source"]), directives, tags, cell["outputs"])
@@ -190,25 +192,26 @@ def mark_cells(app, docname, source):
             cell["metadata"]["tags"] = [tag for tag in tags if tag not in ("hide-input", "hide-cell")]
         cells.append(cell)
     if inside:
-        cells.append(mark(len(cells), "end"))
+        cells.append(mark(len(cells), "end", inside))
     notebook["cells"] = cells
     source[0] = json.dumps(notebook)
 
 
-def mark(number, side):
-    """A cell that says where a solution begins or ends."""
-    return {"cell_type": "markdown", "id": f"solution-{number}-{side}", "metadata": {}, "source": f"```{{capslit-solution}} {side}\n```"}
+def mark(number, side, kind):
+    """A cell that says where a passage of this kind begins or ends."""
+    return {"cell_type": "markdown", "id": f"{kind}-{number}-{side}", "metadata": {}, "source": f"```{{capslit-passage}} {side} {kind}\n```"}
 
 
-class solution_mark(nodes.Element):
-    """Where a solution begins or ends; gone once the page is read."""
+class passage_mark(nodes.Element):
+    """Where a passage begins or ends; gone once the page is read."""
 
 
-class SolutionMark(SphinxDirective):
-    required_arguments = 1
+class PassageMark(SphinxDirective):
+    required_arguments = 2
 
     def run(self):
-        return [solution_mark(side=self.arguments[0])]
+        side, kind = self.arguments
+        return [passage_mark(side=side, kind=kind)]
 
 
 # Folds
@@ -218,7 +221,7 @@ class fold(nodes.General, nodes.Element):
 
 
 def fold_cells(app, doctree):
-    """Fold the code of the cells that are marked, and the solutions."""
+    """Fold the code of the cells that are marked, and the passages."""
     for cell in list(doctree.findall(nodes.container)):
         marked = (cell.get("cell_metadata") or {}).get("capslit_fold")
         source = next((node for node in cell.children if isinstance(node, nodes.container) and node.get("nb_element") == "cell_code_source"), None)
@@ -227,16 +230,16 @@ def fold_cells(app, doctree):
             place = cell.index(source)
             cell.remove(source)
             cell.insert(place, fold("", source, kind=kind, words=words, passed=passed))
-    for begin in list(doctree.findall(lambda node: isinstance(node, solution_mark) and node["side"] == "begin")):
+    for begin in list(doctree.findall(lambda node: isinstance(node, passage_mark) and node["side"] == "begin")):
         parent, start = begin.parent, begin.parent.index(begin)
-        end = next((i for i, node in enumerate(parent.children) if i > start and isinstance(node, solution_mark)), None)
+        end = next((i for i, node in enumerate(parent.children) if i > start and isinstance(node, passage_mark)), None)
         if end is None:
-            logger.warning("a solution holds a heading: it cannot be folded", location=begin)
+            logger.warning("a passage holds a heading: it cannot be folded", location=begin)
             continue
         content = parent.children[start + 1:end]
         parent.children[start:end + 1] = []
-        parent.insert(start, fold("", *content, kind="solution", words="the solution", passed=False))
-    for left in list(doctree.findall(solution_mark)):
+        parent.insert(start, fold("", *content, kind=begin["kind"], words=PASSAGES[begin["kind"]], passed=False))
+    for left in list(doctree.findall(passage_mark)):
         left.parent.remove(left)
 
 
@@ -278,7 +281,7 @@ class LineFormatter(HtmlFormatter):
 def setup(app):
     PygmentsBridge.html_formatter = LineFormatter
     app.add_node(fold, html=(open_fold, close_fold), latex=(nothing, nothing), text=(nothing, nothing))
-    app.add_directive("capslit-solution", SolutionMark)
+    app.add_directive("capslit-passage", PassageMark)
     app.connect("source-read", note_directives, priority=400)  # before nbdev's lines are dropped
     app.connect("source-read", mark_cells, priority=600)  # after the outputs have been brought in
     app.connect("doctree-read", fold_cells)

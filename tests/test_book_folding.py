@@ -85,13 +85,13 @@ def test_equations_fit_or_can_be_reached(pages):
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_model_code_is_open(name):
-    """Every exported cell of a model's chapter stands open, unless its author tagged it otherwise, and mathematics is in no fold but a solution's."""
+    """Every exported cell of a model's chapter stands open, unless its author tagged it otherwise, and mathematics is in no fold but a solution or the description of a check."""
     source = ROOT / name.replace(".html", ".ipynb")
     if source.parent.name not in MODELS or not source.is_file():
         pytest.skip("no chapter of a model")
     html = (BOOK / name).read_text(encoding="utf-8")
     folds = re.findall(r'<details class="capslit-fold" data-kind="(\w+)">(.*?)</details>', html, re.DOTALL)
-    folded = [plain(body) for kind, body in folds if kind not in ("imports", "solution")]
+    folded = [plain(body) for kind, body in folds if kind not in ("imports", "solution", "method")]
     for cell in json.loads(source.read_text(encoding="utf-8"))["cells"]:
         code = "".join(cell["source"])
         if "hide-input" in cell["metadata"].get("tags", []):
@@ -100,7 +100,7 @@ def test_model_code_is_open(name):
             code = re.sub(r"^#\|.*\n?", "", code, flags=re.MULTILINE).strip()
             assert plain(code, "") in plain(html), code[:200]
             assert not any(plain(code, "") in body for body in folded), code[:200]
-    assert not [body for kind, body in folds if kind != "solution" and 'class="math' in body]
+    assert not [body for kind, body in folds if kind not in ("solution", "method") and 'class="math' in body]
 
 
 def plain(html, tags=r"<[^>]*>"):

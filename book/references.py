@@ -107,7 +107,7 @@ CLAIMS = {
     "jensen": "capslit:em-bound", "mean-and-spread": "saul:2.9", "whitened": "saul:2.28", "evidence-lower-bound": "capslit:evidence-inequality",
     "expanded-variance": "capslit:expanded-step", "expanded-update": "capslit:expanded-step", "label-gram": "capslit:label-information",
     "likelihood-discrepancy": "capslit:discrepancy", "whitened-codes": "capslit:factor-step", "probabilistic-pca": "capslit:ppca-fixed-point",
-    "freed": "capslit:freed-density", "tangents-both-sides": "hinton:reconstruct-tangents", "tangent-schur": "hinton:tangent-distance",
+    "inference-l1": "capslit:l1-votes", "freed": "capslit:freed-density", "tangents-both-sides": "hinton:reconstruct-tangents", "tangent-schur": "hinton:tangent-distance",
 }
 
 

@@ -145,10 +145,11 @@ ESTIMATORS = {
                ("inverse_transform", (X[:, :3],), "states has shape"))),
     "CompositionalModel": Entry(
         CompositionalModel(2, n_jobs=1, random_state=0, max_iter=3),
-        ({}, {"init": "online", "rule": "maximum"}, {"init": "random"}, {"transforms": Transforms((2, 2), shifts=1), "rule": "maximum"}), BITS, least=1,
+        ({}, {"init": "online", "rule": "maximum"}, {"init": "random", "expert_cost": 0.5}, {"transforms": Transforms((2, 2), shifts=1), "rule": "maximum"}), BITS, least=1,
         settings=(*each("n_experts", 0), *each("rule", "mean"), *each("q", 0), *each("background", 0), *each("pseudocount", 0), *each("transforms", 3), *each("tol", -1),
                   *each("init", "best", np.zeros((3, 3)), np.full((2, P), 2.0)), ({"init": "random", "n_experts": None}, "n_experts must be a whole number"),
                   ({"transforms": Transforms((4, 4))}, r"transforms is for images of shape \(4, 4\), but X has 4"), *each("max_active", 0), *each("n_init", 0),
+                  *each("expert_cost", -1, np.nan, np.inf),
                   ({"transforms": Transforms((2, 2), rotations=(5.0,))}, "transforms must have the angle 0"), *each("binarize", "yes", True, np.nan, np.inf)),
         fits=(({"X": BITS / 2}, "X must hold zeros and ones, but holds 0.5; pass binarize=0.25"), ({"X": 255 * BITS}, "holds 255; pass binarize=127.5"),
               ({"X": -BITS}, "X must hold zeros and ones")),

@@ -765,7 +765,7 @@ class _Settings(EMEstimator):
             raise ValueError(f"transforms must have the angle 0 among its rotations, not only {T.rotations}")
         q = float(self.background if maximum else self.q)
         truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
-        return Compositions(self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=float(self.expert_cost))
+        return Compositions(self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=float(check_number("expert_cost", self.expert_cost, at_least=0)))
 
     def _prunes(self):
         return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)

@@ -12,6 +12,7 @@ __all__ = ['NATIVE', 'MARGIN', 'GRIDS', 'SETTINGS', 'MOTIONS', 'CODES', 'PLAN', 
 # %% ../../nbs/experiments/letters.ipynb #cell-002
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -311,7 +312,9 @@ def letters_parts(data: str, profile: str) -> tuple:
               "n_experts": 2}
     parts += [Part(f"orders, {settings}", shared | orders | {"settings": settings}, 8)
               for settings in ("paper", "sharper", "untruncated")]
-    return tuple(parts)
+    if not quick:
+        parts.append(Part(f"sharper, {MOTIONS[-1]}, 4", shared | held | {"settings": "sharper", "motion": MOTIONS[-1], "n_experts": 4}, 32))
+    return tuple(replace(part, independent=True) for part in parts)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-021
 def run_letters(part: Part, bench: Bench) -> tuple:

@@ -1,0 +1,1 @@
+from .sharing import SharedCapsuleClassifier as SharedCapsuleClassifier

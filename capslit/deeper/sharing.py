@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['shift_grid', 'places', 'spread', 'gathered', 'gathered_gram', 'SharedCapsuleRegression', 'shared_problem',
-           'read_image_shape', 'places_of', 'SharedCapsuleClassifier']
+           'lower_layer', 'best_upper', 'best_maps', 'LayeredParameters', 'LayeredStatistics',
+           'LayeredCapsuleRegression', 'layered_problem', 'read_image_shape', 'places_of', 'SharedCapsuleClassifier']
 
 # %% ../../nbs/deeper/sharing.ipynb #share-02
 import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -156,6 +157,98 @@ def shared_problem(moments: SecondMoments, capsule_dim: int, places: np.ndarray,
     model = SharedCapsuleRegression(targets, G * T * dims, solver, float(alpha), affine, places=places)
     return model, CapsuleParameters(weights[None])
 
+# %% ../../nbs/deeper/sharing.ipynb #share-43
+def lower_layer(maps: np.ndarray, places: np.ndarray, n_inputs: int, affine: bool = False) -> np.ndarray:
+    "B (G·r, n_inputs): the maps (r, q) on each patch of `places` (G, 1, q); with a row for the constant input, the last, if `affine`."
+    rows = spread(np.broadcast_to(maps, (1, len(places), *maps.shape)), places, n_inputs)[0]
+    return np.vstack([rows, np.eye(n_inputs)[n_inputs - 1:]]) if affine else rows
+
+
+def best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.ndarray:
+    "V (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second moments (p, p)."
+    return moments @ below.T @ np.linalg.pinv(below @ gram @ below.T, rcond=1e-10, hermitian=True)
+
+
+def best_maps(moments: np.ndarray, gram: np.ndarray, upper: np.ndarray, places: np.ndarray, affine: bool = False) -> np.ndarray:
+    "A (r, q) that is best below V (m, d, G·r); the constant input has a column of V for itself if `affine`."
+    (G, _, q), p = places.shape, gram.shape[0]
+    V, M = upper.reshape(-1, upper.shape[-1]), moments.reshape(-1, p)
+    if affine:
+        V, M = V[:, :-1], M - V[:, -1:] * gram[-1:]
+    V = V.reshape(len(V), G, -1)
+    index, r = places[:, 0], V.shape[2]
+    squares = np.einsum("nga,nfb->gfab", V, V, optimize=True).reshape(G * G, r * r)
+    blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
+    left = (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
+    right = np.einsum("nga,ngi->ai", V, M[:, index], optimize=True)
+    return (np.linalg.pinv(left, rcond=1e-10, hermitian=True) @ right.ravel()).reshape(r, q)
+
+# %% ../../nbs/deeper/sharing.ipynb #share-46
+class LayeredParameters(NamedTuple):
+    "Weights W = V B (1, m, d, p), and the maps A (1, r, q) below."
+    weights: object
+    maps: object
+
+
+class LayeredStatistics(NamedTuple):
+    "`CapsuleStatistics`, and Σ w A, with the maps A of the E-step."
+    moments: object
+    log_likelihood: object
+    errors: object
+    weight: object
+    maps: object
+
+
+@dataclass(frozen=True)
+class LayeredCapsuleRegression(CapsuleRegression):
+    "Multiclass `CapsuleRegression` above one linear map of all patches `places` (G, 1, q); `gram` (p, p): second moments with the prior."
+    places: np.ndarray | None = None
+    gram: np.ndarray | None = None
+
+    @cached_property
+    def without_solver(self) -> "LayeredCapsuleRegression":
+        "The model without what only the M-step needs."
+        return replace(self, solver=None, gram=None)
+
+    @property
+    def signature(self) -> dict:
+        return super().signature | {"patches": list(self.places.shape)}
+
+    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> LayeredStatistics:
+        "LayeredStatistics of a batch."
+        found = super().e_step(parameters, batch, threshold)
+        return LayeredStatistics(*found, parameters.maps * found.weight[:, None, None])
+
+    def m_step(self, statistics: Any) -> LayeredParameters:
+        "The upper weights, and then the maps, each by least squares."
+        return _layered_step(self, to_numpy(statistics.moments)[0], to_numpy(statistics.maps)[0] / float(statistics.weight[0]), statistics.moments)
+
+
+def _layered_step(model, moments, maps, like):
+    affine, p = bool(model.affine), moments.shape[-1]
+    upper = best_upper(moments, model.gram, lower_layer(maps, model.places, p, affine))
+    maps = best_maps(moments, model.gram, upper, model.places, affine)
+    maps = maps / np.maximum(np.linalg.norm(maps, axis=1, keepdims=True), 1e-300)       # the scale belongs to the upper weights
+    weights = best_upper(moments, model.gram, lower_layer(maps, model.places, p, affine)) @ lower_layer(maps, model.places, p, affine)
+    return LayeredParameters(*(asarray_like(a[None], like) for a in (weights, maps)))
+
+# %% ../../nbs/deeper/sharing.ipynb #share-47
+def layered_problem(moments: SecondMoments, capsule_dim: int, n_maps: int, places: np.ndarray, *, alpha: float = 0.0,
+                    affine: bool = False, rng: Any = None) -> tuple:
+    """The model with a linear layer below and its initial parameters, from the second moments of each class (m, p, p).
+
+    The maps begin as the principal components of all patches, the weights as those that come next to the plain start {eq}`saul-2-28`.
+    """
+    m, p, _ = moments.gram.shape
+    gram = moments.gram.sum(axis=0) + np.diag(np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine))))
+    targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
+    maps = np.linalg.eigh(gathered_gram(gram, places).sum(axis=0))[1][:, ::-1].T[:n_maps]
+    plain = initial_weights(targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=np.random.default_rng(rng))[0][0]
+    below = lower_layer(maps, places, p, affine)
+    weights = best_upper(plain @ gram, gram, below) @ below
+    model = LayeredCapsuleRegression(targets, dims, None, float(alpha), affine, places=places, gram=gram)
+    return model, LayeredParameters(weights[None], maps[None])
+
 # %% ../../nbs/deeper/sharing.ipynb #share-51
 def read_image_shape(image_shape: Any, n_features: int) -> tuple:
     "Height and width; by default a square, or a strip of one row if the number of features is no square."
@@ -185,8 +278,10 @@ def places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
     window = shape if estimator.window is None else _two_counts("window", estimator.window, at_least=1)
     if window[0] > shape[0] or window[1] > shape[1]:
         raise ValueError(f"window is {window}, larger than the images, {shape}; pass a smaller one, or None for the whole image")
+    if estimator.n_maps is not None and (any(shifts) or estimator.window is None or estimator.n_maps > math.prod(window)):
+        raise ValueError(f"n_maps={estimator.n_maps} needs a window of at least as many pixels and shifts=0, but window is {estimator.window!r} and shifts {estimator.shifts!r}")
     stride = estimator.stride or max(1, min(window) // 2)
-    table = places(shape, shifts, window, stride, estimator.fit_intercept)
+    table = places(shape, shifts, window, stride, estimator.fit_intercept and estimator.n_maps is None)
     return shape, shift_grid(shifts, shape), table
 
 # %% ../../nbs/deeper/sharing.ipynb #share-54
@@ -205,6 +300,8 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         Size of what the weights see, by default the whole image. Windows at several positions have weights of their own.
     stride : int, optional
         Pixels from one window to the next; by default half a window.
+    n_maps : int, optional
+        Put a linear layer of so many maps, the same in all windows, below the capsules; needs shifts=0 and a window.
     alpha : "auto" or float, default="auto"
         Precision of the prior on the weights, per example and place; "auto": a thousandth of the mean variance of the inputs.
     sharpness : "auto" or float, default="auto"
@@ -218,7 +315,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     ----------
     coef_ : (n_classes, n_windows · n_places · capsule_dim, n_features) array
         The weights as they act on the inputs: copies of the shared ones at all places.
-    shared_coef_ : (n_classes, n_windows, capsule_dim, window size) array
+    shared_coef_ : (n_classes, n_windows, capsule_dim, window size) array; (n_maps, window size) with `n_maps`
     shifts_ : (n_places, 2) array
         Displacements, in pixels down and right, at which an object is seen.
     image_shape_ : (int, int)
@@ -232,7 +329,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
             "fit_intercept", "early_stopping", "validation_fraction", "n_jobs", "random_state", "verbose")
     } | {"capsule_dim": [Interval(Integral, 1, None, closed="left")], "image_shape": ["array-like", None],
          "shifts": [Integral, "array-like"], "window": [Integral, "array-like", None],
-         "stride": [Interval(Integral, 1, None, closed="left"), None],
+         "stride": [Interval(Integral, 1, None, closed="left"), None], "n_maps": [Interval(Integral, 1, None, closed="left"), None],
          "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")]}
     _layout, _stored, _kinds, _dispensable = 1, (), (), ()
     architecture, kernel, gamma, n_components, cv, online = "multiclass", None, "auto", "auto", 3, "stepwise"
@@ -240,7 +337,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     parameter_expansion, reconstruction = False, 0.0
 
     def __init__(self, capsule_dim: int = 8, *, image_shape: Any = None, shifts: Any = 1, window: Any = None, stride: int | None = None,
-                 alpha: float | str = "auto", sharpness: float | str = "auto", class_weight: Any = None,
+                 n_maps: int | None = None, alpha: float | str = "auto", sharpness: float | str = "auto", class_weight: Any = None,
                  thresholds: Sequence = (0.8, 0.6, 0.4, 0.2, 0.0), patience: Sequence = (32, 16, 8, 4, 2),
                  monitor: str = "error", tol: float = 0.0, momentum: float = 0.9, max_iter: int = 400, fit_intercept: bool = True,
                  early_stopping: str | bool = "auto", validation_fraction: float = 0.1, n_jobs: int | None = None,
@@ -250,6 +347,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         self.shifts = shifts
         self.window = window
         self.stride = stride
+        self.n_maps = n_maps
         self.alpha = alpha
         self.sharpness = sharpness
         self.class_weight = class_weight
@@ -330,10 +428,13 @@ def _begun(estimator, data, table):
         alpha = 1e-3 * _mean_variance(mean, affine)
     else:
         alpha = float(estimator.alpha)
-    model, parameters = shared_problem(moments, estimator.capsule_dim, table, alpha=alpha * data.mass.sum(), affine=affine, rng=estimator._rng())
-    p, latent = parameters.weights.shape[-1], int(model.dims.sum())
-    model = replace(model, compiled=worth_compiling(data.n_samples, p, latent))
-    return model, parameters if like is None else CapsuleParameters(asarray_like(parameters.weights, like)), alpha
+    settings = {"alpha": float(alpha * data.mass.sum()), "affine": affine, "rng": estimator._rng()}
+    if estimator.n_maps is None:
+        model, parameters = shared_problem(moments, estimator.capsule_dim, table, **settings)
+    else:
+        model, parameters = layered_problem(moments, estimator.capsule_dim, estimator.n_maps, table, **settings)
+    model = replace(model, compiled=worth_compiling(data.n_samples, parameters.weights.shape[-1], int(model.dims.sum())))
+    return model, parameters if like is None else type(parameters)(*(asarray_like(a, like) for a in parameters)), alpha
 
 
 def _mean_variance(moment, affine):
@@ -344,6 +445,8 @@ def _mean_variance(moment, affine):
 
 def _shared_part(estimator, run, table):
     "The shared weights (m, G, d, q) of what a run has found, without the constant's."
+    if estimator.n_maps is not None:
+        return to_numpy(run.parameters.maps)[0]
     weights = to_numpy(run.parameters.weights)[0]
     found = gathered(weights, table) / np.maximum(gathered(np.ones_like(weights), table), 1)
     return found[..., : table.shape[2] - estimator.fit_intercept]

@@ -26,6 +26,7 @@ import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer, GaussianMixture,
                      MixtureOfFactorAnalyzers, MixtureOfPCA)
 from capslit.composition.model import Transforms
+from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.em.checkpoint import CheckpointWarning
 from capslit.mixtures.tangents import TangentDistanceClassifier
 
@@ -98,6 +99,13 @@ ESTIMATORS = {
         ({}, {"architecture": "ovr", "fit_intercept": False}, {"architecture": "ovo"}), y=Y, settings=CAPSULES, 
         fits=(*VALIDATION, ({"y": Y * 0}, "y"), ({"sample_weight": np.full(N, 5e307)}, "sample_weight"), ({"X": (X * 1e37).astype(np.float32)}, "X")),
         calls=tuple((method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS)),
+    "SharedCapsuleClassifier": Entry(
+        SharedCapsuleClassifier(2, thresholds=(0.5, 0.0), patience=(4, 4), n_jobs=1, random_state=0),
+        ({}, {"window": 1, "shifts": (0, 1), "fit_intercept": False}, {"window": (1, 1), "shifts": 0, "stride": 1, "n_maps": 1}), y=Y,
+        settings=(*each("capsule_dim", 0, 2.5, "two", None, True, [2]), *each("image_shape", (8, 9), (4,), (2.0, 2.0), "square"), *each("shifts", -1, 1.5, (1, 2, 3), "far"),
+                  *each("window", 3, 0, (1, 1, 1), "all"), *each("stride", 0), *each("n_maps", 0, 1), *each("alpha", -1, np.nan, "some"), *each("sharpness", 0),
+                  *each("thresholds", (0.5,), "a"), *each("patience", (0, 1)), *each("momentum", 1), *each("max_iter", 0), *each("monitor", "loss"), *each("n_jobs", 0)),
+        fits=(*VALIDATION, ({"y": Y * 0}, "y")), calls=tuple((method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS)),
     "GaussianMixture": Entry(
         GaussianMixture(2, n_jobs=1, random_state=0), ({}, {"covariance_type": "diag"}, {"covariance_type": "tied"}, {"covariance_type": "spherical"}),
         settings=(*MIXTURE, *each("covariance_type", "round"), *each("reg_covar", -1), *each("weights_init", [0.5, 0.6], [1.5, -0.5], [1.0], [np.nan, 1], "even"),
@@ -206,7 +214,7 @@ def takes(model, argument, method="fit"):
 
 
 def test_every_estimator_has_its_entry():
-    assert {*capslit.__all__, "TangentDistanceClassifier"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
+    assert {*capslit.__all__, "TangentDistanceClassifier", "SharedCapsuleClassifier"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
 
 
 # ── any form of array ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ FOLDS = {f"check_sample_weight_equivalence_on_{kind}_data": "landmarks are drawn
 CONVENTIONS = {
     "CapsuleClassifier": [({}, FOLDS), (PLAIN | {"architecture": "multiclass", "thresholds": [0.5, 0], "patience": [4, 4]}, {}),
                           (PLAIN | {"architecture": "ovr", "patience": [4]}, {}), (PLAIN | {"patience": [4], "alpha": 0.1}, {})],
+    "deeper.sharing.SharedCapsuleClassifier": [({}, {}), ({"shifts": 0, "window": 1, "stride": 1, "n_maps": 1, "patience": [4, 4], "thresholds": [0.5, 0]}, {})],
     "GaussianMixture": [({}, {}), ({"covariance_type": "diag"}, {}), ({"covariance_type": "tied"}, {}), ({"covariance_type": "spherical"}, {}), ({"n_components": 2}, DRAWN)],
     "MixtureOfFactorAnalyzers": [({}, {}), ({"n_components": 2}, DRAWN)],
     "MixtureOfPCA": [({}, {}), ({"n_components": 2}, DRAWN)],
@@ -34,4 +35,4 @@ def test_conventions_of_scikit_learn(name, unpassed):
 
 
 def test_every_estimator_is_tried():
-    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier"}
+    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier", "SharedCapsuleClassifier"}

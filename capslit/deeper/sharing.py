@@ -166,7 +166,7 @@ def lower_layer(maps: np.ndarray, places: np.ndarray, n_inputs: int, affine: boo
 
 def best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.ndarray:
     "V (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second moments (p, p)."
-    return moments @ below.T @ np.linalg.pinv(below @ gram @ below.T, rcond=1e-10, hermitian=True)
+    return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve((moments @ below.T)[None])[0]
 
 
 def best_maps(moments: np.ndarray, gram: np.ndarray, upper: np.ndarray, places: np.ndarray, affine: bool = False) -> np.ndarray:
@@ -181,7 +181,7 @@ def best_maps(moments: np.ndarray, gram: np.ndarray, upper: np.ndarray, places: 
     blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
     left = (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
     right = np.einsum("nga,ngi->ai", V, M[:, index], optimize=True)
-    return (np.linalg.pinv(left, rcond=1e-10, hermitian=True) @ right.ravel()).reshape(r, q)
+    return LeastSquares.from_gram(left[None]).solve(right.reshape(1, 1, -1)).reshape(r, q)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-46
 class LayeredParameters(NamedTuple):
@@ -228,7 +228,7 @@ def _layered_step(model, moments, maps, like):
     affine, p = bool(model.affine), moments.shape[-1]
     upper = best_upper(moments, model.gram, lower_layer(maps, model.places, p, affine))
     maps = best_maps(moments, model.gram, upper, model.places, affine)
-    maps = maps / np.maximum(np.linalg.norm(maps, axis=1, keepdims=True), 1e-300)       # the scale belongs to the upper weights
+    maps = maps / (np.max(np.abs(maps)) or 1.0)               # the scale belongs to the upper weights
     weights = best_upper(moments, model.gram, lower_layer(maps, model.places, p, affine)) @ lower_layer(maps, model.places, p, affine)
     return LayeredParameters(*(asarray_like(a[None], like) for a in (weights, maps)))
 
@@ -242,7 +242,8 @@ def layered_problem(moments: SecondMoments, capsule_dim: int, n_maps: int, place
     m, p, _ = moments.gram.shape
     gram = moments.gram.sum(axis=0) + np.diag(np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine))))
     targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
-    maps = np.linalg.eigh(gathered_gram(gram, places).sum(axis=0))[1][:, ::-1].T[:n_maps]
+    patches = gathered_gram(gram / (gram.diagonal().max() or 1.0), places).sum(axis=0)
+    maps = np.linalg.eigh(patches)[1][:, ::-1].T[:n_maps]
     plain = initial_weights(targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=np.random.default_rng(rng))[0][0]
     below = lower_layer(maps, places, p, affine)
     weights = best_upper(plain @ gram, gram, below) @ below

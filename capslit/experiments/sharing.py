@@ -112,15 +112,15 @@ def sharing_parts(data: str, profile: str) -> tuple:
         plans |= {"long": setting(200, 18) | few, "copies": setting(200, 2, copies=1) | few,
                   "windows": setting(200, 1, 1, window=4, stride=4) | few, "maps": setting(200, 2, window=2, stride=2, n_maps=2) | few}
         return tuple(Part(name, p, independent=True) for name, p in plans.items())
-    mnist = data == "mnist"
-    dims, reach = ((1, 2, 4, 8), {1000: (2, 4), 5000: (4,)}) if mnist else ((4, 8), {1000: (), 5000: (4,)})
-    plans = {f"n{n}-d{d}-r{r}": setting(n, d, r) for n in (1000, 5000) for d in dims for r in (0, 1)}
-    plans |= {f"n{n}-d{d}-r2": setting(n, d, 2) for n, some in reach.items() for d in some}
-    plans |= {"long": setting(5000, 36), "copies": setting(5000, 4, copies=1)}
-    if mnist:
+    if data == "mnist":
+        plans = {f"n{n}-d{d}-r{r}": setting(n, d, r) for n in (1000, 5000) for d in (1, 2, 4, 8) for r in (0, 1)}
+        plans |= {f"n{n}-d{d}-r2": setting(n, d, 2) for n, d in ((1000, 2), (1000, 4), (5000, 4))}
+        plans |= {"long": setting(5000, 36), "copies": setting(5000, 4, copies=1)}
         plans |= {"windows": setting(1000, 2, window=20, stride=4), "windows-r1": setting(1000, 1, 1, window=20, stride=4)}
         plans |= {f"maps-{n}": setting(n, 8, window=7, stride=7, n_maps=8) for n in (1000, 5000)}
-    plans |= {f"n50000-d{d}-r{r}": setting(50_000, d, r) for d in ((8,) if mnist else (4,)) for r in (0, 1)}
+        plans |= {f"n50000-d8-r{r}": setting(50_000, 8, r) for r in (0, 1)}
+    else:
+        plans = {f"n{n}-d4-r{r}": setting(n, 4, r) for n in (1000, 5000, 50_000) for r in (0, 1)}
     cost = lambda p: p["n_train"] * p["capsule_dim"] * (1 + 2 * p["shifts"]) ** 2 * (9 if "copies" in p else 1) / 1000
     return tuple(Part(name, p, cost(p), independent=True) for name, p in plans.items())
 

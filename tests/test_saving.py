@@ -22,6 +22,7 @@ import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer,
                      GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, storage)
 from capslit.composition.model import Transforms
+from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.estimator.persistence import Saved
 from capslit.storage import StorageError, load_arrays, save_arrays
@@ -49,7 +50,6 @@ MAKERS = {  # what is written by this release: an unfitted estimator, its inputs
     "FactorialVectorQuantizer": (FactorialVectorQuantizer(2, 3, n_init=2, random_state=0), X, None),
     "FactorialHMM": (FactorialHMM(2, 2, n_init=2, max_iter=20, random_state=0), X, None),
     "CompositionalModel": (CompositionalModel(2, transforms=Transforms((4, 4), 1, (0.0, 90.0))), IMAGES, None),
-    "SharedCapsuleClassifier": (SharedCapsuleClassifier(2, image_shape=(2, 3), shifts=(0, 1), window=2, stride=1, **QUICK), FRAME, NAMES),
     "TangentDistanceClassifier": (TangentDistanceClassifier(3, image_shape=(2, 3)), X, NAMES),
 }
 MORE = {  # further kinds of parameters and attributes
@@ -65,6 +65,10 @@ MORE = {  # further kinds of parameters and attributes
     "bits": (FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0), BITS, None),
     "given experts": (CompositionalModel(2, init=np.clip(IMAGES[:2], 0.1, 0.9), rule="maximum"), IMAGES, None),
     "infinite score": (CompositionalModel(2, init="random", random_state=np.random.default_rng(0).integers(9), binarize=0.5), IMAGES, None),
+    "shared weights": (SharedCapsuleClassifier(2, image_shape=(2, 3), shifts=(0, 1), window=2, stride=1, **QUICK), FRAME, NAMES),
+    "maps of patches": (SharedCapsuleClassifier(2, shifts=0, window=1, stride=1, n_maps=1, **QUICK), X, LABELS),
+    "patches": (PatchFeatures(2, patch_size=2, pooling=[2, 1], image_shape=(2, 3), n_outputs=3, random_state=0), X, None),
+    "patches and factors": (PatchFeatures(2, n_factors=1, random_state=np.random.RandomState(0)), FRAME, None),
     "one image, one row": (TangentDistanceClassifier(1, sides=0, kinds=["vertical shift"], image_shape=[1, 6]), FRAME, LABELS),
 }
 CASES = MAKERS | MORE
@@ -339,7 +343,7 @@ KEPT = sorted(path.stem for path in SAVED.glob("*-*.npz"))
 @together("name", KEPT)
 def test_files_of_earlier_releases_give_what_they_gave(name):
     kind, wanted = name.split("-")[0], expected()
-    estimator = {"TangentDistanceClassifier": TangentDistanceClassifier, "SharedCapsuleClassifier": SharedCapsuleClassifier}.get(kind) or getattr(capslit, kind)
+    estimator = {"TangentDistanceClassifier": TangentDistanceClassifier}.get(kind) or getattr(capslit, kind)
     estimator = estimator.load(SAVED / f"{name}.npz")
     methods = [key.split("/")[1] for key in wanted if key.startswith(f"{name}/")]
     assert methods

@@ -1,4 +1,4 @@
-"""Deeper models on capsule regression, learned by EM."""
+"""More layers: what stands below capsule regression, and what it may share."""
 import lazy_loader as lazy
 
 # The public names are those of __init__.pyi; a module is imported when one of its names is first asked for

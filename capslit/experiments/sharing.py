@@ -120,7 +120,7 @@ def sharing_parts(data: str, profile: str) -> tuple:
         plans |= {f"maps-{n}": setting(n, 8, window=7, stride=7, n_maps=8) for n in (1000, 5000)}
         plans |= {f"n50000-d8-r{r}": setting(50_000, 8, r) for r in (0, 1)}
     else:
-        plans = {f"n{n}-d4-r{r}": setting(n, 4, r) for n in (1000, 5000, 50_000) for r in (0, 1)}
+        plans = {f"n{n}-d{d}-r{r}": setting(n, d, r) for n in (1000, 5000) for d in (2, 4) for r in (0, 1)}
     cost = lambda p: p["n_train"] * p["capsule_dim"] * (1 + 2 * p["shifts"]) ** 2 * (9 if "copies" in p else 1) / 1000
     return tuple(Part(name, p, cost(p), independent=True) for name, p in plans.items())
 

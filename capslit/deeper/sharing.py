@@ -46,14 +46,21 @@ from ..validation import atomic, check_count, check_number, check_repeatable
 
 # %% ../../nbs/deeper/sharing.ipynb #share-21
 def shift_grid(shifts: Any, image_shape: tuple) -> np.ndarray:
-    "All displacements (T, 2), down and right, of up to `shifts` pixels, a number or one for each axis; less than the image's size."
+    """All displacements (T, 2), down and right, of up to `shifts` pixels, a number or one
+    for each axis; less than the image's size.
+    """
     limits = np.minimum(np.broadcast_to(shifts, 2), np.subtract(image_shape, 1))
     axes = [np.arange(-limit, limit + 1) for limit in limits]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=2).reshape(-1, 2)
 
-
-def places(image_shape: tuple, shifts: Any = 1, window: tuple | None = None,
-           stride: int = 1, affine: bool = False) -> np.ndarray:
+# %% ../../nbs/deeper/sharing.ipynb #share-21-1
+def places(
+    image_shape: tuple,
+    shifts: Any = 1,
+    window: tuple | None = None,
+    stride: int = 1,
+    affine: bool = False,
+) -> np.ndarray:
     """Which pixel is seen where: indices (G, T, q) into the inputs, −1 for what is outside.
 
     Parameters
@@ -72,9 +79,17 @@ def places(image_shape: tuple, shifts: Any = 1, window: tuple | None = None,
     moves = shift_grid(shifts, image_shape)
     down, right = np.max(moves, axis=0)
     grid = np.full((height + 2 * down, width + 2 * right), -1)
-    grid[down:down + height, right:right + width] = np.arange(height * width).reshape(height, width)
-    found = [[grid[top + a:, left + b:][:high, :wide].ravel() for a, b in moves + (down, right)]
-             for top in range(0, height - high + 1, stride) for left in range(0, width - wide + 1, stride)]
+    grid[down : down + height, right : right + width] = np.arange(height * width).reshape(
+        height, width
+    )
+    found = [
+        [
+            grid[top + a :, left + b :][:high, :wide].ravel()
+            for a, b in moves + (down, right)
+        ]
+        for top in range(0, height - high + 1, stride)
+        for left in range(0, width - wide + 1, stride)
+    ]
     table = np.array(found)
     return np.insert(table, table.shape[2], height * width, axis=2) if affine else table
 
@@ -87,9 +102,11 @@ def spread(shared: np.ndarray, places: np.ndarray, n_inputs: int) -> np.ndarray:
         out[:, g, t][..., places[g, t]] = shared[:, g]
     return out[..., :-1].reshape(m, -1, n_inputs)
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-25-1
 def gathered(moments: np.ndarray, places: np.ndarray) -> np.ndarray:
-    "Sums over places (m, G, d, q) of what stands at them in (m, G·T·d, n_inputs): the adjoint of `spread`."
+    """Sums over places (m, G, d, q) of what stands at them in (m, G·T·d, n_inputs): the
+    adjoint of `spread`.
+    """
     m, _, p = moments.shape
     G, T, q = places.shape
     parts = np.zeros((m, G, T, moments.shape[1] // (G * T), p + 1))
@@ -101,10 +118,13 @@ def gathered(moments: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/deeper/sharing.ipynb #share-31
 def gathered_gram(gram: np.ndarray, places: np.ndarray) -> np.ndarray:
-    "Σ S G Sᵀ over the places of each window, (G, q, q), from the inputs' second moments (p, p)."
+    """Σ S G Sᵀ over the places of each window, (G, q, q), from the inputs' second moments
+    (p, p).
+    """
     padded = np.pad(gram, ((0, 1), (0, 1)))
-    return np.stack([sum(padded[np.ix_(index, index)] for index in window)
-                     for window in places])
+    return np.stack(
+        [sum(padded[np.ix_(index, index)] for index in window) for window in places]
+    )
 
 # %% ../../nbs/deeper/sharing.ipynb #share-35
 @dataclass(frozen=True)
@@ -131,8 +151,15 @@ class SharedCapsuleRegression(CapsuleRegression):
         return CapsuleParameters(asarray_like(weights, statistics.moments))
 
 # %% ../../nbs/deeper/sharing.ipynb #share-37
-def shared_problem(moments: SecondMoments, capsule_dim: int, places: np.ndarray, *, alpha: float = 0.0,
-                   affine: bool = False, rng: Any = None) -> tuple:
+def shared_problem(
+    moments: SecondMoments,
+    capsule_dim: int,
+    places: np.ndarray,
+    *,
+    alpha: float = 0.0,
+    affine: bool = False,
+    rng: Any = None,
+) -> tuple:
     """The model and its initial parameters, from the second moments of each class (m, p, p).
 
     Parameters
@@ -147,30 +174,57 @@ def shared_problem(moments: SecondMoments, capsule_dim: int, places: np.ndarray,
     """
     (m, p, _), (G, T, _) = moments.gram.shape, places.shape
     prior = np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
-    solver = LeastSquares.from_gram(gathered_gram(moments.gram.sum(axis=0) + np.diag(prior), places), tuple(range(G)))
+    solver = LeastSquares.from_gram(
+        gathered_gram(moments.gram.sum(axis=0) + np.diag(prior), places), tuple(range(G))
+    )
     targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
     of_class = np.stack([gathered_gram(gram, places) for gram in moments.gram])
-    begin = partial(initial_weights, targets, dims, init="subspace", init_scale=1.0, affine=affine,
-                    rng=np.random.default_rng(rng))
+    begin = partial(
+        initial_weights,
+        targets,
+        dims,
+        init="subspace",
+        init_scale=1.0,
+        affine=affine,
+        rng=np.random.default_rng(rng),
+    )
     start = [begin(SecondMoments(of_class[:, g], moments.weight))[0][0] for g in range(G)]
     weights = spread(np.stack(start, axis=1) * math.sqrt(T), places, p)
-    model = SharedCapsuleRegression(targets, G * T * dims, solver, float(alpha), affine, places=places)
+    model = SharedCapsuleRegression(
+        targets, G * T * dims, solver, float(alpha), affine, places=places
+    )
     return model, CapsuleParameters(weights[None])
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43
-def lower_layer(maps: np.ndarray, places: np.ndarray, n_inputs: int, affine: bool = False) -> np.ndarray:
-    "B (G·r, n_inputs): the maps (r, q) on each patch of `places` (G, 1, q); with a row for the constant input, the last, if `affine`."
+def lower_layer(
+    maps: np.ndarray, places: np.ndarray, n_inputs: int, affine: bool = False
+) -> np.ndarray:
+    """B (G·r, n_inputs): the maps (r, q) on each patch of `places` (G, 1, q); with a row
+    for the constant input, the last, if `affine`.
+    """
     rows = spread(np.broadcast_to(maps, (1, len(places), *maps.shape)), places, n_inputs)[0]
-    return np.vstack([rows, np.eye(n_inputs)[n_inputs - 1:]]) if affine else rows
+    return np.vstack([rows, np.eye(n_inputs)[n_inputs - 1 :]]) if affine else rows
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-43-1
 def best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.ndarray:
-    "V (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second moments (p, p)."
-    return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve((moments @ below.T)[None])[0]
+    """V (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
+    moments (p, p).
+    """
+    return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve(
+        (moments @ below.T)[None]
+    )[0]
 
-
-def best_maps(moments: np.ndarray, gram: np.ndarray, upper: np.ndarray, places: np.ndarray, affine: bool = False) -> np.ndarray:
-    "A (r, q) that is best below V (m, d, G·r); the constant input has a column of V for itself if `affine`."
+# %% ../../nbs/deeper/sharing.ipynb #share-43-2
+def best_maps(
+    moments: np.ndarray,
+    gram: np.ndarray,
+    upper: np.ndarray,
+    places: np.ndarray,
+    affine: bool = False,
+) -> np.ndarray:
+    """A (r, q) that is best below V (m, d, G·r); the constant input has a column of V for
+    itself if `affine`.
+    """
     (G, _, q), p = places.shape, gram.shape[0]
     V, M = upper.reshape(-1, upper.shape[-1]), moments.reshape(-1, p)
     if affine:
@@ -179,29 +233,36 @@ def best_maps(moments: np.ndarray, gram: np.ndarray, upper: np.ndarray, places: 
     index, r = places[:, 0], V.shape[2]
     squares = np.einsum("nga,nfb->gfab", V, V, optimize=True).reshape(G * G, r * r)
     blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
-    left = (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
+    left = (
+        (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
+    )
     right = np.einsum("nga,ngi->ai", V, M[:, index], optimize=True)
     return LeastSquares.from_gram(left[None]).solve(right.reshape(1, 1, -1)).reshape(r, q)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-46
 class LayeredParameters(NamedTuple):
     "Weights W = V B (1, m, d, p), and the maps A (1, r, q) below."
+
     weights: object
     maps: object
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-46-1
 class LayeredStatistics(NamedTuple):
     "`CapsuleStatistics`, and Σ w A, with the maps A of the E-step."
+
     moments: object
     log_likelihood: object
     errors: object
     weight: object
     maps: object
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-46-2
 @dataclass(frozen=True)
 class LayeredCapsuleRegression(CapsuleRegression):
-    "Multiclass `CapsuleRegression` above one linear map of all patches `places` (G, 1, q); `gram` (p, p): second moments with the prior."
+    """Multiclass `CapsuleRegression` above one linear map of all patches `places` (G, 1,
+    q); `gram` (p, p): second moments with the prior.
+    """
+
     places: np.ndarray | None = None
     gram: np.ndarray | None = None
 
@@ -214,54 +275,88 @@ class LayeredCapsuleRegression(CapsuleRegression):
     def signature(self) -> dict:
         return super().signature | {"patches": list(self.places.shape)}
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> LayeredStatistics:
+    def e_step(
+        self, parameters: Any, batch: Any, threshold: Any = None
+    ) -> LayeredStatistics:
         "LayeredStatistics of a batch."
         found = super().e_step(parameters, batch, threshold)
         return LayeredStatistics(*found, parameters.maps * found.weight[:, None, None])
 
     def m_step(self, statistics: Any) -> LayeredParameters:
         "The upper weights, and then the maps, each by least squares."
-        return _layered_step(self, to_numpy(statistics.moments)[0], to_numpy(statistics.maps)[0] / float(statistics.weight[0]), statistics.moments)
+        return _layered_step(
+            self,
+            to_numpy(statistics.moments)[0],
+            to_numpy(statistics.maps)[0] / float(statistics.weight[0]),
+            statistics.moments,
+        )
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-46-3
 def _layered_step(model, moments, maps, like):
     affine, p = bool(model.affine), moments.shape[-1]
     upper = best_upper(moments, model.gram, lower_layer(maps, model.places, p, affine))
     maps = best_maps(moments, model.gram, upper, model.places, affine)
-    maps = maps / (np.max(np.abs(maps)) or 1.0)               # the scale belongs to the upper weights
-    weights = best_upper(moments, model.gram, lower_layer(maps, model.places, p, affine)) @ lower_layer(maps, model.places, p, affine)
+    maps = maps / (np.max(np.abs(maps)) or 1.0)  # the scale belongs to the upper weights
+    weights = best_upper(
+        moments, model.gram, lower_layer(maps, model.places, p, affine)
+    ) @ lower_layer(maps, model.places, p, affine)
     return LayeredParameters(*(asarray_like(a[None], like) for a in (weights, maps)))
 
 # %% ../../nbs/deeper/sharing.ipynb #share-47
-def layered_problem(moments: SecondMoments, capsule_dim: int, n_maps: int, places: np.ndarray, *, alpha: float = 0.0,
-                    affine: bool = False, rng: Any = None) -> tuple:
+def layered_problem(
+    moments: SecondMoments,
+    capsule_dim: int,
+    n_maps: int,
+    places: np.ndarray,
+    *,
+    alpha: float = 0.0,
+    affine: bool = False,
+    rng: Any = None,
+) -> tuple:
     """The model with a linear layer below and its initial parameters, from the second moments of each class (m, p, p).
 
-    The maps begin as the principal components of all patches, the weights as those that come next to the plain start {eq}`saul-2-28`.
+    The maps begin as the principal components of all patches, the weights as those that
+    come next to the plain start {eq}`saul-2-28`.
     """
     m, p, _ = moments.gram.shape
-    gram = moments.gram.sum(axis=0) + np.diag(np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine))))
+    gram = moments.gram.sum(axis=0) + np.diag(
+        np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
+    )
     targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
     patches = gathered_gram(gram / (gram.diagonal().max() or 1.0), places).sum(axis=0)
     maps = np.linalg.eigh(patches)[1][:, ::-1].T[:n_maps]
-    plain = initial_weights(targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=np.random.default_rng(rng))[0][0]
+    plain = initial_weights(
+        targets,
+        dims,
+        moments,
+        init="subspace",
+        init_scale=1.0,
+        affine=affine,
+        rng=np.random.default_rng(rng),
+    )[0][0]
     below = lower_layer(maps, places, p, affine)
     weights = best_upper(plain @ gram, gram, below) @ below
-    model = LayeredCapsuleRegression(targets, dims, None, float(alpha), affine, places=places, gram=gram)
+    model = LayeredCapsuleRegression(
+        targets, dims, None, float(alpha), affine, places=places, gram=gram
+    )
     return model, LayeredParameters(weights[None], maps[None])
 
 # %% ../../nbs/deeper/sharing.ipynb #share-51
 def read_image_shape(image_shape: Any, n_features: int) -> tuple:
-    "Height and width; by default a square, or a strip of one row if the number of features is no square."
+    """Height and width; by default a square, or a strip of one row if the number of
+    features is no square.
+    """
     if image_shape is None:
         side = math.isqrt(n_features)
         return (side, side) if side * side == n_features else (1, n_features)
     shape = _two_counts("image_shape", image_shape, at_least=1)
     if math.prod(shape) != n_features:
-        raise ValueError(f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} columns; pass the height and width of the images in its rows")
+        raise ValueError(
+            f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} columns; pass the height and width of the images in its rows"
+        )
     return shape
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-51-1
 def _two_counts(name, value, at_least):
     "A pair of whole numbers from one or two."
     values = [value, value] if np.ndim(value) == 0 else list(value)
@@ -273,16 +368,30 @@ def _two_counts(name, value, at_least):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-53
 def places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
-    "Shape of the images, displacements (T, 2) and table of places (G, T, q) that the parameters ask for; ValueError if they do not fit."
+    """Shape of the images, displacements (T, 2) and table of places (G, T, q) that the
+    parameters ask for; ValueError if they do not fit.
+    """
     shape = read_image_shape(estimator.image_shape, n_features)
     shifts = _two_counts("shifts", estimator.shifts, at_least=0)
-    window = shape if estimator.window is None else _two_counts("window", estimator.window, at_least=1)
+    window = (
+        shape
+        if estimator.window is None
+        else _two_counts("window", estimator.window, at_least=1)
+    )
     if window[0] > shape[0] or window[1] > shape[1]:
-        raise ValueError(f"window is {window}, larger than the images, {shape}; pass a smaller one, or None for the whole image")
-    if estimator.n_maps is not None and (any(shifts) or estimator.window is None or estimator.n_maps > math.prod(window)):
-        raise ValueError(f"n_maps={estimator.n_maps} needs a window of at least as many pixels and shifts=0, but window is {estimator.window!r} and shifts {estimator.shifts!r}")
+        raise ValueError(
+            f"window is {window}, larger than the images, {shape}; pass a smaller one, or None for the whole image"
+        )
+    if estimator.n_maps is not None and (
+        any(shifts) or estimator.window is None or estimator.n_maps > math.prod(window)
+    ):
+        raise ValueError(
+            f"n_maps={estimator.n_maps} needs a window of at least as many pixels and shifts=0, but window is {estimator.window!r} and shifts {estimator.shifts!r}"
+        )
     stride = estimator.stride or max(1, min(window) // 2)
-    table = places(shape, shifts, window, stride, estimator.fit_intercept and estimator.n_maps is None)
+    table = places(
+        shape, shifts, window, stride, estimator.fit_intercept and estimator.n_maps is None
+    )
     return shape, shift_grid(shifts, shape), table
 
 # %% ../../nbs/deeper/sharing.ipynb #share-54
@@ -294,55 +403,109 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     capsule_dim : int, default=8
         Dimension of the latent vector of each class at each place.
     image_shape : (int, int), optional
-        Height and width of the images in the rows of X; by default a square, or a strip of one row.
+        Height and width of the images in the rows of X; by default a square, or a strip of
+        one row.
     shifts : int or (int, int), default=1
         Pixels that the places reach down and up, and right and left; 0: no sharing.
     window : int or (int, int), optional
-        Size of what the weights see, by default the whole image. Windows at several positions have weights of their own.
+        Size of what the weights see, by default the whole image. Windows at several
+        positions have weights of their own.
     stride : int, optional
         Pixels from one window to the next; by default half a window.
     n_maps : int, optional
-        Put a linear layer of so many maps, the same in all windows, below the capsules; needs shifts=0 and a window.
+        Put a linear layer of so many maps, the same in all windows, below the capsules;
+        needs shifts=0 and a window.
     alpha : "auto" or float, default="auto"
-        Precision of the prior on the weights, per example and place; "auto": a thousandth of the mean variance of the inputs.
+        Precision of the prior on the weights, per example and place; "auto": a thousandth
+        of the mean variance of the inputs.
     sharpness : "auto" or float, default="auto"
-        Exponent of the probabilities; "auto" learns it from held-out examples, and is 1 if there are fewer than 500.
+        Exponent of the probabilities; "auto" learns it from held-out examples, and is 1 if
+        there are fewer than 500.
     early_stopping : "auto" or bool, default="auto"
-        Hold out `validation_fraction` of the examples if no validation set is given; "auto" does so above 2,000 examples.
-    class_weight, thresholds, patience, monitor, tol, momentum, max_iter, fit_intercept, validation_fraction, n_jobs, random_state, verbose
+        Hold out `validation_fraction` of the examples if no validation set is given; "auto"
+        does so above 2,000 examples.
+    class_weight, thresholds, patience, monitor, tol, momentum, max_iter, fit_intercept,
+    validation_fraction, n_jobs, random_state, verbose
         As in `CapsuleClassifier`.
 
     Attributes
     ----------
     coef_ : (n_classes, n_windows · n_places · capsule_dim, n_features) array
         The weights as they act on the inputs: copies of the shared ones at all places.
-    shared_coef_ : (n_classes, n_windows, capsule_dim, window size) array; (n_maps, window size) with `n_maps`
+    shared_coef_ : (n_classes, n_windows, capsule_dim, window size) array; (n_maps, window
+    size) with `n_maps`
     shifts_ : (n_places, 2) array
         Displacements, in pixels down and right, at which an object is seen.
     image_shape_ : (int, int)
-    classes_, intercept_, capsule_dims_, history_, n_iter_, alpha_, sharpness_, n_features_in_, feature_names_in_
+    classes_, intercept_, capsule_dims_, history_, n_iter_, alpha_, sharpness_,
+    n_features_in_, feature_names_in_
         As in `CapsuleClassifier`.
     """
 
     _parameter_constraints = {
-        name: CapsuleClassifier._parameter_constraints[name] for name in (
-            "class_weight", "sharpness", "thresholds", "patience", "monitor", "tol", "momentum", "max_iter",
-            "fit_intercept", "early_stopping", "validation_fraction", "n_jobs", "random_state", "verbose")
-    } | {"capsule_dim": [Interval(Integral, 1, None, closed="left")], "image_shape": ["array-like", None],
-         "shifts": [Integral, "array-like"], "window": [Integral, "array-like", None],
-         "stride": [Interval(Integral, 1, None, closed="left"), None], "n_maps": [Interval(Integral, 1, None, closed="left"), None],
-         "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")]}
+        name: CapsuleClassifier._parameter_constraints[name]
+        for name in (
+            "class_weight",
+            "sharpness",
+            "thresholds",
+            "patience",
+            "monitor",
+            "tol",
+            "momentum",
+            "max_iter",
+            "fit_intercept",
+            "early_stopping",
+            "validation_fraction",
+            "n_jobs",
+            "random_state",
+            "verbose",
+        )
+    } | {
+        "capsule_dim": [Interval(Integral, 1, None, closed="left")],
+        "image_shape": ["array-like", None],
+        "shifts": [Integral, "array-like"],
+        "window": [Integral, "array-like", None],
+        "stride": [Interval(Integral, 1, None, closed="left"), None],
+        "n_maps": [Interval(Integral, 1, None, closed="left"), None],
+        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+    }
     _layout, _stored, _kinds, _dispensable = 1, (), (), ()
-    architecture, kernel, gamma, n_components, cv, online = "multiclass", None, "auto", "auto", 3, "stepwise"
+    architecture, kernel, gamma, n_components, cv, online = (
+        "multiclass",
+        None,
+        "auto",
+        "auto",
+        3,
+        "stepwise",
+    )
     init, n_init, init_scale, warm_start, acceleration = "subspace", 1, 1.0, False, None
     parameter_expansion, reconstruction = False, 0.0
 
-    def __init__(self, capsule_dim: int = 8, *, image_shape: Any = None, shifts: Any = 1, window: Any = None, stride: int | None = None,
-                 n_maps: int | None = None, alpha: float | str = "auto", sharpness: float | str = "auto", class_weight: Any = None,
-                 thresholds: Sequence = (0.8, 0.6, 0.4, 0.2, 0.0), patience: Sequence = (32, 16, 8, 4, 2),
-                 monitor: str = "error", tol: float = 0.0, momentum: float = 0.9, max_iter: int = 400, fit_intercept: bool = True,
-                 early_stopping: str | bool = "auto", validation_fraction: float = 0.1, n_jobs: int | None = None,
-                 random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        capsule_dim: int = 8,
+        *,
+        image_shape: Any = None,
+        shifts: Any = 1,
+        window: Any = None,
+        stride: int | None = None,
+        n_maps: int | None = None,
+        alpha: float | str = "auto",
+        sharpness: float | str = "auto",
+        class_weight: Any = None,
+        thresholds: Sequence = (0.8, 0.6, 0.4, 0.2, 0.0),
+        patience: Sequence = (32, 16, 8, 4, 2),
+        monitor: str = "error",
+        tol: float = 0.0,
+        momentum: float = 0.9,
+        max_iter: int = 400,
+        fit_intercept: bool = True,
+        early_stopping: str | bool = "auto",
+        validation_fraction: float = 0.1,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.capsule_dim = capsule_dim
         self.image_shape = image_shape
         self.shifts = shifts
@@ -367,52 +530,98 @@ class SharedCapsuleClassifier(CapsuleClassifier):
 
     @classmethod
     def paper(cls, capsule_dim: int = 8, **parameters: Any) -> Self:
-        "The protocol of the paper, as far as it concerns this classifier; see `CapsuleClassifier.paper`."
-        known = {name: value for name, value in PAPER.items() if name in cls._parameter_constraints}
+        """The protocol of the paper, as far as it concerns this classifier; see
+        `CapsuleClassifier.paper`.
+        """
+        known = {
+            name: value
+            for name, value in PAPER.items()
+            if name in cls._parameter_constraints
+        }
         return cls(capsule_dim, **known | parameters)
 
     @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None, sample_weight_val: Any = None,
-            checkpoint: Any = None, checkpoint_every: float = 10.0) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> Self:
         """Learn the shared weights by EM.
 
-        Parameters, errors and what may be passed are those of `CapsuleClassifier.fit`; the rows of X are images.
+        Parameters, errors and what may be passed are those of `CapsuleClassifier.fit`; the
+        rows of X are images.
 
         Returns
         -------
         self
         """
         self._checked_schedule()
-        data, held_out = read_with_validation(self, X, y, sample_weight, X_val, y_val, sample_weight_val)
+        data, held_out = read_with_validation(
+            self, X, y, sample_weight, X_val, y_val, sample_weight_val
+        )
         if held_out is not None and X_val is None:
             check_repeatable(checkpoint, self.random_state, "the held-out examples are")
         shape, moves, table = places_of(self, data.n_features)
-        data = data if self.class_weight is None else data.weighted(class_factors(self.class_weight, data))
+        data = (
+            data
+            if self.class_weight is None
+            else data.weighted(class_factors(self.class_weight, data))
+        )
         model, parameters, alpha = _begun(self, data, table)
         sharpness = 1.0 if isinstance(self.sharpness, str) else float(self.sharpness)
         self._settle(Choice(None, alpha, sharpness, {}, capsule_dim=self.capsule_dim))
         judges = None if held_out is None else prepared(model, held_out)
-        run = em.fit(model, parameters, prepared(model, data), validation=judges, **engine_settings(self, held_out is not None),
-                     checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        run = em.fit(
+            model,
+            parameters,
+            prepared(model, data),
+            validation=judges,
+            **engine_settings(self, held_out is not None),
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+        )
         self._learned(run, model, data)
-        self.image_shape_, self.shifts_, self.shared_coef_ = shape, moves, _shared_part(self, run, table)
-        if held_out is not None and held_out.n_samples >= ENOUGH and isinstance(self.sharpness, str):
+        self.image_shape_, self.shifts_, self.shared_coef_ = (
+            shape,
+            moves,
+            _shared_part(self, run, table),
+        )
+        if (
+            held_out is not None
+            and held_out.n_samples >= ENOUGH
+            and isinstance(self.sharpness, str)
+        ):
             self.sharpness_ = sharpness_of(self, held_out)
         return self
 
     @property
     def partial_fit(self) -> Any:
         "Not available: AttributeError."
-        raise AttributeError("SharedCapsuleClassifier has no partial_fit, for the start needs the images of all classes; use fit")
+        raise AttributeError(
+            """SharedCapsuleClassifier has no partial_fit, for the start needs the images of
+            all classes; use fit
+            """
+        )
 
     def predict_places(self, X: Any) -> Any:
-        "P(y, t | x) (n, n_classes, n_windows · n_places): how probable each class is as the winner at each place, at sharpness one."
+        """P(y, t | x) (n, n_classes, n_windows · n_places): how probable each class is as
+        the winner at each place, at sharpness one.
+        """
         check_is_fitted(self, "coef_")
         X = checked_inputs(self, X)
         poses = self.transform(X)
         xp, d = namespace(poses), self.capsule_dim_
         norms = xp.sum(xp.reshape(poses, (poses.shape[0], -1, d)) ** 2, axis=2)
-        return xp.reshape(class_probabilities(norms, d), (poses.shape[0], self.classes_.shape[0], -1))
+        return xp.reshape(
+            class_probabilities(norms, d), (poses.shape[0], self.classes_.shape[0], -1)
+        )
 
     def _checked_schedule(self):
         "The rounds of learning, after all parameters have been checked."
@@ -429,21 +638,40 @@ def _begun(estimator, data, table):
         alpha = 1e-3 * _mean_variance(mean, affine)
     else:
         alpha = float(estimator.alpha)
-    settings = {"alpha": float(alpha * data.mass.sum()), "affine": affine, "rng": estimator._rng()}
+    settings = {
+        "alpha": float(alpha * data.mass.sum()),
+        "affine": affine,
+        "rng": estimator._rng(),
+    }
     if estimator.n_maps is None:
-        model, parameters = shared_problem(moments, estimator.capsule_dim, table, **settings)
+        model, parameters = shared_problem(
+            moments, estimator.capsule_dim, table, **settings
+        )
     else:
-        model, parameters = layered_problem(moments, estimator.capsule_dim, estimator.n_maps, table, **settings)
-    model = replace(model, compiled=worth_compiling(data.n_samples, parameters.weights.shape[-1], int(model.dims.sum())))
-    return model, parameters if like is None else type(parameters)(*(asarray_like(a, like) for a in parameters)), alpha
+        model, parameters = layered_problem(
+            moments, estimator.capsule_dim, estimator.n_maps, table, **settings
+        )
+    model = replace(
+        model,
+        compiled=worth_compiling(
+            data.n_samples, parameters.weights.shape[-1], int(model.dims.sum())
+        ),
+    )
+    return (
+        model,
+        parameters
+        if like is None
+        else type(parameters)(*(asarray_like(a, like) for a in parameters)),
+        alpha,
+    )
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-55-1
 def _mean_variance(moment, affine):
     "Of the inputs, from their mean second moment (p, p)."
     raw = np.diag(moment)
     return float(np.mean(raw[:-1] - moment[-1, :-1] ** 2 if affine else raw)) or 1.0
 
-
+# %% ../../nbs/deeper/sharing.ipynb #share-55-2
 def _shared_part(estimator, run, table):
     "The shared weights (m, G, d, q) of what a run has found, without the constant's."
     if estimator.n_maps is not None:

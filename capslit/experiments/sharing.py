@@ -26,12 +26,15 @@ def divided(data: Any, n: int, copies: int = 0) -> tuple:
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(images))
     parts = [(images[a:b], data.labels[a:b]) for a, b in zip(edges, edges[1:])]
-    (X, y), held = (a[:n] for a in parts[0]), tuple(a[: max(n // 5, 1000)] for a in parts[1])
+    (X, y), held = (
+        (a[:n] for a in parts[0]),
+        tuple(a[: max(n // 5, 1000)] for a in parts[1]),
+    )
     steps = range(-copies, copies + 1)
     X = np.concatenate([shifted(X, a, b) for a in steps for b in steps])
     return (X, np.tile(y, len(X) // len(y))), held, parts[2]
 
-
+# %% ../../nbs/experiments/sharing.ipynb #sharing-04-1
 def flat(images: np.ndarray) -> np.ndarray:
     "Images as rows."
     return images.reshape(len(images), -1)
@@ -42,6 +45,7 @@ WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1))  # down, up, right, left
 
 def moved_errors(model: Any, images: np.ndarray, y: np.ndarray) -> dict:
     "Error on images as they are, and mean error on them moved by one and by two pixels."
+
     def error(images):
         return int(np.sum(model.predict(flat(images)) != y)) / len(y)
 
@@ -53,7 +57,9 @@ def moved_errors(model: Any, images: np.ndarray, y: np.ndarray) -> dict:
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-07
 def place_follows(model: Any, images: np.ndarray, y: np.ndarray, seed: int = 0) -> list:
-    "Correlations, down and right, of the mean place given the class y with the motion of images that are moved at random."
+    """Correlations, down and right, of the mean place given the class y with the motion of
+    images that are moved at random.
+    """
     reach = model.shifts_.max(axis=0)
     if not reach.any():
         return []
@@ -70,32 +76,64 @@ def place_follows(model: Any, images: np.ndarray, y: np.ndarray, seed: int = 0) 
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-10
 def run_sharing(part: Part, bench: Bench) -> tuple:
-    "Learn a classifier; its errors, its number of weights, the time of an iteration, and whether its places follow."
+    """Learn a classifier; its errors, its number of weights, the time of an iteration, and
+    whether its places follow.
+    """
     settings = dict(part.parameters)
     n, copies = settings.pop("n_train"), settings.pop("copies", 0)
     (X, y), (X_val, y_val), (X_test, y_test) = divided(bench.data, n, copies)
-    model = SharedCapsuleClassifier(**settings, image_shape=X.shape[1:], n_jobs=1, random_state=bench.seed, verbose=int(bench.verbose))
+    model = SharedCapsuleClassifier(
+        **settings,
+        image_shape=X.shape[1:],
+        n_jobs=1,
+        random_state=bench.seed,
+        verbose=int(bench.verbose),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        bench.step("fit", f"learning {part.name} from {len(y):,} images", lambda: model.fit(
-            flat(X), y, X_val=flat(X_val), y_val=y_val, checkpoint=bench.checkpoint))
-    found = bench.step("test", "testing", lambda: moved_errors(model, X_test, y_test) | {
-        "follows": place_follows(model, X_test, y_test, bench.seed)})
+        bench.step(
+            "fit",
+            f"learning {part.name} from {len(y):,} images",
+            lambda: model.fit(
+                flat(X), y, X_val=flat(X_val), y_val=y_val, checkpoint=bench.checkpoint
+            ),
+        )
+    found = bench.step(
+        "test",
+        "testing",
+        lambda: (
+            moved_errors(model, X_test, y_test)
+            | {"follows": place_follows(model, X_test, y_test, bench.seed)}
+        ),
+    )
     history = model.history_
-    arrays = {name: history[name].astype(np.float32) for name in ("log_likelihood", "training_error", "validation_error")}
-    metrics = {"validation_error": float(np.min(history["validation_error"])), "n_weights": n_weights(model), "n_iter": int(model.n_iter_),
-               "training_error": float(history["training_error"][np.argmin(history["validation_error"])]),
-               "log_loss": float(-np.mean(model.predict_log_proba(flat(X_test))[np.arange(len(y_test)), y_test]))}
+    arrays = {
+        name: history[name].astype(np.float32)
+        for name in ("log_likelihood", "training_error", "validation_error")
+    }
+    metrics = {
+        "validation_error": float(np.min(history["validation_error"])),
+        "n_weights": n_weights(model),
+        "n_iter": int(model.n_iter_),
+        "training_error": float(
+            history["training_error"][np.argmin(history["validation_error"])]
+        ),
+        "log_loss": float(
+            -np.mean(model.predict_log_proba(flat(X_test))[np.arange(len(y_test)), y_test])
+        ),
+    }
     return metrics | found, arrays
 
-
+# %% ../../nbs/experiments/sharing.ipynb #sharing-10-1
 def n_weights(model: SharedCapsuleClassifier) -> int:
     "How many numbers the classifier learned, without intercepts."
     m, size = len(model.classes_), model.shared_coef_.size
     if model.n_maps is None:
         return size
     shape, (high, wide) = model.image_shape_, np.broadcast_to(model.window, 2)
-    patches = np.prod([(side - w) // model.stride + 1 for side, w in zip(shape, (high, wide))])
+    patches = np.prod(
+        [(side - w) // model.stride + 1 for side, w in zip(shape, (high, wide))]
+    )
     return int(size + m * model.capsule_dim * model.n_maps * patches)
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-11
@@ -103,26 +141,60 @@ def setting(n: int, d: int, shifts: int = 0, **others: Any) -> dict:
     "Parameters of a part."
     return {"n_train": n, "capsule_dim": d, "shifts": shifts, "max_iter": 200} | others
 
-
+# %% ../../nbs/experiments/sharing.ipynb #sharing-11-1
 def sharing_parts(data: str, profile: str) -> tuple:
-    "Dimensions, shifts and numbers of images; what else might explain a gain; and all images."
+    """Dimensions, shifts and numbers of images; what else might explain a gain; and all
+    images.
+    """
     if profile == "quick":
         few = {"max_iter": 20}
         plans = {f"n200-d2-r{r}": setting(200, 2, r) | few for r in (0, 1)}
-        plans |= {"long": setting(200, 18) | few, "copies": setting(200, 2, copies=1) | few,
-                  "windows": setting(200, 1, 1, window=4, stride=4) | few, "maps": setting(200, 2, window=2, stride=2, n_maps=2) | few}
+        plans |= {
+            "long": setting(200, 18) | few,
+            "copies": setting(200, 2, copies=1) | few,
+            "windows": setting(200, 1, 1, window=4, stride=4) | few,
+            "maps": setting(200, 2, window=2, stride=2, n_maps=2) | few,
+        }
         return tuple(Part(name, p, independent=True) for name, p in plans.items())
     if data == "mnist":
-        plans = {f"n{n}-d{d}-r{r}": setting(n, d, r) for n in (1000, 5000) for d in (1, 2, 4, 8) for r in (0, 1)}
-        plans |= {f"n{n}-d{d}-r2": setting(n, d, 2) for n, d in ((1000, 2), (1000, 4), (5000, 4))}
+        plans = {
+            f"n{n}-d{d}-r{r}": setting(n, d, r)
+            for n in (1000, 5000)
+            for d in (1, 2, 4, 8)
+            for r in (0, 1)
+        }
+        plans |= {
+            f"n{n}-d{d}-r2": setting(n, d, 2) for n, d in ((1000, 2), (1000, 4), (5000, 4))
+        }
         plans |= {"long": setting(5000, 36), "copies": setting(5000, 4, copies=1)}
-        plans |= {"windows": setting(1000, 2, window=20, stride=4), "windows-r1": setting(1000, 1, 1, window=20, stride=4)}
-        plans |= {f"maps-{n}": setting(n, 8, window=7, stride=7, n_maps=8) for n in (1000, 5000)}
+        plans |= {
+            "windows": setting(1000, 2, window=20, stride=4),
+            "windows-r1": setting(1000, 1, 1, window=20, stride=4),
+        }
+        plans |= {
+            f"maps-{n}": setting(n, 8, window=7, stride=7, n_maps=8) for n in (1000, 5000)
+        }
         plans |= {f"n50000-d8-r{r}": setting(50_000, 8, r) for r in (0, 1)}
     else:
-        plans = {f"n{n}-d{d}-r{r}": setting(n, d, r) for n in (1000, 5000) for d in (2, 4) for r in (0, 1)}
-    cost = lambda p: p["n_train"] * p["capsule_dim"] * (1 + 2 * p["shifts"]) ** 2 * (9 if "copies" in p else 1) / 1000
+        plans = {
+            f"n{n}-d{d}-r{r}": setting(n, d, r)
+            for n in (1000, 5000)
+            for d in (2, 4)
+            for r in (0, 1)
+        }
+    cost = lambda p: (
+        p["n_train"]
+        * p["capsule_dim"]
+        * (1 + 2 * p["shifts"]) ** 2
+        * (9 if "copies" in p else 1)
+        / 1000
+    )
     return tuple(Part(name, p, cost(p), independent=True) for name, p in plans.items())
 
 
-SHARING = Experiment("Shared weights, latent shifts and local maps", ("mnist", "fashion"), sharing_parts, run_sharing)
+SHARING = Experiment(
+    "Shared weights, latent shifts and local maps",
+    ("mnist", "fashion"),
+    sharing_parts,
+    run_sharing,
+)

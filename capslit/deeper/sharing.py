@@ -313,7 +313,7 @@ def layered_problem(
     affine: bool = False,
     rng: Any = None,
 ) -> tuple:
-    """The model with a linear layer below and its initial parameters, from the second moments of each class (m, p, p).
+    """The model with a linear layer below and its initial parameters.
 
     The maps begin as the principal components of all patches, the weights as those that
     come next to the plain start {eq}`saul-2-28`.
@@ -352,7 +352,8 @@ def read_image_shape(image_shape: Any, n_features: int) -> tuple:
     shape = _two_counts("image_shape", image_shape, at_least=1)
     if math.prod(shape) != n_features:
         raise ValueError(
-            f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} columns; pass the height and width of the images in its rows"
+            f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} "
+            "columns; pass the height and width of the images in its rows"
         )
     return shape
 
@@ -380,13 +381,15 @@ def places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
     )
     if window[0] > shape[0] or window[1] > shape[1]:
         raise ValueError(
-            f"window is {window}, larger than the images, {shape}; pass a smaller one, or None for the whole image"
+            f"window is {window}, larger than the images, {shape}; pass a smaller one, "
+            "or None for the whole image"
         )
     if estimator.n_maps is not None and (
         any(shifts) or estimator.window is None or estimator.n_maps > math.prod(window)
     ):
         raise ValueError(
-            f"n_maps={estimator.n_maps} needs a window of at least as many pixels and shifts=0, but window is {estimator.window!r} and shifts {estimator.shifts!r}"
+            f"n_maps={estimator.n_maps} needs a window of at least as many pixels and shifts=0, "
+            f"but window is {estimator.window!r} and shifts {estimator.shifts!r}"
         )
     stride = estimator.stride or max(1, min(window) // 2)
     table = places(
@@ -396,7 +399,9 @@ def places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
 
 # %% ../../nbs/deeper/sharing.ipynb #share-54
 class SharedCapsuleClassifier(CapsuleClassifier):
-    """Capsule regression for images: each class looks with the same weights at many places, and the place of the winner is latent.
+    """Capsule regression for images, with weights that look at many places.
+
+    The place of the winner is latent.
 
     Parameters
     ----------
@@ -423,23 +428,25 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         there are fewer than 500.
     early_stopping : "auto" or bool, default="auto"
         Hold out `validation_fraction` of the examples if no validation set is given; "auto"
-        does so above 2,000 examples.
-    class_weight, thresholds, patience, monitor, tol, momentum, max_iter, fit_intercept,
-    validation_fraction, n_jobs, random_state, verbose
+        does so above 10,000 examples.
+    class_weight, thresholds, patience, monitor, tol, momentum, max_iter
+        As in `CapsuleClassifier`, but with the rounds of the paper and less patience.
+    fit_intercept, validation_fraction, n_jobs, random_state, verbose
         As in `CapsuleClassifier`.
 
     Attributes
     ----------
     coef_ : (n_classes, n_windows · n_places · capsule_dim, n_features) array
         The weights as they act on the inputs: copies of the shared ones at all places.
-    shared_coef_ : (n_classes, n_windows, capsule_dim, window size) array; (n_maps, window
-    size) with `n_maps`
+    shared_coef_ : (n_classes, n_windows, capsule_dim, window size) array
+        With `n_maps`: the maps, (n_maps, window size).
     shifts_ : (n_places, 2) array
         Displacements, in pixels down and right, at which an object is seen.
     image_shape_ : (int, int)
-    classes_, intercept_, capsule_dims_, history_, n_iter_, alpha_, sharpness_,
-    n_features_in_, feature_names_in_
+    classes_, intercept_, capsule_dims_, history_, n_iter_, alpha_, sharpness_
         As in `CapsuleClassifier`.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
     """
 
     _parameter_constraints = {

@@ -19,7 +19,9 @@ from .records import Bench, Experiment, Part
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-04
 def divided(data: Any, n: int, copies: int = 0) -> tuple:
-    """The first n images to learn from, a fifth as many for validation (at least 1,000, or all), and those for testing: (X, y) each, X of float32.
+    """Images to learn from, for validation and for testing: (X, y) each, X of float32.
+
+    The first n, a fifth as many (but 1,000 or all, if that is less), and all test images.
 
     With `copies`, all images to learn from moved by up to so many pixels are added.
     """

@@ -119,12 +119,16 @@ def evidence(scores: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/deeper/patches.ipynb #cell-030
 def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
-    "Means over regions of g × g grids (no more than patches) of rows × columns patches: (…, rows · columns)."
+    """Means over regions of g × g grids of rows × columns patches: (…, rows · columns).
+
+    There are no more regions than patches in a direction.
+    """
 
     def bands(n, g):
-        edges = np.round(np.linspace(0, n, min(g, n) + 1)).astype(int)
-        number, at = np.diff(edges), np.arange(n)
-        return ((edges[:-1, None] <= at) & (at < edges[1:, None])) / number[:, None]
+        g = min(g, n)
+        centres = (np.arange(g) + 0.5) * n / g - 0.5
+        share = np.array([np.interp(np.arange(n), centres, one) for one in np.eye(g)])
+        return share / share.sum(axis=1, keepdims=True)
 
     return np.concatenate([np.kron(bands(rows, g), bands(columns, g)) for g in grids])
 
@@ -231,12 +235,14 @@ class _Pooling(_Codes):
     "Base of `PatchFeatures`: pooled codes of blocks of images."
 
     def _pooled(self, X):
-        "Square roots of mean codes (n, regions · n_components) of images X (n, height · width)."
+        "Features (n, regions · n_components) of images X (n, height · width)."
         z, (rows, columns) = self._patches(X), self._places()
         codes = self._coded(z)
         weights = pooling_weights(rows, columns, self.grids_).astype(np.float32)
         pooled = weights @ codes.reshape(len(X), rows * columns, -1)
-        return np.sqrt(pooled, out=pooled).reshape(len(X), -1)
+        if self.coding == "responsibilities":
+            np.sqrt(pooled, out=pooled)
+        return pooled.reshape(len(X), -1)
 
     def _projected(self, X):
         "Outputs (n, n_outputs) of images."

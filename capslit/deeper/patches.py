@@ -355,7 +355,7 @@ class PatchFeatures(
         Of the images that are the rows of X; None: square, or one row if that is impossible.
     n_patches : int, default=50_000
         Patches drawn to learn from.
-    tol, patience, max_iter : float, int, int, default=1e-3, 3, 50
+    tol, patience, max_iter : float, int, int, default=1e-2, 3, 100
         EM ends after `patience` iterations without an improvement of the mean log-density by more
         than `tol`, or after `max_iter`.
     n_jobs : int, optional
@@ -409,7 +409,7 @@ class PatchFeatures(
                  stride: Any = "auto", pooling: Any = "auto", coding: str = "responsibilities",
                  temperature: Any = "auto", contrast: float = 0.1, whitening: Any = 0.1,
                  n_outputs: int | None = None, image_shape: Any = None, n_patches: int = 50_000,
-                 tol: float = 1e-3, patience: int = 3, max_iter: int = 50,
+                 tol: float = 1e-2, patience: int = 3, max_iter: int = 100,
                  n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
         self.n_components = n_components
         self.n_factors = n_factors

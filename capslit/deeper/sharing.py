@@ -316,7 +316,7 @@ def layered_problem(
     """The model with a linear layer below and its initial parameters.
 
     The maps begin as the principal components of all patches, the weights as those that
-    come next to the plain start {eq}`saul-2-28`.
+    come next to the plain start (Saul 2.28).
     """
     m, p, _ = moments.gram.shape
     gram = moments.gram.sum(axis=0) + np.diag(

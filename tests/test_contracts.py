@@ -26,6 +26,8 @@ import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer, GaussianMixture,
                      MixtureOfFactorAnalyzers, MixtureOfPCA)
 from capslit.composition.model import Transforms
+from capslit.deeper.patches import PatchFeatures
+from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.em.checkpoint import CheckpointWarning
 from capslit.mixtures.tangents import TangentDistanceClassifier
 
@@ -98,6 +100,13 @@ ESTIMATORS = {
         ({}, {"architecture": "ovr", "fit_intercept": False}, {"architecture": "ovo"}), y=Y, settings=CAPSULES, 
         fits=(*VALIDATION, ({"y": Y * 0}, "y"), ({"sample_weight": np.full(N, 5e307)}, "sample_weight"), ({"X": (X * 1e37).astype(np.float32)}, "X")),
         calls=tuple((method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS)),
+    "SharedCapsuleClassifier": Entry(
+        SharedCapsuleClassifier(2, thresholds=(0.5, 0.0), patience=(4, 4), n_jobs=1, random_state=0),
+        ({}, {"window": 1, "shifts": (0, 1), "fit_intercept": False}, {"window": (1, 1), "shifts": 0, "stride": 1, "n_maps": 1}), y=Y,
+        settings=(*each("capsule_dim", 0, 2.5, "two", None, True, [2]), *each("image_shape", (8, 9), (4,), (2.0, 2.0), "square"), *each("shifts", -1, 1.5, (1, 2, 3), "far"),
+                  *each("window", 3, 0, (1, 1, 1), "all"), *each("stride", 0), *each("n_maps", 0, 1), *each("alpha", -1, np.nan, "some"), *each("sharpness", 0),
+                  *each("thresholds", (0.5,), "a"), *each("patience", (0, 1)), *each("momentum", 1), *each("max_iter", 0), *each("monitor", "loss"), *each("n_jobs", 0)),
+        fits=(*VALIDATION, ({"y": Y * 0}, "y")), calls=tuple((method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS)),
     "GaussianMixture": Entry(
         GaussianMixture(2, n_jobs=1, random_state=0), ({}, {"covariance_type": "diag"}, {"covariance_type": "tied"}, {"covariance_type": "spherical"}),
         settings=(*MIXTURE, *each("covariance_type", "round"), *each("reg_covar", -1), *each("weights_init", [0.5, 0.6], [1.5, -0.5], [1.0], [np.nan, 1], "even"),
@@ -128,6 +137,11 @@ ESTIMATORS = {
                   ({"n_neighbors": N + 1}, "n_neighbors must be a whole number of at most 30"), ({"n_neighbors": 5, "n_candidates": 4}, "n_candidates must be a whole number"),
                   *each("n_neighbors", 0), *each("sides", 3), *each("spring", -1), *each("mode", "round"), *each("sigma", -1, 100), *each("kinds", ("twist",))),
         calls=tuple(("kneighbors", (X, k), "n_neighbors") for k in (0, N + 1, 2.5, True))),
+    "PatchFeatures": Entry(
+        PatchFeatures(2, n_jobs=1, random_state=0), ({}, {"coding": "evidence", "n_outputs": 1}, {"n_factors": 1, "patch_size": 1}, {"temperature": 0, "whitening": None}),
+        settings=(*EM, *each("n_components", 0, N + 1, "many"), *each("n_factors", -1), *each("patch_size", 0, 3, "large"), *each("stride", 0), *each("pooling", 0, 2, (), "all"),
+                  *each("coding", "both"), *each("temperature", -1, np.nan), *each("contrast", -1), *each("whitening", -1), *each("n_outputs", 0, 3), *each("n_patches", 1),
+                  *each("image_shape", (3, 3), (4,), (-2, -2), "square", (2.5, 1.6)), *each("patience", 0), *each("n_jobs", "two"))),
     "FactorialVectorQuantizer": Entry(
         FactorialVectorQuantizer(2, 3, n_init=2, max_iter=5, n_jobs=1, random_state=0), tuple({"e_step": e} for e in ("exact", "truncated", "mean_field", "gibbs")),
         least=1, settings=(*QUANTIZER, *(({"observable": name, "e_step": "exact"}, "X must (lie between 0 and 1|be at least 0)") for name in ("bernoulli", "poisson"))),
@@ -207,7 +221,7 @@ def takes(model, argument, method="fit"):
 
 
 def test_every_estimator_has_its_entry():
-    assert {*capslit.__all__, "TangentDistanceClassifier"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
+    assert {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures", "SharedCapsuleClassifier"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
 
 
 # ── any form of array ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -153,6 +153,8 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
         If something is wrong with an argument, which the message names.
     """
     check_type("estimator", estimator, CapsuleClassifier, hint="sklearn.model_selection.cross_validate takes any")
+    if type(estimator).fit is not CapsuleClassifier.fit:
+        raise TypeError(f"estimator is a {type(estimator).__name__}, whose learning folds cannot share; use sklearn.model_selection.cross_validate")
     if estimator.reconstruction:
         raise ValueError("estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0")
     for name in params or {}:

@@ -25,6 +25,7 @@ from .ablation import ABLATION
 from .calibration import CALIBRATION
 from .contest import CONTEST
 from .drawing import DRAWING
+from .layers import LAYERS
 from .lines_and_shapes import CAUSES, LINES, SHAPES
 from .figure2 import FIGURE2, FIGURE3, PLANES, POINTS, POINTS2, POINTS3, RADII, class_among_longest
 from .figure4 import AXES, EIGHT, FIGURE4
@@ -43,6 +44,7 @@ from .quadrants import QUADRANTS
 from .records import RESULTS, Bench, Experiment, Part, Record, load_record, perform
 from .scaling import SCALING
 from .scenes import SCENES
+from .sharing import SHARING
 from .updates import FIGURE6, FIGURE7, PASSES, TRENDS, UPDATES, gaps, multiclass_problem
 from .viewpoints import CAPSULES, VIEWPOINTS
 from ..validation import check_choice
@@ -100,7 +102,8 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "inference": INFERENCE, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
-               "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES}
+               "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES,
+               "layers": LAYERS, "sharing": SHARING}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

@@ -1,0 +1,2 @@
+from .patches import PatchFeatures as PatchFeatures
+from .sharing import SharedCapsuleClassifier as SharedCapsuleClassifier

@@ -12,7 +12,8 @@ from capslit.deeper.patches import PatchFeatures, normalise_contrast, pooling_we
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}")]
 X = load_digits().data[:120]
 QUICK = {"n_components": 5, "n_patches": 2000, "max_iter": 6, "random_state": 0, "n_jobs": 1}
-WAYS = [{}, {"temperature": 1.0}, {"temperature": 0}, {"coding": "evidence"}, {"coding": "evidence", "pooling": [2, 1]}, {"whitening": None, "patch_size": 4, "stride": 2, "pooling": 2},
+WAYS = [{}, {"temperature": 1.0}, {"temperature": 0}, {"coding": "evidence"}, {"coding": "evidence", "pooling": [2, 1]}, {"whitening": None, "patch_size": 4, "stride": 2,
+         "pooling": 2},
         {"n_factors": 2}, {"image_shape": (4, 16), "pooling": 2}, {"image_shape": (1, 64), "patch_size": 5}]
 
 

@@ -114,6 +114,8 @@ CHANGES = {
     "responsibilities": {"coding": "responsibilities", "whitening": 0.1},
     "temperature-1": {"coding": "responsibilities", "whitening": 0.1, "temperature": 1.0},
     "no-whitening": {"whitening": None},
+    "regions-3": {"pooling": 3},
+    "outputs-100": {"n_outputs": 100},
     "analysers": {
         "n_components": 50, "n_factors": 3, "max_iter": 10,
         "coding": "responsibilities", "whitening": 0.1,

@@ -71,7 +71,8 @@ class EqualSpheres(Mixtures):
         "MixtureParameters from statistics."
         found = super().m_step(statistics)
         share = np.exp(found.log_weights)[..., None]
-        variance = np.sum(share * found.covariances, axis=1, keepdims=True) / np.sum(share)
+        variance = np.sum(share * found.covariances, axis=1, keepdims=True)
+        variance /= np.sum(share, axis=1, keepdims=True)
         variance = np.broadcast_to(variance, found.means.shape).copy()
         return found._replace(covariances=variance, precisions_cholesky=variance**-0.5)
 

@@ -153,6 +153,8 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
         If something is wrong with an argument, which the message names.
     """
     check_type("estimator", estimator, CapsuleClassifier, hint="sklearn.model_selection.cross_validate takes any")
+    if estimator.dropout or estimator.lasso:
+        raise ValueError("estimator has dropout or lasso, which folds cannot share; use sklearn.model_selection.cross_validate, or set both to 0")
     if estimator.reconstruction:
         raise ValueError("estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0")
     for name in params or {}:

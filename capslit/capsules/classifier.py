@@ -86,6 +86,8 @@ def check_choices(estimator: "CapsuleClassifier") -> None:
     if estimator.lasso and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
         raise ValueError("lasso needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
                          "and parameter_expansion=False; pass these, or lasso=0")
+    if estimator.lasso and isinstance(estimator.init, str) and estimator.init == "random":
+        raise ValueError("lasso draws small random weights to zero, which is a local maximum; pass init='subspace' or an array, or lasso=0")
     if estimator.reconstruction and (estimator.dropout or estimator.lasso):
         raise ValueError("reconstruction is learned without other penalties than alpha; pass dropout=0 and lasso=0, or reconstruction=0")
 
@@ -687,6 +689,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             error.estimator = self._learned(error.fit, model, data) if error.fit else None
             raise
         self._learned(run, model, data)
+        if self.lasso and not np.any(to_numpy(self.coef_)):
+            warnings.warn(f"lasso={self.lasso:g} has made all weights zero; pass a smaller one")
         if enough and isinstance(self.sharpness, str):
             self.sharpness_ = sharpness_of(self, held_out)
         return self

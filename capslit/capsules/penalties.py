@@ -123,8 +123,8 @@ def coordinate_sweep(
             found[:, :, i] *= strength[i] == 0
             continue
         pull = rows[:, :, i] - found @ gram[:, i] + found[:, :, i] * size[i]  # (g, r)
-        length = np.maximum(np.linalg.norm(pull, axis=1), np.finfo(float).tiny)
-        left = np.maximum(0, 1 - strength[i] / length)
+        least = max(strength[i], np.finfo(float).tiny)
+        left = 1 - strength[i] / np.maximum(np.linalg.norm(pull, axis=1), least)
         found[:, :, i] = pull * left[:, None] / size[i]
     return found.reshape(weights.shape)
 

@@ -204,12 +204,13 @@ def test_inputs_of_the_experiment():
 def test_every_method_has_its_parts(profile):
     parts = penalty_parts("mnist", profile)
     assert {part.parameters["method"] for part in parts} == set(STRENGTHS)
+    assert any("alpha" in part.parameters for part in parts)
     assert len({part.name for part in parts}) == len(parts)
 
 
 def test_the_experiment_counts_what_is_left(quick_record):
     record = load_record(quick_record("penalties"))
-    (name,) = [part for part in record.parts if part.startswith("features")]
+    (name,) = [part for part in record.parts if part.startswith("features-3")]
     metrics, used = record.metrics(name), record.array(name, "used")
     assert metrics["inputs"] == used.sum(axis=1).tolist() and metrics["inputs"][1] < metrics["inputs"][0] <= 64
     wrong = record.array(name, "predicted") != record.array(name, "labels")

@@ -5,6 +5,7 @@ import test_em
 import test_factor_analysis
 import test_factorial_hmm
 import test_mixtures
+import test_penalties
 
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 from capslit.deeper.patches import EqualSpheres
@@ -60,6 +61,8 @@ def vectors(seed, e_step):
 MODELS = {
     "capsule regression": (capsules, 100, None),
     "capsule regression, expanded": (lambda seed: capsules(seed, True), 40, None),
+    "capsule regression, dropout": (test_penalties.with_dropout, 30, None),
+    "capsule regression, lasso": (test_penalties.with_norms, 36, None),
     "Gaussian mixtures": (lambda seed: gaussians(seed, "full"), 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
     "Gaussian mixtures, diagonal": (lambda seed: gaussians(seed, "diag"), 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
     "Gaussian mixtures, one variance": (spheres, 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),

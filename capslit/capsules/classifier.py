@@ -43,6 +43,7 @@ from .choosing import choose, choose_online, sharpness_of
 from .features import KernelFeatures, Mapped
 from .prediction import Predictor
 from .kernels import TILE, worth_compiling
+from .penalties import GROUPS, dropout_precision, with_lasso, zeros_settled
 from .reconstruction import with_penalty
 from .selection import ENOUGH
 from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
@@ -69,7 +70,7 @@ def check_continued(estimator: "CapsuleClassifier", classes: np.ndarray) -> None
 
 
 def check_choices(estimator: "CapsuleClassifier") -> None:
-    "ValueError for a truth value in the place of a dimension, for nothing to choose from, and for a reconstruction penalty where there is no pose to reconstruct from."
+    "ValueError for a truth value in the place of a dimension, for nothing to choose from, and for penalties that do not go together with the rest."
     if isinstance(estimator.capsule_dim, bool | np.bool_):
         raise ValueError(f"capsule_dim must be a whole number of at least 1, several of them, or a mapping from class to number, not {estimator.capsule_dim}")
     for name, remedy in {"alpha": 'a number, numbers to choose from, or "auto"', "gamma": 'a number, numbers to choose from, or "auto"',
@@ -80,6 +81,15 @@ def check_choices(estimator: "CapsuleClassifier") -> None:
     if estimator.reconstruction and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
         raise ValueError("reconstruction needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
                          "and parameter_expansion=False; pass these, or reconstruction=0")
+    if estimator.dropout and estimator.kernel is not None:
+        raise ValueError("dropout leaves out inputs, which the features of a kernel mix; pass kernel=None, or dropout=0")
+    if estimator.lasso and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
+        raise ValueError("lasso needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
+                         "and parameter_expansion=False; pass these, or lasso=0")
+    if estimator.lasso and isinstance(estimator.init, str) and estimator.init == "random":
+        raise ValueError("lasso draws small random weights to zero, which is a local maximum; pass init='subspace' or an array, or lasso=0")
+    if estimator.reconstruction and (estimator.dropout or estimator.lasso):
+        raise ValueError("reconstruction is learned without other penalties than alpha; pass dropout=0 and lasso=0, or reconstruction=0")
 
 
 def threshold_schedule(thresholds: Sequence, patience: Sequence) -> list[em.Round]:
@@ -99,7 +109,9 @@ def engine_settings(estimator: "CapsuleClassifier", validated: bool) -> dict:
     "Arguments of `em.fit`; `validated`: whether there are validation examples."
     monitor = "objective" if estimator.monitor == "likelihood" else "validation" if validated else "error"
     methods = {"squarem": Squarem, "anderson": Anderson, "safe-momentum": lambda: SafeMomentum(estimator.momentum)}
-    faster = {"momentum": estimator.momentum} if estimator.acceleration is None else {"acceleration": methods[estimator.acceleration]()}
+    safeguarded = estimator.lasso and not np.any(estimator.thresholds)                         # beside a norm, momentum alone goes too far
+    chosen = estimator.acceleration or ("safe-momentum" if safeguarded else None)
+    faster = {"momentum": estimator.momentum} if chosen is None else {"acceleration": methods[chosen]()}
     return {"rounds": threshold_schedule(estimator.thresholds, estimator.patience), "monitor": monitor, "tol": estimator.tol, "max_iter": estimator.max_iter,
             "n_threads": estimator._n_threads, "progress": bool(estimator.verbose)} | faster
 
@@ -217,7 +229,8 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     drawn, affine, like = isinstance(estimator.init, str), estimator.fit_intercept, data.like
     targets, dims = estimator._problems(data.classes)
     each = bool(np.any(targets < 0)) or (not seen.all() and drawn and estimator.init == "subspace") or estimator.reconstruction > 0
-    check_gram_size(data, (1 + 2 * (estimator.reconstruction > 0)) * (len(data.classes) if each else 1) + 2 * (len(targets) if np.any(targets < 0) else 1))
+    check_gram_size(data, (1 + 2 * (estimator.reconstruction > 0)) * (len(data.classes) if each else 1) + 2 * (len(targets) if np.any(targets < 0) else 1)
+                    + 3 * (estimator.lasso > 0))
     moments = class_moments(data, each, affine, estimator._n_threads)
     shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
     weights, present = np.zeros((starts, *shape)), data.mass > 0
@@ -230,12 +243,16 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
         begun = _drawn_weights(estimator, targets, dims, moments, data.classes, present & ~seen, starts, checkpoint)
         weights = np.where(begins[..., None, None], begun, weights)
     alpha = estimator._ridge() * ((targets >= 0) @ data.mass)                            # the parameter is per example
+    if estimator.dropout:
+        alpha = alpha[:, None] + dropout_precision(float(estimator.dropout), targets, moments.gram, affine)
     solver = least_squares(targets, moments.gram, alpha, affine, starts=starts, like=like)
     seen_by = np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts                    # latent variables of an example, on average
-    model = replace(estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, np.tile(alpha, starts)),
+    model = replace(estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, np.concatenate([alpha] * starts)),
                     compiled=worth_compiling(data.n_samples, shape[-1], seen_by))
     if estimator.reconstruction:
         model = with_penalty(model, float(estimator.reconstruction), moments.gram)
+    if estimator.lasso:
+        model = with_lasso(model, float(estimator.lasso) * data.mass.sum(), estimator.lasso_groups, moments.gram.sum(0))
     weights = weights.reshape(-1, *shape[1:])
     return model, CapsuleParameters(weights if like is None else asarray_like(weights, like)), moments.gram
 
@@ -463,6 +480,13 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     reconstruction : float, default=0.0
         Strength of a penalty on the squared distance of each example from its linear reconstruction from the pose of its class, in units of one over the square of the
         inputs' unit; for `fit` with architecture="multiclass" and kernel=None. Folds choose without it. See `capslit.capsules.reconstruction`.
+    dropout : float in [0, 1), default=0.0
+        Probability with which each input would be left out; in `fit` its expected cost, a ridge on each column of the weights, takes the place of leaving out. Needs kernel=None.
+    lasso : float, default=0.0
+        Strength, per example, of an ℓ₁ penalty on the norms of groups of weights, which makes many of them zero; for `fit` with architecture="multiclass"
+        and kernel=None. With thresholds of 0, momentum is then safeguarded; folds choose without it and without `dropout`. See `capslit.capsules.penalties`.
+    lasso_groups : {"features", "capsules", "weights"}, default="features"
+        All weights of an input; those of an input in one capsule; or each weight alone.
     max_iter : int, default=60
         Iterations at most, over all rounds together. Fewer than about twenty hardly leave the initial weights.
     fit_intercept : bool, default=True
@@ -537,6 +561,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         "acceleration": [StrOptions({"squarem", "anderson", "safe-momentum"}), None],
         "parameter_expansion": ["boolean"],
         "reconstruction": [Interval(Real, 0, None, closed="left")],
+        "dropout": [Interval(Real, 0, 1, closed="left")],
+        "lasso": [Interval(Real, 0, None, closed="left")],
+        "lasso_groups": [StrOptions(set(GROUPS))],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "early_stopping": [StrOptions({"auto"}), "boolean"],
@@ -555,7 +582,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                  n_components: int | str = "auto", alpha: float | str = "auto", sharpness: float | str = "auto", cv: Any = 3, class_weight: Any = None,
                  init: Any = "subspace", n_init: int = 1, init_scale: float = 0.01, thresholds: Sequence = (0.0,), patience: Sequence = (5,),
                  monitor: str = "likelihood", tol: float = 1e-3, momentum: float = 0.9, acceleration: str | None = None,
-                 parameter_expansion: bool = False, reconstruction: float = 0.0, max_iter: int = 60, fit_intercept: bool = True, early_stopping: str | bool = "auto",
+                 parameter_expansion: bool = False, reconstruction: float = 0.0, dropout: float = 0.0, lasso: float = 0.0,
+                 lasso_groups: str = "features", max_iter: int = 60, fit_intercept: bool = True, early_stopping: str | bool = "auto",
                  validation_fraction: float = 0.1, online: str = "stepwise", learning_decay: float = 0.6, aggressiveness: float = 1.0,
                  warm_start: bool = False, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
         self.capsule_dim = capsule_dim
@@ -578,6 +606,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         self.acceleration = acceleration
         self.parameter_expansion = parameter_expansion
         self.reconstruction = reconstruction
+        self.dropout = dropout
+        self.lasso = lasso
+        self.lasso_groups = lasso_groups
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
         self.early_stopping = early_stopping
@@ -652,10 +683,14 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             judges = None if held_out is None else prepared(model, held_out)
             run = em.fit(model, parameters, prepared(model, data), validation=judges, **settings,
                          checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+            if self.lasso:
+                run = replace(run, parameters=zeros_settled(model, run.parameters, prepared(model, data), self._n_threads))
         except em.BatchError as error:
             error.estimator = self._learned(error.fit, model, data) if error.fit else None
             raise
         self._learned(run, model, data)
+        if self.lasso and not np.any(to_numpy(self.coef_)):
+            warnings.warn(f"lasso={self.lasso:g} has made all weights zero; pass a smaller one")
         if enough and isinstance(self.sharpness, str):
             self.sharpness_ = sharpness_of(self, held_out)
         return self
@@ -687,6 +722,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         self._check_batch(batch)
         if self.reconstruction:
             raise ValueError("reconstruction is for fit, which knows the second moments of all examples; set it to 0 for partial_fit")
+        if self.dropout or self.lasso:
+            raise ValueError("dropout and lasso are for fit, which knows the second moments of all examples; set both to 0 for partial_fit")
         first = not hasattr(self, "classes_")
         if first and classes is None:
             raise ValueError("classes must be passed to the first call of partial_fit: the array of all labels that will ever come")

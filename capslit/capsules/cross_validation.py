@@ -155,6 +155,8 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     check_type("estimator", estimator, CapsuleClassifier, hint="sklearn.model_selection.cross_validate takes any")
     if type(estimator).fit is not CapsuleClassifier.fit:
         raise TypeError(f"estimator is a {type(estimator).__name__}, whose learning folds cannot share; use sklearn.model_selection.cross_validate")
+    if estimator.dropout or estimator.lasso:
+        raise ValueError("estimator has dropout or lasso, which folds cannot share; use sklearn.model_selection.cross_validate, or set both to 0")
     if estimator.reconstruction:
         raise ValueError("estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0")
     for name in params or {}:

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount', 'CapsuleRegression', 'pose_vectors',
-           'SecondMoments', 'second_moments', 'log_probability_derivatives', 'covariance_product', 'em_derivative']
+           'SecondMoments', 'second_moments', 'StatisticsWithWeights', 'with_weights', 'weights_before',
+           'log_probability_derivatives', 'covariance_product', 'em_derivative']
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
 import math
@@ -126,8 +127,8 @@ class CapsuleRegression:
         Capsule dimensions d_i.
     solver : LeastSquares, optional
         Needed by `m_step`; see `second_moments`.
-    alpha : float or (k,) array
-        Precision of the Gaussian prior on the weights: the objective is the log-likelihood − α‖W‖²/2.
+    alpha : float, (k,) or (k, p) array
+        Precision of the Gaussian prior on the weights: the objective is the log-likelihood − α‖W‖²/2. One for each column: −Σ α_i‖W_i‖²/2, the columns W_i.
     affine : bool
         Whether the last column of the weights multiplies a constant input 1, which the batches do not hold and the prior spares.
     columns : (k,) integer array, optional
@@ -148,7 +149,7 @@ class CapsuleRegression:
             check_shape(name, np.asarray(getattr(self, name)), (len(self.targets) if name == "dims" else None, None))
         if np.min(self.dims) < 1 or np.min(self.targets) < -1 or np.max(self.targets) >= self.dims.shape[1]:
             raise ValueError(f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule")
-        check_values("alpha", check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets),) if np.ndim(self.alpha) else ()), lower=0)
+        check_values("alpha", check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets), None)[:np.ndim(self.alpha)]), lower=0)
 
     @cached_property
     def groups(self) -> list:
@@ -227,6 +228,8 @@ class CapsuleRegression:
         xp = namespace(parameters.weights)
         weights = parameters.weights[..., :-1] if self.affine else parameters.weights
         alpha = asarray_like(self.alpha, weights) if np.ndim(self.alpha) else self.alpha
+        if np.ndim(self.alpha) == 2:
+            return statistics.log_likelihood - 0.5 * xp.sum(alpha[:, None, None, :weights.shape[-1]] * weights**2, axis=(1, 2, 3))
         return statistics.log_likelihood - 0.5 * alpha * xp.sum(weights**2, axis=(1, 2, 3))
 
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
@@ -638,6 +641,26 @@ def _second_moment(x, weight, affine):
         z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64,
                                   device=array_device(x))], axis=1)
     return xp.matrix_transpose(z) @ (z if weight is None else z * weight[:, None])
+
+# %% ../../nbs/capsules/em_steps.ipynb #kept-2
+class StatisticsWithWeights(NamedTuple):
+    "`CapsuleStatistics`, and Σ w W (k, m, d, p), with the weights W of the E-step."
+    moments: object
+    log_likelihood: object
+    errors: object
+    weight: object
+    weights: object
+
+
+def with_weights(parameters: CapsuleParameters, statistics: CapsuleStatistics) -> StatisticsWithWeights:
+    "Statistics that know the weights they were made with."
+    return StatisticsWithWeights(*statistics, parameters.weights * statistics.weight[:, None, None, None])
+
+
+def weights_before(statistics: StatisticsWithWeights) -> np.ndarray:
+    "The weights (k, m, d, p) of the E-step, as an array of NumPy."
+    weight = to_numpy(statistics.weight)[:, None, None, None]
+    return to_numpy(statistics.weights) / np.where(weight > 0, weight, 1)
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-5
 def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any,

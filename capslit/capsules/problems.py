@@ -137,14 +137,15 @@ def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: Any, affine: boo
     ----------
     gram : (n_classes, p, p) or (1, p, p) array
         Gram matrices of the classes, or of all examples.
-    alpha : float or (k,) array
-        Precision of the prior of each problem, which spares the constant input. Problems that share a Gram matrix share their precision.
+    alpha : float, (k,) or (k, p) array
+        Precision of the prior of each problem, or of each of its columns; it spares the constant input. Problems that share a Gram matrix share their precision.
     inertia : float
         What else is added to the diagonals.
     """
     paired = bool(np.any(targets < 0))
     k, p = len(targets) if paired else 1, gram.shape[-1]
-    penalty = np.repeat(np.broadcast_to(np.asarray(alpha, np.float64), len(targets))[:k, None], p, axis=1)
+    alpha = np.asarray(alpha, np.float64)
+    penalty = alpha[:k].copy() if alpha.ndim == 2 else np.repeat(np.broadcast_to(alpha, len(targets))[:k, None], p, axis=1)
     penalty[:, p - affine:] = 0
     if not paired:
         return LeastSquares.from_gram(gram.sum(0)[None], (0,), alpha=penalty + inertia, like=like)

@@ -4,17 +4,22 @@
 
 # %% auto #0
 __all__ = ['decoders', 'reconstruction_errors', 'ReconstructionPenalty', 'reconstruction_penalty', 'penalised_weights',
-           'ReconstructionStatistics', 'ReconstructingCapsuleRegression', 'with_penalty']
+           'ReconstructingCapsuleRegression', 'with_penalty']
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-02
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..arrays import asarray_like, to_numpy
-from .em_steps import CapsuleParameters, CapsuleRegression
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    weights_before,
+    with_weights,
+)
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-05
 def _turned(a):
@@ -88,16 +93,6 @@ def penalised_weights(
     divisor = 1 + penalty.strength * eta[..., None] * penalty.shares[:, None, :]
     return P @ (right / divisor) @ _turned(penalty.basis)
 
-# %% ../../nbs/capsules/reconstruction.ipynb #rec-16
-class ReconstructionStatistics(NamedTuple):
-    "`CapsuleStatistics`, and Σ w W (k, m, d, p), with the weights W of the E-step."
-
-    moments: object
-    log_likelihood: object
-    errors: object
-    weight: object
-    weights: object
-
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-17
 @dataclass(frozen=True)
 class ReconstructingCapsuleRegression(CapsuleRegression):
@@ -115,8 +110,8 @@ class ReconstructingCapsuleRegression(CapsuleRegression):
         return super().signature | {"reconstruction": self.penalty.strength}
 
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> Any:
-        "ReconstructionStatistics of a batch."
-        return _with_weights(parameters, super().e_step(parameters, batch, threshold))
+        "StatisticsWithWeights of a batch."
+        return with_weights(parameters, super().e_step(parameters, batch, threshold))
 
     def m_step(self, statistics: Any) -> CapsuleParameters:
         "Weights by least squares."
@@ -128,16 +123,9 @@ class ReconstructingCapsuleRegression(CapsuleRegression):
         return plain - asarray_like(penalty.value(to_numpy(parameters.weights)), plain)
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-17-1
-def _with_weights(parameters, statistics):
-    "ReconstructionStatistics from CapsuleStatistics."
-    weights = parameters.weights * statistics.weight[:, None, None, None]
-    return ReconstructionStatistics(*statistics, weights)
-
-
 def _penalised_step(model, statistics):
     "The M-step of a model; rows beyond a capsule's dimension stay zero."
-    weight = to_numpy(statistics.weight)[:, None, None, None]
-    before = to_numpy(statistics.weights) / np.where(weight > 0, weight, 1)
+    before = weights_before(statistics)
     found = penalised_weights(model.penalty, to_numpy(statistics.moments), before)
     found *= np.arange(found.shape[2])[:, None] < np.asarray(model.dims)[..., None, None]
     return CapsuleParameters(asarray_like(found, statistics.moments))

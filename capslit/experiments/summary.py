@@ -38,6 +38,7 @@ from .manifolds import FINE, MANIFOLDS
 from .million import MILLION, READINGS
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
+from .penalties import PENALTIES
 from .poses import POSES
 from .priors import PRIORS
 from .quadrants import QUADRANTS
@@ -103,7 +104,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "inference": INFERENCE, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
                "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES,
-               "layers": LAYERS, "sharing": SHARING}
+               "layers": LAYERS, "sharing": SHARING, "penalties": PENALTIES}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

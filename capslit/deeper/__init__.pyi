@@ -1,0 +1,1 @@
+from .patches import PatchFeatures as PatchFeatures

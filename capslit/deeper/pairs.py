@@ -4,13 +4,25 @@
 
 # %% auto #0
 __all__ = ['pair_probability', 'pair_posterior_ratios', 'label_probabilities', 'longest_two', 'PairRegression', 'Overlaid',
-           'overlay', 'read_pairs', 'indicators', 'problem_of_pairs']
+           'overlay', 'read_pairs', 'indicators', 'problem_of_pairs', 'CapsulePairClassifier']
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-02
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+
+from .. import em
+from ..capsules.classifier import threshold_schedule
 
 from capslit.capsules.em_steps import (
     CapsuleParameters,
@@ -23,8 +35,10 @@ from capslit.capsules.em_steps import (
 )
 from ..capsules.inference import rest_and_shrink
 from ..capsules.problems import initial_weights, least_squares
-from ..validation import as_floating, check_count, check_labels, check_number
-from ..validation import check_shape, check_values
+from ..em.acceleration import SafeMomentum
+from ..estimator.persistence import Saved
+from ..validation import (as_floating, atomic, check_count, check_labels, check_number, check_shape, check_size,
+                                check_values, error_context, validate_inputs)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-10
 class _Scaled(NamedTuple):
@@ -253,3 +267,159 @@ def problem_of_pairs(X: np.ndarray, pairs: np.ndarray, n_classes: int, capsule_d
     start, _ = initial_weights(targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=rng or np.random.default_rng(0))
     model = PairRegression(targets, dims, least_squares(targets, gram[None], alpha, affine), alpha, affine)
     return model, CapsuleParameters(start)
+
+# %% ../../nbs/deeper/pairs.ipynb #pairs-32
+class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
+    "Base of `CapsulePairClassifier`: what a fitted one says of inputs."
+
+    def _norms(self, X):
+        "Pose vectors (m, d, n) and their squared lengths (m, n)."
+        check_is_fitted(self)
+        X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+        weights = np.concatenate([self.coef_, self.intercept_[..., None]], axis=2)[None]
+        poses, norms = pose_vectors(weights.astype(X.dtype), X)
+        if not np.all(np.isfinite(norms)):
+            raise ValueError("X is too large for this model: its pose vectors overflow; scale X as the training inputs were")
+        return poses[0], norms[0]
+
+    def predict_pairs(self, X: Any) -> np.ndarray:
+        "The two classes (n, 2) with the longest poses, in the order of their columns."
+        return longest_two(self._norms(X)[1])
+
+    def predict(self, X: Any) -> np.ndarray:
+        "Indicator matrix (n, n_classes) of the two classes with the longest poses."
+        return indicators(self.predict_pairs(X), len(self.classes_))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        "Probability (n, n_classes) of each class to be one of the two; rows add up to 2."
+        norms = self._norms(X)[1]
+        return _among(_scaled(norms, self.capsule_dim)).T.astype(norms.dtype)
+
+    def transform(self, X: Any) -> np.ndarray:
+        "Pose vectors side by side (n, n_classes · capsule_dim)."
+        poses = self._norms(X)[0]
+        return poses.reshape(-1, poses.shape[-1]).T
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
+        tags.target_tags.single_output, tags.target_tags.multi_output = False, True
+        return tags
+
+# %% ../../nbs/deeper/pairs.ipynb #pairs-33
+class CapsulePairClassifier(Saved, _Named):
+    """Capsule regression for examples with two labels each, learned by EM.
+
+    Parameters
+    ----------
+    capsule_dim : int, default=8
+        Dimension of the pose vectors.
+    alpha : float, default=1.0
+        Precision of the Gaussian prior on the weights, which spares the constant input.
+    thresholds, patience : sequences of float and int, default=(0.0,), (10,)
+        Rounds of learning: ν of Saul 2.26, and how many iterations without improvement end a round. A single round with
+        ν = 0 is plain EM.
+    momentum : float, default=0.0
+        γ of Saul 2.27. Without thresholds, a step that would lower the objective is taken back.
+    tol : float, default=1e-4
+        Improvements up to `tol`, of the objective per example or of the share of wrong pairs, do not count.
+    max_iter : int, default=500
+    n_jobs : int, optional
+        Threads; by default as many as the matrix library would use.
+    random_state : int, RandomState or None
+        For rows of initial weights that the examples of a class do not determine.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    coef_ : (n_classes, capsule_dim, n_features) array
+    intercept_ : (n_classes, capsule_dim) array
+    classes_ : (n_classes,) array
+        Numbers of the columns of Y.
+    history_ : dict of arrays
+        `objective`, `log_likelihood`, `training_error`, `validation_error` and `threshold` of each iteration, and
+        whether its parameters were `accepted`.
+    n_iter_ : int
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
+    """
+
+    _parameter_constraints = {
+        "capsule_dim": [Interval(Integral, 1, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "thresholds": ["array-like"], "patience": ["array-like"],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None], "random_state": ["random_state"], "verbose": ["verbose"],
+    }
+
+    def __init__(self, capsule_dim: int = 8, *, alpha: float = 1.0, thresholds: Sequence = (0.0,), patience: Sequence = (10,), momentum: float = 0.0,
+                 tol: float = 1e-4, max_iter: int = 500, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
+        self.capsule_dim = capsule_dim
+        self.alpha = alpha
+        self.thresholds = thresholds
+        self.patience = patience
+        self.momentum = momentum
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @atomic
+    def fit(self, X: Any, Y: Any, X_val: Any = None, Y_val: Any = None, checkpoint: Any = None) -> Self:
+        """Learn from examples with two labels each.
+
+        Parameters
+        ----------
+        X : (n, n_features) array
+        Y : (n, n_classes) indicator matrix with two ones in each row
+        X_val, Y_val : optional
+            Examples whose errors decide when a round ends and which weights are kept; otherwise the objective does.
+        checkpoint : path, optional
+            See `capslit.em.fit`.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        batch = self._examples("X", X, "Y", Y, reset=True)
+        n_classes = np.shape(Y)[1]
+        held_out = None if X_val is None else self._examples("X_val", X_val, "Y_val", Y_val, False, n_classes)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        model, start = problem_of_pairs(*batch[:2], n_classes, self.capsule_dim, self.alpha, True, rng)
+        settings = self._settings() | {"monitor": "validation" if held_out else "objective"}
+        result = em.fit(model, start, batch, validation=held_out, checkpoint=checkpoint, **settings)
+        self._keep(result, n_classes)
+        return self
+
+    def _settings(self):
+        "Arguments of `em.fit`."
+        rounds, momentum = threshold_schedule(self.thresholds, self.patience), self.momentum
+        plain = not any(r.options["threshold"] for r in rounds)
+        moved = {"acceleration": SafeMomentum(momentum)} if plain and momentum else {"momentum": momentum}
+        n_threads = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        return moved | {"rounds": rounds, "tol": self.tol, "max_iter": self.max_iter, "n_threads": n_threads, "progress": bool(self.verbose)}
+
+    def _examples(self, name, X, labels, Y, reset, n_classes=None):
+        "A batch (x, pairs, None) from checked inputs and an indicator matrix."
+        if Y is None:
+            raise ValueError(f"{name} needs {labels}; pass the indicator matrix of its labels")
+        with error_context(name):
+            X = validate_inputs(self, X, name=name, reset=reset, dtype=[np.float64, np.float32], order="C")
+        check_size(X)
+        return X, read_pairs(labels, Y, len(X), n_classes), None
+
+    def _keep(self, result, n_classes):
+        "Set what was learned."
+        weights = result.parameters.weights[0]
+        self.coef_, self.intercept_ = np.ascontiguousarray(weights[..., :-1]), np.ascontiguousarray(weights[..., -1])
+        self.classes_, self.n_iter_ = np.arange(n_classes), result.n_iter
+        names = ("objective", "log_likelihood", "training_error", "validation_error", "threshold")
+        self.history_ = {name: result.history[name][:, 0] for name in names}
+        accepted = result.history.get("accepted")
+        self.history_["accepted"] = np.ones(self.n_iter_, bool) if accepted is None else accepted[:, 0].astype(bool)
+        if not np.all(result.converged):
+            warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; raise max_iter or tol", ConvergenceWarning)

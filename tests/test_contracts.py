@@ -26,6 +26,7 @@ import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer, GaussianMixture,
                      MixtureOfFactorAnalyzers, MixtureOfPCA)
 from capslit.composition.model import Transforms
+from capslit.deeper.patches import PatchFeatures
 from capslit.em.checkpoint import CheckpointWarning
 from capslit.mixtures.tangents import TangentDistanceClassifier
 
@@ -128,6 +129,11 @@ ESTIMATORS = {
                   ({"n_neighbors": N + 1}, "n_neighbors must be a whole number of at most 30"), ({"n_neighbors": 5, "n_candidates": 4}, "n_candidates must be a whole number"),
                   *each("n_neighbors", 0), *each("sides", 3), *each("spring", -1), *each("mode", "round"), *each("sigma", -1, 100), *each("kinds", ("twist",))),
         calls=tuple(("kneighbors", (X, k), "n_neighbors") for k in (0, N + 1, 2.5, True))),
+    "PatchFeatures": Entry(
+        PatchFeatures(2, n_jobs=1, random_state=0), ({}, {"coding": "evidence", "n_outputs": 1}, {"n_factors": 1, "patch_size": 1}, {"temperature": 0, "whitening": None}),
+        settings=(*EM, *each("n_components", 0, N + 1, "many"), *each("n_factors", -1), *each("patch_size", 0, 3, "large"), *each("stride", 0), *each("pooling", 0, 2, (), "all"),
+                  *each("coding", "both"), *each("temperature", -1, np.nan), *each("contrast", -1), *each("whitening", -1), *each("n_outputs", 0, 3), *each("n_patches", 1),
+                  *each("image_shape", (3, 3), (4,), (-2, -2), "square", (2.5, 1.6)), *each("patience", 0), *each("n_jobs", "two"))),
     "FactorialVectorQuantizer": Entry(
         FactorialVectorQuantizer(2, 3, n_init=2, max_iter=5, n_jobs=1, random_state=0), tuple({"e_step": e} for e in ("exact", "truncated", "mean_field", "gibbs")),
         least=1, settings=(*QUANTIZER, *(({"observable": name, "e_step": "exact"}, "X must (lie between 0 and 1|be at least 0)") for name in ("bernoulli", "poisson"))),
@@ -206,7 +212,7 @@ def takes(model, argument, method="fit"):
 
 
 def test_every_estimator_has_its_entry():
-    assert {*capslit.__all__, "TangentDistanceClassifier"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
+    assert {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
 
 
 # ── any form of array ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ CONVENTIONS = {
     "MixtureOfPCA": [({}, {}), ({"n_components": 2}, DRAWN)],
     "ClassConditionalClassifier": [({}, {})],
     "mixtures.tangents.TangentDistanceClassifier": [({}, {}), ({"n_neighbors": 3, "sides": 1, "n_candidates": 5}, {})],
+    "deeper.patches.PatchFeatures": [({"n_components": 2}, {}), ({"n_components": 2, "coding": "evidence", "n_outputs": 1}, {})],
     "FactorialVectorQuantizer": [(SHORT, {}), (SHORT | {"e_step": "truncated", "priors": "learned"}, {}), (SHORT | {"e_step": "mean_field"}, {}),
                                  (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
                                  (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {})],
@@ -34,4 +35,4 @@ def test_conventions_of_scikit_learn(name, unpassed):
 
 
 def test_every_estimator_is_tried():
-    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier"}
+    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures"}

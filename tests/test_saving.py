@@ -22,6 +22,7 @@ import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer,
                      GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, storage)
 from capslit.composition.model import Transforms
+from capslit.deeper.patches import PatchFeatures
 from capslit.estimator.persistence import Saved
 from capslit.storage import StorageError, load_arrays, save_arrays
 from capslit.mixtures.tangents import TangentDistanceClassifier
@@ -63,6 +64,8 @@ MORE = {  # further kinds of parameters and attributes
     "bits": (FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0), BITS, None),
     "given experts": (CompositionalModel(2, init=np.clip(IMAGES[:2], 0.1, 0.9), rule="maximum"), IMAGES, None),
     "infinite score": (CompositionalModel(2, init="random", random_state=np.random.default_rng(0).integers(9), binarize=0.5), IMAGES, None),
+    "patches": (PatchFeatures(2, patch_size=2, pooling=[2, 1], image_shape=(2, 3), n_outputs=3, random_state=0), X, None),
+    "patches and factors": (PatchFeatures(2, n_factors=1, random_state=np.random.RandomState(0)), FRAME, None),
     "one image, one row": (TangentDistanceClassifier(1, sides=0, kinds=["vertical shift"], image_shape=[1, 6]), FRAME, LABELS),
 }
 CASES = MAKERS | MORE

@@ -32,14 +32,21 @@ from capslit.mixtures.gaussian import (
     mixture_parameters,
 )
 from ..mixtures.linear_manifolds import MixtureOfFactorAnalyzers
-from ..validation import atomic, check_number, check_shape, check_size, validate_inputs
+from capslit.validation import (
+    atomic,
+    check_number,
+    check_shape,
+    check_size,
+    error_context,
+    validate_inputs,
+)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-005
-def image_patches(images: np.ndarray, size: int, stride: int = 1) -> np.ndarray:
-    "Patches (n, rows, columns, size²) of images (n, height, width), at every `stride`-th pixel."
-    views = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))
+def image_patches(images: np.ndarray, size: tuple, stride: int = 1) -> np.ndarray:
+    "Patches (n, rows, columns, p) of images (n, height, width), at every `stride`-th pixel."
+    views = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
     views = views[:, ::stride, ::stride]
-    return views.reshape(*views.shape[:3], size * size)
+    return views.reshape(*views.shape[:3], size[0] * size[1])
 
 # %% ../../nbs/deeper/patches.ipynb #cell-008
 def normalise_contrast(patches: np.ndarray, floor: float) -> np.ndarray:
@@ -112,68 +119,64 @@ def evidence(scores: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/deeper/patches.ipynb #cell-030
 def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
-    "Means over the regions of g × g grids of rows × columns patches: (Σ g², rows · columns)."
-    found = []
-    for g in grids:
-        bands = []
-        for n in (rows, columns):
-            edges = np.round(np.linspace(0, n, g + 1)).astype(int)
-            within = [(edges[i] <= np.arange(n)) & (np.arange(n) < edges[i + 1]) for i in range(g)]
-            bands.append(np.array(within) / np.diff(edges)[:, None])
-        found.append(np.einsum("ir,jc->ijrc", *bands).reshape(g * g, rows * columns))
-    return np.concatenate(found)
+    "Means over regions of g × g grids (no more than patches) of rows × columns patches: (…, rows · columns)."
+
+    def bands(n, g):
+        edges = np.round(np.linspace(0, n, min(g, n) + 1)).astype(int)
+        number, at = np.diff(edges), np.arange(n)
+        return ((edges[:-1, None] <= at) & (at < edges[1:, None])) / number[:, None]
+
+    return np.concatenate([np.kron(bands(rows, g), bands(columns, g)) for g in grids])
 
 # %% ../../nbs/deeper/patches.ipynb #cell-033
 def image_shape_of(image_shape: Any, n_features: int) -> tuple:
-    "Height and width of images of n_features pixels; ValueError if they do not fit."
+    "Height and width; None: square, or of one row if `n_features` is no square."
     if image_shape is None:
-        side = int(round(n_features**0.5))
-        if side * side != n_features:
-            raise ValueError(
-                f"image_shape is None, which stands for square images, but X has {n_features} "
-                "features; pass image_shape=(height, width)"
-            )
-        return side, side
+        side = round(n_features**0.5)
+        return (side, side) if side * side == n_features else (1, n_features)
     shape = check_shape("image_shape", np.asarray(image_shape), (2,)).tolist()
     for side in shape:
         check_number("each side of image_shape", side, at_least=1, integer=True)
     if shape[0] * shape[1] != n_features:
         raise ValueError(
             f"image_shape is {tuple(shape)}, which are {shape[0] * shape[1]} pixels, but X has "
-            f"{n_features} features; pass the height and width of the images that its rows hold"
+            f"{n_features} features; pass the height and width of the images in its rows"
         )
     return tuple(shape)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-035
 def patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tuple:
-    "Side of a patch, stride, and grids, with \"auto\" resolved; ValueError for what does not fit."
-    side = min(shape)
-    size = min(side, max(3, round(side / 5))) if patch_size == "auto" else patch_size
-    check_number("patch_size", size, at_most=side, integer=True, hint=f"images are {shape}")
+    "Height and width of a patch, stride, and grids, with \"auto\" resolved."
+    side, longer = min(shape), max(shape)
+    size = max(3, round(side / 5)) if patch_size == "auto" else patch_size
+    if patch_size != "auto":
+        check_number("patch_size", size, at_most=longer, integer=True, hint=f"images are {shape}")
     step = max(1, side // 14) if stride == "auto" else stride
-    most = (side - size) // step + 1
-    grids = max(1, min(4, most // 2)) if pooling == "auto" else pooling
+    most = max((s - min(size, s)) // step + 1 for s in shape)
+    grids = max(1, min(4, most // 2)) if isinstance(pooling, str) else pooling
     grids = tuple(grids) if isinstance(grids, Sequence) else (grids,)
     if not grids:
         raise ValueError("pooling is empty; pass a number of regions per side, or several")
     for g in grids:
         check_number("pooling", g, at_least=1, at_most=most, integer=True,
-                     hint=f"there are {most} patches along the shorter side")
-    return size, step, tuple(int(g) for g in grids)
+                     hint=f"there are {most} patches along a side")
+    return tuple(min(size, s) for s in shape), step, tuple(int(g) for g in grids)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-037
-def drawn_patches(X: np.ndarray, shape: tuple, size: int, count: int, rng: Any) -> np.ndarray:
-    "Up to `count` patches (…, size²) of images X (n, height · width), blank ones left out."
-    height, width = shape[0] - size + 1, shape[1] - size + 1
+def drawn_patches(
+    X: np.ndarray, shape: tuple, size: tuple, count: int, least: int, rng: Any
+) -> np.ndarray:
+    "Up to `count` patches (…, p) of images X (n, height · width), without blank ones if `least` remain."
+    height, width = (side - s + 1 for side, s in zip(shape, size))
     total, several = len(X) * height * width, 4 * count
     at = np.arange(total) if total <= several else rng.randint(total, size=several)
     image, at = np.divmod(at, height * width)
     row, column = np.divmod(at, width)
-    inside = (shape[1] * np.arange(size)[:, None] + np.arange(size)).ravel()
+    inside = (shape[1] * np.arange(size[0])[:, None] + np.arange(size[1])).ravel()
     found = X[image[:, None], (shape[1] * row + column)[:, None] + inside].astype(np.float64)
-    variance = np.var(found, axis=1)
+    variance = np.var(found / (np.max(np.abs(found)) or 1), axis=1)
     kept = np.flatnonzero(variance > 1e-3 * np.mean(variance))
-    kept = kept if len(kept) else np.arange(len(found))
+    kept = kept if len(kept) >= least else np.arange(len(found))
     return found[rng.permutation(kept)[:count]]
 
 # %% ../../nbs/deeper/patches.ipynb #cell-039
@@ -188,6 +191,13 @@ def principal_axes(covariance: np.ndarray, count: int) -> tuple:
 # %% ../../nbs/deeper/patches.ipynb #cell-041
 class _Codes(EMEstimator):
     "Base of `PatchFeatures`: from images to pooled codes."
+
+    def _patches(self, X):
+        "Whitened patches (b, p) of images X (n, height · width)."
+        with np.errstate(over="ignore"):
+            X = np.clip(X / self.scale_, -1e15, 1e15).astype(np.float32)
+        u = image_patches(X.reshape(-1, *self.image_shape_), self.patch_size_, self.stride_)
+        return self._whitened(u).reshape(-1, u.shape[-1])
 
     def _whitened(self, patches):
         "Patches (…, p) in units of `scale_`, normalised and whitened."
@@ -222,11 +232,8 @@ class _Pooling(_Codes):
 
     def _pooled(self, X):
         "Square roots of mean codes (n, regions · n_components) of images X (n, height · width)."
-        with np.errstate(over="ignore"):
-            X = np.clip(X / self.scale_, -1e15, 1e15).astype(np.float32)
-        u = image_patches(X.reshape(-1, *self.image_shape_), self.patch_size_, self.stride_)
-        rows, columns, p = u.shape[1:]
-        codes = self._coded(self._whitened(u).reshape(-1, p))
+        z, (rows, columns) = self._patches(X), self._places()
+        codes = self._coded(z)
         weights = pooling_weights(rows, columns, self.grids_).astype(np.float32)
         pooled = weights @ codes.reshape(len(X), rows * columns, -1)
         return np.sqrt(pooled, out=pooled).reshape(len(X), -1)
@@ -242,7 +249,7 @@ class _Pooling(_Codes):
     def _block(self):
         "How many images are coded at a time, such that their codes stay in the cache."
         height, width = (s // self.stride_ for s in self.image_shape_)
-        return max(1, 2**21 // (height * width * self.n_components))
+        return int(np.clip(2**21 // (height * width * self.n_components), 1, 1024))
 
     def _by_blocks(self, function, X, block):
         "Where blocks of images begin, and function(block)."
@@ -258,9 +265,9 @@ class _Learning(_Pooling):
     def _learn_patches(self, X, rng):
         "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
         size, count = self.patch_size_, self.n_patches
-        u = drawn_patches(X, self.image_shape_, size, count, rng) / self.scale_
+        u = drawn_patches(X, self.image_shape_, size, count, self.n_components, rng) / self.scale_
         check_number("n_components", self.n_components, at_most=len(u), integer=True,
-                     hint=f"only {len(u)} patches of X are not blank; see also n_patches")
+                     hint=f"there are {len(u)} patches to learn from, of X and of n_patches")
         self.contrast_floor_ = float(self.contrast * np.mean(np.var(u, axis=1)))
         v = normalise_contrast(u, self.contrast_floor_)
         self.patch_mean_ = np.mean(v, axis=0)
@@ -339,7 +346,7 @@ class PatchFeatures(
     n_outputs : int or None, default=None
         Principal components of the pooled codes; None: the codes themselves.
     image_shape : (height, width) or None, default=None
-        Of the images that are the rows of X; None: square.
+        Of the images that are the rows of X; None: square, or one row if that is impossible.
     n_patches : int, default=50_000
         Patches drawn to learn from.
     tol, patience, max_iter : float, int, int, default=1e-3, 3, 50
@@ -378,9 +385,9 @@ class PatchFeatures(
 
     _parameter_constraints = {
         **EMEstimator._parameter_constraints,
-        "n_components": [Interval(Integral, 2, None, closed="left")],
+        "n_components": [Interval(Integral, 1, None, closed="left")],
         "n_factors": [Interval(Integral, 0, None, closed="left")],
-        "patch_size": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
+        "patch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "stride": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "pooling": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), list, tuple],
         "coding": [StrOptions({"responsibilities", "evidence"})],
@@ -448,18 +455,26 @@ class PatchFeatures(
             out[at : at + len(part)] = part
         return out
 
+    def score(self, X: Any, y: Any = None) -> float:
+        "Mean log-density of the whitened patches of images X."
+        check_is_fitted(self)
+        X = self._images(X, reset=False)
+        score = lambda part: (self.mixture_.score(self._patches(part)), len(part))
+        found = [part for _, part in self._by_blocks(score, X, self._block())]
+        return sum(value * n for value, n in found) / len(X)
+
     def _images(self, X, reset):
         "X checked; bytes stay bytes."
         kinds = [np.float64, np.float32, np.uint8]
-        return validate_inputs(self, X, reset=reset, dtype=kinds, order="C")
+        with error_context("X"):
+            return validate_inputs(self, X, reset=reset, dtype=kinds, order="C")
 
     def _resolve(self, X):
         "Set sizes and units from images X."
         self.image_shape_ = image_shape_of(self.image_shape, X.shape[1])
         found = patch_sizes(self.image_shape_, self.patch_size, self.stride, self.pooling)
         self.patch_size_, self.stride_, self.grids_ = found
-        shared = (self.patch_size_ / self.stride_) ** 2
-        self.temperature_ = float(shared if self.temperature == "auto" else self.temperature)
+        self.temperature_ = self._shared() if self.temperature == "auto" else self.temperature
         largest = max(float(X.max()), -float(X.min()))
         check_size(np.array([largest], X.dtype if X.dtype.kind == "f" else np.float64))
         self.scale_ = largest or 1.0
@@ -467,8 +482,24 @@ class PatchFeatures(
             check_number("n_outputs", self.n_outputs, at_most=self._n_pooled(), integer=True,
                          hint="regions times n_components")
 
+    def _places(self):
+        "Numbers of patches down and across."
+        sides = zip(self.image_shape_, self.patch_size_)
+        return [(side - size) // self.stride_ + 1 for side, size in sides]
+
+    def _shared(self):
+        "The number of patches that share a pixel."
+        sides = zip(self._places(), self.patch_size_)
+        return float(np.prod([max(1, min(n, size / self.stride_)) for n, size in sides]))
+
     def _n_pooled(self):
-        return sum(g * g for g in self.grids_) * self.n_components
+        rows, columns = self._places()
+        return sum(min(g, rows) * min(g, columns) for g in self.grids_) * self.n_components
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
 
     @property
     def _n_features_out(self):

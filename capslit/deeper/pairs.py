@@ -78,6 +78,14 @@ def _read(squared_norms, capsule_dim):
     return w.T
 
 
+def _check_pairs(pairs, m, n):
+    "Pairs (n, 2) of different labels from 0 to m − 1."
+    pairs = check_labels("pairs", np.asarray(pairs), m, (n, 2))
+    if np.any(pairs[:, 0] == pairs[:, 1]):
+        raise ValueError("pairs must hold two different labels in each row")
+    return pairs
+
+
 def _of_pairs(values, pairs):
     "Values (m, n) of the two labels of each example, (n,) each."
     rows = np.arange(len(pairs))
@@ -102,7 +110,7 @@ def pair_probability(squared_norms: Any, pairs: Any, capsule_dim: int) -> np.nda
         Below 1/2.
     """
     w = _read(squared_norms, capsule_dim)
-    pairs = check_labels("pairs", pairs, len(w), (w.shape[1], 2))
+    pairs = _check_pairs(pairs, *w.shape)
     s = _scaled(w, capsule_dim)
     return _both(s, *_of_pairs(s.v, pairs)) / 2
 
@@ -123,7 +131,7 @@ def pair_posterior_ratios(squared_norms: Any, pairs: Any, capsule_dim: int) -> n
     Parameters are those of `pair_probability`.
     """
     w = _read(squared_norms, capsule_dim)
-    pairs = check_labels("pairs", pairs, len(w), (w.shape[1], 2))
+    pairs = _check_pairs(pairs, *w.shape)
     return _posterior(_scaled(w, capsule_dim), pairs)[0].T
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-19

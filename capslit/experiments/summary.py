@@ -36,6 +36,7 @@ from .manifolds import FINE, MANIFOLDS
 from .million import MILLION, READINGS
 from .open_questions import OPEN_QUESTIONS
 from .peers import PEERS
+from .overlaps import OVERLAPS
 from .poses import POSES
 from .priors import PRIORS
 from .quadrants import QUADRANTS
@@ -99,7 +100,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
-               "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES}
+               "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES, "overlaps": OVERLAPS}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

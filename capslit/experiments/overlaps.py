@@ -134,11 +134,10 @@ def overlap_parts(data: str, profile: str) -> tuple:
     many = SIZES[profile]["training"]
     few, steps = (15_000, 60) if profile == "paper" else (many, 20)
     common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0, "n_iter": steps}
-    found = {"few": common, "many": common | {"n_train": many}, "network": {"n_train": few, "epochs": 2, "batch_size": 32, "learning_rate": 0.01},
-             "twice": common | {"twice": True}}
+    found = {"many": common | {"n_train": many}, "network": {"n_train": few, "epochs": 2, "batch_size": 32, "learning_rate": 0.01}}
     if data != "fashion":
-        found |= {"kernel": common | {"landmarks": 800 if profile == "paper" else 60}, "pixels": common | {"inputs": "pixels"},
-                  "many-16": common | {"n_train": many, "capsule_dim": 16}}
+        found |= {"few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
+                  "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 
 

@@ -74,8 +74,9 @@ def inputs_of(part: Part, bench: Bench) -> tuple:
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-10
 def learn_pairs(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     "Errors, curves and named pairs of a `CapsulePairClassifier`."
-    model = CapsulePairClassifier(part.parameters["capsule_dim"], alpha=part.parameters["alpha"], momentum=0.9, patience=(1000,),
-                                  max_iter=part.parameters["n_iter"], n_jobs=1, random_state=bench.seed)
+    settings = part.parameters
+    model = CapsulePairClassifier(settings["capsule_dim"], alpha=settings["alpha"], momentum=0.9, thresholds=(settings.get("threshold", 0.0),),
+                                  patience=(1000,), max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
     Y = {name: indicators(p, len(bench.data.class_names)) for name, p in pairs.items()}
     bench.step("fit", f"learning {part.name}", lambda: model.fit(X["training"], Y["training"], X["validation"], Y["validation"]))
     named = {name: model.predict_pairs(x) for name, x in X.items()}
@@ -136,7 +137,7 @@ def overlap_parts(data: str, profile: str) -> tuple:
     common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0, "n_iter": steps}
     found = {"many": common | {"n_train": many}, "network": {"n_train": few, "epochs": 2, "batch_size": 32, "learning_rate": 0.01}}
     if data != "fashion":
-        found |= {"few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
+        found |= {"few": common, "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8}, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 

@@ -457,6 +457,8 @@ def _labels(y, network, x):
     "Labels, one or several for each image, as a tensor; ValueError unless the network has a score for each."
     n_classes = scores(network, x[:1]).shape[1]
     y = np.asarray(y)
+    if y.ndim == 2 and np.any(np.diff(np.sort(y, axis=1)) == 0):
+        check_shape("y", y, (len(x),), hint="several labels of an image must differ")
     y = check_labels("y", y, n_classes, (len(x), *y.shape[1:2]))
     return torch.tensor(y, dtype=torch.int64, device=x.device)
 

@@ -57,6 +57,7 @@ def test_extreme_lengths_are_finite():
         w = np.array([[size, size, 0.0], [size, 0, 0]])
         P, ratios = pair_probability(w, [[0, 1], [0, 1]], 3), pair_posterior_ratios(w, [[0, 1], [0, 1]], 3)
         assert np.isfinite(P).all() and (P >= 0).all() and np.isfinite(ratios).all()
+        assert size > 1e-20 or np.allclose(P, 2 * 3 * 3 / (9 * 11))    # shares of a Dirichlet distribution
     assert np.allclose(pair_posterior_ratios([[1e12, 1e12, 0]], [[0, 1]], 2), [[1, 1, 1]], atol=1e-5)
 
 

@@ -259,7 +259,7 @@ def test_nothing_built_or_large_is_tracked():
 
 
 LAYERS = [{"arrays", "storage"}, {"validation"}, {"em", "plotting"}, {"data", "exploring"}, {"estimator"},
-          {"capsules", "mixtures", "factorial", "routing", "composition"}, {"proofs"}, {"experiments"}, {"cli"}]
+          {"capsules", "mixtures", "factorial", "routing", "composition"}, {"deeper"}, {"proofs"}, {"experiments"}, {"cli"}]
 
 
 def test_arrows_run_one_way():

@@ -338,7 +338,7 @@ class PatchFeatures(
     coding : {"responsibilities", "evidence"}, default="responsibilities"
         Shares of the kinds in a patch, or how much better than on average they explain it.
     temperature : float or "auto", default="auto"
-        Of responsibilities; "auto": the number of patches that share a pixel.
+        Of responsibilities; "auto": the root of the number of patches that share a pixel.
     contrast : float, default=0.1
         Variance, as a share of that of patches, below which they count as faint.
     whitening : float or None, default=0.1
@@ -474,7 +474,8 @@ class PatchFeatures(
         self.image_shape_ = image_shape_of(self.image_shape, X.shape[1])
         found = patch_sizes(self.image_shape_, self.patch_size, self.stride, self.pooling)
         self.patch_size_, self.stride_, self.grids_ = found
-        self.temperature_ = self._shared() if self.temperature == "auto" else self.temperature
+        auto = self.temperature == "auto"
+        self.temperature_ = self._shared() ** 0.5 if auto else self.temperature
         largest = max(float(X.max()), -float(X.min()))
         check_size(np.array([largest], X.dtype if X.dtype.kind == "f" else np.float64))
         self.scale_ = largest or 1.0

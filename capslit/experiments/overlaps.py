@@ -39,7 +39,7 @@ _known = {}
 
 def coded_sets(bench: Bench) -> tuple:
     "The scenes, their codes (n, p) for training, validation and testing, and metrics of the first layer; made once."
-    key = bench.data.name, bench.profile, bench.seed
+    key = bench.data.name, len(bench.data.images), bench.profile, bench.seed
     if key not in _known:
         _known.clear()
         sets = bench.step("scenes", "making scenes", lambda: scene_sets(bench.data, bench.profile, bench.seed))
@@ -137,7 +137,8 @@ def overlap_parts(data: str, profile: str) -> tuple:
     common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0, "n_iter": steps}
     found = {"many": common | {"n_train": many}, "network": {"n_train": few, "epochs": 2, "batch_size": 32, "learning_rate": 0.01}}
     if data != "fashion":
-        found |= {"few": common, "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8}, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
+        found |= {"few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
+                  "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 

@@ -138,7 +138,7 @@ def overlap_parts(data: str, profile: str) -> tuple:
     found = {"many": common | {"n_train": many}, "network": {"n_train": few, "epochs": 2, "batch_size": 32, "learning_rate": 0.01}}
     if data != "fashion":
         found |= {"few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
-                  "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": 100 if profile == "paper" else steps},
+                  "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 

@@ -37,8 +37,18 @@ from ..capsules.inference import rest_and_shrink
 from ..capsules.problems import initial_weights, least_squares
 from ..em.acceleration import SafeMomentum
 from ..estimator.persistence import Saved
-from ..validation import (as_floating, atomic, check_count, check_labels, check_number, check_shape, check_size,
-                                check_values, error_context, validate_inputs)
+from capslit.validation import (
+    as_floating,
+    atomic,
+    check_count,
+    check_labels,
+    check_number,
+    check_shape,
+    check_size,
+    check_values,
+    error_context,
+    validate_inputs,
+)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-10
 class _Scaled(NamedTuple):
@@ -71,9 +81,13 @@ def _both(s, v, u, first=0):
 # %% ../../nbs/deeper/pairs.ipynb #pairs-11
 def _read(squared_norms, capsule_dim):
     "Checked squared norms, transposed (m, n)."
-    w = check_shape("squared_norms", as_floating("squared_norms", squared_norms), (None, None))
+    w = check_shape(
+        "squared_norms", as_floating("squared_norms", squared_norms), (None, None)
+    )
     check_values("squared_norms", w, lower=0)
-    check_number("the number of classes in squared_norms", w.shape[1], at_least=3, integer=True)
+    check_number(
+        "the number of classes in squared_norms", w.shape[1], at_least=3, integer=True
+    )
     check_count("capsule_dim", capsule_dim)
     return w.T
 
@@ -93,7 +107,7 @@ def _of_pairs(values, pairs):
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-12
 def pair_probability(squared_norms: Any, pairs: Any, capsule_dim: int) -> np.ndarray:
-    """P(S | x) of two labels, drawn from the same latent vectors (capslit:pair-probability).
+    """P(S | x) of two labels drawn from one set of latent vectors (capslit:pair-probability).
 
     Parameters
     ----------
@@ -126,7 +140,7 @@ def _posterior(s, pairs):
 
 
 def pair_posterior_ratios(squared_norms: Any, pairs: Any, capsule_dim: int) -> np.ndarray:
-    """Factors (n, m) that turn prior means into posterior means, given two labels (capslit:pair-posterior).
+    """Factors (n, m) from prior to posterior means, given two labels (capslit:pair-posterior).
 
     Parameters are those of `pair_probability`.
     """
@@ -144,12 +158,12 @@ def _among(s):
 
 
 def label_probabilities(squared_norms: Any, capsule_dim: int) -> np.ndarray:
-    "Probability (n, m) of each label to be one of two different ones, from ‖W_j x‖² (n, m); rows add up to 2."
+    "Probability (n, m) of each label to be one of two, from ‖W_j x‖² (n, m); rows add up to 2."
     return _among(_scaled(_read(squared_norms, capsule_dim), capsule_dim)).T
 
 
 def longest_two(w: np.ndarray) -> np.ndarray:
-    "The two largest (n, 2) of values (m, n), in the order of their numbers; of equal ones the first."
+    "Rows (n, 2) of the two largest of values (m, n), in ascending order; of equals the first."
     best = w.argmax(axis=0)
     rest = w.copy()
     rest[best, np.arange(w.shape[1])] = -np.inf
@@ -170,12 +184,15 @@ def _rival(s, pairs):
 # %% ../../nbs/deeper/pairs.ipynb #pairs-23
 @dataclass(frozen=True)
 class PairRegression(CapsuleRegression):
-    """Capsule regression whose examples have two labels: batches are (x (b, p), pairs (b, 2), weight (b,) or None).
+    """Capsule regression whose examples have two labels.
 
-    Its problems see all classes, with capsules of one dimension; computed by NumPy. Other attributes are those of `CapsuleRegression`.
+    Batches are (x (b, p), pairs (b, 2), weight (b,) or None). The problems see all classes, with
+    capsules of one dimension; NumPy computes. Other attributes are those of `CapsuleRegression`.
     """
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
+    def e_step(
+        self, parameters: Any, batch: Any, threshold: Any = None
+    ) -> CapsuleStatistics:
         "CapsuleStatistics of a batch; `threshold` (k,) is ν, 0 for plain EM."
         nu = np.zeros(len(self.dims)) if threshold is None else threshold
         weights, (x, pairs, w) = parameters.weights, batch
@@ -185,7 +202,17 @@ class PairRegression(CapsuleRegression):
             s = _scaled(norm, int(dims[0]))
             ratio, twice = _posterior(s, pairs)
             ratio[:, _rival(s, pairs) <= limit * twice] = 1
-            found.append(_summed(h, ratio, np.log(twice / 2), _misnamed(norm, pairs), x, w, weights.shape[3]))
+            found.append(
+                _summed(
+                    h,
+                    ratio,
+                    np.log(twice / 2),
+                    _misnamed(norm, pairs),
+                    x,
+                    w,
+                    weights.shape[3],
+                )
+            )
         return CapsuleStatistics(*map(np.stack, zip(*found)))
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
@@ -198,13 +225,13 @@ class PairRegression(CapsuleRegression):
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-24
 def _misnamed(norm, pairs):
-    "Whether the longest two poses are others than the labels; NaN where lengths are not finite."
+    "Whether the longest two poses are other ones; NaN where lengths are not finite."
     wrong = (longest_two(norm) != np.sort(pairs, axis=1)).any(axis=1)
     return np.where(np.isfinite(norm.sum(axis=0)), wrong, np.nan)
 
 
 def _summed(poses, ratio, logs, wrong, x, weight, p):
-    "Entries of CapsuleStatistics for one problem, from poses (m, d, b), ratios (m, b), logarithms and errors (b,)."
+    "CapsuleStatistics of one problem, from poses (m, d, b), ratios (m, b) and numbers (b,)."
     weight = np.ones(len(x)) if weight is None else weight
     m, d, b = poses.shape
     h = poses * (ratio * weight).astype(x.dtype)[:, None, :]
@@ -217,18 +244,20 @@ def _summed(poses, ratio, logs, wrong, x, weight, p):
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-26
 class Overlaid(NamedTuple):
-    "Scenes (n, height, width), the labels (n, 2) in them, and the numbers (n, 2) of the images that they are made of."
+    "Scenes (n, height, width), their labels (n, 2), and the numbers (n, 2) of their images."
 
     scenes: np.ndarray
     pairs: np.ndarray
     rows: np.ndarray
 
 
-def overlay(images: np.ndarray, labels: np.ndarray, n: int, shift: int, rng: np.random.Generator) -> Overlaid:
-    """`Overlaid` of n scenes: two images of different classes, each moved by up to `shift` pixels in both directions.
+def overlay(
+    images: np.ndarray, labels: np.ndarray, n: int, shift: int, rng: np.random.Generator
+) -> Overlaid:
+    """`Overlaid` of n scenes: two images of different classes, each moved by up to `shift` pixels.
 
-    Images (N, height, width) have grey values from 0 to 1; scenes are larger by 2 `shift`. Every image comes first in
-    as many scenes as every other, but for one.
+    Images (N, height, width) have grey values from 0 to 1; scenes are larger by 2 `shift`. Every
+    image comes first in as many scenes as every other, but for one.
     """
     N, h, width = images.shape
     first = np.concatenate([rng.permutation(N) for _ in range(-(-n // N))])[:n]
@@ -247,14 +276,21 @@ def overlay(images: np.ndarray, labels: np.ndarray, n: int, shift: int, rng: np.
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-29
 def read_pairs(name: str, Y: Any, n: int, n_classes: int | None = None) -> np.ndarray:
-    "The two labels (n, 2) in each row of an indicator matrix (n, n_classes); ValueError if it is none."
+    "The two labels (n, 2) in each row of an indicator matrix (n, n_classes), or ValueError."
     Y = check_values(name, as_floating(name, Y.toarray() if hasattr(Y, "toarray") else Y))
-    check_shape(name, Y, (n, n_classes), hint="pass one row for each example, and one column for each class")
+    check_shape(
+        name,
+        Y,
+        (n, n_classes),
+        hint="pass one row for each example, and one column for each class",
+    )
     check_number(f"the number of columns of {name}", Y.shape[1], at_least=3, integer=True)
     wrong = np.flatnonzero(((Y != 0) & (Y != 1)).any(axis=1) | (Y.sum(axis=1) != 2))
     if wrong.size:
-        raise ValueError(f"{name} must hold zeros and two ones in each row, but row {wrong[0]} (from 0) does not; "
-                         "MultiLabelBinarizer().fit_transform makes such a matrix of pairs of labels")
+        raise ValueError(
+            f"{name} must hold zeros and two ones in each row, but row {wrong[0]} (from 0) does not; "
+            "MultiLabelBinarizer().fit_transform makes such a matrix of pairs of labels"
+        )
     return np.nonzero(Y)[1].reshape(n, 2)
 
 
@@ -265,15 +301,34 @@ def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
     return found
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-31
-def problem_of_pairs(X: np.ndarray, pairs: np.ndarray, n_classes: int, capsule_dim: int, alpha: float = 0.0, affine: bool = False,
-                     rng: np.random.Generator | None = None) -> tuple:
-    "A `PairRegression` for examples and their labels, and initial parameters: each capsule in the principal subspace of the examples of its class."
+def problem_of_pairs(
+    X: np.ndarray,
+    pairs: np.ndarray,
+    n_classes: int,
+    capsule_dim: int,
+    alpha: float = 0.0,
+    affine: bool = False,
+    rng: np.random.Generator | None = None,
+) -> tuple:
+    "A `PairRegression` for examples, and parameters: capsules in the subspaces of their classes."
     targets, dims = np.arange(n_classes)[None], np.full((1, n_classes), capsule_dim)
-    both = [second_moments((X, pairs[:, k], None), range(n_classes), affine) for k in (0, 1)]
+    both = [
+        second_moments((X, pairs[:, k], None), range(n_classes), affine) for k in (0, 1)
+    ]
     moments = SecondMoments(both[0].gram + both[1].gram, both[0].weight + both[1].weight)
     gram = moments.gram.sum(axis=0) / 2  # every example stands in two classes
-    start, _ = initial_weights(targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=rng or np.random.default_rng(0))
-    model = PairRegression(targets, dims, least_squares(targets, gram[None], alpha, affine), alpha, affine)
+    start, _ = initial_weights(
+        targets,
+        dims,
+        moments,
+        init="subspace",
+        init_scale=1.0,
+        affine=affine,
+        rng=rng or np.random.default_rng(0),
+    )
+    model = PairRegression(
+        targets, dims, least_squares(targets, gram[None], alpha, affine), alpha, affine
+    )
     return model, CapsuleParameters(start)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-32
@@ -287,7 +342,9 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         weights = np.concatenate([self.coef_, self.intercept_[..., None]], axis=2)[None]
         poses, norms = pose_vectors(weights.astype(X.dtype), X)
         if not np.all(np.isfinite(norms)):
-            raise ValueError("X is too large for this model: its pose vectors overflow; scale X as the training inputs were")
+            raise ValueError(
+                "X is too large for this model: its pose vectors overflow; scale X as the training inputs were"
+            )
         return poses[0], norms[0]
 
     def predict_pairs(self, X: Any) -> np.ndarray:
@@ -355,15 +412,30 @@ class CapsulePairClassifier(Saved, _Named):
     _parameter_constraints = {
         "capsule_dim": [Interval(Integral, 1, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="left")],
-        "thresholds": ["array-like"], "patience": ["array-like"],
+        "thresholds": ["array-like"],
+        "patience": ["array-like"],
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None], "random_state": ["random_state"], "verbose": ["verbose"],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
-    def __init__(self, capsule_dim: int = 8, *, alpha: float = 1.0, thresholds: Sequence = (0.0,), patience: Sequence = (10,), momentum: float = 0.0,
-                 tol: float = 1e-4, max_iter: int = 500, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        capsule_dim: int = 8,
+        *,
+        alpha: float = 1.0,
+        thresholds: Sequence = (0.0,),
+        patience: Sequence = (10,),
+        momentum: float = 0.0,
+        tol: float = 1e-4,
+        max_iter: int = 500,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.capsule_dim = capsule_dim
         self.alpha = alpha
         self.thresholds = thresholds
@@ -376,7 +448,9 @@ class CapsulePairClassifier(Saved, _Named):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, Y: Any, X_val: Any = None, Y_val: Any = None, checkpoint: Any = None) -> Self:
+    def fit(
+        self, X: Any, Y: Any, X_val: Any = None, Y_val: Any = None, checkpoint: Any = None
+    ) -> Self:
         """Learn from examples with two labels each.
 
         Parameters
@@ -395,11 +469,19 @@ class CapsulePairClassifier(Saved, _Named):
         self._validate_params()
         batch = self._examples("X", X, "Y", Y, reset=True)
         n_classes = np.shape(Y)[1]
-        held_out = None if X_val is None else self._examples("X_val", X_val, "Y_val", Y_val, False, n_classes)
+        held_out = (
+            None
+            if X_val is None
+            else self._examples("X_val", X_val, "Y_val", Y_val, False, n_classes)
+        )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        model, start = problem_of_pairs(*batch[:2], n_classes, self.capsule_dim, self.alpha, True, rng)
+        model, start = problem_of_pairs(
+            *batch[:2], n_classes, self.capsule_dim, self.alpha, True, rng
+        )
         settings = self._settings() | {"monitor": "validation" if held_out else "objective"}
-        result = em.fit(model, start, batch, validation=held_out, checkpoint=checkpoint, **settings)
+        result = em.fit(
+            model, start, batch, validation=held_out, checkpoint=checkpoint, **settings
+        )
         self._keep(result, n_classes)
         return self
 
@@ -407,27 +489,55 @@ class CapsulePairClassifier(Saved, _Named):
         "Arguments of `em.fit`."
         rounds, momentum = threshold_schedule(self.thresholds, self.patience), self.momentum
         plain = not any(r.options["threshold"] for r in rounds)
-        moved = {"acceleration": SafeMomentum(momentum)} if plain and momentum else {"momentum": momentum}
+        moved = (
+            {"acceleration": SafeMomentum(momentum)}
+            if plain and momentum
+            else {"momentum": momentum}
+        )
         n_threads = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        return moved | {"rounds": rounds, "tol": self.tol, "max_iter": self.max_iter, "n_threads": n_threads, "progress": bool(self.verbose)}
+        return moved | {
+            "rounds": rounds,
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+            "n_threads": n_threads,
+            "progress": bool(self.verbose),
+        }
 
     def _examples(self, name, X, labels, Y, reset, n_classes=None):
         "A batch (x, pairs, None) from checked inputs and an indicator matrix."
         if Y is None:
-            raise ValueError(f"{name} needs {labels}; pass the indicator matrix of its labels")
+            raise ValueError(
+                f"{name} needs {labels}; pass the indicator matrix of its labels"
+            )
         with error_context(name):
-            X = validate_inputs(self, X, name=name, reset=reset, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(
+                self, X, name=name, reset=reset, dtype=[np.float64, np.float32], order="C"
+            )
         check_size(X)
         return X, read_pairs(labels, Y, len(X), n_classes), None
 
     def _keep(self, result, n_classes):
         "Set what was learned."
         weights = result.parameters.weights[0]
-        self.coef_, self.intercept_ = np.ascontiguousarray(weights[..., :-1]), np.ascontiguousarray(weights[..., -1])
+        self.coef_, self.intercept_ = (
+            np.ascontiguousarray(weights[..., :-1]),
+            np.ascontiguousarray(weights[..., -1]),
+        )
         self.classes_, self.n_iter_ = np.arange(n_classes), result.n_iter
-        names = ("objective", "log_likelihood", "training_error", "validation_error", "threshold")
+        names = (
+            "objective",
+            "log_likelihood",
+            "training_error",
+            "validation_error",
+            "threshold",
+        )
         self.history_ = {name: result.history[name][:, 0] for name in names}
         accepted = result.history.get("accepted")
-        self.history_["accepted"] = np.ones(self.n_iter_, bool) if accepted is None else accepted[:, 0].astype(bool)
+        self.history_["accepted"] = (
+            np.ones(self.n_iter_, bool) if accepted is None else accepted[:, 0].astype(bool)
+        )
         if not np.all(result.converged):
-            warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; raise max_iter or tol", ConvergenceWarning)
+            warnings.warn(
+                f"EM has not converged after max_iter = {self.max_iter} iterations; raise max_iter or tol",
+                ConvergenceWarning,
+            )

@@ -131,13 +131,14 @@ def learn_network(part: Part, bench: Bench, sets: dict) -> tuple:
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-16
 def overlap_parts(data: str, profile: str) -> tuple:
-    "The parts, from few scenes and from many; of clothes without those that ask what matters."
+    "The parts, from few scenes and from many; of clothes only the one that matters most."
     many = SIZES[profile]["training"]
     few, steps = (15_000, 60) if profile == "paper" else (many, 20)
     common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0, "n_iter": steps}
-    found = {"many": common | {"n_train": many}, "network": {"n_train": few, "epochs": 2, "batch_size": 32, "learning_rate": 0.01}}
+    found = {"many": common | {"n_train": many}}
     if data != "fashion":
-        found |= {"few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
+        found |= {"network": {"n_train": few, "epochs": 2, "batch_size": 32, "learning_rate": 0.01},
+                  "few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
                   "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())

@@ -7,6 +7,7 @@ import test_factorial_hmm
 import test_mixtures
 
 from capslit.capsules.expansion import ExpandedCapsuleRegression
+from capslit.deeper.patches import EqualSpheres
 from capslit.factorial.hmm import FactorialChains
 from capslit.factorial.model import FactorialVectorModel
 from capslit.mixtures.factor_analysis import _halves
@@ -25,6 +26,12 @@ def capsules(seed, expanded=False):
 def gaussians(seed, kind):
     start, data = test_mixtures.problem(seed, kind, k=1 + seed % 2, weighted=seed % 3 == 0)
     return Mixtures(kind), start, data
+
+
+def spheres(seed):
+    start, data = test_mixtures.problem(seed, "diag", k=1 + seed % 2, weighted=seed % 3 == 0)
+    variance = np.broadcast_to(start.covariances.mean(axis=(1, 2), keepdims=True), start.means.shape).copy()
+    return EqualSpheres("spherical"), start._replace(covariances=variance, precisions_cholesky=variance**-0.5), data
 
 
 def manifolds(seed):
@@ -55,6 +62,7 @@ MODELS = {
     "capsule regression, expanded": (lambda seed: capsules(seed, True), 40, None),
     "Gaussian mixtures": (lambda seed: gaussians(seed, "full"), 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
     "Gaussian mixtures, diagonal": (lambda seed: gaussians(seed, "diag"), 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
+    "Gaussian mixtures, one variance": (spheres, 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
     "linear manifolds": (manifolds, 100, lambda s: _halves(s.mass)[1] < 1),
     "factorial HMM": (lambda seed: chains(seed, "exact"), 40, None),
     "factorial HMM, mean field": (lambda seed: chains(seed, "mean_field"), 40, None),

@@ -71,7 +71,8 @@ class EqualSpheres(Mixtures):
         "MixtureParameters from statistics."
         found = super().m_step(statistics)
         share = np.exp(found.log_weights)[..., None]
-        variance = np.sum(share * found.covariances, axis=1, keepdims=True) / np.sum(share)
+        variance = np.sum(share * found.covariances, axis=1, keepdims=True)
+        variance /= np.sum(share, axis=1, keepdims=True)
         variance = np.broadcast_to(variance, found.means.shape).copy()
         return found._replace(covariances=variance, precisions_cholesky=variance**-0.5)
 
@@ -119,12 +120,16 @@ def evidence(scores: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/deeper/patches.ipynb #cell-030
 def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
-    "Means over regions of g × g grids (no more than patches) of rows × columns patches: (…, rows · columns)."
+    """Means over regions of g × g grids of rows × columns patches: (…, rows · columns).
+
+    There are no more regions than patches in a direction.
+    """
 
     def bands(n, g):
-        edges = np.round(np.linspace(0, n, min(g, n) + 1)).astype(int)
-        number, at = np.diff(edges), np.arange(n)
-        return ((edges[:-1, None] <= at) & (at < edges[1:, None])) / number[:, None]
+        g = min(g, n)
+        centres = (np.arange(g) + 0.5) * n / g - 0.5
+        share = np.array([np.interp(np.arange(n), centres, one) for one in np.eye(g)])
+        return share / share.sum(axis=1, keepdims=True)
 
     return np.concatenate([np.kron(bands(rows, g), bands(columns, g)) for g in grids])
 
@@ -231,12 +236,14 @@ class _Pooling(_Codes):
     "Base of `PatchFeatures`: pooled codes of blocks of images."
 
     def _pooled(self, X):
-        "Square roots of mean codes (n, regions · n_components) of images X (n, height · width)."
+        "Features (n, regions · n_components) of images X (n, height · width)."
         z, (rows, columns) = self._patches(X), self._places()
         codes = self._coded(z)
         weights = pooling_weights(rows, columns, self.grids_).astype(np.float32)
         pooled = weights @ codes.reshape(len(X), rows * columns, -1)
-        return np.sqrt(pooled, out=pooled).reshape(len(X), -1)
+        if self.coding == "responsibilities":
+            np.sqrt(pooled, out=pooled)
+        return pooled.reshape(len(X), -1)
 
     def _projected(self, X):
         "Outputs (n, n_outputs) of images."
@@ -349,7 +356,7 @@ class PatchFeatures(
         Of the images that are the rows of X; None: square, or one row if that is impossible.
     n_patches : int, default=50_000
         Patches drawn to learn from.
-    tol, patience, max_iter : float, int, int, default=1e-3, 3, 50
+    tol, patience, max_iter : float, int, int, default=1e-2, 3, 100
         EM ends after `patience` iterations without an improvement of the mean log-density by more
         than `tol`, or after `max_iter`.
     n_jobs : int, optional
@@ -403,7 +410,7 @@ class PatchFeatures(
                  stride: Any = "auto", pooling: Any = "auto", coding: str = "responsibilities",
                  temperature: Any = "auto", contrast: float = 0.1, whitening: Any = 0.1,
                  n_outputs: int | None = None, image_shape: Any = None, n_patches: int = 50_000,
-                 tol: float = 1e-3, patience: int = 3, max_iter: int = 50,
+                 tol: float = 1e-2, patience: int = 3, max_iter: int = 100,
                  n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
         self.n_components = n_components
         self.n_factors = n_factors

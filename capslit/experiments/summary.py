@@ -31,6 +31,7 @@ from .figure4 import AXES, EIGHT, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5, LINEAR, NONLINEAR, agreement, compare_predictions
 from .figure8 import FIGURE8, STARTS
 from .heads import HEADS_ON_POSES
+from .layers import LAYERS
 from .letters import LETTERS
 from .manifolds import FINE, MANIFOLDS
 from .million import MILLION, READINGS
@@ -100,7 +101,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
-               "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES, "overlaps": OVERLAPS}
+               "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES, "overlaps": OVERLAPS, "layers": LAYERS}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

@@ -540,3 +540,18 @@ def test_without_pytorch_one_clear_error():
 def test_settings_are_plain():
     network = tiny()
     assert json.loads(json.dumps(network.settings)) == network.settings
+
+
+def test_an_image_may_have_several_labels():
+    images = np.random.default_rng(0).random((12, 8, 8))
+    pairs, seen = np.array([[0, 1], [1, 2], [0, 2]] * 4), []
+
+    def loss(activations, labels, progress):
+        seen.append(tuple(labels.shape))
+        return (activations.sum(1) - activations.gather(1, labels).sum(1)).mean()
+
+    net = cn.ConvolutionalNetwork(8, 3, features=((4, 3, 2),))
+    cn.learn(net, loss, images, pairs, epochs=1, batch_size=4)
+    assert seen == [(4, 2)] * 3
+    with pytest.raises(ValueError, match="y has shape"):
+        cn.learn(net, loss, images, np.zeros((12, 2), int), epochs=1, batch_size=4)

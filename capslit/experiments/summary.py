@@ -37,6 +37,7 @@ from .letters import LETTERS
 from .manifolds import FINE, MANIFOLDS
 from .million import MILLION, READINGS
 from .open_questions import OPEN_QUESTIONS
+from .overlaps import OVERLAPS
 from .peers import PEERS
 from .penalties import PENALTIES
 from .poses import POSES
@@ -104,7 +105,8 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "inference": INFERENCE, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
                "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES,
-               "layers": LAYERS, "sharing": SHARING, "penalties": PENALTIES}
+               "layers": LAYERS, "sharing": SHARING, "penalties": PENALTIES,
+               "overlaps": OVERLAPS}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

@@ -454,9 +454,12 @@ def _steps(n, epochs, batch_size, learning_rate, watches):
 
 
 def _labels(y, network, x):
-    "Labels as a tensor; ValueError unless the network has a score for each."
+    "Labels, one or several for each image, as a tensor; ValueError unless the network has a score for each."
     n_classes = scores(network, x[:1]).shape[1]
-    y = check_labels("y", np.asarray(y), n_classes, (len(x),))
+    y = np.asarray(y)
+    if y.ndim == 2 and np.any(np.diff(np.sort(y, axis=1)) == 0):
+        check_shape("y", y, (len(x),), hint="several labels of an image must differ")
+    y = check_labels("y", y, n_classes, (len(x), *y.shape[1:2]))
     return torch.tensor(y, dtype=torch.int64, device=x.device)
 
 
@@ -480,8 +483,8 @@ def learn(network: nn.Module, loss: Callable, images: Any, y: Any, *, epochs: in
         loss(outputs, y, progress) → scalar tensor; progress runs from 0 to 1.
     images : array (n, side, side) of numbers, or callable
         images(epoch) → such an array.
-    y : integer array (n,)
-        Classes, from 0.
+    y : integer array (n,) or (n, k)
+        Classes, from 0; of each image one, or k.
     epochs, batch_size : int
     learning_rate : float
         The largest of the cycle.

@@ -32,7 +32,8 @@ def scene_sets(data: ImageData, profile: str, seed: int) -> dict:
             for k, ((name, n), a, b) in enumerate(zip(SIZES[profile].items(), edges, edges[1:]))}
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-07
-CODES = {"paper": {"n_components": 100, "patch_size": 7, "stride": 2, "pooling": 4, "temperature": 3.0, "n_patches": 30_000},
+CODES = {"paper": {"n_components": 100, "patch_size": 7, "stride": 2, "pooling": 4, "temperature": 3.0,
+                   "n_patches": 30_000, "tol": 1e-3, "max_iter": 50},
          "quick": {"n_components": 20, "patch_size": 4, "stride": 1, "pooling": 3, "n_patches": 3_000}}
 _known = {}
 

@@ -271,7 +271,7 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
     for entry in record.parts.values():
         for metric, value in entry["metrics"].items():
             if metric in ("test_error", "validation_error", "training_error"):
-                assert 0 <= value < 0.5
+                assert 0 <= np.min(value) and np.max(value) < 0.5     # of one classifier, or of one for each strength
 
 
 def test_nothing_else_is_recorded():

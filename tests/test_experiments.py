@@ -271,7 +271,8 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
     for entry in record.parts.values():
         for metric, value in entry["metrics"].items():
             if metric in ("test_error", "validation_error", "training_error"):
-                assert 0 <= value < (0.75 if name == "overlaps" else 0.5)    # of 45 pairs, chance names one
+                most = 0.75 if name == "overlaps" else 0.5            # of 45 pairs, chance names one
+                assert 0 <= np.min(value) and np.max(value) < most     # of one classifier, or of one for each strength
 
 
 def test_nothing_else_is_recorded():

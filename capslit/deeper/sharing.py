@@ -487,6 +487,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     )
     init, n_init, init_scale, warm_start, acceleration = "subspace", 1, 1.0, False, None
     parameter_expansion, reconstruction = False, 0.0
+    dropout, lasso, lasso_groups = 0.0, 0.0, "features"
 
     def __init__(
         self,

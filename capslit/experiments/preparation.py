@@ -197,7 +197,7 @@ def preparation_parts(data: str, profile: str) -> tuple:
     return tuple(found)
 
 
-PREPARATION = Experiment("Deslanting, shifts and tangents", ("usps", "mnist"), preparation_parts, run_preparation)
+PREPARATION = Experiment("Deslanting, shifts and tangents", ("usps",), preparation_parts, run_preparation)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-21
 def paired_p(first: np.ndarray, second: np.ndarray) -> float:

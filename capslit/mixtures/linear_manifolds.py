@@ -269,7 +269,7 @@ def _signed(columns):
     return columns * np.where(np.take_along_axis(columns, largest, axis=1) < 0, -1, 1)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-2
-SHARES = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)       # of `noise_unit`, from which added noise is chosen
+SHARES = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)       # of `noise_unit`, from which added noise is chosen
 
 
 def _fifths(X, weight):
@@ -395,7 +395,9 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         Whether examples are shared among the components while learning, or belong to the
         likeliest one.
     init_params : {"pca", "kmeans", "k-means++", "random", "random_from_data"}, default="pca"
-        Assignments from which EM starts: those of a hard mixture of PCA, or as in `GaussianMixture`.
+        Assignments from which EM starts: as in `GaussianMixture`, or those of a hard mixture of PCA,
+        whose errors tell little where half as many directions as features are left out or fewer; k-means
+        then takes its place.
     weights_init : (n_components,) array, optional
     means_init : (n_components, n_features) array, optional
         EM starts from the examples that are nearest to each of these; other starts do not count then.
@@ -506,9 +508,10 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
 
     def _labels(self, X, weight, tangents, rng):
         "Components (n,) of the examples."
-        if self.init_params != "pca":
-            return super()._labels(X, weight, tangents, rng)
-        start = MixtureOfPCA(*self._size(X), responsibilities="hard", max_iter=30,
+        m, r = self._size(X)
+        if self.init_params != "pca" or 2 * r >= X.shape[1]:
+            return start_labels("kmeans" if self.init_params == "pca" else self.init_params, X, weight, m, rng)
+        start = MixtureOfPCA(m, r, responsibilities="hard", max_iter=30,
                              n_jobs=self.n_jobs, random_state=rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -144,10 +144,10 @@ def _type_of(density):
 
 # %% ../../nbs/experiments/densities.ipynb #densities-18
 USED = {
-    "tables": ("iris", "wine", "breast_cancer", "moons", "circles", "easy", "many_classes", "noisy_labels", "penguins_species",
+    "tables": ("iris", "wine", "breast_cancer", "moons", "circles", "penguins_species",
                "sonar", "vehicle", "vowel", "ionosphere", "pima", "saheart", "german", "heart", "segment", "satimage", "phoneme", "spambase",
                "banana", "ring", "twonorm", "bupa", "movement_libras", "texture", "magic", "australian"),
-    "others": ("satimage-rest", "phoneme-rest", "spambase-rest", "texture-rest", "magic-rest", "segment-rest", "quantiles", "hastie", "clusters", "hidden"),
+    "others": ("satimage-rest", "phoneme-rest", "spambase-rest", "texture-rest", "magic-rest", "segment-rest", "quantiles", "hastie", "hidden"),
     "embedded": ("iris", "wine"),
 }  # tables with at least two columns that vary continuously
 

@@ -104,7 +104,7 @@ def _log_joint(log_weights, form, x):
         return xp.astype(xp.reshape(a, shape), x.dtype)
 
     linear = xp.concat([cast(xp.matrix_transpose(form.maps), k * m * r, p), cast(form.shift, k * m, p)]) @ x.T
-    z = xp.reshape(linear[:k * m * r, :], (k, m, r, -1)) - cast(form.offset, k, m, r, 1)
+    z = xp.reshape(linear[:k * m * r, :], (k, m, r, x.shape[0])) - cast(form.offset, k, m, r, 1)
     squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * linear[k * m * r:, :]
     distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
     return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
@@ -298,7 +298,8 @@ def _revived(parameters, mass, weighed):
 
     log_weights, means, loadings, log_noise = map(taken, parameters)
     share, side = (xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side))
-    means = means + side[..., None] * loadings[..., 0]
+    along = loadings[..., 0] if loadings.shape[-1] else xp.exp(0.5 * log_noise)
+    means = means + side[..., None] * along
     return ManifoldParameters(log_weights + xp.log(share) * weighed, means, loadings, log_noise)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072

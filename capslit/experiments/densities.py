@@ -146,7 +146,7 @@ def _type_of(density):
 USED = {
     "tables": ("iris", "wine", "breast_cancer", "moons", "circles", "penguins_species",
                "sonar", "vehicle", "vowel", "ionosphere", "pima", "saheart", "german", "heart", "segment", "satimage", "phoneme", "spambase",
-               "banana", "ring", "twonorm", "bupa", "movement_libras", "texture", "magic", "australian"),
+               "banana", "ring", "twonorm", "bupa", "texture", "magic", "australian"),
     "others": ("satimage-rest", "phoneme-rest", "spambase-rest", "texture-rest", "magic-rest", "segment-rest", "quantiles", "hastie", "hidden"),
     "embedded": ("iris", "wine"),
 }  # tables with at least two columns that vary continuously

@@ -180,7 +180,7 @@ SIZES = {  # data → pairs (components, factors)
     "digits": ((1, 4), (2, 4)),
 }
 SEEDS = {  # data → preparations, and with how many seeds each learns all training images
-    "usps": {"plain": 5, "deslanted": 5, "shifted": 3},
+    "usps": {"plain": 5, "deslanted": 5, "shifted": 1},
     "mnist": {"deslanted": 1},
     "digits": {"plain": 1, "both": 1},
 }
@@ -194,7 +194,8 @@ def preparation_parts(data: str, profile: str) -> tuple:
         copies = 5 if preparation in ("shifted", "both") else 1
         for m, r in SIZES[data]:
             found.append(Part(f"size.{preparation}.{m}.{r}", {"kind": "size", "m": m, "r": r} | common, copies * m * (r + 2.0), True))
-        found.append(Part(f"choice.{preparation}", {"kind": "choice"} | common, 500.0 * copies))
+        if n_seeds:
+            found.append(Part(f"choice.{preparation}", {"kind": "choice"} | common, 500.0 * copies))
         for seed in range(n_seeds):
             found.append(Part(f"test.{preparation}.{seed}", {"kind": "test", "preparation": preparation, "seed": seed}, 500.0 * copies))
     return tuple(found)

@@ -163,7 +163,7 @@ def density_parts(data: str, profile: str) -> tuple:
                  for table in USED[data] for method in DENSITIES)
 
 
-COMPARISON = Experiment("Held-out densities", ("tables", "others", "mnist", "fashion"), density_parts, run_densities, quick=("embedded", "digits"),
+COMPARISON = Experiment("Held-out densities", ("tables",), density_parts, run_densities, quick=("embedded", "digits"),
                         loaders={"tables": load_collection, "others": load_others, "embedded": load_embedded})
 
 # %% ../../nbs/experiments/densities.ipynb #densities-21

@@ -53,6 +53,27 @@ def digits():
 # ── against brute force and against scikit-learn ─────────────────────────────────────────────────────────────────────────────
 
 
+def test_without_factors_it_is_a_mixture_of_independent_features():
+    X = blobs()
+    ours = MixtureOfFactorAnalyzers(3, 0, added_noise=0, min_noise=0, random_state=0, **EXACT).fit(X)
+    theirs = GaussianMixture(3, covariance_type="diag", reg_covar=0, tol=1e-11, max_iter=5000, means_init=ours.means_,
+                             weights_init=ours.weights_, precisions_init=1 / ours.noise_variances_).fit(X)
+    assert np.isclose(ours.score(X), theirs.score(X), rtol=0, atol=1e-8) and ours.n_parameters_ == theirs._n_parameters()
+    assert ours.codes(X).shape == (len(X), 3, 0) and np.allclose(ours.reconstruct(X)[0], ours.means_)
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "isotropic"])
+def test_as_many_factors_as_features_make_any_covariance_in_a_step(noise):
+    X = blobs()
+    near = np.column_stack([X, X.sum(axis=1) + 1e-2 * X[::-1, 0]])                                  # nearly on a plane
+    one = MixtureOfFactorAnalyzers(1, near.shape[1], noise=noise, added_noise=0, random_state=0).fit(near)
+    assert np.allclose(one.get_covariance()[0], np.cov(near.T, ddof=0), rtol=1e-6) and one.n_iter_ < 10
+    some = MixtureOfFactorAnalyzers(3, X.shape[1], noise=noise, added_noise=1e-3, random_state=0, tol=1e-6).fit(X)
+    assert np.all(np.diff(some.history_["objective"]) > -1e-8)
+    by_means = MixtureOfFactorAnalyzers(3, X.shape[1], noise=noise, added_noise=1e-3, init_params="kmeans", random_state=0, tol=1e-6).fit(X)
+    assert some.lower_bound_ == by_means.lower_bound_
+
+
 @pytest.mark.parametrize("noise", ["diagonal", "isotropic"])
 def test_densities_and_codes_by_definition(noise):
     X = blobs()

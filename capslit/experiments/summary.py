@@ -31,6 +31,7 @@ from .figure2 import FIGURE2, FIGURE3, PLANES, POINTS, POINTS2, POINTS3, RADII, 
 from .figure4 import AXES, EIGHT, FIGURE4
 from .figure5 import ARCHITECTURES, FIGURE5, LINEAR, NONLINEAR, agreement, compare_predictions
 from .figure8 import FIGURE8, STARTS
+from .densities import COMPARISON
 from .heads import HEADS_ON_POSES
 from .inference import INFERENCE
 from .letters import LETTERS
@@ -41,6 +42,7 @@ from .overlaps import OVERLAPS
 from .peers import PEERS
 from .penalties import PENALTIES
 from .poses import POSES
+from .preparation import PREPARATION
 from .priors import PRIORS
 from .quadrants import QUADRANTS
 from .records import RESULTS, Bench, Experiment, Part, Record, load_record, perform
@@ -101,6 +103,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "figure7": FIGURE7, "passes": PASSES, "figure8": FIGURE8, "radii": RADII, "starts": STARTS, "sizes": SIZES,
                "axes": AXES, "peers": PEERS, "calibration": CALIBRATION, "tables": CONTEST,
                "priors": PRIORS, "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
+               "manifolds-ablation": PREPARATION, "densities": COMPARISON,
                "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
                "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
                "scenes": SCENES, "quadrants": QUADRANTS, "inference": INFERENCE, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,

@@ -104,7 +104,7 @@ def _log_joint(log_weights, form, x):
         return xp.astype(xp.reshape(a, shape), x.dtype)
 
     linear = xp.concat([cast(xp.matrix_transpose(form.maps), k * m * r, p), cast(form.shift, k * m, p)]) @ x.T
-    z = xp.reshape(linear[:k * m * r, :], (k, m, r, -1)) - cast(form.offset, k, m, r, 1)
+    z = xp.reshape(linear[:k * m * r, :], (k, m, r, x.shape[0])) - cast(form.offset, k, m, r, 1)
     squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * linear[k * m * r:, :]
     distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
     return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
@@ -258,6 +258,18 @@ def _least_noise(statistics, floor, noise):
     square = xp.where(square > 0, square, xp.where(typical > 0, typical, 1.0))
     return xp.maximum(1e-12 * square, xp.asarray(floor, dtype=square.dtype, device=array_device(square)))
 
+# %% ../../nbs/mixtures/factor_analysis.ipynb #full-3
+def _full_step(cross, inner, floor):
+    "Loadings (k, m, p, p) and noise variances (k, m, p) with G Gᵀ + Ψ = S, whose eigenvalues are raised to twice the floor (k, m)."
+    xp = namespace(cross)
+    rounding = 1e-14 * xp.linalg.trace(inner)[..., None, None] + 1e-300
+    half = xp.linalg.solve(xp.linalg.cholesky(inner + rounding * _eye(inner)), xp.matrix_transpose(cross))
+    values, axes = xp.linalg.eigh(xp.matrix_transpose(half) @ half)                 # S
+    values = xp.maximum(values, 2 * floor[..., None])
+    noise = 0.5 * xp.min(values, axis=-1, keepdims=True)
+    root = (axes * xp.sqrt(values - noise)[..., None, :]) @ xp.matrix_transpose(axes)
+    return root, xp.broadcast_to(noise, values.shape)
+
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-070
 def _halves(mass):
     "Which component each one copies, its share of that one's mass, and its displacement: itself, 1 and 0 if none is empty."
@@ -286,7 +298,8 @@ def _revived(parameters, mass, weighed):
 
     log_weights, means, loadings, log_noise = map(taken, parameters)
     share, side = (xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side))
-    means = means + side[..., None] * loadings[..., 0]
+    along = loadings[..., 0] if loadings.shape[-1] else xp.exp(0.5 * log_noise)
+    means = means + side[..., None] * along
     return ManifoldParameters(log_weights + xp.log(share) * weighed, means, loadings, log_noise)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072
@@ -405,9 +418,10 @@ class LinearManifolds:
         if free:
             log_weights, log_noise = xp.zeros_like(mass), xp.zeros_like(mean) + math.log(self.temperature)
         else:
-            noise = variance - xp.sum(G * G, axis=-1)                              # diag(S − GGᵀ)
+            noise, least = variance - xp.sum(G * G, axis=-1), _least_noise(statistics, self.floor, self.noise)    # diag(S − GGᵀ)
+            if G.shape[-1] == G.shape[-2]:
+                G, noise = _full_step(cross, inner, xp.max(least, axis=-1))
             if self.noise == "isotropic":
                 noise = xp.broadcast_to(xp.mean(noise, axis=-1, keepdims=True), noise.shape)
-            log_noise = xp.log(xp.maximum(noise, _least_noise(statistics, self.floor, self.noise)))
-            log_weights = log_proportions(mass)
+            log_noise, log_weights = xp.log(xp.maximum(noise, least)), log_proportions(mass)
         return _revived(ManifoldParameters(log_weights, mean, G, log_noise), mass, weighed=not free)

@@ -50,9 +50,10 @@ def _local_pca(X, weight, tangents, r):
         weighed = tangents * np.sqrt(share)[:, None, None]
         rows = np.concatenate([rows, weighed.reshape(-1, p)])
     found = min(r, *rows.shape)
-    _, lengths, directions = randomized_svd(rows, found, n_iter=4, random_state=0)
     axes, values = np.random.default_rng(0).standard_normal((r, p)) / math.sqrt(p), np.zeros(r)
-    axes[:found], values[:found] = directions, lengths.astype(np.float64) ** 2
+    if found:
+        _, lengths, directions = randomized_svd(rows, found, n_iter=4, random_state=0)
+        axes[:found], values[:found] = directions, lengths.astype(np.float64) ** 2
     return mean, np.sum(rows * rows, axis=0, dtype=np.float64), axes, values
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-006
@@ -269,7 +270,7 @@ def _signed(columns):
     return columns * np.where(np.take_along_axis(columns, largest, axis=1) < 0, -1, 1)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-2
-SHARES = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)       # of `noise_unit`, from which added noise is chosen
+SHARES = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)       # of `noise_unit`, from which added noise is chosen
 
 
 def _fifths(X, weight):
@@ -316,11 +317,12 @@ _MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))       # factor
 
 
 def _climb(gain, start, largest):
-    "The pair of sizes, each up to its `largest`, from which none of `_MOVES` raises gain(m, r); a size whose largest is None stays."
+    "The pair of sizes, from 1 and from 0 up to the `largest`, from which none of `_MOVES` raises gain(m, r); a size whose largest is None stays."
     here, best, since = start, gain(*start), 0
     moves = [move for move in _MOVES if all(top is not None or factor == 1 for factor, top in zip(move, largest))]
     while since < len(moves):
-        there = tuple(size if top is None else max(1, min(int(size * factor), top)) for size, factor, top in zip(here, moves[0], largest))
+        there = tuple(size if top is None else max(least, min(int(size * factor) or int(factor > 1), top))
+                      for size, factor, top, least in zip(here, moves[0], largest, (1, 0)))
         found = gain(*there) if there != here else -np.inf
         if found > best:
             here, best, since = there, found, 0
@@ -370,9 +372,9 @@ class _Choice:
                 known[m, r] = self._best_share((m, r), X, weight, tangents, unit)
             return known[m, r][1]
 
-        start = [value if value != "auto" else least for value, least in zip(asked, (1, min(2, X.shape[1])))]
         most = [top if value == "auto" else None for value, top in zip(asked, (max(1, len(X) // 4), X.shape[1]))]
-        m, r = _climb(gain, tuple(start), most)
+        starts = {tuple(value if value != "auto" else least for value, least in zip(asked, (1, r))) for r in (min(2, X.shape[1]), 0)}
+        m, r = max((_climb(gain, start, most) for start in sorted(starts, reverse=True)), key=lambda size: gain(*size))
         return m, r, known[m, r][0] if asked[2] == "auto" else asked[2]
 
 
@@ -388,6 +390,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
     n_components : int or "auto", default=1
     n_factors : int or "auto", default=2
         "auto" doubles and halves as long as examples that are left out become likelier; see Notes.
+        Without factors (0) the features of a component are independent.
     noise : {"diagonal", "isotropic"}, default="diagonal"
         One noise variance per feature (factor analysis), or one for all features of a component
         (probabilistic PCA).
@@ -395,7 +398,9 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         Whether examples are shared among the components while learning, or belong to the
         likeliest one.
     init_params : {"pca", "kmeans", "k-means++", "random", "random_from_data"}, default="pca"
-        Assignments from which EM starts: those of a hard mixture of PCA, or as in `GaussianMixture`.
+        Assignments from which EM starts: as in `GaussianMixture`, or those of a hard mixture of PCA,
+        whose errors tell little where half as many directions as features are left out or fewer; k-means
+        then takes its place.
     weights_init : (n_components,) array, optional
     means_init : (n_components, n_features) array, optional
         EM starts from the examples that are nearest to each of these; other starts do not count then.
@@ -468,7 +473,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "n_factors": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "n_factors": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "weights_init": ["array-like", None],
         "noise": [StrOptions({"diagonal", "isotropic"})],
         "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
@@ -506,9 +511,10 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
 
     def _labels(self, X, weight, tangents, rng):
         "Components (n,) of the examples."
-        if self.init_params != "pca":
-            return super()._labels(X, weight, tangents, rng)
-        start = MixtureOfPCA(*self._size(X), responsibilities="hard", max_iter=30,
+        m, r = self._size(X)
+        if self.init_params != "pca" or r == 0 or 2 * r >= X.shape[1]:
+            return start_labels("kmeans" if self.init_params == "pca" else self.init_params, X, weight, m, rng)
+        start = MixtureOfPCA(m, r, responsibilities="hard", max_iter=30,
                              n_jobs=self.n_jobs, random_state=rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

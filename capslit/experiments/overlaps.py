@@ -7,9 +7,11 @@ __all__ = ['SIZES', 'CODES', 'NETWORK', 'OVERLAPS', 'scene_sets', 'coded_sets', 
            'pair_spread_loss', 'learn_network', 'overlap_parts', 'run_overlaps']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
+import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ..capsules.classifier import CapsuleClassifier
 from ..capsules.features import kernel_features
@@ -79,7 +81,9 @@ def learn_pairs(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     model = CapsulePairClassifier(settings["capsule_dim"], alpha=settings["alpha"], momentum=0.9, thresholds=(settings.get("threshold", 0.0),),
                                   patience=(1000,), max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
     Y = {name: indicators(p, len(bench.data.class_names)) for name, p in pairs.items()}
-    bench.step("fit", f"learning {part.name}", lambda: model.fit(X["training"], Y["training"], X["validation"], Y["validation"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)               # the number of iterations is a setting
+        bench.step("fit", f"learning {part.name}", lambda: model.fit(X["training"], Y["training"], X["validation"], Y["validation"]))
     named = {name: model.predict_pairs(x) for name, x in X.items()}
     history = {name: model.history_[name] for name in ("objective", "training_error", "validation_error", "accepted")}
     return named, history, model.coef_.size + model.intercept_.size
@@ -92,7 +96,9 @@ def learn_twice(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
                               monitor="likelihood", early_stopping=False, momentum=0.9, acceleration="safe-momentum", patience=(1000,),
                               thresholds=(0.0,), max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
     doubled = np.concatenate([X["training"]] * 2), pairs["training"].T.ravel()
-    bench.step("fit", f"learning {part.name}", lambda: model.fit(*doubled))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        bench.step("fit", f"learning {part.name}", lambda: model.fit(*doubled))
     named = {name: longest_two(model.predict_proba(x).T.copy()) for name, x in X.items()}
     return named, {"log_likelihood": model.history_["log_likelihood"]}, model.coef_.size
 

@@ -260,6 +260,7 @@ def nothing(self, node):
 # Lines that wrap: each line of code is an element of its own, which knows how far it is indented
 
 SHORT = 30  # characters of a line that fits everywhere
+INDENTS = (4, 8, 12, 16, 20)  # those that have a class; a style for each line would be heavy
 
 
 class LineFormatter(HtmlFormatter):
@@ -273,8 +274,9 @@ class LineFormatter(HtmlFormatter):
             if is_line:
                 plain = html.unescape(re.sub(r"<[^>]*>", "", text)).rstrip("\n")
                 indent = len(plain) - len(plain.lstrip(" "))
-                style = f' style="--indent:{indent}"' if indent else ""
-                text = f'<span class="code-line"{style}>{text.removesuffix(chr(10))}</span>\n' if len(plain) > SHORT else text
+                kind = f"ln i{indent}" if indent in INDENTS else "ln"
+                style = f' style="--indent:{indent}"' if indent and kind == "ln" else ""
+                text = f'<span class="{kind}"{style}>{text.removesuffix(chr(10))}</span>\n' if len(plain) > SHORT else text
             yield is_line, text
 
 

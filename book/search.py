@@ -1,8 +1,10 @@
-"""The search of the book: the text of its pages without code and without TeX, in one script that the search page loads.
+"""The search of the book: the text of its pages without code and without TeX, in one compressed script that the search page loads.
 
 `book/_static/search.js` ranks and shows what is found. It runs from files, where nothing can be fetched. Words that a reader
 would type and a chapter does not say in its title stand in KEYWORDS.
 """
+import base64
+import gzip
 import html
 import json
 import re
@@ -34,10 +36,18 @@ KEYWORDS = {
     "nbs/experiments/million": "infinite MNIST, deformations, augmentation",
     "nbs/experiments/updates": "momentum, thresholds, update rule, speed of convergence",
     "nbs/experiments/poses": "slant, ink, pose vectors, equivariance, disentangled, traversal",
-    "nbs/experiments/penalties": "lasso, dropout, L1, L2, feature selection, sparse",
+    "nbs/experiments/penalties": "lasso, dropout, L1, L2, feature selection, sparse weights",
     "nbs/experiments/calibration": "predict_proba calibration, reliability diagram, expected calibration error, Brier score, log loss",
     "nbs/experiments/contest": "benchmark, gradient boosting, random forest, logistic regression, comparison, OpenML",
     "nbs/experiments/peers": "support vector machine, comparison, baselines",
+    "nbs/deeper/questions": "future work, open questions, multilayer",
+    "nbs/deeper/patches": "convolution, feature learning, unsupervised, image classification, k-means features",
+    "nbs/deeper/sharing": "weight sharing, convolution, translation, invariance, pooling",
+    "nbs/deeper/pairs": "multilabel, two labels, multiple labels",
+    "nbs/experiments/layers": "deep, two layers, MNIST best error, augmentation",
+    "nbs/experiments/overlaps": "MultiMNIST, overlapping digits, segmentation",
+    "nbs/experiments/densities": "density estimation, kernel density, held-out likelihood",
+    "nbs/experiments/preparation": "deslanting, preprocessing, USPS",
     "nbs/mixtures/gaussian": "GMM, mixture of Gaussians, covariance",
     "nbs/mixtures/factor_analysis": "principal components, PPCA, probabilistic PCA",
     "nbs/mixtures/tangents": "tangent distance, invariance",
@@ -152,7 +162,8 @@ def write_index(app, exception):
             before, _, last = full.rpartition(".")
             objects.setdefault(name, {}).setdefault(before, []).append([last, anchor] if anchor != full else last)
     data = json.dumps({"pages": pages, "equations": equations, "objects": objects}, ensure_ascii=False, separators=(",", ":"))
-    (Path(app.outdir) / "_static" / "search-data.js").write_text(f"capslitSearch({data});\n", encoding="utf-8")
+    packed = base64.b64encode(gzip.compress(data.encode(), 9, mtime=0)).decode()
+    (Path(app.outdir) / "_static" / "search-data.js").write_text(f'capslitSearch("{packed}");\n', encoding="utf-8")
 
 
 def search_here(app, name, page):

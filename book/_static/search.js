@@ -13,8 +13,10 @@
 
   let pages = [], equations = {}, objects = {};
 
-  // The data call this function when they are there.
-  window.capslitSearch = data => {
+  // The data call this function when they are there: JSON, compressed by gzip, in base 64.
+  window.capslitSearch = async packed => {
+    const bytes = Uint8Array.from(atob(packed), character => character.charCodeAt(0));
+    const data = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
     ({equations, objects} = data);
     pages = data.pages.map(page => {
       const [first, ...others] = page.sections.length ? page.sections : [["", page.name, ""]];

@@ -82,9 +82,9 @@ KEYWORDS = {
 }
 
 
-# Code, what it prints, scripts, pictures, the lists of mutants, the parameters of a function; solutions, the labels of folds, and links to the reference
+# Code, what it prints, scripts, pictures, the lists of mutants; solutions, the labels of folds, and links to the reference
 LEFT_OUT = (r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>'
-            r'|<em class="sig-param.*?</em>|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>'
+            r'|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>'
             r'|<details class="capslit-fold" data-kind="solution">.*?</details>|<summary\b.*?</summary>|<p class="capslit-reference">.*?</p>')
 
 

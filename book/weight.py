@@ -53,8 +53,11 @@ def without_search(app, name, page):
 
 def shorter_signatures(app, name, page):
     """Leave out of a thousand signatures what nothing reads: the words of their links' tooltips, and second names of classes."""
-    for long, short in ((' title="Link to this definition"', ""), ("sig-prename descclassname", "sig-prename"), ("sig-name descname", "sig-name")):
+    for long, short in ((' title="Link to this definition"', ""), ("sig-prename descclassname", "sig-prename"), ("sig-name descname", "sig-name"),
+                        ('class="sig sig-object py"', 'class="sig"')):
         page = page.replace(long, short)
+    if name == "nbs/practice/api":
+        page = page.replace('<code class="docutils literal notranslate">', '<code class="literal notranslate">')
     return page
 
 
@@ -87,7 +90,7 @@ def without_plain_spans(app, name, page):
     page = page.replace('class="capslit-chapter docutils container"', 'class="capslit-chapter"')
     while count:
         page, count = plain.subn(r"\1", page)
-    return re.sub(r'<em class="sig-param">(.*?)</em>', lambda match: f'<em class="sig-param">{re.sub("</?span[^>]*>", "", match[1])}</em>', page)
+    return re.sub(r'<em class="sig-param">(.*?)</em>', lambda match: re.sub("</?span[^>]*>", "", match[1]), page)
 
 
 # Evidence: what became of a claim's mutants is loaded when a reader asks for it

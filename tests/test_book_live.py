@@ -225,7 +225,7 @@ def test_samples_estimate_the_probabilities_at_once_without_motion(browser, site
     page = context.new_page()
     page.goto(site + POSES, wait_until="load")
     for _ in range(5):
-        page.locator("#live-poses button", has_text="Drop").click()
+        page.locator("#live-poses button", has_text="Draw 200").click()
     assert page.evaluate("() => capslit.parts.poses.state().noise") == 1000
     text = page.locator("#live-poses .capslit-words").inner_text()
     found = [float(value) for value in re.search(r"1000 samples estimate ([\d., ]+)\.", text)[1].split(", ")]

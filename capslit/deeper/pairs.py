@@ -195,7 +195,7 @@ class PairRegression(CapsuleRegression):
     ) -> CapsuleStatistics:
         "CapsuleStatistics of a batch; `threshold` (k,) is ν, 0 for plain EM."
         nu = np.zeros(len(self.dims)) if threshold is None else threshold
-        weights, (x, pairs, w) = parameters.weights, batch
+        weights, (x, pairs, weight) = parameters.weights, batch
         poses, norms = pose_vectors(weights.astype(x.dtype, copy=False), x)
         found = []
         for h, norm, dims, limit in zip(poses, norms, self.dims, nu):
@@ -209,7 +209,7 @@ class PairRegression(CapsuleRegression):
                     np.log(twice / 2),
                     _misnamed(norm, pairs),
                     x,
-                    w,
+                    weight,
                     weights.shape[3],
                 )
             )
@@ -217,11 +217,11 @@ class PairRegression(CapsuleRegression):
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: examples of which not both labels are named."
-        x, pairs, w = batch
+        x, pairs, weight = batch
         _, norms = pose_vectors(parameters.weights.astype(x.dtype, copy=False), x)
-        w = np.ones(len(x)) if w is None else w
-        errors = np.array([w @ _misnamed(norm, pairs) for norm in norms], dtype=np.float64)
-        return ErrorCount(errors, np.full(len(norms), w.sum(dtype=np.float64)))
+        weight = np.ones(len(x)) if weight is None else weight
+        errors = np.array([weight @ _misnamed(norm, pairs) for norm in norms], dtype=np.float64)
+        return ErrorCount(errors, np.full(len(norms), weight.sum(dtype=np.float64)))
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-24
 def _misnamed(norm, pairs):

@@ -207,7 +207,7 @@ def lower_layer(
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43-1
 def best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """V (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
+    """U (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
     moments (p, p).
     """
     return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve(
@@ -222,26 +222,26 @@ def best_maps(
     places: np.ndarray,
     affine: bool = False,
 ) -> np.ndarray:
-    """A (r, q) that is best below V (m, d, G·r); the constant input has a column of V for
+    """A (r, q) that is best below U (m, d, G·r); the constant input has a column of U for
     itself if `affine`.
     """
     (G, _, q), p = places.shape, gram.shape[0]
-    V, M = upper.reshape(-1, upper.shape[-1]), moments.reshape(-1, p)
+    U, M = upper.reshape(-1, upper.shape[-1]), moments.reshape(-1, p)
     if affine:
-        V, M = V[:, :-1], M - V[:, -1:] * gram[-1:]
-    V = V.reshape(len(V), G, -1)
-    index, r = places[:, 0], V.shape[2]
-    squares = np.einsum("nga,nfb->gfab", V, V, optimize=True).reshape(G * G, r * r)
+        U, M = U[:, :-1], M - U[:, -1:] * gram[-1:]
+    U = U.reshape(len(U), G, -1)
+    index, r = places[:, 0], U.shape[2]
+    squares = np.einsum("nga,nfb->gfab", U, U, optimize=True).reshape(G * G, r * r)
     blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
     left = (
         (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
     )
-    right = np.einsum("nga,ngi->ai", V, M[:, index], optimize=True)
+    right = np.einsum("nga,ngi->ai", U, M[:, index], optimize=True)
     return LeastSquares.from_gram(left[None]).solve(right.reshape(1, 1, -1)).reshape(r, q)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-46
 class LayeredParameters(NamedTuple):
-    "Weights W = V B (1, m, d, p), and the maps A (1, r, q) below."
+    "Weights V = U B (1, m, d, p), and the maps A (1, r, q) below."
 
     weights: object
     maps: object

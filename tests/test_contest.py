@@ -254,7 +254,11 @@ def test_what_is_said_of_a_record(record):
     assert all(sum(choices(record, model).values()) == 0 for model in ("svm",))  # the quick grids are others
     ranks = mean_ranks(matrix(record, present(record)))
     places = draw_places({"one": (present(record), ranks, 4), "two": (present(record), ranks, 4)})
-    assert [text.get_text() for text in places.axes[0].texts] == [present(record)[j] for j in np.argsort(ranks, kind="stable")]
+    first, order = places.axes[0], np.argsort(ranks, kind="stable")
+    assert [text.get_text() for text in first.get_yticklabels()] == [present(record)[j] for j in order]
+    bars = [line.get_ydata() for line in first.lines if len(line.get_ydata()) == 2]
+    rows = [(round(top + 0.2), round(bottom - 0.2)) for top, bottom in bars]
+    assert [(ranks[order][a - 1], ranks[order][b - 1]) for a, b in rows] == contest.cliques(ranks, critical_difference(len(ranks), 4))
     assert len(draw_errors_and_times(record).axes[0].lines) == len(present(record)) + len(present(record, "-tuned"))
     plt.close("all")
 

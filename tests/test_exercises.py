@@ -21,6 +21,7 @@ CHAPTERS = [
     "capsules/selection",
     "capsules/evidence",
     "capsules/online",
+    "capsules/penalties",
     "em/loop",
     "mixtures/gaussian",
     "mixtures/factor_analysis",
@@ -36,6 +37,9 @@ CHAPTERS = [
     "composition/rules",
     "composition/pursuit",
     "composition/model",
+    "deeper/sharing",
+    "deeper/patches",
+    "deeper/pairs",
 ]
 
 

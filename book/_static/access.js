@@ -4,6 +4,7 @@
     ["mjx-container", "Formula, wider than its column"],
     ["div.highlight pre, div.cell_output pre", "Code, wider than its column"],
     [".pst-scrollable-table-container, .table-wrapper, div.cell_output .text_html, .claim-ledger", "Table, wider than its column"],
+    [".capslit-pan", "Figure, wider than its column"],
     [".claim-statement, .claim-tex, .claim-diagram, .claim-trials table", "Wider than its column"],
   ];
 

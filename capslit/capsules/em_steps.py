@@ -665,26 +665,26 @@ def weights_before(statistics: StatisticsWithWeights) -> np.ndarray:
 # %% ../../nbs/capsules/em_steps.ipynb #rate-5
 def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any,
                                 dim: int) -> tuple:
-    "f_w, f_S, f_ww, f_wS and f_SS of f = log P(y|x), for w = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖²."
+    "f_v, f_S, f_vv, f_vS and f_SS of f = log P(y|x), for v = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖²."
     next_orders = [interpolating_integral(dim / 2 + k + 1, total / 2) for k in range(3)]
     # I_{s+1} = 1 − (s+1) I_s / β
     c0, c1, c2 = ((1 - value) / (dim + 2 + 2 * k) for k, value in enumerate(next_orders))
     share = own_dim / dim
-    zeta, P_wS = own - share * total, (c1 - c0) / 2
-    P, P_S = share + c0 * zeta, P_wS * zeta - share * c0
-    P_SS = (c2 - 2 * c1 + c0) * zeta / 4 - 2 * share * P_wS
-    f_w, f_S = c0 / P, P_S / P
-    return f_w, f_S, -(f_w**2), P_wS / P - f_w * f_S, P_SS / P - f_S**2
+    zeta, P_vS = own - share * total, (c1 - c0) / 2
+    P, P_S = share + c0 * zeta, P_vS * zeta - share * c0
+    P_SS = (c2 - 2 * c1 + c0) * zeta / 4 - 2 * share * P_vS
+    f_v, f_S = c0 / P, P_S / P
+    return f_v, f_S, -(f_v**2), P_vS / P - f_v * f_S, P_SS / P - f_S**2
 
 
 def covariance_product(mu: np.ndarray, y: np.ndarray, z: np.ndarray, dims: np.ndarray) -> np.ndarray:
     "Cov[h|x,y] z (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions `dims` (m,)."
     own, rows = np.eye(mu.shape[1])[y], np.arange(len(y))
     norms, tau = np.sum(mu**2, axis=2), np.sum(mu * z, axis=2)
-    f_w, f_S, f_ww, f_wS, f_SS = log_probability_derivatives(norms[rows, y], norms.sum(1), dims[y], int(np.sum(dims)))
+    f_v, f_S, f_vv, f_vS, f_SS = log_probability_derivatives(norms[rows, y], norms.sum(1), dims[y], int(np.sum(dims)))
     tau_y, tau = tau[rows, y], tau.sum(1)
-    ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_w[:, None]
-    along = (f_SS * tau + f_wS * tau_y)[:, None] + own * (f_wS * tau + f_ww * tau_y)[:, None]
+    ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_v[:, None]
+    along = (f_SS * tau + f_vS * tau_y)[:, None] + own * (f_vS * tau + f_vv * tau_y)[:, None]
     return ratio[:, :, None] * z + 4 * along[:, :, None] * mu
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-6

@@ -162,27 +162,27 @@ def sum_by_halves(values):
     return values[0]
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-017-1-a
-def logarithms(p, out):
-    "ln p (n,) of an array in double precision, which is overwritten."
-    bits, odd = p.view(np.int64), 0
-    for t in range(len(p)):
+def logarithms(z, out):
+    "ln z (n,) of an array in double precision, which is overwritten."
+    bits, odd = z.view(np.int64), 0
+    for t in range(len(z)):
         # counted from √½, whose bits these are
         power = (bits[t] - 0x3FE6A09E667F3BCD) >> 52
         out[t] = power
-        if 1e-300 < p[t] < 1e300:
+        if 1e-300 < z[t] < 1e300:
             bits[t] -= power << 52
         else:
             odd = 1
-    for t in range(len(p)):
-        s = (p[t] - 1.0) / (p[t] + 1.0)
+    for t in range(len(z)):
+        s = (z[t] - 1.0) / (z[t] + 1.0)
         q, series = s * s, 1.0 / 23.0
         for j in range(21, 0, -2):
             series = series * q + 1.0 / j
         out[t] = out[t] * 0.6931471805599453 + 2.0 * s * series
     if odd:
-        for t in range(len(p)):
-            if not 0.5 < p[t] < 2.0:
-                out[t] = np.log(p[t])
+        for t in range(len(z)):
+            if not 0.5 < z[t] < 2.0:
+                out[t] = np.log(z[t])
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-018
 def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, sums):

@@ -75,10 +75,7 @@ def group_norms(weights: np.ndarray, groups: str) -> np.ndarray:
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-39
 def mixture_step(
-    weights: np.ndarray,
-    moments: np.ndarray,
-    gram: np.ndarray,
-    strength: np.ndarray,
+    weights: np.ndarray, moments: np.ndarray, gram: np.ndarray, strength: np.ndarray,
     groups: str,
 ) -> np.ndarray:
     """The M-step of a scale mixture: least squares in rescaled inputs, with precision one.
@@ -177,7 +174,7 @@ def _each_problem(model, statistics, *steps):
         found.append(weights)
     return CapsuleParameters(asarray_like(np.stack(found), statistics.moments))
 
-
+# %% ../../nbs/capsules/penalties.ipynb #pen-48-1
 def with_lasso(
     model: CapsuleRegression, strength: float, groups: str, gram: np.ndarray
 ) -> LassoCapsuleRegression:

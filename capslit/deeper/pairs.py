@@ -186,8 +186,9 @@ def _rival(s, pairs):
 class PairRegression(CapsuleRegression):
     """Capsule regression whose examples have two labels.
 
-    Batches are (x (b, p), pairs (b, 2), weight (b,) or None). The problems see all classes, with
-    capsules of one dimension; NumPy computes. Other attributes are those of `CapsuleRegression`.
+    Batches are (x (b, p), pairs (b, 2), weight (b,) or None). The problems see all classes,
+    with capsules of one dimension; NumPy computes. Other attributes are those of
+    `CapsuleRegression`.
     """
 
     def e_step(
@@ -195,33 +196,24 @@ class PairRegression(CapsuleRegression):
     ) -> CapsuleStatistics:
         "CapsuleStatistics of a batch; `threshold` (k,) is ν, 0 for plain EM."
         nu = np.zeros(len(self.dims)) if threshold is None else threshold
-        weights, (x, pairs, w) = parameters.weights, batch
+        weights, (x, pairs, weight) = parameters.weights, batch
         poses, norms = pose_vectors(weights.astype(x.dtype, copy=False), x)
         found = []
         for h, norm, dims, limit in zip(poses, norms, self.dims, nu):
             s = _scaled(norm, int(dims[0]))
             ratio, twice = _posterior(s, pairs)
             ratio[:, _rival(s, pairs) <= limit * twice] = 1
-            found.append(
-                _summed(
-                    h,
-                    ratio,
-                    np.log(twice / 2),
-                    _misnamed(norm, pairs),
-                    x,
-                    w,
-                    weights.shape[3],
-                )
-            )
+            logs, wrong = np.log(twice / 2), _misnamed(norm, pairs)
+            found.append(_summed(h, ratio, logs, wrong, x, weight, weights.shape[3]))
         return CapsuleStatistics(*map(np.stack, zip(*found)))
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: examples of which not both labels are named."
-        x, pairs, w = batch
+        x, pairs, weight = batch
         _, norms = pose_vectors(parameters.weights.astype(x.dtype, copy=False), x)
-        w = np.ones(len(x)) if w is None else w
-        errors = np.array([w @ _misnamed(norm, pairs) for norm in norms], dtype=np.float64)
-        return ErrorCount(errors, np.full(len(norms), w.sum(dtype=np.float64)))
+        weight = np.ones(len(x)) if weight is None else weight
+        errors = np.array([weight @ _misnamed(norm, pairs) for norm in norms], np.float64)
+        return ErrorCount(errors, np.full(len(norms), weight.sum(dtype=np.float64)))
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-24
 def _misnamed(norm, pairs):
@@ -250,7 +242,7 @@ class Overlaid(NamedTuple):
     pairs: np.ndarray
     rows: np.ndarray
 
-
+# %% ../../nbs/deeper/pairs.ipynb #pairs-26-1
 def overlay(
     images: np.ndarray, labels: np.ndarray, n: int, shift: int, rng: np.random.Generator
 ) -> Overlaid:
@@ -302,19 +294,13 @@ def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-31
 def problem_of_pairs(
-    X: np.ndarray,
-    pairs: np.ndarray,
-    n_classes: int,
-    capsule_dim: int,
-    alpha: float = 0.0,
-    affine: bool = False,
-    rng: np.random.Generator | None = None,
+    X: np.ndarray, pairs: np.ndarray, n_classes: int, capsule_dim: int, alpha: float = 0.0,
+    affine: bool = False, rng: np.random.Generator | None = None,
 ) -> tuple:
-    "A `PairRegression` for examples, and parameters: capsules in the subspaces of their classes."
+    "A `PairRegression`, and parameters: capsules in the subspaces of their classes."
     targets, dims = np.arange(n_classes)[None], np.full((1, n_classes), capsule_dim)
-    both = [
-        second_moments((X, pairs[:, k], None), range(n_classes), affine) for k in (0, 1)
-    ]
+    labels = range(n_classes)
+    both = [second_moments((X, pairs[:, k], None), labels, affine) for k in (0, 1)]
     moments = SecondMoments(both[0].gram + both[1].gram, both[0].weight + both[1].weight)
     gram = moments.gram.sum(axis=0) / 2  # every example stands in two classes
     start, _ = initial_weights(

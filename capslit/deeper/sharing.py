@@ -55,10 +55,7 @@ def shift_grid(shifts: Any, image_shape: tuple) -> np.ndarray:
 
 # %% ../../nbs/deeper/sharing.ipynb #share-21-1
 def places(
-    image_shape: tuple,
-    shifts: Any = 1,
-    window: tuple | None = None,
-    stride: int = 1,
+    image_shape: tuple, shifts: Any = 1, window: tuple | None = None, stride: int = 1,
     affine: bool = False,
 ) -> np.ndarray:
     """Which pixel is seen where: indices (G, T, q) into the inputs, −1 for what is outside.
@@ -78,19 +75,15 @@ def places(
     (height, width), (high, wide) = image_shape, window or image_shape
     moves = shift_grid(shifts, image_shape)
     down, right = np.max(moves, axis=0)
+    pixels = np.arange(height * width).reshape(height, width)
     grid = np.full((height + 2 * down, width + 2 * right), -1)
-    grid[down : down + height, right : right + width] = np.arange(height * width).reshape(
-        height, width
-    )
-    found = [
-        [
-            grid[top + a :, left + b :][:high, :wide].ravel()
-            for a, b in moves + (down, right)
-        ]
+    grid[down : down + height, right : right + width] = pixels
+    corners = moves + (down, right)
+    table = np.array([
+        [grid[top + a :, left + b :][:high, :wide].ravel() for a, b in corners]
         for top in range(0, height - high + 1, stride)
         for left in range(0, width - wide + 1, stride)
-    ]
-    table = np.array(found)
+    ])
     return np.insert(table, table.shape[2], height * width, axis=2) if affine else table
 
 # %% ../../nbs/deeper/sharing.ipynb #share-25
@@ -152,15 +145,10 @@ class SharedCapsuleRegression(CapsuleRegression):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-37
 def shared_problem(
-    moments: SecondMoments,
-    capsule_dim: int,
-    places: np.ndarray,
-    *,
-    alpha: float = 0.0,
-    affine: bool = False,
-    rng: Any = None,
+    moments: SecondMoments, capsule_dim: int, places: np.ndarray, *, alpha: float = 0.0,
+    affine: bool = False, rng: Any = None,
 ) -> tuple:
-    """The model and its initial parameters, from the second moments of each class (m, p, p).
+    """The model and its initial parameters, from second moments of each class (m, p, p).
 
     Parameters
     ----------
@@ -174,24 +162,16 @@ def shared_problem(
     """
     (m, p, _), (G, T, _) = moments.gram.shape, places.shape
     prior = np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
-    solver = LeastSquares.from_gram(
-        gathered_gram(moments.gram.sum(axis=0) + np.diag(prior), places), tuple(range(G))
-    )
+    gram = gathered_gram(moments.gram.sum(axis=0) + np.diag(prior), places)
     targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
     of_class = np.stack([gathered_gram(gram, places) for gram in moments.gram])
-    begin = partial(
-        initial_weights,
-        targets,
-        dims,
-        init="subspace",
-        init_scale=1.0,
-        affine=affine,
-        rng=np.random.default_rng(rng),
-    )
+    begin = partial(initial_weights, targets, dims, init="subspace", init_scale=1.0,
+                    affine=affine, rng=np.random.default_rng(rng))
     start = [begin(SecondMoments(of_class[:, g], moments.weight))[0][0] for g in range(G)]
     weights = spread(np.stack(start, axis=1) * math.sqrt(T), places, p)
+    solver, dims = LeastSquares.from_gram(gram, tuple(range(G))), G * T * dims
     model = SharedCapsuleRegression(
-        targets, G * T * dims, solver, float(alpha), affine, places=places
+        targets, dims, solver, float(alpha), affine, places=places
     )
     return model, CapsuleParameters(weights[None])
 
@@ -207,7 +187,7 @@ def lower_layer(
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43-1
 def best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """V (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
+    """U (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
     moments (p, p).
     """
     return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve(
@@ -222,26 +202,26 @@ def best_maps(
     places: np.ndarray,
     affine: bool = False,
 ) -> np.ndarray:
-    """A (r, q) that is best below V (m, d, G·r); the constant input has a column of V for
+    """A (r, q) that is best below U (m, d, G·r); the constant input has a column of U for
     itself if `affine`.
     """
     (G, _, q), p = places.shape, gram.shape[0]
-    V, M = upper.reshape(-1, upper.shape[-1]), moments.reshape(-1, p)
+    U, M = upper.reshape(-1, upper.shape[-1]), moments.reshape(-1, p)
     if affine:
-        V, M = V[:, :-1], M - V[:, -1:] * gram[-1:]
-    V = V.reshape(len(V), G, -1)
-    index, r = places[:, 0], V.shape[2]
-    squares = np.einsum("nga,nfb->gfab", V, V, optimize=True).reshape(G * G, r * r)
+        U, M = U[:, :-1], M - U[:, -1:] * gram[-1:]
+    U = U.reshape(len(U), G, -1)
+    index, r = places[:, 0], U.shape[2]
+    squares = np.einsum("nga,nfb->gfab", U, U, optimize=True).reshape(G * G, r * r)
     blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
     left = (
         (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
     )
-    right = np.einsum("nga,ngi->ai", V, M[:, index], optimize=True)
+    right = np.einsum("nga,ngi->ai", U, M[:, index], optimize=True)
     return LeastSquares.from_gram(left[None]).solve(right.reshape(1, 1, -1)).reshape(r, q)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-46
 class LayeredParameters(NamedTuple):
-    "Weights W = V B (1, m, d, p), and the maps A (1, r, q) below."
+    "Weights V = U B (1, m, d, p), and the maps A (1, r, q) below."
 
     weights: object
     maps: object
@@ -304,14 +284,8 @@ def _layered_step(model, moments, maps, like):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-47
 def layered_problem(
-    moments: SecondMoments,
-    capsule_dim: int,
-    n_maps: int,
-    places: np.ndarray,
-    *,
-    alpha: float = 0.0,
-    affine: bool = False,
-    rng: Any = None,
+    moments: SecondMoments, capsule_dim: int, n_maps: int, places: np.ndarray, *,
+    alpha: float = 0.0, affine: bool = False, rng: Any = None,
 ) -> tuple:
     """The model with a linear layer below and its initial parameters.
 
@@ -319,21 +293,13 @@ def layered_problem(
     come next to the plain start (Saul 2.28).
     """
     m, p, _ = moments.gram.shape
-    gram = moments.gram.sum(axis=0) + np.diag(
-        np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
-    )
+    prior = np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
+    gram = moments.gram.sum(axis=0) + np.diag(prior)
     targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
     patches = gathered_gram(gram / (gram.diagonal().max() or 1.0), places).sum(axis=0)
     maps = np.linalg.eigh(patches)[1][:, ::-1].T[:n_maps]
-    plain = initial_weights(
-        targets,
-        dims,
-        moments,
-        init="subspace",
-        init_scale=1.0,
-        affine=affine,
-        rng=np.random.default_rng(rng),
-    )[0][0]
+    start = {"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(rng)}
+    plain = initial_weights(targets, dims, moments, affine=affine, **start)[0][0]
     below = lower_layer(maps, places, p, affine)
     weights = best_upper(plain @ gram, gram, below) @ below
     model = LayeredCapsuleRegression(
@@ -374,27 +340,20 @@ def places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
     """
     shape = read_image_shape(estimator.image_shape, n_features)
     shifts = _two_counts("shifts", estimator.shifts, at_least=0)
-    window = (
-        shape
-        if estimator.window is None
-        else _two_counts("window", estimator.window, at_least=1)
-    )
+    given, n_maps = estimator.window, estimator.n_maps
+    window = shape if given is None else _two_counts("window", given, at_least=1)
     if window[0] > shape[0] or window[1] > shape[1]:
         raise ValueError(
             f"window is {window}, larger than the images, {shape}; pass a smaller one, "
             "or None for the whole image"
         )
-    if estimator.n_maps is not None and (
-        any(shifts) or estimator.window is None or estimator.n_maps > math.prod(window)
-    ):
+    if n_maps is not None and (any(shifts) or given is None or n_maps > math.prod(window)):
         raise ValueError(
-            f"n_maps={estimator.n_maps} needs a window of at least as many pixels and shifts=0, "
-            f"but window is {estimator.window!r} and shifts {estimator.shifts!r}"
+            f"n_maps={n_maps} needs a window of at least as many pixels and shifts=0, "
+            f"but window is {given!r} and shifts {estimator.shifts!r}"
         )
-    stride = estimator.stride or max(1, min(window) // 2)
-    table = places(
-        shape, shifts, window, stride, estimator.fit_intercept and estimator.n_maps is None
-    )
+    stride, affine = estimator.stride or max(1, min(window) // 2), estimator.fit_intercept
+    table = places(shape, shifts, window, stride, affine and n_maps is None)
     return shape, shift_grid(shifts, shape), table
 
 # %% ../../nbs/deeper/sharing.ipynb #share-54
@@ -639,39 +598,24 @@ class SharedCapsuleClassifier(CapsuleClassifier):
 # %% ../../nbs/deeper/sharing.ipynb #share-55
 def _begun(estimator, data, table):
     "The model, its initial parameters, and the precision of the prior per example."
-    affine, like = estimator.fit_intercept, data.like
+    affine, like, d = estimator.fit_intercept, data.like, estimator.capsule_dim
     moments = class_moments(data, True, affine, estimator._n_threads)
     if isinstance(estimator.alpha, str):
         mean = moments.gram.sum(axis=0) / moments.weight.sum()
         alpha = 1e-3 * _mean_variance(mean, affine)
     else:
         alpha = float(estimator.alpha)
-    settings = {
-        "alpha": float(alpha * data.mass.sum()),
-        "affine": affine,
-        "rng": estimator._rng(),
-    }
+    total = float(alpha * data.mass.sum())
+    settings = {"alpha": total, "affine": affine, "rng": estimator._rng()}
     if estimator.n_maps is None:
-        model, parameters = shared_problem(
-            moments, estimator.capsule_dim, table, **settings
-        )
+        model, parameters = shared_problem(moments, d, table, **settings)
     else:
-        model, parameters = layered_problem(
-            moments, estimator.capsule_dim, estimator.n_maps, table, **settings
-        )
-    model = replace(
-        model,
-        compiled=worth_compiling(
-            data.n_samples, parameters.weights.shape[-1], int(model.dims.sum())
-        ),
-    )
-    return (
-        model,
-        parameters
-        if like is None
-        else type(parameters)(*(asarray_like(a, like) for a in parameters)),
-        alpha,
-    )
+        model, parameters = layered_problem(moments, d, estimator.n_maps, table, **settings)
+    p, rows = parameters.weights.shape[-1], int(model.dims.sum())
+    model = replace(model, compiled=worth_compiling(data.n_samples, p, rows))
+    if like is not None:
+        parameters = type(parameters)(*(asarray_like(a, like) for a in parameters))
+    return model, parameters, alpha
 
 # %% ../../nbs/deeper/sharing.ipynb #share-55-1
 def _mean_variance(moment, affine):

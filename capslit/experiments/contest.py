@@ -342,22 +342,24 @@ def cliques(ranks: np.ndarray, difference: float) -> list:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-044
 def draw_places(panels: dict) -> Any:
-    "Mean places on an axis for each panel, title → (names, ranks, n_tables), with bars over those that cannot be told apart; a matplotlib Figure."
+    """Mean places on an axis for each panel, title → (names, ranks, n_tables); a matplotlib Figure.
+
+    Bars to the right join the rows of those that cannot be told apart.
+    """
     import matplotlib.pyplot as plt
 
     most = max(len(names) for names, _, _ in panels.values())
-    figure, axes = plt.subplots(len(panels), 1, figsize=(5.4, (0.32 * most + 1.25) * len(panels)), squeeze=False)
+    figure, axes = plt.subplots(len(panels), 1, figsize=(5.4, (0.32 * most + 1.1) * len(panels)), squeeze=False)
     for axis, (title, (names, ranks, n)) in zip(axes[:, 0], panels.items()):
-        gap = critical_difference(len(ranks), n)
-        for row, j in enumerate(np.argsort(ranks, kind="stable"), 1):
-            axis.plot([ranks[j]], [row], "o", color="C0", ms=7, label=f"_{names[j]}")
-            axis.annotate(names[j], (ranks[j], row), (8, 0), textcoords="offset points", va="center")
-        row = 0
-        for row, (low, high) in enumerate(cliques(ranks, gap)):
-            axis.plot([low - 0.04, high + 0.04], [-0.5 * row - 0.1] * 2, color="C1", lw=4, solid_capstyle="butt")
-        axis.set(title=f"{title}: critical difference {gap:.2f}", xlim=(1, len(ranks) + 1.2), ylim=(len(ranks) + 0.6, -0.5 * row - 0.6), yticks=[],
-                 xlabel="mean place" if axis is axes[-1, 0] else "")
-        axis.grid(axis="y", visible=False)
+        gap, order = critical_difference(len(ranks), n), np.argsort(ranks, kind="stable")
+        for row, j in enumerate(order, 1):
+            axis.plot([ranks[j]], [row], "o", color="C0", ms=8, label=f"_{names[j]}")
+        for k, group in enumerate(cliques(ranks, gap)):
+            first, last = (np.searchsorted(ranks[order], place, side) for place, side in zip(group, ("left", "right")))
+            axis.plot([len(ranks) + 0.5 + 0.4 * k] * 2, [first + 0.8, last + 0.2], color="C1", lw=5)
+        axis.set_yticks(range(1, len(ranks) + 1), [names[j] for j in order])
+        axis.set(title=f"{title}: critical difference {gap:.2f}", xlim=(1, None), ylim=(len(ranks) + 0.6, 0.4),
+                 xticks=range(1, len(ranks) + 1), xlabel="mean place" if axis is axes[-1, 0] else "")
     return figure
 
 # %% ../../nbs/experiments/contest.ipynb #cell-048

@@ -245,7 +245,7 @@ def draw_priors(record: Record, way: str = "evidence") -> Any:
 
     several = np.isin(tables_in(record), SEVERAL)
     ours, theirs, gap = priors_of(record, way), priors_of(record, "folds"), np.diff(matrix(record, ["folds", way], "log_loss"), axis=1)[:, 0]
-    figure, axes = plt.subplots(1, 2, figsize=(8.2, 3.8))
+    figure, axes = plt.subplots(2, 1, figsize=(5.4, 6.8))
     span = np.array([min(ours.min(), theirs.min()) / 2, max(ours.max(), theirs.max()) * 2])
     axes[0].plot(span, span, ":", color="C6")
     axes[1].axhline(0, ls=":", color="C6")

@@ -115,7 +115,7 @@ def _caption_html(caption):
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 # %% ../nbs/plotting.ipynb #cell-022
-COLUMN = 342  # pixels, of a page of 390
+COLUMN = 358  # pixels, of a page of 390
 
 
 def _least_width(picture):

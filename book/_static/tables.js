@@ -56,6 +56,11 @@
     (table.closest(".pst-scrollable-table-container, .table-wrapper") || table).before(line);
   };
 
+  for (const table of document.querySelectorAll(".bd-article table.table")) {  // the last column is prose: the style sheet leaves it room
+    const last = [...table.rows].map(row => words(row.cells[row.cells.length - 1]).length);
+    table.classList.toggle("capslit-prose", Math.max(0, ...last) > 30);
+  }
+
   for (const table of document.querySelectorAll("div.cell_output table")) {
     const found = table.closest(".capslit-live, .claim") ? null : orderable(table);
     if (!found) continue;

@@ -28,7 +28,7 @@ from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
-from ..validation import (as_floating, atomic, check_count, check_number, check_shape,
+from ..validation import (as_floating, atomic, check_count, check_number, check_shape, check_size,
                                 check_values, error_context, validate_inputs)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-04
@@ -241,6 +241,7 @@ class _Beginning(EMEstimator):
 
     def _unit(self, largest, X):
         "The root of the mean square of X about the background, without overflow."
+        check_size(np.array([largest]))
         largest = max(largest, abs(self.background)) or 1.0
         size = float(np.sqrt(np.mean((X / largest - self.background / largest) ** 2)))
         return largest * size or largest

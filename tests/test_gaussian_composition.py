@@ -47,6 +47,10 @@ def test_of_equal_sets_the_smaller_is_taken():
     assert GaussianCompositions().explain(twins, 1.0, np.ones((1, 4)))[0].tolist() == [1]
     assert GaussianCompositions().explain(twins, 1.0, np.zeros((1, 4)))[0].tolist() == [0]
     assert GaussianCompositions(max_active=1).explain(2 * np.eye(4), 1.0, np.full((1, 4), 2.0))[0].tolist() == [1]
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=64)                                    # of 794 sets; products of matrices round them differently
+    best, _ = GaussianCompositions("max_minus_min").explain(np.stack([w] * 12), 1.3, rng.normal(size=(501, 64)) + w)
+    assert small_sets(12)[best].sum(axis=1).max() == 1
 
 
 def test_the_best_piece_by_trying_every_subset_of_the_kinks():

@@ -56,6 +56,7 @@ KEYWORDS = {
     "nbs/routing/procedure": "EM routing, routing by agreement, votes, capsule network",
     "nbs/composition/rules": "noisy or, noisy-OR, sum of odds, log odds",
     "nbs/composition/pursuit": "matching pursuit, sparse coding",
+    "nbs/composition/gaussian": "binary sparse coding, maximal causes, real-valued data",
     "nbs/em/loop": "EM driver, stopping, history, progress bar",
     "nbs/em/acceleration": "SQUAREM, Anderson, overrelaxation",
     "nbs/em/compiling": "numba, JIT, compile",

@@ -22,6 +22,7 @@ import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer,
                      GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, storage)
 from capslit.composition.model import Transforms
+from capslit.composition import GaussianCompositionalModel
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.estimator.persistence import Saved
@@ -65,6 +66,8 @@ MORE = {  # further kinds of parameters and attributes
     "bits": (FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0), BITS, None),
     "given experts": (CompositionalModel(2, init=np.clip(IMAGES[:2], 0.1, 0.9), rule="maximum"), IMAGES, None),
     "infinite score": (CompositionalModel(2, init="random", random_state=np.random.default_rng(0).integers(9), binarize=0.5), IMAGES, None),
+    "means of experts": (GaussianCompositionalModel(3, rule="max_minus_min", max_active=2, random_state=0), FRAME, None),
+    "given means": (GaussianCompositionalModel(2, rule="sum", noise=0.5, init=X[:2]), X, None),
     "shared weights": (SharedCapsuleClassifier(2, image_shape=(2, 3), shifts=(0, 1), window=2, stride=1, **QUICK), FRAME, NAMES),
     "maps of patches": (SharedCapsuleClassifier(2, shifts=0, window=1, stride=1, n_maps=1, **QUICK), X, LABELS),
     "patches": (PatchFeatures(2, patch_size=2, pooling=[2, 1], image_shape=(2, 3), n_outputs=3, random_state=0), X, None),

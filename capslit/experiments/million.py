@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['CHOSEN', 'MILLION', 'CONSTRUCTIONS', 'STOPPING', 'NAMED_CONSTRUCTIONS', 'READINGS', 'enlarge', 'WideBlocks',
            'LargeData', 'OnDevice', 'find_estimator', 'choose_strength', 'run_million', 'gallery', 'million_parts',
-           'FixedUpdates', 'run_reading', 'reading_part', 'reading_parts']
+           'corrections', 'Unlearned', 'Pairs', 'UnlearnedCommittee', 'JointPairs', 'FixedUpdates', 'run_reading',
+           'reading_part', 'reading_parts']
 
 # %% ../../nbs/experiments/million.ipynb #cell-002
 import warnings
@@ -20,11 +21,14 @@ from array_api_compat import is_numpy_array
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import to_numpy
-from ..capsules.em_steps import CapsuleParameters, CapsuleRegression
+from ..capsules.em_steps import (CapsuleParameters, CapsuleRegression,
+                                       CapsuleStatistics, pose_vectors, weights_before,
+                                       with_weights)
+from ..capsules.inference import posterior_factors
 from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import project, svd_projection
 from ..data.deformations import DeformedImages, Deformations, TangentDeformations
-from .figure5 import JointlyStopped
+from .figure5 import Committee
 from .records import PAPER, Bench, Experiment, Part, Protocol, learn, measure
 
 # %% ../../nbs/experiments/million.ipynb #cell-004
@@ -143,9 +147,72 @@ def million_parts(data: str, profile: str) -> tuple:
 MILLION = Experiment("A million digits: all-versus-all classifiers on deformed images", ("mnist",), million_parts, run_million,
                      {"mnist": {"ovo-16/test_error": 0.0138, "ovo-16/training_error": 0.000523}})
 
+# %% ../../nbs/experiments/million.ipynb #unlearned-3
+def corrections(weights: np.ndarray, x: np.ndarray, own: np.ndarray, threshold: np.ndarray) -> tuple:
+    """What examples x (b, p) of one class ask pairs of capsules of one dimension to change.
+
+    `own` (k,) is the capsule of their class in each pair. Returns Σ (E[h|x,y] − W x) xᵀ of the
+    unlearned ones (k, 2, d, p), and log-likelihood, errors and number of all, (3, k).
+    """
+    (k, _, d, _), pairs = weights.shape, np.arange(len(weights))
+    poses, norms = pose_vectors(weights, x)
+    mine, rival = norms[pairs, own], norms[pairs, 1 - own]              # (k, b)
+    shared, extra, logs = posterior_factors(mine, mine + rival, d, 2 * d)
+    unlearned = 1 + extra / 2 * (rival - mine) > threshold[:, None]     # Saul 2.25
+    moments = np.zeros(weights.shape)
+    for q in pairs:
+        here = np.flatnonzero(unlearned[q])
+        change = np.tile(shared[q, here] - 1, (2, 1))
+        change[own[q]] += extra[q, here]
+        moments[q] = (change[:, None] * poses[q][:, :, here]) @ x[here]
+    wrong = (rival > mine) | ((rival == mine) & (own[:, None] == 1))
+    return moments, np.stack([logs.sum(1, float), wrong.sum(1), np.full(k, len(x))])
+
+# %% ../../nbs/experiments/million.ipynb #unlearned-4
+class Unlearned(WideBlocks):
+    "Capsule regression of pairs, whose M-step asks the unlearned examples alone; without weights."
+
+    def e_step(self, parameters: CapsuleParameters, batch: tuple, threshold: Any = None) -> Any:
+        "StatisticsWithWeights, whose moments are the `corrections` of a batch."
+        (x, y, _), k = batch, len(self.targets)
+        weights, nu = parameters.weights.astype(x.dtype), np.zeros(k)
+        moments, sums = np.zeros(parameters.weights.shape), np.zeros((3, k))
+        nu = nu if threshold is None else np.asarray(threshold)
+        for label in np.unique(y):
+            q = np.flatnonzero(self.targets[:, label] >= 0)
+            found = corrections(weights[q], x[y == label], self.targets[q, label], nu[q])
+            moments[q] += found[0]
+            sums[:, q] += found[1]
+        return with_weights(parameters, CapsuleStatistics(moments, *sums))
+
+    def m_step(self, statistics: Any) -> CapsuleParameters:
+        "The weights before, and what the unlearned examples ask for."
+        change = self.solver.solve(statistics.moments)
+        return CapsuleParameters(weights_before(statistics) + change)
+
 # %% ../../nbs/experiments/million.ipynb #readings-2
-class FixedUpdates(LargeData):
-    "A classifier that makes `max_iter` updates, and does not look at validation images."
+class Pairs(CapsuleClassifier):
+    "One-versus-one, where learned examples cost no second product, and each pair stops by itself."
+
+    model = Unlearned
+
+    def _model(self, *arguments):
+        model = super()._model(*arguments)
+        return self.model(model.targets, model.dims, model.solver, model.alpha, model.affine)
+
+
+class UnlearnedCommittee(Unlearned, Committee):
+    "Pairs that are judged by the errors of their vote."
+
+
+class JointPairs(Pairs):
+    "Pairs that all stop together, by the error of their vote."
+
+    model = UnlearnedCommittee
+
+
+class FixedUpdates(Pairs):
+    "Pairs that make `max_iter` updates, and do not look at validation images."
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, X_val: np.ndarray, y_val: np.ndarray,
             checkpoint: str | PathLike | None = None) -> Any:
@@ -156,7 +223,7 @@ class FixedUpdates(LargeData):
 
 
 CONSTRUCTIONS = {"ours": Deformations, "tangents": TangentDeformations}
-STOPPING = {"separate": LargeData, "joint": JointlyStopped, "fixed": FixedUpdates}
+STOPPING = {"separate": Pairs, "joint": JointPairs, "fixed": FixedUpdates}
 
 # %% ../../nbs/experiments/million.ipynb #readings-3
 def run_reading(part: Part, bench: Bench) -> tuple:

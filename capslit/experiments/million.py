@@ -7,7 +7,7 @@ __all__ = ['CHOSEN', 'MILLION', 'CONSTRUCTIONS', 'STOPPING', 'NAMED_CONSTRUCTION
            'LargeData', 'OnDevice', 'find_estimator', 'choose_strength', 'run_million', 'gallery', 'million_parts',
            'corrections', 'by_class', 'Unlearned', 'Pairs', 'UnlearnedCommittee', 'JointPairs', 'FixedUpdates',
            'surplus', 'look_at_all', 'misread', 'asked_for', 'pair_solver', 'go_on', 'learn_on', 'run_reading',
-           'reading_part', 'reading_parts']
+           'reading_part', 'curve_parts', 'reading_parts']
 
 # %% ../../nbs/experiments/million.ipynb #cell-002
 import warnings
@@ -355,7 +355,21 @@ NAMED_CONSTRUCTIONS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "st
                        "gentle": ("tangents", 0.8)}
 GRID = ("tangents", "weak", "strong")
 
+# %% ../../nbs/experiments/million.ipynb #readings-5-1
+def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: int) -> list:
+    "More and more images: two constructions, one of them at other dimensions, and one of many updates."
+    def part(word, d, size, count=updates, more=()):
+        return reading_part(f"{word}-{d}-{size}", *NAMED_CONSTRUCTIONS[word], "fixed", ancestors,
+                            size - sizes[0], d, count, [], more)
 
+    curves = [part("tangents", dim, size) for size in sizes]
+    curves += [part("weak", dim, size) for size in sizes[1:]]
+    others = {8: (50_000, 150_000, 500_000), 32: (50_000, 150_000)} if paper else {3: sizes[:1]}
+    curves += [part("tangents", d, size) for d in others for size in others[d]]
+    few, more = (40, [960, 20, 0.65]) if paper else (5, [15, 5, 0.5])
+    return [*curves, part("gentle", dim, sizes[-1], few, more)]
+
+# %% ../../nbs/experiments/million.ipynb #readings-5-2
 def reading_parts(data: str, profile: str) -> tuple:
     "All combinations of construction, ancestors and stopping, and then some with more and more images."
     paper = profile == "paper"
@@ -363,19 +377,12 @@ def reading_parts(data: str, profile: str) -> tuple:
         else ((1_540, 1_283), (1_283, 2_566))
     dim, updates, patience = (8, 100, PAPER["patience"]) if paper \
         else (2, 20, [8, 4, 2, 1, 1])
-    common = updates, patience
+    common, large = (updates, patience), 2 * dim if paper else dim
     grid = [reading_part(f"{word}-{stopping}-{n}", *NAMED_CONSTRUCTIONS[word], stopping, n, ancestors[0], dim, *common)
             for n in ancestors for word in GRID for stopping in reversed(STOPPING)]
-    large = 2 * dim if paper else dim
-    curves = [reading_part(f"{word}-{large}-{size}", *NAMED_CONSTRUCTIONS[word], "fixed", ancestors[0],
-                           size - sizes[0], large, 2 * updates, patience)
-              for word in ("tangents", "weak") for size in sizes[word == "weak":]]
     joint = [reading_part(f"joint-{d}-{size}", *NAMED_CONSTRUCTIONS["weak"], "joint", ancestors[1], size - sizes[0], d, *common)
              for d in sorted({dim, large}) for size in sizes[:3:2]]
-    few, more = (40, [960, 20, 0.65]) if paper else (5, [15, 5, 0.5])
-    long = reading_part(f"gentle-{large}-{sizes[-1]}", *NAMED_CONSTRUCTIONS["gentle"], "fixed", ancestors[0],
-                        sizes[-1] - sizes[0], large, few, patience, more)
-    return *grid, *curves, *joint, long
+    return *grid, *curve_parts(paper, ancestors[0], sizes, large, 2 * updates), *joint
 
 
 READINGS = Experiment("A million digits: readings of the paper's sentence", ("mnist",), reading_parts, run_reading)

@@ -169,7 +169,7 @@ def assess_classifier(model: CapsuleClassifier, protocol: Protocol) -> tuple:
 
 # %% ../../nbs/experiments/poses.ipynb #poses-18
 SHORT = PAPER | {"architecture": "multiclass", "patience": [32, 16, 8, 4, 2]}
-POSE_DIMS, STRENGTHS = (2, 4, 8, 16, 32), (0.0, 0.01, 0.03, 0.1)
+POSE_DIMS, STRENGTHS = (2, 4, 8, 16), (0.0, 0.01, 0.03, 0.1)
 
 
 def pose_parts(data: str, profile: str) -> tuple:

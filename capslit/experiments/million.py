@@ -12,6 +12,7 @@ __all__ = ['CHOSEN', 'MILLION', 'CONSTRUCTIONS', 'STOPPING', 'NAMED_CONSTRUCTION
 # %% ../../nbs/experiments/million.ipynb #cell-002
 import warnings
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike
@@ -281,7 +282,7 @@ def pair_solver(X: list, targets: np.ndarray) -> LeastSquares:
 
 # %% ../../nbs/experiments/million.ipynb #working-3
 def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momentum: float,
-          threshold: float, bound: float, every: int) -> tuple:
+          threshold: float, bound: float, every: int, report: Callable = print) -> tuple:
     """More updates of pairs, on working sets that are noted anew after `every` updates.
 
     Returns for each pair the best weights; errors (looks, k); and unlearned examples and those of
@@ -298,6 +299,7 @@ def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momen
             outside = sum(np.sum(s[~inside[key]] > threshold) for key, s in r.items() if inside)
             counts.append([sum(np.sum(s > threshold) for s in r.values()), outside])
             errors.append(wrong / n)
+            report(f"update {t:,}: {100 * np.mean(errors[-1]):.4f} % of a pair, {outside:,} outside")
             inside = {key: s > bound for key, s in r.items()}
             sets = {(q, c): X[c][chosen] for (q, c), chosen in inside.items()}
         if t < updates:
@@ -307,11 +309,12 @@ def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momen
     return best, np.array(errors), np.array(counts)
 
 # %% ../../nbs/experiments/million.ipynb #working-4
-def learn_on(model: FixedUpdates, protocol: Protocol, updates: int, every: int, bound: float) -> dict:
+def learn_on(model: FixedUpdates, protocol: Protocol, updates: int, every: int, bound: float,
+             report: Callable) -> dict:
     "More updates of a fitted classifier, on working sets; see `go_on` for the arrays that are returned."
     X = [protocol.X[protocol.y == c] for c in range(len(model.classes_))]
     targets, settings = capsule_targets(len(X), "ovo"), (model.momentum, model.thresholds[0])
-    best, errors, counts = go_on(model.coef_.astype(float), X, targets, updates, *settings, bound, every)
+    best, errors, counts = go_on(model.coef_.astype(float), X, targets, updates, *settings, bound, every, report)
     model.coef_, model.n_iter_ = best.astype(model.coef_.dtype), model.n_iter_ + updates
     return {"later_errors": errors.astype(np.float32), "unlearned": counts}
 
@@ -328,7 +331,7 @@ def run_reading(part: Part, bench: Bench) -> tuple:
     more = parameters.pop("working_sets", None)
     model = learn(with_extra, parameters, STOPPING[stopping])
     later = bench.step("go on", f"{more[0]:,} more updates", lambda: learn_on(
-        model, protocol, *more)) if more else {}
+        model, protocol, *more, bench.report)) if more else {}
     metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
     metrics |= {"original_error": 1 - model.score(bench.protocol.X, bench.protocol.y)}
     predicted = model.predict(protocol.X_test)
@@ -366,7 +369,7 @@ def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: in
     curves += [part("weak", dim, size) for size in sizes[1:]]
     others = {8: (50_000, 150_000, 500_000), 32: (50_000, 150_000)} if paper else {3: sizes[:1]}
     curves += [part("tangents", d, size) for d in others for size in others[d]]
-    few, more = (40, [960, 20, 0.65]) if paper else (5, [15, 5, 0.5])
+    few, more = (40, [560, 20, 0.7]) if paper else (5, [15, 5, 0.5])
     return [*curves, part("gentle", dim, sizes[-1], few, more)]
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-2

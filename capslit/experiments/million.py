@@ -367,7 +367,7 @@ def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: in
 
     curves = [part("tangents", dim, size) for size in sizes]
     curves += [part("weak", dim, size) for size in sizes[1:]]
-    others = {8: (50_000, 150_000, 500_000), 32: (50_000, 150_000)} if paper else {3: sizes[:1]}
+    others = {} if paper else {3: sizes[:1]}
     curves += [part("tangents", d, size) for d in others for size in others[d]]
     few, more = (40, [560, 20, 0.7]) if paper else (5, [15, 5, 0.5])
     return [*curves, part("gentle", dim, sizes[-1], few, more)]

@@ -6,7 +6,7 @@
 __all__ = ['CHOSEN', 'MILLION', 'CONSTRUCTIONS', 'STOPPING', 'NAMED_CONSTRUCTIONS', 'GRID', 'READINGS', 'enlarge', 'WideBlocks',
            'LargeData', 'OnDevice', 'find_estimator', 'choose_strength', 'run_million', 'gallery', 'million_parts',
            'corrections', 'by_class', 'Unlearned', 'Pairs', 'UnlearnedCommittee', 'JointPairs', 'FixedUpdates',
-           'surplus', 'look_at_all', 'misread', 'asked_for', 'pair_solver', 'go_on', 'learn_on', 'run_reading',
+           'surplus', 'look_at_all', 'judge', 'asked_for', 'pair_solver', 'go_on', 'learn_on', 'run_reading',
            'reading_part', 'curve_parts', 'reading_parts']
 
 # %% ../../nbs/experiments/million.ipynb #cell-002
@@ -257,14 +257,18 @@ def look_at_all(weights: np.ndarray, X: list, targets: np.ndarray, rows: int = 4
     return found
 
 # %% ../../nbs/experiments/million.ipynb #working-2-1
-def misread(r: dict, targets: np.ndarray) -> np.ndarray:
-    "How many examples each pair (k,) misreads; of two equal classes it takes the first."
-    errors = np.zeros(len(targets), int)
+def judge(r: dict, targets: np.ndarray, inside: dict, threshold: float) -> tuple:
+    """The share of the examples that each pair (k,) misreads, of two equal classes taking the first;
+    how many are unlearned, and how many of these are outside the working sets, if there are any."""
+    wrong, seen, unlearned, outside = np.zeros(len(targets)), np.zeros(len(targets)), 0, 0
     for (q, c), found in r.items():
-        errors[q] += np.sum(found >= 1 if targets[q, c] == 1 else found > 1)
-    return errors
+        wrong[q] += np.sum(found >= 1 if targets[q, c] == 1 else found > 1)
+        seen[q] += len(found)
+        unlearned += int(np.sum(found > threshold))
+        outside += int(np.sum(found[~inside[q, c]] > threshold)) if inside else 0
+    return wrong / seen, (unlearned, outside)
 
-
+# %% ../../nbs/experiments/million.ipynb #working-2-2
 def asked_for(weights: np.ndarray, targets: np.ndarray, sets: dict, threshold: float) -> np.ndarray:
     "The sum (k, 2, d, p) of the `corrections` that the inputs of the working sets ask for."
     moments, nu = np.zeros(weights.shape), np.array([threshold])
@@ -288,25 +292,22 @@ def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momen
     Returns for each pair the best weights; errors (looks, k); and unlearned examples and those of
     them that were outside, (looks, 2).
     """
-    before, best, fewest, counts, errors, inside = weights, weights.copy(), np.inf, [], [], {}
-    n = np.array([sum(len(X[c]) for c in np.flatnonzero(t >= 0)) for t in targets])
+    before, best, fewest, looks, inside = weights, weights.copy(), np.inf, [], {}
     solver = pair_solver(X, targets)
     for t in range(updates + 1):
         if t % every == 0 or t == updates:
             r = look_at_all(weights, X, targets)
-            wrong = misread(r, targets)
+            wrong, counts = judge(r, targets, inside, threshold)
             best[wrong < fewest], fewest = weights[wrong < fewest], np.minimum(wrong, fewest)
-            outside = sum(np.sum(s[~inside[key]] > threshold) for key, s in r.items() if inside)
-            counts.append([sum(np.sum(s > threshold) for s in r.values()), outside])
-            errors.append(wrong / n)
-            report(f"update {t:,}: {100 * np.mean(errors[-1]):.4f} % of a pair, {outside:,} outside")
+            looks.append((wrong, counts))
+            report(f"update {t:,}: {100 * wrong.mean():.4f} % of a pair, {counts[1]:,} outside")
             inside = {key: s > bound for key, s in r.items()}
             sets = {(q, c): X[c][chosen] for (q, c), chosen in inside.items()}
         if t < updates:
             change = asked_for(weights, targets, sets, threshold)
             after = weights + solver.solve(change) + momentum * (weights - before)
             before, weights = weights, after
-    return best, np.array(errors), np.array(counts)
+    return best, *map(np.array, zip(*looks))
 
 # %% ../../nbs/experiments/million.ipynb #working-4
 def learn_on(model: FixedUpdates, protocol: Protocol, updates: int, every: int, bound: float,

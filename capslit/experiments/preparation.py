@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['PLACES', 'PREPARATIONS', 'COPIES', 'LEARNED', 'NOISES', 'WAYS', 'AMOUNTS', 'MOST', 'USPS', 'MNIST', 'SIZES', 'SEEDS',
-           'COORDINATES', 'PREPARATION', 'deslant', 'moved', 'with_shifts', 'divided', 'images_of', 'described',
-           'to_learn', 'to_recognise', 'principal_axes', 'learned', 'with_noise', 'judged', 'measured', 'run_size',
-           'best_size', 'settings_of', 'run_choice', 'run_test', 'run_preparation', 'preparation_parts', 'paired_p',
-           'holm', 'right']
+           'SEEN', 'LARGE', 'WIDE', 'PREPARATION', 'deslant', 'moved', 'with_shifts', 'divided', 'images_of',
+           'described', 'to_learn', 'to_recognise', 'principal_axes', 'learned', 'with_noise', 'judged', 'measured',
+           'run_size', 'best_size', 'settings_of', 'run_choice', 'run_test', 'run_preparation', 'preparation_parts',
+           'paired_p', 'holm', 'right']
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-02
+from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
@@ -19,7 +20,7 @@ from sklearn.model_selection import train_test_split
 
 from ..data.datasets import ImageData
 from ..data.deformations import resample
-from .manifolds import SMOOTHING, error, factor_analysers, learn
+from .manifolds import MAX_ITER, SMOOTHING, error, factor_analysers, learn
 from .poses import slant_and_ink
 from .records import Bench, Experiment, Part, Record
 from ..mixtures.tangents import smooth, tangent_vectors
@@ -52,9 +53,9 @@ def with_shifts(images: np.ndarray, n_places: int = 5) -> np.ndarray:
     return np.concatenate([moved(images, k) for k in range(n_places)])
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-09
-PREPARATIONS = {"plain": "as they are", "shifted": "shifts", "nine": "shifts, diagonals",
-                "deslanted": "deslanted", "both": "deslanted, shifts"}
-COPIES = {"shifted": 5, "nine": 9, "both": 5}  # places in which an image is learned
+PREPARATIONS = {"plain": "as they are", "shifted": "shifts", "deslanted": "deslanted",
+                "both": "deslanted, shifts"}
+COPIES = {"shifted": 5, "both": 5}  # places in which an image is learned
 
 
 def divided(data: ImageData, n_fit: int | None) -> dict:
@@ -108,10 +109,10 @@ def principal_axes(data: ImageData, rows: np.ndarray, preparation: str, n_axes: 
 LEARNED, NOISES = 0.1, (0.1, 0.2, 0.4, 0.8)  # shares of the mean variance of a pixel
 
 
-def learned(X: np.ndarray, y: np.ndarray, m: int, r: int, seed: int, n_pixels: int) -> ClassifierMixin:
+def learned(X: np.ndarray, y: np.ndarray, m: int, r: int, seed: int, n_pixels: int, max_iter: int = MAX_ITER) -> ClassifierMixin:
     "Mixtures of m factor analysers of r factors for each class, fitted with little added noise."
     model = factor_analysers(m, r, LEARNED, X, seed)
-    model.density.noise_unit *= X.shape[1] / n_pixels
+    model.density.set_params(noise_unit=model.density.noise_unit * X.shape[1] / n_pixels, max_iter=max_iter)
     return learn(model, X, y)
 
 
@@ -147,15 +148,16 @@ def measured(model: ClassifierMixin, seen: list, amount: float = 0.0) -> tuple:
     return judged(mean, seen[0][1], model.classes_, seen[0][0].shape[1])
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-16
-def run_size(bench: Bench, preparation: str, m: int, r: int, n_fit: int | None, n_axes: int | None = None) -> tuple:
+def run_size(bench: Bench, preparation: str, m: int, r: int, n_fit: int | None, n_axes: int | None = None,
+             noises: Sequence = NOISES, max_iter: int = MAX_ITER) -> tuple:
     "Learn a model of m components of r factors for each class; judge it with all amounts of noise."
     rows, n_pixels = divided(bench.data, n_fit), bench.data.images[0].size
     axes = principal_axes(bench.data, rows["fit"], preparation, n_axes)
     X, y = bench.step("images", "preparing", lambda: to_learn(bench.data, rows["fit"], preparation, axes))
-    model = bench.step("fit", "learning", lambda: learned(X, y, m, r, bench.seed, n_pixels))
+    model = bench.step("fit", "learning", lambda: learned(X, y, m, r, bench.seed, n_pixels, max_iter))
     images = images_of(bench.data, rows["choose"], preparation)
     X, y = described(images, axes), bench.data.labels[rows["choose"]]
-    found = bench.step("predict", "classifying", lambda: [measured(with_noise(model, a), [(X, y, None)]) for a in NOISES])
+    found = bench.step("predict", "classifying", lambda: [measured(with_noise(model, a), [(X, y, None)]) for a in noises])
     of = {name: [scores[name] for scores, _ in found] for name in found[0][0]}
     parameters = sum(density.n_parameters_ for density in model.densities_)
     return of | {"n_parameters": parameters, "n": len(y)}, {"predicted": np.stack([p for _, p in found]), "labels": y.astype(np.uint8)}
@@ -165,31 +167,33 @@ AMOUNTS = (0.5, 1.0, 2.0)  # pixels, of tangents of the image
 MOST = 3000  # images by which tangents are chosen
 
 
-def best_size(finished: dict, preparation: str) -> tuple:
+def best_size(finished: dict, preparation: str, noises: Sequence = NOISES) -> tuple:
     "Components, factors and noise with the fewest errors, and the least log-loss among equals."
     tried = {}
     for name, metrics in finished.items():
         kind, of, *size = name.split(".")
         if (kind, of) == ("size", preparation):
-            for k, noise in enumerate(NOISES):
+            for k, noise in enumerate(noises):
                 tried[(*map(int, size), noise)] = metrics["error"][k], metrics["log_loss"][k]
     return min(tried, key=tried.get)
 
 
 def settings_of(seen: list, noise: float, moving: float, amount: float) -> dict:
     "For each of the `WAYS` the places in which images are seen, the tangents' reach, and the noise: that of an image seen once."
+    ways = list(WAYS)[: 4 if len(seen) > 1 else 2]
     return {way: (seen if way in ("places", "all") else seen[:1], *((amount, moving) if way in ("moving", "all") else (0.0, noise)))
-            for way in WAYS}
+            for way in ways}
 
-
-def run_choice(bench: Bench, preparation: str, n_fit: int | None, n_axes: int | None = None) -> tuple:
+# %% ../../nbs/experiments/preparation.ipynb #preparation-18-1
+def run_choice(bench: Bench, preparation: str, n_fit: int | None, n_places: int = 1, n_axes: int | None = None,
+               noises: Sequence = NOISES, max_iter: int = MAX_ITER) -> tuple:
     "The size, the noise without and with tangents, and the tangents' reach with the fewest errors."
     rows = divided(bench.data, n_fit)
-    m, r, noise = best_size(bench.finished, preparation)
+    m, r, noise = best_size(bench.finished, preparation, noises)
     axes = principal_axes(bench.data, rows["fit"], preparation, n_axes)
     X, y = to_learn(bench.data, rows["fit"], preparation, axes)
-    model = bench.step("fit", "learning", lambda: learned(X, y, m, r, bench.seed, bench.data.images[0].size))
-    seen = [to_recognise(bench.data, rows["choose"][:MOST], preparation, axes, place=k) for k in range(9)]
+    model = bench.step("fit", "learning", lambda: learned(X, y, m, r, bench.seed, bench.data.images[0].size, max_iter))
+    seen = [to_recognise(bench.data, rows["choose"][:MOST], preparation, axes, place=k) for k in range(n_places)]
 
     def tried(images, reach, share):
         scores, _ = measured(with_noise(model, share), images, reach)
@@ -197,21 +201,21 @@ def run_choice(bench: Bench, preparation: str, n_fit: int | None, n_axes: int | 
 
     amounts = bench.step("amounts", "tangents", lambda: {a: tried(seen[:1], a, noise) for a in AMOUNTS})
     amount = min(amounts, key=amounts.get)
-    noises = bench.step("noises", "noise", lambda: {a: tried(seen[:1], amount, a) for a in NOISES if a != noise})
-    noises[noise] = amounts[amount]
-    moving = min(noises, key=noises.get)
+    found = bench.step("noises", "noise", lambda: {a: tried(seen[:1], amount, a) for a in noises if a != noise})
+    found[noise] = amounts[amount]
+    moving = min(found, key=found.get)
     ways = {way: bench.step(way, way, lambda: tried(*how)) for way, how in settings_of(seen, noise, moving, amount).items()}
     chosen = {"m": m, "r": r, "noise": noise, "amount": amount, "noise_moving": moving, "ways": ways}
-    return chosen | {"amounts": [amounts[a] for a in AMOUNTS], "noises": [noises[a] for a in NOISES]}, {}
+    return chosen | {"amounts": [amounts[a] for a in AMOUNTS], "noises": [found[a] for a in noises]}, {}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-18
-def run_test(bench: Bench, preparation: str, seed: int, n_axes: int | None = None) -> tuple:
-    "Learn all training images with what was chosen; classify the test images in all of the `WAYS`."
+def run_test(bench: Bench, preparation: str, seed: int, n_places: int = 1, n_axes: int | None = None, max_iter: int = MAX_ITER) -> tuple:
+    "Learn all training images with what was chosen; classify the test images in the `WAYS` for so many places."
     chosen, rows = bench.finished[f"choice.{preparation}"], divided(bench.data, 1)
     axes = principal_axes(bench.data, rows["all"], preparation, n_axes)
     X, y = to_learn(bench.data, rows["all"], preparation, axes)
-    model = bench.step("fit", "learning", lambda: learned(X, y, chosen["m"], chosen["r"], seed, bench.data.images[0].size))
-    seen = bench.step("images", "moving images", lambda: [to_recognise(bench.data, rows["test"], preparation, axes, place=k) for k in range(9)])
+    model = bench.step("fit", "learning", lambda: learned(X, y, chosen["m"], chosen["r"], seed, bench.data.images[0].size, max_iter))
+    seen = [to_recognise(bench.data, rows["test"], preparation, axes, place=k) for k in range(n_places)]
     metrics, arrays = {"n": len(rows["test"])}, {"labels": seen[0][1].astype(np.uint8)}
     for way, (images, reach, share) in settings_of(seen, chosen["noise"], chosen["noise_moving"], chosen["amount"]).items():
         metrics[way], arrays[way] = bench.step(way, f"classifying, {way}", lambda: measured(with_noise(model, share), images, reach))
@@ -225,33 +229,35 @@ def run_preparation(part: Part, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-19
 USPS = (*((m, 10) for m in (1, 2, 5, 10, 20, 40)), *((10, r) for r in (2, 5, 20)), (20, 20), (40, 20))
-MNIST = ((1, 25), (5, 25), (10, 10), (10, 25), (20, 25), (10, 40), (20, 40))
+MNIST = ((1, 25), (5, 25), (10, 10), (10, 25), (20, 25), (10, 40))
 SIZES = {  # data → preparations → pairs (components, factors)
-    "usps": {"plain": USPS, "deslanted": USPS, "shifted": USPS, "nine": ((40, 20),)},
-    "mnist": {"plain": MNIST, "deslanted": MNIST, "shifted": ((10, 25),), "both": ((10, 25), (20, 25))},
+    "usps": {"plain": USPS, "deslanted": USPS, "shifted": USPS},
+    "mnist": {"plain": MNIST, "deslanted": MNIST, "shifted": ((10, 25),), "both": ((10, 25),)},
     "digits": {"plain": ((1, 4), (2, 4)), "both": ((1, 4), (2, 4))},
 }
 SEEDS = {  # data → preparations, and with how many seeds each learns all training images
-    "usps": {"plain": 5, "deslanted": 5, "shifted": 5, "nine": 5},
+    "usps": {"plain": 5, "deslanted": 5, "shifted": 5},
     "mnist": {"plain": 3, "deslanted": 3, "shifted": 1, "both": 3},
     "digits": {"plain": 1, "both": 1},
 }
-COORDINATES = {"mnist": 150}  # data → principal axes
+SEEN = {("usps", "shifted"): 9, ("digits", "both"): 9}  # in how many places test images are seen, if more than one
+LARGE = {"mnist": {"n_axes": 100, "max_iter": 30}}  # coordinates of its images, and iterations of EM
+WIDE = {"mnist": {"noises": [0.4, 0.8, 1.6, 3.2]}}
 
 
 def preparation_parts(data: str, profile: str) -> tuple:
     "For each preparation the sizes, the choice, and the seeds."
-    n_fit, found, described = 20_000 if data == "mnist" else None, [], {}
-    if data in COORDINATES:
-        described = {"n_axes": COORDINATES[data]}
+    n_fit, found = 20_000 if data == "mnist" else None, []
     for preparation, sizes in SIZES[data].items():
-        common = {"preparation": preparation} | described
+        common = {"preparation": preparation} | LARGE.get(data, {})
+        fitted = {"n_fit": n_fit} | common | WIDE.get(data, {})
+        places = {"n_places": SEEN[data, preparation]} if (data, preparation) in SEEN else {}
         copies = COPIES.get(preparation, 1)
         for m, r in sizes:
-            found.append(Part(f"size.{preparation}.{m}.{r}", {"kind": "size", "m": m, "r": r, "n_fit": n_fit} | common, copies * m * (r + 2.0), True))
-        found.append(Part(f"choice.{preparation}", {"kind": "choice", "n_fit": n_fit} | common, 500.0 * copies))
+            found.append(Part(f"size.{preparation}.{m}.{r}", {"kind": "size", "m": m, "r": r} | fitted, copies * m * (r + 2.0), True))
+        found.append(Part(f"choice.{preparation}", {"kind": "choice"} | fitted | places, 500.0 * copies))
         for seed in range(SEEDS[data][preparation]):
-            found.append(Part(f"test.{preparation}.{seed}", {"kind": "test", "seed": seed} | common, 500.0 * copies))
+            found.append(Part(f"test.{preparation}.{seed}", {"kind": "test", "seed": seed} | common | places, 500.0 * copies))
     return tuple(found)
 
 

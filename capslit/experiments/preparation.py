@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['PLACES', 'PREPARATIONS', 'COPIES', 'LEARNED', 'NOISES', 'WAYS', 'AMOUNTS', 'MOST', 'USPS', 'MNIST', 'SIZES', 'SEEDS',
-           'SEEN', 'LARGE', 'WIDE', 'PREPARATION', 'deslant', 'moved', 'with_shifts', 'divided', 'images_of',
-           'described', 'to_learn', 'to_recognise', 'principal_axes', 'learned', 'with_noise', 'judged', 'measured',
-           'run_size', 'best_size', 'settings_of', 'run_choice', 'run_test', 'run_preparation', 'preparation_parts',
-           'paired_p', 'holm', 'right']
+           'SEEN', 'LARGE', 'WIDE', 'PREPARATION', 'deslant', 'moved', 'divided', 'images_of', 'described', 'to_learn',
+           'to_recognise', 'principal_axes', 'learned', 'with_noise', 'judged', 'measured', 'run_size', 'best_size',
+           'settings_of', 'run_choice', 'run_test', 'run_preparation', 'preparation_parts', 'paired_p', 'holm', 'right']
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-02
 from collections.abc import Sequence
@@ -48,10 +47,6 @@ def moved(images: np.ndarray, place: int) -> np.ndarray:
     return padded[:, top : top + height, left : left + width]
 
 
-def with_shifts(images: np.ndarray, n_places: int = 5) -> np.ndarray:
-    "Images (n, height, width), and after them copies, each moved by one pixel (n_places · n, height, width)."
-    return np.concatenate([moved(images, k) for k in range(n_places)])
-
 # %% ../../nbs/experiments/preparation.ipynb #preparation-09
 PREPARATIONS = {"plain": "as they are", "shifted": "shifts", "deslanted": "deslanted",
                 "both": "deslanted, shifts"}
@@ -86,7 +81,7 @@ def described(images: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
 def to_learn(data: ImageData, rows: np.ndarray, preparation: str, axes: np.ndarray | None = None) -> tuple:
     "What describes the images, and labels; with shifts if the preparation says so."
     images, n = images_of(data, rows, preparation), COPIES.get(preparation, 1)
-    return described(with_shifts(images, n), axes), np.tile(data.labels[rows], n)
+    return np.concatenate([described(moved(images, k), axes) for k in range(n)]), np.tile(data.labels[rows], n)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10-1
 def to_recognise(data: ImageData, rows: np.ndarray, preparation: str, axes: np.ndarray | None = None,

@@ -242,8 +242,9 @@ WIDE = {"mnist": {"noises": [0.4, 0.8, 1.6, 3.2]}}
 
 def preparation_parts(data: str, profile: str) -> tuple:
     "For each preparation the sizes, the choice, and the seeds."
-    n_fit, found = 20_000 if data == "mnist" else None, []
+    found = []
     for preparation, sizes in SIZES[data].items():
+        n_fit = (20_000 if len(sizes) > 1 else 10_000) if data in LARGE else None  # fewer where only noise is to be chosen
         common = {"preparation": preparation} | LARGE.get(data, {})
         fitted = {"n_fit": n_fit} | common | WIDE.get(data, {})
         places = {"n_places": SEEN[data, preparation]} if (data, preparation) in SEEN else {}

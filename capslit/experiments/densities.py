@@ -182,7 +182,7 @@ def density_parts(data: str, profile: str) -> tuple:
     return tuple(Part(f"{table}.{method}", {"table": table, "method": method} | folds, 1, True, (table,)) for table, method in pairs)
 
 
-COLLECTIONS = ("photographs", "mnist")  # of images
+COLLECTIONS = ("photographs", "mnist", "fashion", "usps")  # of images
 COMPARISON = Experiment("Held-out densities", ("tables", *COLLECTIONS), density_parts, run_densities, quick=("embedded", "digits"),
                         loaders={"tables": load_collection, "others": load_others, "embedded": load_embedded, "photographs": load_photographs})
 

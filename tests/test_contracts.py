@@ -115,8 +115,9 @@ ESTIMATORS = {
                                                                       np.zeros((2, 4, 4)), np.ones((2, 4, 4)), np.full((2, 4), np.inf))),
         fits=TOO_SMALL, calls=SAMPLE),
     "MixtureOfFactorAnalyzers": Entry(
-        MixtureOfFactorAnalyzers(2, 2, n_jobs=1, random_state=0), ({}, {"noise": "isotropic"}),
+        MixtureOfFactorAnalyzers(2, 2, n_jobs=1, random_state=0), ({}, {"noise": "isotropic"}, {"tied": True}),
         settings=(*MANIFOLD, *each("n_factors", P + 1, -1, "many"), *each("n_components", "some"), *each("noise", "loud"), *each("added_noise", -1, "much"),
+                  *each("tied", "loosely"),
                   *each("min_noise", -1), *each("noise_unit", 0), *each("weights_init", [0.5, 0.6], [1.0], "even"), *each("means_init", X[:3], NAN[2:4])),
         fits=(*TANGENTS, *TOO_SMALL), calls=SAMPLE, refuses=("one feature",)),
     "MixtureOfPCA": Entry(

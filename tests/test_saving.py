@@ -59,6 +59,7 @@ MORE = {  # further kinds of parameters and attributes
     "ovo": (CapsuleClassifier.paper(2, architecture="ovo", fit_intercept=False, **QUICK), X, LABELS * 7 - 3),
     "means as a list": (GaussianMixture(2, means_init=X[:2].tolist(), covariance_type="diag"), X, None),
     "means as a frame": (GaussianMixture(2, means_init=FRAME[:2]), X, None),
+    "shared covariance": (MixtureOfFactorAnalyzers(2, 1, noise="auto", tied="auto", random_state=1), X, None),
     "isotropic noise": (MixtureOfFactorAnalyzers(3, 2, noise="isotropic", random_state=1), X, None),
     "default density": (ClassConditionalClassifier(priors=[0.2, 0.3, 0.5], cv=3), X, LABELS),
     "manifolds of classes": (ClassConditionalClassifier(MixtureOfPCA(2, random_state=0), priors="uniform"), FRAME, NAMES.astype(object)),

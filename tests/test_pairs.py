@@ -183,7 +183,8 @@ def test_conventions():
 
 
 @pytest.mark.parametrize("settings, arguments, words", [
-    ({"capsule_dim": 0}, {}, "capsule_dim"), ({"architecture": "ovr"}, {}, "architecture"), ({"alpha": -1}, {}, "alpha"), ({"momentum": 1}, {}, "momentum"), ({"thresholds": (2,)}, {}, "thresholds"),
+    ({"architecture": "ovr"}, {}, "architecture"), ({"capsule_dim": 0}, {}, "capsule_dim"),
+    ({"alpha": -1}, {}, "alpha"), ({"momentum": 1}, {}, "momentum"), ({"thresholds": (2,)}, {}, "thresholds"),
     ({"patience": (1, 2)}, {}, "patience"), ({"max_iter": 0}, {}, "max_iter"), ({}, {"Y": PAIRS}, "Y"), ({}, {"Y": PAIRS[:, 0]}, "Y"),
     ({}, {"Y": 2 * Y}, "row 0"), ({}, {"Y": np.ones_like(Y)}, "MultiLabelBinarizer"), ({}, {"Y": Y[:5]}, "Y"), ({}, {"Y": None}, "Y"),
     ({}, {"X": X * np.nan}, "X"), ({}, {"X": X[0]}, "X"), ({}, {"X": 1e200 * X}, "X"), ({}, {"X_val": X, "Y_val": Y[:, :3]}, "Y_val"),

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'CODES', 'NETWORK', 'OVERLAPS', 'image_sets', 'scene_sets', 'largest_shift', 'coded_sets', 'apart_codes',
-           'inputs_of', 'learn_pairs', 'learn_twice', 'pair_spread_loss', 'pair_cross_entropy', 'learn_network',
-           'overlap_parts', 'run_overlaps']
+           'inputs_of', 'learn_pairs', 'learn_twice', 'window_examples', 'window_codes', 'somewhere', 'windows_say',
+           'enough_scenes', 'learn_windows', 'coder_of_windows', 'named_somewhere', 'pair_spread_loss',
+           'pair_cross_entropy', 'learn_network', 'overlap_parts', 'run_overlaps']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 import warnings
@@ -131,6 +132,95 @@ def learn_twice(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     named = {name: longest_two(model.predict_proba(x).T.copy()) for name, x in X.items()}
     return named, {"log_likelihood": model.history_["log_likelihood"]}, model.coef_.size
 
+# %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
+def window_examples(scenes: Overlaid, grid: np.ndarray, n_classes: int, rng: np.random.Generator) -> tuple:
+    """Windows to learn from: their scenes (N,), where they begin (N, 2), and their classes (N,).
+
+    Of each scene the two windows of the `grid` (q, 2) that are nearest to its images, of equally near ones any, and one of the class `n_classes` that is farther than the step of the grid from both, if there is one.
+    """
+    offset, step = scenes.places[:, :, None] - grid, grid[1, 1] - grid[0, 1]
+    nearest = np.argmin(np.square(offset).sum(axis=3) + rng.random(offset.shape[:3]) / 2, axis=2)
+    far = (np.abs(offset).max(axis=3) > step).all(axis=1)
+    other = np.argmax(far * (1 + rng.random(far.shape)), axis=1)
+    rows = np.arange(len(far))
+    chosen = np.column_stack([nearest, other])
+    classes = np.column_stack([scenes.pairs, np.full(len(far), n_classes)])
+    which, side = np.nonzero(np.column_stack([np.ones((len(far), 2), bool), far[rows, other]]))
+    return which, grid[chosen[which, side]], classes[which, side]
+
+
+def window_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray) -> np.ndarray:
+    "Codes (N, p) of windows of scenes (n, height, width): in the scenes `rows` (N,), from `begin` (N, 2), of the size that `layer` knows."
+    views = np.lib.stride_tricks.sliding_window_view(scenes, layer.image_shape_, axis=(1, 2))
+    blocks = np.array_split(np.arange(len(rows)), -(-len(rows) // 4096))
+    return np.concatenate([layer.transform(views[rows[some], *begin[some].T].reshape(len(some), -1)) for some in blocks])
+
+# %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
+def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
+    "−log P(j nowhere) (n, m) from what windows say, P (n, q, m + 1), the last class being none; probabilities are raised to `sharpness`."
+    P = (P / P.max(axis=2, keepdims=True)) ** sharpness
+    P /= P.sum(axis=2, keepdims=True)
+    return -np.log1p(-np.minimum(P[:, :, :-1], 1 - 1e-6)).sum(axis=1)
+
+
+def windows_say(model: CapsuleClassifier, coded: Any, scenes: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    "Probabilities (n, q, m + 1) that the classifier gives to the classes of every window of scenes; coded(scenes, rows, begin) gives the codes."
+    out = []
+    for block in np.array_split(scenes, -(-len(scenes) // 200)):
+        rows, begin = np.repeat(np.arange(len(block)), len(grid)), np.tile(grid, (len(block), 1))
+        P = model.predict_proba(coded(block, rows, begin))
+        out.append(P.reshape(len(block), len(grid), -1))
+    return np.concatenate(out)
+
+# %% ../../nbs/experiments/overlaps.ipynb #overlaps-45
+def enough_scenes(bench: Bench, own: Overlaid, n: int) -> Overlaid:
+    "The first n scenes for training, or as many more of the same images as are wanted."
+    if n <= len(own.scenes):
+        return Overlaid(*(values[:n] for values in own))
+    rng = np.random.default_rng((bench.seed, 3))
+    more = overlay(*image_sets(bench.data)["training"], n - len(own.scenes), largest_shift(bench.data), rng)
+    return Overlaid(*(np.concatenate(both) for both in zip(own, more)))
+
+
+def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
+    "Errors, curves and named pairs of windows that vote, and metrics."
+    settings, m, last = part.parameters, len(bench.data.class_names), 2 * largest_shift(bench.data) + 1
+    scenes = bench.step("more scenes", "making scenes", lambda: enough_scenes(bench, sets["training"], settings["n_train"]))
+    grid = np.stack(np.meshgrid(*[np.arange(0, last, settings["step"])] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
+    which, begin, y = window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
+    coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, scenes, which[y < m], begin[y < m]))
+    X = bench.step("codes", f"coding {len(y):,} windows", lambda: coded(scenes.scenes, which, begin))
+    model = CapsuleClassifier(settings["capsule_dim"], architecture="ovo", kernel=None, alpha=settings["alpha"] / len(y), sharpness=1.0,
+                              early_stopping=False, momentum=0.9, acceleration="safe-momentum", patience=(1000,), thresholds=(0.0,),
+                              max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        bench.step("fit", f"learning {part.name}", lambda: model.fit(X, y))
+    said = bench.step("read", "reading windows", lambda: {
+        name: windows_say(model, coded, found.scenes[:2500] if name == "training" else found.scenes, grid) for name, found in sets.items()})
+    named, about = named_somewhere(said, sets["validation"].pairs)
+    return named, {"objective": model.history_["objective"]}, model.coef_.size + model.intercept_.size, about | {"n_windows": len(y)}
+
+# %% ../../nbs/experiments/overlaps.ipynb #overlaps-46
+def coder_of_windows(bench: Bench, scenes: Overlaid, which: np.ndarray, begin: np.ndarray) -> Any:
+    "What codes windows, coded(scenes, rows, begin), in units of the standard deviation; learned from up to 20,000 of the given ones."
+    few, side = slice(20_000), bench.data.images.shape[1:]
+    views = np.lib.stride_tricks.sliding_window_view(scenes.scenes, side, axis=(1, 2))[which[few], *begin[few].T]
+    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed).fit(views.reshape(len(views), -1))
+    codes = layer.transform(views.reshape(len(views), -1))
+    center, unit = codes.mean(axis=0), codes.std()
+    return lambda scenes, rows, begin: (window_codes(layer, scenes, rows, begin) - center) / unit
+
+
+def named_somewhere(said: dict, truth: np.ndarray) -> tuple:
+    "Named pairs, and the sharpness (one of five) with which most of the validation scenes, whose pairs are `truth`, are named."
+    def named(P, sharpness):
+        return longest_two(somewhere(P, sharpness).T.copy())
+
+    right = {s: float((named(said["validation"], s) == np.sort(truth, axis=1)).all(axis=1).mean()) for s in (0.5, 1.0, 2.0, 4.0, 8.0)}
+    best = max(right, key=right.get)
+    return {name: named(P, best) for name, P in said.items()}, {"sharpness": best}
+
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-12
 NETWORK = {"paper": {"features": ((32, 5, 2), (64, 3, 2)), "primary": 8, "capsules": ((8, 3, 2),)},
            "quick": {"features": ((8, 3, 1),), "primary": 4, "capsules": ((4, 3, 2),)}}
@@ -188,8 +278,10 @@ def overlap_parts(data: str, profile: str) -> tuple:
                   "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
                   "apart": common | {"inputs": "apart"},
                   "against": common | {"n_train": many, "architecture": "ovo", "capsule_dim": 4, "n_iter": 20},
-                  "convolutional": {"n_train": many, "epochs": 4, "batch_size": 64, "learning_rate": 0.004,
-                                    "convolutions": ((32, 5, 2), (64, 3, 1), (96, 3, 2)) if profile == "paper" else ((8, 3, 1),)},
+                  "windows": (vote := {"inputs": "windows", "n_train": many, "step": 2 if profile == "paper" else 1, "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
+                  "windows-more": vote | {"n_train": 5 * many // 2},
+                  "convolutional": {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004,
+                                    "convolutions": ((32, 5, 2), (64, 3, 2), (64, 3, 1)) if profile == "paper" else ((8, 3, 1),)},
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 
@@ -200,6 +292,8 @@ def run_overlaps(part: Part, bench: Bench) -> tuple:
     truth = {name: np.sort(found.pairs, axis=1) for name, found in sets.items()}
     if "epochs" in part.parameters:
         (named, curves, size), about = learn_network(part, bench, sets), {}
+    elif part.parameters["inputs"] == "windows":
+        named, curves, size, about = learn_windows(part, bench, sets)
     else:
         X, pairs, about = inputs_of(part, bench)
         named, curves, size = (learn_twice if "twice" in part.parameters else learn_pairs)(part, bench, X, pairs)

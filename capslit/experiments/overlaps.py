@@ -199,7 +199,7 @@ def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
     said = bench.step("read", "reading windows", lambda: {
         name: windows_say(model, coded, found.scenes[:2500] if name == "training" else found.scenes, grid) for name, found in sets.items()})
     named, about = named_somewhere(said, sets["validation"].pairs)
-    return named, {"objective": model.history_["objective"]}, model.coef_.size + model.intercept_.size, about | {"n_windows": len(y)}
+    return named, {name: model.history_[name] for name in ("objective", "accepted")}, model.coef_.size + model.intercept_.size, about | {"n_windows": len(y)}
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-46
 def coder_of_windows(bench: Bench, scenes: Overlaid, which: np.ndarray, begin: np.ndarray) -> Any:

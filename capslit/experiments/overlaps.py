@@ -191,7 +191,7 @@ def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
     coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, scenes, which[y < m], begin[y < m]))
     X = bench.step("codes", f"coding {len(y):,} windows", lambda: coded(scenes.scenes, which, begin))
     model = CapsuleClassifier(settings["capsule_dim"], architecture="ovo", kernel=None, alpha=settings["alpha"] / len(y), sharpness=1.0,
-                              early_stopping=False, momentum=0.9, acceleration="safe-momentum", patience=(1000,), thresholds=(0.0,),
+                              early_stopping=False, momentum=0.9, acceleration=settings.get("acceleration", "safe-momentum"), patience=(1000,), thresholds=(0.0,),
                               max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -279,9 +279,9 @@ def overlap_parts(data: str, profile: str) -> tuple:
                   "apart": common | {"inputs": "apart"},
                   "against": common | {"n_train": many, "architecture": "ovo", "capsule_dim": 4, "n_iter": 20},
                   "windows": (vote := {"inputs": "windows", "n_train": many, "step": 2 if profile == "paper" else 1, "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
+                  "windows-more": vote | {"n_train": 2 * many, "n_iter": 25, "acceleration": "anderson"},
                   "convolutional": {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004,
                                     "convolutions": ((32, 5, 2), (64, 3, 2), (64, 3, 1)) if profile == "paper" else ((8, 3, 1),)},
-                  "windows-more": vote | {"n_train": 2 * many},
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 

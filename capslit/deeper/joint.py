@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['with_constant', 'pooled', 'poses_of', 'place_weights', 'uncertainty', 'improved_kinds', 'second_moments_of_kinds',
-           'MixtureCodes', 'GateCodes', 'CodeStatistics', 'JointRegression', 'GatedRegression']
+           'MixtureCodes', 'GateCodes', 'CodeStatistics', 'JointRegression', 'GatedRegression', 'patches_of',
+           'gates_of', 'gate_solver', 'capsules_above']
 
 # %% ../../nbs/deeper/joint.ipynb #joint-03
 from dataclasses import dataclass, replace
@@ -15,6 +16,14 @@ from scipy.special import log_softmax, softmax
 
 from ..capsules.em_steps import ErrorCount, LeastSquares
 from ..capsules.inference import log_class_probabilities, posterior_mean
+from capslit.deeper.patches import (
+    PatchFeatures,
+    image_patches,
+    normalise_contrast,
+    pooling_weights,
+    sphere_filters,
+)
+from ..mixtures.gaussian import GaussianMixture
 
 # %% ../../nbs/deeper/joint.ipynb #joint-07
 def with_constant(z: np.ndarray) -> np.ndarray:
@@ -258,3 +267,29 @@ class GatedRegression(JointRegression):
         if self.solver is not None:
             gates = gates + 2 * self.solver.solve(statistics.kinds)
         return GateCodes(gates, self.upper(statistics))
+
+# %% ../../nbs/deeper/joint.ipynb #joint-32
+def patches_of(layer: PatchFeatures, X: np.ndarray) -> tuple:
+    "Whitened patches z (n, L, p) of images X (n, height · width), and pooling (G, L), of a fitted layer."
+    images = np.asarray(X, np.float64).reshape(-1, *layer.image_shape_) / layer.scale_
+    u = image_patches(images, layer.patch_size_, layer.stride_)
+    v = normalise_contrast(u, layer.contrast_floor_) - layer.patch_mean_
+    z = (v @ layer.whitening_).reshape(len(u), -1, v.shape[-1])
+    return z, pooling_weights(*u.shape[1:3], layer.grids_)
+
+
+def gates_of(mixture: GaussianMixture, temperature: float = 1.0) -> np.ndarray:
+    "Gates (1, K, p + 1) whose kinds are as probable as the mixture's responsibilities."
+    A, b = sphere_filters(mixture)
+    return np.concatenate([A.T, (b + np.log(mixture.weights_))[:, None]], axis=1)[None] / temperature
+
+
+def gate_solver(z: np.ndarray) -> LeastSquares:
+    "Σ z̃ z̃ᵀ of patches (n, L, p), factorised."
+    rows = with_constant(z).reshape(-1, z.shape[-1] + 1)
+    return LeastSquares.from_gram((rows.T @ rows)[None])
+
+
+def capsules_above(classifier: Any) -> np.ndarray:
+    "Weights (1, m, d, C) of a fitted multiclass `CapsuleClassifier`."
+    return np.concatenate([classifier.coef_, classifier.intercept_[..., None]], axis=2)[None]

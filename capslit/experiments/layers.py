@@ -6,7 +6,7 @@
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'DEFORMED', 'STRENGTH', 'N_EXTRA', 'N_MORE', 'LARGE', 'SEEDS',
            'EPOCHS', 'MOVES', 'CLOTHES', 'RIDGES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer',
            'judged', 'enlarged', 'LearnedDeformations', 'deformations_of', 'first_layer', 'run_features', 'run_network',
-           'run_layers', 'layer_part', 'repeated_parts', 'compared_parts', 'layer_parts']
+           'run_layers', 'layer_part', 'repeated_parts', 'network_parts', 'compared_parts', 'layer_parts']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
 import warnings
@@ -216,26 +216,20 @@ STRENGTH, N_EXTRA, N_MORE = 1.0, 150_000, 300_000
 LARGE = {"n_components": 400, "n_outputs": 1000}
 
 # %% ../../nbs/experiments/layers.ipynb #layers-settings-1
-SEEDS = {"plain": (1, 2), "large": (1, 2), "large-deformed": (1,)}
+SEEDS = (1, 2)
 EPOCHS = {"mnist": (1, 2, 5), "fashion": (2, 8)}
 MOVES = {
     "moved-all": {"moves": "all"},
-    "moved-linear": {"moves": "linear"},
-    "moved-bending": {"moves": "bending"},
     "moved-tangents-1": {"moves": "tangents"},
-    "moved-tangents-2": {"moves": "tangents", "strength": 2.0},
     "moved-learned": {"moves": "learned", "strength": 0.5, "mixture": {
         "n_components": 30, "n_factors": 8, "noise": "isotropic", "max_iter": 15}},
+    "moved-linear": {"moves": "linear"},
 }
 CLOTHES = {
     "base": {},
-    "patches-5": {"patch_size": 5},
     "patches-6": {"patch_size": 6},
-    "patches-7": {"patch_size": 7},
-    "regions-3": {"pooling": 3},
     "regions-5": {"pooling": 5},
     "responsibilities": {"coding": "responsibilities", "whitening": 0.1},
-    "temperature-2": {"coding": "responsibilities", "whitening": 0.1, "temperature": 2.0},
 }
 RIDGES = {"pairs-4": PAIRS} | {f"pairs-4-{r:g}": PAIRS | {"ridge": r} for r in (1e-5, 1e-3)}
 
@@ -251,37 +245,37 @@ def layer_part(name: str, paper: bool, feature: dict, classifiers: dict, n_train
         "n_extra": n_extra, "strength": STRENGTH, "test": test} | more, cost, independent=True)
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-1
-def repeated_parts(data: str, paper: bool) -> list:
-    "Other seeds of what is reported."
-    seeds = SEEDS if paper else {"plain": (1,), "large": (), "large-deformed": ()}
-    large = {"test": True, "cost": 12.0}
-    found = [layer_part(f"large-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, **large, seed=seed)
-             for seed in seeds["large"]]
-    if data == "fashion":
-        return found
-    found += [layer_part(f"plain-seed-{seed}", paper, {}, {"multiclass-8": MULTICLASS}, test=True,
-                         cost=5.0, seed=seed) for seed in seeds["plain"]]
-    return found + [layer_part(f"large-deformed-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS},
-                               n_extra=N_MORE, test=True, cost=40.0, seed=seed)
-                    for seed in seeds["large-deformed"]]
+def repeated_parts(data: str, paper: bool, seed: int) -> list:
+    "What is reported, from another seed."
+    found = []
+    if paper:
+        found.append(layer_part(f"large-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, test=True,
+                                cost=12.0, seed=seed))
+    if data != "fashion":
+        found.append(layer_part(f"plain-seed-{seed}", paper, {}, {"multiclass-8": MULTICLASS},
+                                test=True, cost=5.0, seed=seed))
+    return found
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-1-1
+def network_parts(data: str, paper: bool) -> list:
+    "Networks beside the two layers, by passes through the training images."
+    settings = {"batch_size": 32, "learning_rate": 0.01, "seed": 0}
+    return [Part(f"network-{epochs}", {"epochs": epochs} | settings, 2.0 * epochs, independent=True)
+            for epochs in (EPOCHS[data] if paper else (1,))]
+
+
 def compared_parts(data: str, paper: bool) -> list:
-    "Networks, kinds of deformations of digits, and settings of the first layer for clothes."
-    found, n_train = [], 5_000 if paper else 300
-    for epochs in EPOCHS[data] if paper else (1,):
-        settings = {"epochs": epochs, "batch_size": 32, "learning_rate": 0.01, "seed": 0}
-        found.append(Part(f"network-{epochs}", settings, 2.0 * epochs, independent=True))
+    "Kinds of deformations of digits, or settings of the first layer for clothes."
+    n_train = 5_000 if paper else 300
     if data == "fashion":
-        return found + [layer_part(name, paper, change, RIDGES, n_train)
-                        for name, change in CLOTHES.items()]
-    return found + [layer_part(name, paper, {}, {"pairs-4": PAIRS}, n_train,
-                               35_000 if paper else 100, cost=3.0, **given)
-                    for name, given in list(MOVES.items())[:: 1 if paper else 5]]
+        return [layer_part(name, paper, change, RIDGES, n_train) for name, change in CLOTHES.items()]
+    return [layer_part(name, paper, {}, {"pairs-4": PAIRS}, n_train, 35_000 if paper else 100,
+                       cost=3.0, **given)
+            for name, given in list(MOVES.items())[: None if paper else 3]]
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-2
 def layer_parts(data: str, profile: str) -> tuple:
-    "Classifiers without and with deformed images, other seeds, changes, networks; short ones first."
+    "Classifiers without and with deformed images, changes of the first layer, other seeds, networks."
     paper = profile == "paper"
     found = [layer_part("plain", paper, {}, FINALISTS, test=True, cost=8.0)]
     if data != "fashion":
@@ -295,8 +289,8 @@ def layer_parts(data: str, profile: str) -> tuple:
     changes = {} if data == "fashion" else CHANGES if paper else dict(list(CHANGES.items())[:3])
     for name, change in changes.items():
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
-    found += compared_parts(data, paper) + repeated_parts(data, paper)
-    return tuple(sorted(found, key=lambda part: part.cost))
+    first, *others = [repeated_parts(data, paper, seed) for seed in (SEEDS if paper else SEEDS[:1])]
+    return (*found, *first, *network_parts(data, paper), *sum(others, []), *compared_parts(data, paper))
 
 
 LAYERS = Experiment(

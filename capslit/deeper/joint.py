@@ -191,17 +191,17 @@ class JointRegression(_Bound):
     def scores(self, parameters: MixtureCodes, z: np.ndarray) -> np.ndarray:
         "log π_k N(z; μ_k, σ² I) (n, L, K)."
         log_weights, mu, variance = (a[0] for a in parameters[:3])
-        squares = np.sum(z * z, axis=-1, keepdims=True) - 2 * z @ mu.T + np.sum(mu * mu, axis=1)
-        return log_weights - squares / (2 * variance) - z.shape[-1] * np.log(2 * np.pi * variance) / 2
+        constant = log_weights - np.sum(mu * mu, axis=1) / (2 * variance)
+        constant = constant - z.shape[-1] * np.log(2 * np.pi * variance) / 2
+        own = np.einsum("nlp,nlp->nl", z, z)[..., None] / (2 * variance)
+        return z @ (mu.T / variance) + constant - own
 
-    def norms(self, parameters: Any, z: np.ndarray) -> np.ndarray:
-        "Squared lengths (n, m) of the poses of images whose label is not known."
-        q = softmax(self.scores(parameters, z), axis=2)
-        return np.sum(poses_of(parameters.weights[0], pooled(q, self.pooling)) ** 2, axis=2)
-
-    def count_errors(self, parameters: Any, batch: tuple) -> ErrorCount:
+    def count_errors(self, parameters: Any, batch: tuple, scores: Any = None) -> ErrorCount:
+        "ErrorCount of a batch: of the longest pose, with kinds that do not see the label."
         z, y = batch[:2]
-        wrong = np.argmax(self.norms(parameters, z), axis=1) != y
+        q = softmax(self.scores(parameters, z) if scores is None else scores, axis=2)
+        poses = poses_of(parameters.weights[0], pooled(q, self.pooling))
+        wrong = np.argmax(np.sum(poses**2, axis=2), axis=1) != y
         return ErrorCount(np.array([float(np.sum(wrong))]), np.array([float(len(y))]))
 
     def e_step(self, parameters: Any, batch: tuple) -> CodeStatistics:
@@ -215,7 +215,8 @@ class JointRegression(_Bound):
                 np.einsum("njd,nc->jdc", h, c, optimize=True),
                 second_moments_of_kinds(q, self.pooling, self.n_draws),
                 np.sum(own + self.label_weight * (logs - price)))
-        return CodeStatistics(*(np.asarray(a)[None] for a in sums), *self.count_errors(parameters, batch))
+        errors = self.count_errors(parameters, batch, scores)
+        return CodeStatistics(*(np.asarray(a)[None] for a in sums), *errors)
 
     def counted(self, scores: np.ndarray, q: np.ndarray, z: np.ndarray) -> np.ndarray:
         "Σ q z̃ᵀ (K, p + 1)."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['with_constant', 'pooled', 'poses_of', 'place_weights', 'uncertainty', 'improved_kinds', 'second_moments_of_kinds',
            'MixtureCodes', 'GateCodes', 'CodeStatistics', 'JointRegression', 'GatedRegression', 'patches_of',
-           'gates_of', 'gate_solver', 'capsules_above']
+           'kinds_of', 'gates_of', 'gate_solver', 'capsules_above']
 
 # %% ../../nbs/deeper/joint.ipynb #joint-03
 from dataclasses import dataclass, replace
@@ -89,11 +89,11 @@ def second_moments_of_kinds(q: np.ndarray, pooling: np.ndarray, n_draws: int) ->
 
 # %% ../../nbs/deeper/joint.ipynb #joint-26
 class MixtureCodes(NamedTuple):
-    "log π (1, K), μ (1, K, p), σ² (1,), and weights W (1, m, d, C) of the capsules."
+    "log π (1, K), μ (1, K, p), log σ² (1,), and weights W (1, m, d, C) of the capsules."
 
     log_weights: np.ndarray
     means: np.ndarray
-    variances: np.ndarray
+    log_variance: np.ndarray
     weights: np.ndarray
 
 
@@ -189,10 +189,11 @@ class JointRegression(_Bound):
     """
 
     def scores(self, parameters: MixtureCodes, z: np.ndarray) -> np.ndarray:
-        "log π_k N(z; μ_k, σ² I) (n, L, K)."
-        log_weights, mu, variance = (a[0] for a in parameters[:3])
-        constant = log_weights - np.sum(mu * mu, axis=1) / (2 * variance)
-        constant = constant - z.shape[-1] * np.log(2 * np.pi * variance) / 2
+        "log π_k N(z; μ_k, σ² I) (n, L, K); acceleration may leave π that do not sum to one."
+        log_weights, mu, log_variance = (a[0] for a in parameters[:3])
+        variance = np.exp(log_variance)
+        constant = log_softmax(log_weights) - np.sum(mu * mu, axis=1) / (2 * variance)
+        constant = constant - z.shape[-1] * (np.log(2 * np.pi) + log_variance) / 2
         own = np.einsum("nlp,nlp->nl", z, z)[..., None] / (2 * variance)
         return z @ (mu.T / variance) + constant - own
 
@@ -235,7 +236,8 @@ class JointRegression(_Bound):
         N = np.maximum(sums[:, -1:], 1e-12)
         mu, p = sums[:, :-1] / N, sums.shape[1] - 1
         variance = (statistics.squares - np.sum(N * mu * mu)) / (p * np.sum(N))
-        return MixtureCodes(np.log(N / np.sum(N))[None, :, 0], mu[None], variance, self.upper(statistics))
+        log_weights = np.log(N / np.sum(N))[None, :, 0]
+        return MixtureCodes(log_weights, mu[None], np.log(variance), self.upper(statistics))
 
     def objective(self, parameters: Any, statistics: CodeStatistics) -> np.ndarray:
         "The bound, less α‖W‖²/2."
@@ -277,6 +279,12 @@ def patches_of(layer: PatchFeatures, X: np.ndarray) -> tuple:
     v = normalise_contrast(u, layer.contrast_floor_) - layer.patch_mean_
     z = (v @ layer.whitening_).reshape(len(u), -1, v.shape[-1])
     return z, pooling_weights(*u.shape[1:3], layer.grids_)
+
+
+def kinds_of(mixture: GaussianMixture) -> tuple:
+    "log π (1, K), μ (1, K, p) and log σ² (1,): all of `MixtureCodes` but the capsules."
+    return (np.log(mixture.weights_)[None], np.asarray(mixture.means_, float)[None],
+            np.log(mixture.covariances_[:1]))
 
 
 def gates_of(mixture: GaussianMixture, temperature: float = 1.0) -> np.ndarray:

@@ -25,6 +25,7 @@ from capslit.deeper.joint import (
     capsules_above,
     gate_solver,
     gates_of,
+    kinds_of,
     patches_of,
     pooled,
 )
@@ -61,8 +62,7 @@ def one_after_the_other(given: dict, layer: PatchFeatures, z: np.ndarray, y: np.
         first = (gates_of(mixture, layer.temperature_),)
         model, make = GatedRegression(regions, K, solver=gate_solver(z), **common), GateCodes
     else:
-        first = (np.log(mixture.weights_)[None], mixture.means_[None].astype(float),
-                 mixture.covariances_[:1])
+        first = kinds_of(mixture)
         model, make = JointRegression(regions, K, **common), MixtureCodes
     codes = probabilities(model, make(*first, None), z)
     classifier, alpha = capsules_on(codes, y, given, seed)

@@ -114,11 +114,13 @@ def run_joint(part: Part, bench: Bench) -> tuple:
     metrics = {"n_kinds": layer.n_components, "n_patches": pooling.shape[1],
                "n_validation": len(data["validation"][1])}
     metrics |= {f"before_{name}_error": error_of(model, begun, batch) for name, batch in data.items()}
-    still, arrays = {"solver": None} if given["first"] == "gates" else {}, {}
-    for name, some in (("control", replace(model, n_sweeps=0, **still)), ("joint", model)):
+    still, arrays, ends = {"solver": None} if given["first"] == "gates" else {}, {}, {"": begun}
+    for name, some, start in (("control", replace(model, n_sweeps=0, **still), ""),
+                              ("joint", model, ""), ("later", model, "control")):
         run = bench.step(name, f"EM, {name}", lambda: em.fit(
-            some, begun, data["training"], max_iter=given["n_iter"], n_threads=1,
+            some, ends[start], data["training"], max_iter=given["n_iter"], n_threads=1,
             acceleration=SafeMomentum(0.9)))
+        ends[name] = run.parameters
         found, curves = assessed(some, run, data, given, bench.seed)
         metrics |= {f"{name}_{key}": value for key, value in found.items()}
         arrays |= {f"{name}_{key}": curve for key, curve in curves.items()}

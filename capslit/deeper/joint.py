@@ -119,7 +119,10 @@ class CodeStatistics(NamedTuple):
 # %% ../../nbs/deeper/joint.ipynb #joint-27
 @dataclass(frozen=True)
 class _Kinds:
-    "Base: settings, and the memory of the kinds (1, n_images, L, K) between E-steps."
+    """Base: settings, and the memory of the kinds (1, n_images, L, K) between E-steps.
+
+    A first layer that is `held` stays as it is; with `n_sweeps` 0 the kinds do not see the labels.
+    """
 
     pooling: np.ndarray
     n_kinds: int
@@ -129,6 +132,7 @@ class _Kinds:
     n_sweeps: int = 1
     n_images: int = 0
     memory: Any = None
+    held: tuple | None = None
 
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         "An empty memory of `n_images`; None if no kinds are improved."
@@ -185,7 +189,7 @@ class JointRegression(_Bound):
     """Mixture of patches below capsule regression: the bound of log p(z, y) (capslit:joint-bound).
 
     Batches are (z (n, L, p), y (n,), None, row (n,)): whitened patches, labels from 0, and the
-    numbers of the images. With `n_sweeps` 0 the kinds do not see the label.
+    numbers of the images.
     """
 
     def scores(self, parameters: MixtureCodes, z: np.ndarray) -> np.ndarray:
@@ -232,6 +236,8 @@ class JointRegression(_Bound):
         return LeastSquares.from_gram(statistics.gram, alpha=prior).solve(statistics.moments)
 
     def m_step(self, statistics: CodeStatistics) -> MixtureCodes:
+        if self.held is not None:
+            return MixtureCodes(*self.held, self.upper(statistics))
         sums = statistics.kinds[0]
         N = np.maximum(sums[:, -1:], 1e-12)
         mu, p = sums[:, :-1] / N, sums.shape[1] - 1
@@ -249,7 +255,7 @@ class JointRegression(_Bound):
 class GatedRegression(JointRegression):
     """Gates below capsule regression: the bound of log P(y | z) (capslit:joint-bound).
 
-    `solver` holds Σ z̃ z̃ᵀ over all patches of all images; without it the gates stay as they are.
+    `solver` holds Σ z̃ z̃ᵀ over all patches of all images (`gate_solver`).
     """
 
     solver: LeastSquares | None = None
@@ -266,9 +272,10 @@ class GatedRegression(JointRegression):
         return parameters.gates[0] * n
 
     def m_step(self, statistics: CodeStatistics) -> GateCodes:
-        gates = statistics.gates / statistics.weight[:, None, None]
-        if self.solver is not None:
-            gates = gates + 2 * self.solver.solve(statistics.kinds)
+        if self.held is not None:
+            return GateCodes(*self.held, self.upper(statistics))
+        before = statistics.gates / statistics.weight[:, None, None]
+        gates = before + 2 * self.solver.solve(statistics.kinds)
         return GateCodes(gates, self.upper(statistics))
 
 # %% ../../nbs/deeper/joint.ipynb #joint-32

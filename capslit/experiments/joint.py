@@ -114,8 +114,8 @@ def run_joint(part: Part, bench: Bench) -> tuple:
     metrics = {"n_kinds": layer.n_components, "n_patches": pooling.shape[1],
                "n_validation": len(data["validation"][1])}
     metrics |= {f"before_{name}_error": error_of(model, begun, batch) for name, batch in data.items()}
-    still, arrays, ends = {"solver": None} if given["first"] == "gates" else {}, {}, {"": begun}
-    for name, some, start in (("control", replace(model, n_sweeps=0, **still), ""),
+    control, arrays, ends = replace(model, n_sweeps=0, held=begun[:-1]), {}, {"": begun}
+    for name, some, start in (("control", control, ""),
                               ("joint", model, ""), ("later", model, "control")):
         run = bench.step(name, f"EM, {name}", lambda: em.fit(
             some, ends[start], data["training"], max_iter=given["n_iter"], n_threads=1,

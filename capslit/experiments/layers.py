@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'DEFORMED', 'STRENGTH', 'N_EXTRA', 'N_MORE', 'LARGE', 'SEEDS',
-           'EPOCHS', 'MOVES', 'CLOTHES', 'RIDGES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer',
-           'judged', 'enlarged', 'LearnedDeformations', 'deformations_of', 'first_layer', 'run_features', 'run_network',
-           'run_layers', 'layer_part', 'repeated_parts', 'network_parts', 'compared_parts', 'layer_parts']
+           'EPOCHS', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged', 'enlarged',
+           'LearnedDeformations', 'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers',
+           'layer_part', 'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
 import warnings
@@ -216,22 +216,15 @@ STRENGTH, N_EXTRA, N_MORE = 1.0, 150_000, 300_000
 LARGE = {"n_components": 400, "n_outputs": 1000}
 
 # %% ../../nbs/experiments/layers.ipynb #layers-settings-1
-SEEDS = (1, 2)
-EPOCHS = {"mnist": (1, 2, 5), "fashion": (2, 8)}
+SEEDS = (1,)
+EPOCHS = {"mnist": (1, 2, 5), "fashion": (5,)}
 MOVES = {
     "moved-all": {"moves": "all"},
+    "moved-linear": {"moves": "linear"},
     "moved-tangents-1": {"moves": "tangents"},
     "moved-learned": {"moves": "learned", "strength": 0.5, "mixture": {
         "n_components": 30, "n_factors": 8, "noise": "isotropic", "max_iter": 15}},
-    "moved-linear": {"moves": "linear"},
 }
-CLOTHES = {
-    "base": {},
-    "patches-6": {"patch_size": 6},
-    "regions-5": {"pooling": 5},
-    "responsibilities": {"coding": "responsibilities", "whitening": 0.1},
-}
-RIDGES = {"pairs-4": PAIRS} | {f"pairs-4-{r:g}": PAIRS | {"ridge": r} for r in (1e-5, 1e-3)}
 
 # %% ../../nbs/experiments/layers.ipynb #cell-016
 def layer_part(name: str, paper: bool, feature: dict, classifiers: dict, n_train: int | None = None,
@@ -264,14 +257,11 @@ def network_parts(data: str, paper: bool) -> list:
             for epochs in (EPOCHS[data] if paper else (1,))]
 
 
-def compared_parts(data: str, paper: bool) -> list:
-    "Kinds of deformations of digits, or settings of the first layer for clothes."
-    n_train = 5_000 if paper else 300
-    if data == "fashion":
-        return [layer_part(name, paper, change, RIDGES, n_train) for name, change in CLOTHES.items()]
-    return [layer_part(name, paper, {}, {"pairs-4": PAIRS}, n_train, 35_000 if paper else 100,
-                       cost=3.0, **given)
-            for name, given in list(MOVES.items())[: None if paper else 3]]
+def moved_parts(data: str, paper: bool) -> list:
+    "Kinds of deformations of digits."
+    n_train, n_extra = (5_000, 35_000) if paper else (300, 100)
+    return [layer_part(name, paper, {}, {"pairs-4": PAIRS}, n_train, n_extra, cost=3.0, **given)
+            for name, given in MOVES.items() if data != "fashion"]
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-2
 def layer_parts(data: str, profile: str) -> tuple:
@@ -289,8 +279,8 @@ def layer_parts(data: str, profile: str) -> tuple:
     changes = {} if data == "fashion" else CHANGES if paper else dict(list(CHANGES.items())[:3])
     for name, change in changes.items():
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
-    first, *others = [repeated_parts(data, paper, seed) for seed in (SEEDS if paper else SEEDS[:1])]
-    return (*found, *first, *network_parts(data, paper), *sum(others, []), *compared_parts(data, paper))
+    repeated = [part for seed in SEEDS for part in repeated_parts(data, paper, seed)]
+    return (*found, *repeated, *network_parts(data, paper), *moved_parts(data, paper))
 
 
 LAYERS = Experiment(

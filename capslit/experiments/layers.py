@@ -5,30 +5,22 @@
 # %% auto #0
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'DEFORMED', 'STRENGTH', 'N_EXTRA', 'N_MORE', 'LARGE', 'SEEDS',
            'EPOCHS', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged', 'enlarged',
-           'LearnedDeformations', 'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers',
-           'layer_part', 'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
+           'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
+           'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from ..capsules.classifier import CapsuleClassifier
-from capslit.data.deformations import (
-    DeformedImages,
-    Deformations,
-    TangentDeformations,
-    random_uniforms,
-)
+from ..data.deformations import DeformedImages, Deformations, TangentDeformations
 from ..deeper.patches import PatchFeatures
 from .records import Bench, Experiment, Part, Protocol
 from .viewpoints import FEATURES, LAST, one_thread
-from ..mixtures.linear_manifolds import MixtureOfFactorAnalyzers
 
 # %% ../../nbs/experiments/layers.ipynb #cell-004
 def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
@@ -83,39 +75,14 @@ def enlarged(layer: Any, own: tuple, X: np.ndarray, n_extra: int, deformations: 
     more = deformed_features(layer, X, y, found[len(F) :], deformations)
     return found, np.concatenate([y, more])
 
-# %% ../../nbs/experiments/layers.ipynb #layers-moves-1
-@dataclass(frozen=True)
-class LearnedDeformations:
-    "Images moved along the loadings of the component that explains them best, by `strength` deviations."
-
-    mixture: MixtureOfFactorAnalyzers
-    strength: float = 1.0
-    seed: int = 0
-
-    def apply(self, images: np.ndarray, start: int) -> np.ndarray:
-        "`images` (n, height, width), moved as the stream from `start` on."
-        X = np.asarray(images, np.float32).reshape(len(images), -1)
-        loadings = self.mixture.loadings_[self.mixture.predict(X)]           # (n, p, r)
-        u = random_uniforms(self.seed, start, start + len(X), loadings.shape[2])
-        moved = X + self.strength * np.einsum("npr,nr->np", loadings, ndtri(u))
-        top = X.max(axis=1, keepdims=True)
-        return np.clip(moved, 0, top).astype(np.float32).reshape(images.shape)
-
 # %% ../../nbs/experiments/layers.ipynb #layers-moves-3
-def deformations_of(given: dict, X: np.ndarray, shape: tuple, seed: int, bench: Bench) -> Any:
-    "The deformations that a part asks for, where need be learned from images X."
+def deformations_of(given: dict, seed: int) -> Any:
+    "The deformations that a part asks for."
     kind, strength = given.get("moves", "all"), given["strength"]
-    still = {"linear": ("thickness", "elastic"),
-             "bending": ("translation", "rotation", "scaling", "shear", "thickness")}
     if kind == "tangents":
         return TangentDeformations(strength, seed)
-    if kind != "learned":
-        return Deformations(strength, seed, **dict.fromkeys(still.get(kind, ()), 0.0))
-    mixture = MixtureOfFactorAnalyzers(**given["mixture"], n_jobs=1, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        bench.step("moves", "learning tangents", lambda: mixture.fit(X.astype(np.float32)))
-    return LearnedDeformations(mixture, strength, seed)
+    still = ("thickness", "elastic") if kind == "linear" else ()
+    return Deformations(strength, seed, **dict.fromkeys(still, 0.0))
 
 # %% ../../nbs/experiments/layers.ipynb #cell-013
 def first_layer(given: dict, sets: dict, seed: int, bench: Bench) -> tuple:
@@ -137,7 +104,7 @@ def run_features(part: Part, bench: Bench) -> tuple:
     layer, coded = first_layer(given, sets, seed, bench)
     learn_from, X = coded["training"], sets["training"][0]
     if given["n_extra"]:
-        moves = deformations_of(given, X, layer.image_shape_, seed, bench)
+        moves = deformations_of(given, seed)
         learn_from = bench.step("deform", f"{given['n_extra']:,} deformed images", lambda: enlarged(
             layer, coded["training"], X, given["n_extra"], moves))
     metrics = {"n_train": len(learn_from[1]), "n_features": int(learn_from[0].shape[1]),
@@ -222,8 +189,6 @@ MOVES = {
     "moved-all": {"moves": "all"},
     "moved-linear": {"moves": "linear"},
     "moved-tangents-1": {"moves": "tangents"},
-    "moved-learned": {"moves": "learned", "strength": 0.5, "mixture": {
-        "n_components": 30, "n_factors": 8, "noise": "isotropic", "max_iter": 15}},
 }
 
 # %% ../../nbs/experiments/layers.ipynb #cell-016
@@ -280,7 +245,7 @@ def layer_parts(data: str, profile: str) -> tuple:
     for name, change in changes.items():
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
     repeated = [part for seed in SEEDS for part in repeated_parts(data, paper, seed)]
-    return (*found, *repeated, *network_parts(data, paper), *moved_parts(data, paper))
+    return (*found, *network_parts(data, paper), *moved_parts(data, paper), *repeated)
 
 
 LAYERS = Experiment(

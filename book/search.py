@@ -45,6 +45,7 @@ KEYWORDS = {
     "nbs/deeper/sharing": "weight sharing, convolution, translation, invariance, pooling",
     "nbs/deeper/pairs": "multilabel, two labels, multiple labels",
     "nbs/experiments/layers": "deep, two layers, MNIST best error, augmentation",
+    "nbs/deeper/joint": "joint training, end to end, variational EM, multilayer, lower bound",
     "nbs/experiments/overlaps": "MultiMNIST, overlapping digits, segmentation",
     "nbs/experiments/densities": "density estimation, kernel density, held-out likelihood",
     "nbs/experiments/preparation": "deslanting, preprocessing, USPS",

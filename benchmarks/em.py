@@ -20,7 +20,7 @@ AIMS = {1: 1.3, 2: 1.2, 4: 1.15, 8: 1.15, 16: 1.15, 32: 1.15}
 ITERATIONS = 4  # at a time: a fit starts its threads once
 
 
-def rows(n=50_000, p=196, m=10, rounds=16):
+def rows(n=50_000, p=196, m=10, rounds=10):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((n, p), dtype=np.float32), rng.integers(0, m, n)
     gram = em.accumulate(lambda batch: second_moments(batch, [0], False), (X, np.zeros_like(y), None), 4096).gram

@@ -88,7 +88,7 @@ CHECKS = """
 import json, sys, warnings
 from operator import attrgetter
 from sklearn.utils.estimator_checks import check_estimator
-import capslit, capslit.deeper.patches, capslit.deeper.sharing, capslit.mixtures.tangents
+import capslit, capslit.composition, capslit.deeper.patches, capslit.deeper.sharing, capslit.mixtures.tangents
 warnings.simplefilter("ignore")
 name, cases = json.loads(sys.argv[1])
 for parameters, expected in cases:

@@ -2,8 +2,7 @@
 import numpy as np
 import pytest
 
-from capslit.data.datasets import load_digits
-from capslit.experiments.ablation import ABLATION, NETWORKS, WAYS, ablation_parts, inside, made, shifted
+from capslit.experiments.ablation import ABLATION, FACTORIAL, NETWORKS, ON_MNIST, WAYS, ablation_parts, inside, made, reduced, shifted
 
 
 @pytest.mark.parametrize("down, right", [(0, 0), (1, 0), (-1, 0), (0, 2), (2, -1)])
@@ -16,18 +15,29 @@ def test_moved_images_lose_what_leaves_the_picture(down, right):
 
 def test_each_network_from_each_seed_and_each_way_once():
     parts = ablation_parts("digits", "paper")
-    assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS) and all(part.independent for part in parts)
+    assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS | FACTORIAL) and all(part.independent for part in parts)
+    assert len(NETWORKS | FACTORIAL) == 24 + 2 + len(("convolution", "pooled"))
+    on_mnist = ablation_parts("mnist", "paper")
+    assert len({part.name for part in on_mnist}) == len(on_mnist) == 3 * len(ON_MNIST) and {part.parameters["side"] for part in on_mnist} == {14}
+    assert [part.name for part in ablation_parts("digits", "quick")] == [f"{name}-0" for name in NETWORKS]
     assert sorted(WAYS[1:]) == [(-1, 0), (0, -1), (0, 1), (1, 0)] and ABLATION.extra == "torch"
 
 
-def test_the_networks_are_of_equal_size_and_differ_in_what_they_are_named_for():
+def test_smaller_images_keep_their_mean_and_a_motion_by_two_pixels_is_one_by_one():
+    images = np.random.default_rng(0).random((3, 28, 28))
+    assert reduced(images, 14).shape == (3, 14, 14) and np.allclose(reduced(images, 14).mean(axis=(1, 2)), images.mean(axis=(1, 2)))
+    assert np.allclose(reduced(shifted(images, 2, -2), 14), shifted(reduced(images, 14), 1, -1))
+
+
+@pytest.mark.parametrize("side", [8, 14])
+def test_the_networks_are_of_equal_size_and_differ_in_what_they_are_named_for(side):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
     from capslit.routing.network import count_parameters
 
-    nets = {name: made(settings, load_digits(), 0)[0] for name, settings in NETWORKS.items()}
+    nets = {name: made(settings, side, 0)[0] for name, settings in (NETWORKS | FACTORIAL).items()}
     sizes = [count_parameters(net) for net in nets.values()]
     assert max(sizes) / min(sizes) < 1.05
-    X = torch.rand(8, 8, 8, generator=torch.Generator().manual_seed(0))
+    X = torch.rand(8, side, side, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         told = {name: net(X).numpy() for name, net in nets.items()}
     names = list(told)
@@ -40,7 +50,7 @@ def test_a_pose_that_follows_is_found():
     class Ruler:
         "A network whose pose holds the centre of gravity, in entries (1, 4) and (2, 4), and noise."
         generator = torch.Generator().manual_seed(0)
-        hidden = made(NETWORKS["t2"], load_digits(), 0)[0].hidden
+        hidden = made(NETWORKS["t2"], 8, 0)[0].hidden
 
         def capsules(self, images):
             from capslit.routing.network import Capsules

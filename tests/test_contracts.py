@@ -25,6 +25,7 @@ from sklearn.utils import get_tags
 import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer, GaussianMixture,
                      MixtureOfFactorAnalyzers, MixtureOfPCA)
+from capslit.composition import GaussianCompositionalModel
 from capslit.composition.model import Transforms
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
@@ -114,8 +115,9 @@ ESTIMATORS = {
                                                                       np.zeros((2, 4, 4)), np.ones((2, 4, 4)), np.full((2, 4), np.inf))),
         fits=TOO_SMALL, calls=SAMPLE),
     "MixtureOfFactorAnalyzers": Entry(
-        MixtureOfFactorAnalyzers(2, 2, n_jobs=1, random_state=0), ({}, {"noise": "isotropic"}),
+        MixtureOfFactorAnalyzers(2, 2, n_jobs=1, random_state=0), ({}, {"noise": "isotropic"}, {"tied": True}),
         settings=(*MANIFOLD, *each("n_factors", P + 1, -1, "many"), *each("n_components", "some"), *each("noise", "loud"), *each("added_noise", -1, "much"),
+                  *each("tied", "loosely"),
                   *each("min_noise", -1), *each("noise_unit", 0), *each("weights_init", [0.5, 0.6], [1.0], "even"), *each("means_init", X[:3], NAN[2:4])),
         fits=(*TANGENTS, *TOO_SMALL), calls=SAMPLE, refuses=("one feature",)),
     "MixtureOfPCA": Entry(
@@ -169,6 +171,12 @@ ESTIMATORS = {
               ({"X": -BITS}, "X must hold zeros and ones")),
         calls=(*SAMPLE[:4], ("inverse_transform", (np.ones((2, 17)),), "X"), ("inverse_transform", (np.full((1, 2), np.nan),), "X"),
                *(("pose_distribution", (experts,), "experts must hold whole numbers from 0 to 1") for experts in ([2], [-1], [0.5])))),
+    "GaussianCompositionalModel": Entry(
+        GaussianCompositionalModel(3, n_jobs=1, n_init=2, max_iter=5, random_state=0),
+        ({}, {"rule": "sum", "init": "examples"}, {"rule": "max_minus_min", "expert_cost": 0.5, "background": 0.1}, {"max_active": 1, "n_experts": 20}), least=1,
+        settings=(*EM, *SEVERAL, *each("n_experts", 0, 2.5), *each("rule", "mean"), *each("background", np.nan, np.inf, "dark"), *each("noise", 0, "fixed", np.inf, np.nan, 1e300),
+                  *each("min_noise", 0), *each("expert_cost", -1, np.nan, np.inf), *each("max_active", 0), *each("init", "best", X[:2], X[:3, :2], NAN[2:5])),
+        calls=(*SAMPLE, *(("inverse_transform", (S,), "X") for S in (np.ones((2, 4)), np.full((2, 3), np.nan), np.ones(3), np.full((2, 3), "one"))))),
 }
 BINARY = ("FactorialVectorQuantizer of bits", "CompositionalModel")
 
@@ -221,7 +229,8 @@ def takes(model, argument, method="fit"):
 
 
 def test_every_estimator_has_its_entry():
-    assert {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures", "SharedCapsuleClassifier"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
+    assert {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures", "SharedCapsuleClassifier",
+            "GaussianCompositionalModel"} == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
 
 
 # ── any form of array ────────────────────────────────────────────────────────────────────────────────────────────────────────

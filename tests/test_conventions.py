@@ -27,6 +27,8 @@ CONVENTIONS = {
     "FactorialHMM": [(SHORT | {"e_step": e, "random_state": 0, "tol": 1e-2}, SEQUENCES) for e in ("exact", "mean_field")],
     "CompositionalModel": [(SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "init": "random"}, {}),
                            (SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "rule": "maximum", "init": "online"}, {})],
+    "composition.GaussianCompositionalModel": [(SHORT | {"random_state": 0, "n_experts": 2}, {}), (SHORT | {"random_state": 0, "rule": "sum", "init": "examples"}, {}),
+                                               (SHORT | {"random_state": 0, "n_experts": 2, "rule": "max_minus_min"}, {})],
 }
 
 
@@ -38,4 +40,5 @@ def test_conventions_of_scikit_learn(name, unpassed):
 
 
 def test_every_estimator_is_tried():
-    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures", "SharedCapsuleClassifier"}
+    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures", "SharedCapsuleClassifier",
+            "GaussianCompositionalModel"}

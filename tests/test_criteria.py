@@ -22,6 +22,7 @@ CASES = {
     "one Gaussian": (GaussianMixture(1, **QUICK), X),
     **{f"factors, {noise}, {r}": (MixtureOfFactorAnalyzers(2, r, noise=noise, **QUICK), np.c_[X, X[::-1, :2]]) for noise, r in
        (("diagonal", 1), ("diagonal", 2), ("isotropic", 1), ("isotropic", 2))},
+    **{f"shared factors, {noise}": (MixtureOfFactorAnalyzers(2, 1, noise=noise, tied=True, **QUICK), np.c_[X, X[::-1, :2]]) for noise in ("diagonal", "isotropic")},
     "quantizer": (FactorialVectorQuantizer(2, 3, **QUICK), X),
     "quantizer with priors": (FactorialVectorQuantizer(2, 2, priors="learned", **QUICK), X),
     "quantizer of known noise": (FactorialVectorQuantizer(1, 3, noise=1.0, **QUICK), X),
@@ -74,10 +75,11 @@ def moved(model, step):
             values = np.exp(np.log(values) + some(values.shape))
             setattr(made, name, values / values.sum(axis=-1, keepdims=True))
     for name in sorted(held & {"means_", "loadings_", "components_", "intercept_"} | ({"weights_"} if isinstance(model, FactorialHMM) else set())):
-        setattr(made, name, getattr(model, name) + some(np.shape(getattr(model, name))))
+        shape = np.shape(getattr(model, name))
+        setattr(made, name, getattr(model, name) + some((1, *shape[1:]) if name == "loadings_" and getattr(model, "tied", False) else shape))
     if "noise_variances_" in held:
-        isotropic = model.noise == "isotropic"
-        made.noise_variances_ = model.noise_variances_ * np.exp(some((len(model.weights_), 1) if isotropic else model.noise_variances_.shape))
+        m, p = model.noise_variances_.shape
+        made.noise_variances_ = model.noise_variances_ * np.exp(some((1 if model.tied else m, 1 if model.noise == "isotropic" else p)))
     if held >= {"noise_variance_"} and model.noise_variance_ is not None and getattr(model, "noise", "learned") == "learned":
         made.noise_variance_ = model.noise_variance_ * float(np.exp(some(())))
     if "covariances_" in held:

@@ -4,11 +4,14 @@ import itertools
 import numpy as np
 import pytest
 
+from capslit.composition.gaussian import GaussianCompositions, compose_means
+from capslit.composition.model import small_sets
 from capslit.composition.pursuit import exhaustive_search
 from capslit.composition.rules import bernoulli_log_likelihood, max_minus_min
 from capslit.experiments import inference
 from capslit.experiments.inference import (best_pair, coverage, greedy_cover, grey_estimate, l1_templates, learn_grey, mean_field,
-                                           mean_field_cover, preselected, projected_gradient, set_values)
+                                           mean_field_cover, preselected, projected_gradient, rebuild_means, rebuild_sums, set_values)
+from capslit.experiments.quadrants import sparse_codes
 from capslit.experiments.records import load_record
 
 
@@ -94,6 +97,24 @@ def test_grey_templates_of_planted_levels():
     assert max(errors) < np.mean((X - X.mean(axis=0)) ** 2)
 
 
+@pytest.mark.parametrize("rule", ["maximum", "max_minus_min", "sum"])
+def test_numbers_are_foretold_without_a_look_at_them(rule):
+    rng = np.random.default_rng(0)
+    X, templates = rng.normal(size=(12, 5), scale=2), rng.normal(size=(3, 5), scale=2)
+    model = GaussianCompositions(rule, 0.5, 0.3)
+    told = rebuild_means(model, templates, 0.7, X, foretell=True)
+    for d in range(5):
+        others = np.delete(np.arange(5), d)
+        spoiled = X.copy()
+        spoiled[:, d] = 100.0
+        assert np.array_equal(rebuild_means(model, templates, 0.7, spoiled, foretell=True)[:, d], told[:, d])
+        best = model.explain(templates[:, others], 0.7, X[:, others])[0]
+        assert np.allclose(told[:, d], compose_means(templates, small_sets(3), 0.5, rule)[best, d])
+    sums = rebuild_sums(templates, 0.1, False, X, foretell=True)
+    assert np.allclose(sums[:, 2], sparse_codes(np.delete(X, 2, 1), np.delete(templates, 2, 1), 0.1, False) @ templates[:, 2])
+    assert np.allclose(rebuild_sums(np.eye(5), 0.0, False, X), X, atol=1e-9)
+
+
 @pytest.mark.parametrize("data", ["quadrants", "digits"])
 def test_the_quick_record(quick_record, data):
     record = load_record(quick_record("inference", data))
@@ -105,4 +126,9 @@ def test_the_quick_record(quick_record, data):
         if part["parameters"]["kind"] == "costs":
             active = [np.mean(metrics[cost]["active"]) for cost in inference.COSTS]
             assert np.all(np.diff(active) <= 1e-9)
-    assert len(record.parts) == (2 if data == "digits" else 16)
+        if part["parameters"]["kind"] == "bars":
+            assert all(0 <= count <= 6 for found in metrics.values() for count in found) and len(metrics) == 4
+        if part["parameters"]["kind"] == "means":
+            assert all(inference.MEANS[name][int(np.argmin(found["validation"]))] == found["chosen"] for name, found in metrics.items())
+            assert all(min(found["rebuilt"]) > 0 for found in metrics.values())
+    assert len(record.parts) == (4 if data == "digits" else 16)

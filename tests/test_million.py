@@ -10,7 +10,12 @@ from capslit.capsules.classifier import CapsuleClassifier
 from capslit.data.datasets import load_digits, project, svd_projection
 from capslit.data.deformations import DeformedImages, Deformations, TangentDeformations
 from capslit.experiments import million
-from capslit.experiments.million import CHOSEN, MILLION, READINGS, FixedUpdates, LargeData, OnDevice, choose_strength, enlarge, gallery
+from capslit import em
+from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression
+from capslit.capsules.problems import capsule_targets
+from capslit.experiments.million import (CHOSEN, MILLION, READINGS, FixedUpdates, LargeData, OnDevice, choose_strength, enlarge, gallery, go_on,
+                                         pair_solver)
+from capslit.experiments.figure5 import JointlyStopped
 from capslit.experiments.records import PAPER, Bench, load_protocol, load_record
 
 QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
@@ -122,6 +127,53 @@ def test_fixed_updates_look_at_no_validation_image(protocol):
         assert wrong == pytest.approx(np.nanmin(errors[:, k]))
 
 
+@together("stopping", ["fixed", "joint", "separate"])
+def test_learned_examples_are_spared_without_any_change(protocol, stopping):
+    "The history is that of a classifier which multiplies all examples twice."
+    fixed = {"thresholds": [0.8], "patience": [9], "max_iter": 9, "early_stopping": False}
+    settings = QUICK | {"capsule_dim": 3} | (fixed if stopping == "fixed" else {"max_iter": 12})
+    data = dict(X=protocol.X.astype(float), y=protocol.y, X_val=protocol.X_val.astype(float), y_val=protocol.y_val)
+    plain = {"fixed": PlainFixed, "joint": JointlyStopped, "separate": LargeData}[stopping]
+    ours, theirs = (kind.paper(**settings).fit(**data) for kind in (million.STOPPING[stopping], plain))
+    assert np.allclose(ours.coef_, theirs.coef_, rtol=1e-6, atol=1e-9)
+    for name, values in theirs.history_.items():
+        assert np.allclose(ours.history_[name], values, equal_nan=True), name
+
+
+class PlainFixed(LargeData):
+    def fit(self, X, y, **validation):
+        return super().fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def pairs(protocol):
+    "Inputs of each class, targets, weights of the pairs after five updates, and 33 more of EM from there, at rest."
+    X, y, targets = protocol.X.astype(float), protocol.y, capsule_targets(10, "ovo")
+    of = [X[y == c] for c in range(10)]
+    start = PlainFixed.paper(**QUICK | {"capsule_dim": 2, "thresholds": [0.8], "patience": [5], "max_iter": 5, "early_stopping": False}).fit(X, y).coef_
+    model = CapsuleRegression(targets, np.full((45, 2), 2), pair_solver(of, targets))
+    states = em.iterate(model, em.State.start(CapsuleParameters(start)), (X, y, None), [em.Round(99, {"threshold": 0.8})], momentum=0.9)
+    return of, targets, start, [next(states) for _ in range(34)]
+
+
+def test_working_sets_of_all_examples_are_em(pairs):
+    X, targets, start, states = pairs
+    best, errors, counts = go_on(start, X, targets, 33, 0.9, 0.8, -1.0, 10)
+    looks = [0, 10, 20, 30, 33]
+    assert np.allclose(errors, np.array(states[-1].history["training_error"])[looks], atol=1e-12) and (counts[:, 1] == 0).all()
+    weights = [start, *(state.parameters.weights for state in states)]
+    for q, lowest in enumerate(errors.argmin(axis=0)):
+        assert np.allclose(best[q], weights[looks[lowest]][q], rtol=1e-5, atol=1e-8)
+    assert len(set(errors.argmin(axis=0))) > 2
+
+
+def test_unlearned_examples_outside_the_working_sets_are_counted(pairs):
+    X, targets, start, _ = pairs
+    near, far = (go_on(start, X, targets, 20, 0.9, 0.8, bound, 10)[2] for bound in (0.5, 0.95))
+    assert near[0, 1] == far[0, 1] == 0 and near[1:, 1].sum() < 0.1 * near[1:, 0].sum() and far[1, 1] > 0.3 * far[1, 0]
+    assert np.array_equal(near[0], far[0])
+
+
 @together("profile", ["quick", "paper"])
 def test_the_grid_has_all_combinations(profile):
     parts = READINGS.parts("mnist", profile)
@@ -143,7 +195,8 @@ def test_readings_of_the_embedded_digits(quick_record):
     record = load_record(quick_record("readings"))
     for name, part in record.parts.items():
         metrics, n = part["metrics"], part["parameters"]["n_extra"]
-        assert metrics["n_train"] == 1283 + n and record.array(name, "pair_errors").shape == (metrics["n_iter"], 45)
+        more = part["parameters"].get("working_sets", [0])[0]
+        assert metrics["n_train"] == 1283 + n and record.array(name, "pair_errors").shape == (metrics["n_iter"] - more, 45)
         assert np.mean(record.array(name, "predicted") != record.array(name, "labels")) == pytest.approx(metrics["test_error"])
     assert record.metrics("weak-fixed-1283")["training_error"] < 0.1 * record.metrics("weak-separate-1283")["training_error"]
     assert len(set(record.metrics("weak-joint-1283")["iterations"])) == 1 < len(set(record.metrics("weak-separate-1283")["iterations"]))

@@ -39,6 +39,14 @@ def manifolds(seed):
     return test_factor_analysis.problem(seed, **test_factor_analysis.settings_of(seed))
 
 
+def shared_manifolds(seed):
+    "Components with one covariance"
+    settings = test_factor_analysis.settings_of(seed)
+    model, start, data = test_factor_analysis.problem(seed, ("diagonal", "isotropic")[seed % 2], tied=True, **settings)
+    start = start._replace(**{name: np.repeat(getattr(start, name)[:, :1], start.means.shape[1], axis=1) for name in ("loadings", "log_noise")})
+    return model, start, data
+
+
 def chains(seed, e_step):
     rng = np.random.default_rng(seed)
     d, k, p, T = (int(rng.integers(*n)) for n in ((1, 4), (2, 4), (1, 5), (2, 9)))
@@ -67,6 +75,7 @@ MODELS = {
     "Gaussian mixtures, diagonal": (lambda seed: gaussians(seed, "diag"), 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
     "Gaussian mixtures, one variance": (spheres, 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
     "linear manifolds": (manifolds, 100, lambda s: _halves(s.mass)[1] < 1),
+    "linear manifolds, one covariance": (shared_manifolds, 100, lambda s: _halves(s.mass)[1] < 1),
     "factorial HMM": (lambda seed: chains(seed, "exact"), 40, None),
     "factorial HMM, mean field": (lambda seed: chains(seed, "mean_field"), 40, None),
     "factorial vectors": (lambda seed: vectors(seed, "exact"), 20, None),

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import get_tags
 
-from capslit.deeper.pairs import (CapsulePairClassifier, indicators, label_probabilities, longest_two, overlay, pair_posterior_ratios, pair_probability,
-                                  problem_of_pairs, read_pairs)
+from capslit.deeper.pairs import (CapsulePairClassifier, among_two, exactly_one, indicators, label_probabilities, longest_two, overlay, pair_numbers,
+                                  pair_posterior_ratios, pair_probability, problem_of_pairs, problems_of_two_labels, read_pairs, strengths)
 from capslit.storage import StorageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -111,6 +111,51 @@ def test_the_estimator_learns_and_comes_back(tmp_path):
         CapsulePairClassifier.load(tmp_path / "other.npz")
 
 
+def test_each_two_labels_learn_from_the_scenes_with_one_of_them():
+    "Each of the stacked problems is an ordinary capsule regression of the examples that it may see."
+    model = CapsulePairClassifier(2, architecture="ovo", alpha=0.5, max_iter=12).fit(X, Y)
+    for q, (j, k) in enumerate(combinations(range(4), 2)):
+        mine = Y[:, j] != Y[:, k]
+        assert mine.sum() < len(X) and ((exactly_one(4)[q] >= 0)[pair_numbers(PAIRS, 4)] == mine).all()
+        problem, start = problems_of_two_labels(X, PAIRS, 4, 2, 0.5, True)
+        alone, parameters = problem.select(np.array([q])), type(start)(start.weights[[q]])
+        for _ in range(12):
+            kept = parameters
+            parameters = alone.m_step(alone.e_step(parameters, (X[mine], pair_numbers(PAIRS[mine], 4), None)))
+        assert any(np.allclose(np.concatenate([model.coef_[q], model.intercept_[q][..., None]], axis=-1), p.weights[0], atol=1e-6) for p in (kept, parameters))
+
+
+def test_one_against_one_learns_and_comes_back(tmp_path):
+    model = CapsulePairClassifier(2, architecture="ovo", max_iter=100, momentum=0.9).fit(X[:200], Y[:200])
+    assert model.score(X[200:], Y[200:]) > 0.9 and model.coef_.shape == (6, 2, 2, 6) and model.transform(X).shape == (300, 24)
+    for q in range(6):
+        kept = model.history_["objective"][model.history_["accepted"][:, q], q]
+        assert (np.diff(kept[np.isfinite(kept)]) >= 0).all() and np.isfinite(kept).sum() > 3
+    P, named = model.predict_proba(X), model.predict_pairs(X)
+    assert np.allclose(P.sum(axis=1), 2) and (longest_two(P.T.copy()) == named).mean() > 0.99 and P.max() <= 1
+    model.save(tmp_path / "model.npz")
+    again = CapsulePairClassifier.load(tmp_path / "model.npz")
+    assert np.array_equal(again.predict_proba(X), P) and again.architecture == "ovo"
+    stopped = CapsulePairClassifier(2, architecture="ovo", thresholds=(0.5, 0.0), patience=(5, 5), momentum=0.9).fit(X[:200], Y[:200], X[200:], Y[200:])
+    assert stopped.score(X[200:], Y[200:]) > 0.9 and np.isfinite(np.nanmin(stopped.history_["validation_error"], axis=0)).all()
+
+
+def test_the_answer_of_the_two_named_does_not_count():
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=(50, 10))
+    first, second = np.triu_indices(5, 1)
+    s = strengths(odds)
+    mean = [[sum(o[i] if first[i] == j else -o[i] for i in range(10) if j in (first[i], second[i])) / 5 for j in range(5)] for o in odds]
+    assert np.allclose(s, mean)
+    P = among_two(s)
+    pi = np.exp(s - s.max(axis=1, keepdims=True))
+    both = {(a, b): pi[:, a] * pi[:, b] for a, b in combinations(range(5), 2)}
+    total = sum(both.values())
+    assert np.allclose(P, np.stack([sum(v for S, v in both.items() if j in S) / total for j in range(5)], axis=1))
+    extreme = among_two(1e5 * s)
+    assert np.isfinite(extreme).all() and np.allclose(extreme.sum(axis=1), 2)
+
+
 def test_validation_examples_choose_the_weights():
     model = CapsulePairClassifier(**QUICK, thresholds=(0.5, 0.0), patience=(5, 5), momentum=0.9).fit(X[:200], Y[:200], X[200:], Y[200:])
     named = (model.predict_pairs(X[200:]) != PAIRS[200:]).any(axis=1).mean()
@@ -138,7 +183,8 @@ def test_conventions():
 
 
 @pytest.mark.parametrize("settings, arguments, words", [
-    ({"capsule_dim": 0}, {}, "capsule_dim"), ({"alpha": -1}, {}, "alpha"), ({"momentum": 1}, {}, "momentum"), ({"thresholds": (2,)}, {}, "thresholds"),
+    ({"architecture": "ovr"}, {}, "architecture"), ({"capsule_dim": 0}, {}, "capsule_dim"),
+    ({"alpha": -1}, {}, "alpha"), ({"momentum": 1}, {}, "momentum"), ({"thresholds": (2,)}, {}, "thresholds"),
     ({"patience": (1, 2)}, {}, "patience"), ({"max_iter": 0}, {}, "max_iter"), ({}, {"Y": PAIRS}, "Y"), ({}, {"Y": PAIRS[:, 0]}, "Y"),
     ({}, {"Y": 2 * Y}, "row 0"), ({}, {"Y": np.ones_like(Y)}, "MultiLabelBinarizer"), ({}, {"Y": Y[:5]}, "Y"), ({}, {"Y": None}, "Y"),
     ({}, {"X": X * np.nan}, "X"), ({}, {"X": X[0]}, "X"), ({}, {"X": 1e200 * X}, "X"), ({}, {"X_val": X, "Y_val": Y[:, :3]}, "Y_val"),

@@ -22,6 +22,7 @@ import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer,
                      GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, storage)
 from capslit.composition.model import Transforms
+from capslit.composition import GaussianCompositionalModel
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.estimator.persistence import Saved
@@ -58,6 +59,7 @@ MORE = {  # further kinds of parameters and attributes
     "ovo": (CapsuleClassifier.paper(2, architecture="ovo", fit_intercept=False, **QUICK), X, LABELS * 7 - 3),
     "means as a list": (GaussianMixture(2, means_init=X[:2].tolist(), covariance_type="diag"), X, None),
     "means as a frame": (GaussianMixture(2, means_init=FRAME[:2]), X, None),
+    "shared covariance": (MixtureOfFactorAnalyzers(2, 1, noise="auto", tied="auto", random_state=1), X, None),
     "isotropic noise": (MixtureOfFactorAnalyzers(3, 2, noise="isotropic", random_state=1), X, None),
     "default density": (ClassConditionalClassifier(priors=[0.2, 0.3, 0.5], cv=3), X, LABELS),
     "manifolds of classes": (ClassConditionalClassifier(MixtureOfPCA(2, random_state=0), priors="uniform"), FRAME, NAMES.astype(object)),
@@ -65,6 +67,8 @@ MORE = {  # further kinds of parameters and attributes
     "bits": (FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0), BITS, None),
     "given experts": (CompositionalModel(2, init=np.clip(IMAGES[:2], 0.1, 0.9), rule="maximum"), IMAGES, None),
     "infinite score": (CompositionalModel(2, init="random", random_state=np.random.default_rng(0).integers(9), binarize=0.5), IMAGES, None),
+    "means of experts": (GaussianCompositionalModel(3, rule="max_minus_min", max_active=2, random_state=0), FRAME, None),
+    "given means": (GaussianCompositionalModel(2, rule="sum", noise=0.5, init=X[:2]), X, None),
     "shared weights": (SharedCapsuleClassifier(2, image_shape=(2, 3), shifts=(0, 1), window=2, stride=1, **QUICK), FRAME, NAMES),
     "maps of patches": (SharedCapsuleClassifier(2, shifts=0, window=1, stride=1, n_maps=1, **QUICK), X, LABELS),
     "patches": (PatchFeatures(2, patch_size=2, pooling=[2, 1], image_shape=(2, 3), n_outputs=3, random_state=0), X, None),

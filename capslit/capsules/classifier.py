@@ -351,7 +351,7 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
     answer = Answer(estimator._predictor(X if there else None, X.shape[0]), method, None if there and isinstance(classes, np.ndarray) else classes)
     rows, n = _rows_at_once(answer.predictor, X), X.shape[0]
     try:
-        with em.threads(estimator._n_threads) if answer.predictor.compiled and n > rows else nullcontext() as pool:
+        with em.threads(estimator._n_threads) if answer.predictor.compiled and n > answer.predictor.rows else nullcontext() as pool:
             rows = rows if pool is None else _equal_shares(n, rows, pool._max_workers)
             found = list(em.ordered_map(answer, (X[i:min(i + rows, n), :] for i in range(0, n, rows)), pool))
             found = found[0] if len(found) == 1 else namespace(X).concat(found)
@@ -362,7 +362,9 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
 
 
 def _rows_at_once(predictor, X):
-    "Examples per block; fewer where sparse inputs will be made dense for a kernel."
+    "Examples per block; fewer where sparse inputs will be made dense for a kernel, more where compiled loops read them in memory."
+    if predictor.compiled and predictor.features is None and isinstance(X, np.ndarray):
+        return 4 * predictor.rows
     wide = isinstance(X, SparseRows) and predictor.features is not None
     return min(predictor.rows, max(1, 2**22 // X.shape[1])) if wide else predictor.rows
 

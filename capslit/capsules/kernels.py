@@ -40,7 +40,7 @@ def rest_and_shrink(total, table, dim, rest, shrink, cell):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-005-2
 SLICE = 640  # examples
-FEW = 64     # rows of weights
+FEW = 96     # rows of weights
 
 
 def pose_slice(rows, columns, constant, x, poses):

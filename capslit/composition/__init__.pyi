@@ -2,3 +2,4 @@ from .rules import compose as compose
 from .model import CompositionalModel as CompositionalModel
 from .pursuit import Transforms as Transforms
 from .pursuit import matching_pursuit as matching_pursuit
+from .gaussian import GaussianCompositionalModel as GaussianCompositionalModel

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['MOST_SETS', 'MOST_SEARCHED', 'owners', 'Experts', 'ExpertStatistics', 'Compositions', 'new_expert', 'misfit',
            'no_experts', 'append_expert', 'learn_online', 'description_length', 'extremes_of', 'Charge', 'Others',
-           'best_opinions', 'exact_templates', 'small_sets', 'newcomer', 'factor_templates', 'StillExperts',
-           'find_experts', 'pose_moments', 'add_statistics', 'active_experts', 'CompositionalModel', 'Transforms',
-           'compose', 'max_minus_min', 'maximum', 'mean', 'noisy_or', 'normalized_sum', 'sum_of_log_odds',
+           'best_opinions', 'exact_templates', 'small_sets', 'newcomer', 'scaled_factors', 'factor_templates',
+           'StillExperts', 'find_experts', 'pose_moments', 'add_statistics', 'active_experts', 'CompositionalModel',
+           'Transforms', 'compose', 'max_minus_min', 'maximum', 'mean', 'noisy_or', 'normalized_sum', 'sum_of_log_odds',
            'sum_of_odds']
 
 # %% ../../nbs/composition/model.ipynb #cell-003
@@ -602,17 +602,23 @@ def newcomer(X: np.ndarray, upper: np.ndarray, lower: np.ndarray, charge: Charge
     return np.where(best == r, charge.q, best)
 
 # %% ../../nbs/composition/model.ipynb #search-6
-def factor_templates(X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any) -> np.ndarray:
-    "Templates (n_experts, D) made of non-negative factors of the images: of ink, and of paper too unless `one_sided`."
+def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
+    "Non-negative factors (n_factors, D) of rows Z (n, D), as large as they are in a row that has them."
     from sklearn.decomposition import NMF
-    Z = X if one_sided else np.concatenate([X, 1 - X], axis=1)
+    if not np.any(Z):
+        return np.zeros((n_factors, Z.shape[1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        factors = NMF(n_experts, init="random", tol=1e-3, random_state=rng)
+        factors = NMF(n_factors, init="random", tol=1e-3, random_state=rng)
         W, H = factors.fit_transform(Z), factors.components_
-    top = [np.quantile(w[w >= 0.1 * np.max(w)], 0.7) for w in W.T]            # of an image that has the factor
-    H = np.minimum(H * np.array(top)[:, None], 0.95)
-    D = X.shape[1]
+    top = [np.quantile(w[w >= 0.1 * np.max(w)], 0.7) for w in W.T]
+    return H * np.array(top)[:, None]
+
+
+def factor_templates(X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any) -> np.ndarray:
+    "Templates (n_experts, D) made of non-negative factors of the images: of ink, and of paper too unless `one_sided`."
+    Z, D = X if one_sided else np.concatenate([X, 1 - X], axis=1), X.shape[1]
+    H = np.minimum(scaled_factors(Z, n_experts, rng), 0.95)
     return np.maximum(H, q) if one_sided else np.clip(q + q * (H[:, :D] - H[:, D:]), 0.05, 0.95)
 
 # %% ../../nbs/composition/model.ipynb #search-7

@@ -554,7 +554,7 @@ def load_quadrants() -> ImageData:
 # %% ../../nbs/data/datasets.ipynb #cell-059
 TITLES = {"digits": "embedded digits", "mnist": "MNIST", "fashion": "Fashion-MNIST", "usps": "USPS", "alphadigits": "Binary Alphadigits",
           "omniglot": "Omniglot, Latin letters", "lines": "lines, 4 × 4", "shapes": "shapes, 6 × 6",
-          "quadrants": "quadrants, 6 × 6", "tables": "forty tables", "others": "twelve other tables",
+          "quadrants": "quadrants, 6 × 6", "tables": "forty tables", "others": "twelve other tables", "photographs": "two photographs",
           "embedded": "four embedded tables"}  # by the name of the data
 
 # %% ../../nbs/data/datasets.ipynb #cell-066

@@ -87,14 +87,16 @@ def ordered_map(function: Callable, items: Iterable, pool: Executor | None = Non
 
 
 def _shared_map(function, items, pool, ahead):
-    def result():
-        with defer_sigint():
-            return pending.popleft().result()
-    pending = deque()
+    pending, most = deque(), ahead * pool._max_workers
     for item in items:
+        # one deferral for each item: it takes longer than handing the item over
         with defer_sigint():
             pending.append(pool.submit(function, item))
-        if len(pending) > ahead * pool._max_workers:
-            yield result()
+            full = len(pending) > most
+            result = pending.popleft().result() if full else None
+        if full:
+            yield result
     while pending:
-        yield result()
+        with defer_sigint():
+            result = pending.popleft().result()
+        yield result

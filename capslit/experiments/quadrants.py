@@ -48,13 +48,14 @@ def states_of(labels: np.ndarray) -> np.ndarray:
 FOUND = 0.9                                 # cosine from which an expert counts as found
 
 
-def recovery(votes: np.ndarray, signed: bool = True) -> np.ndarray:
+def recovery(votes: np.ndarray, signed: bool = True, truth: np.ndarray | None = None) -> np.ndarray:
     """Cosine (8,) of each true expert's votes with the learned votes (K, 36) that are matched to it.
 
     Votes are measured from abstention: μ − ½, log-odds, or weights. With `signed` false their sign is
-    ignored. The matching is one to one, and the sum of the cosines as large as can be.
+    ignored. The matching is one to one, and the sum of the cosines as large as can be. `truth`: the
+    votes of the true experts, if they are not the quadrants.
     """
-    truth = as_rows(quadrant_templates()) - 0.5
+    truth = as_rows(quadrant_templates()) - 0.5 if truth is None else truth
     lengths = np.maximum(np.linalg.norm(votes, axis=1, keepdims=True), 1e-12)
     table = (truth / np.linalg.norm(truth, axis=1, keepdims=True)) @ (votes / lengths).T
     table = table if signed else np.abs(table)

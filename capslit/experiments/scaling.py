@@ -45,9 +45,12 @@ def timed(function: Callable) -> tuple:
     return function(), time.perf_counter() - start
 
 
-def in_turns(*functions: Callable, rounds: int = 7) -> np.ndarray:
-    "Best time of each of several functions, called in turn, in seconds."
-    return np.min([[timed(f)[1] for f in functions] for _ in range(rounds)], axis=0)
+def in_turns(*functions: Callable, rounds: int = 7, rest: float = 0) -> np.ndarray:
+    "Best time of each of several functions, called in turn, each after so many seconds of `rest`, in seconds."
+    def rested(f):
+        time.sleep(rest)
+        return timed(f)[1]
+    return np.min([[rested(f) for f in functions] for _ in range(rounds)], axis=0)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-007
 @dataclass(frozen=True)

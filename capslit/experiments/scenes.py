@@ -71,8 +71,8 @@ def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.nda
     images : bool array of shape (n, height, width)
     labels : array of shape (n,)
     kind : {"mean", "one"}
-        The share of black among a class's images, with one imagined image of each colour
-        (ε = 1); or the image that this mean makes most probable, its ink 19/20 sure.
+        The share of black among a class's images, with one imagined image of each colour;
+        or the image that this mean makes most probable, its ink 19/20 sure.
 
     Returns
     -------

@@ -25,6 +25,7 @@ from .ablation import ABLATION
 from .calibration import CALIBRATION
 from .contest import CONTEST
 from .drawing import DRAWING
+from .joint import JOINT
 from .layers import LAYERS
 from .lines_and_shapes import CAUSES, LINES, SHAPES
 from .figure2 import FIGURE2, FIGURE3, PLANES, POINTS, POINTS2, POINTS3, RADII, class_among_longest
@@ -109,7 +110,7 @@ EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figu
                "scenes": SCENES, "quadrants": QUADRANTS, "inference": INFERENCE, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
                "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES,
                "layers": LAYERS, "sharing": SHARING, "penalties": PENALTIES,
-               "overlaps": OVERLAPS}
+               "overlaps": OVERLAPS, "joint": JOINT}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
 def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",

@@ -233,6 +233,17 @@ def _moments(statistics):
     return mean, variance, cross, inner
 
 
+def _pooled(moments, mass):
+    "Second moments about the components' means, each the mean over the components of a mixture, weighed by mass (k, m)."
+    xp = namespace(mass)
+    share = mass / xp.sum(mass, axis=1, keepdims=True)
+
+    def mean(a):
+        weight = xp.reshape(share, (*share.shape, *(1,) * (len(a.shape) - 2)))
+        return xp.broadcast_to(xp.sum(weight * a, axis=1, keepdims=True), a.shape)
+    return [mean(a) for a in moments]
+
+
 def _least_code_cost(statistics):
     "The multiple (k, m, 1, 1) of I that is added to VᵀSV where codes cost nothing: the size of rounding errors."
     xp = namespace(statistics.mass)
@@ -318,6 +329,8 @@ class LinearManifolds:
         exp(−error / 2 temperature) for a density.
     hard : bool
         Whether an example belongs to its best component alone.
+    tied : bool
+        Whether all components of a mixture share loadings and noise, which then are one covariance.
     temperature : float
         σ² of the responsibilities of PCA.
     added : float
@@ -330,6 +343,7 @@ class LinearManifolds:
     """
     noise: str = "diagonal"
     hard: bool = False
+    tied: bool = False
     temperature: float = 1.0
     added: float = 0.0
     floor: float = 0.0
@@ -343,7 +357,8 @@ class LinearManifolds:
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        return {name: getattr(self, name) for name in ("noise", "hard", "temperature", "added", "floor")}
+        names = ("noise", "hard", *["tied"] * self.tied, "temperature", "added", "floor")
+        return {name: getattr(self, name) for name in names}
 
     def block_rows(self, parameters: ManifoldParameters) -> int:
         "Examples per block, such that they and their codes stay in the cache."
@@ -412,13 +427,15 @@ class LinearManifolds:
 
     def m_step(self, statistics: ManifoldStatistics) -> ManifoldParameters:
         "ManifoldParameters from statistics; a component without examples takes half of the heaviest one."
-        mean, variance, cross, inner = _moments(statistics)
+        mean, *second = _moments(statistics)
+        variance, cross, inner = _pooled(second, statistics.mass) if self.tied else second
         xp, mass, free = namespace(mean), statistics.mass, self.noise == "none"
         G = _loadings(cross, inner, _least_code_cost(statistics) if free else 1.0)
         if free:
             log_weights, log_noise = xp.zeros_like(mass), xp.zeros_like(mean) + math.log(self.temperature)
         else:
             noise, least = variance - xp.sum(G * G, axis=-1), _least_noise(statistics, self.floor, self.noise)    # diag(S − GGᵀ)
+            least = xp.broadcast_to(xp.max(least, axis=1, keepdims=True), least.shape) if self.tied else least
             if G.shape[-1] == G.shape[-2]:
                 G, noise = _full_step(cross, inner, xp.max(least, axis=-1))
             if self.noise == "isotropic":

@@ -76,6 +76,15 @@ def _start(X, weight, tangents, labels, shape, floor):
     means, loadings, noise = (np.stack(part) for part in zip(*parts))
     return ManifoldParameters(np.log(share / np.sum(share)), means, loadings, np.log(noise))
 
+
+def _tied_start(X, weight, tangents, labels, shape, floor):
+    "As `_start`, with the loadings and the noise of all examples about the means of their components."
+    start = _start(X, weight, tangents, labels, (shape[0], 0), floor)
+    _, loadings, noise = _component(X - start.means[labels].astype(X.dtype), weight, tangents, shape[1], floor)
+    loadings, log_noise = (np.repeat(a[None], shape[0], axis=0) for a in (loadings, np.log(noise)))
+    return start._replace(loadings=loadings, log_noise=log_noise)
+
+
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-010
 def _checked_tangents(X, tangents):
     "The tangents (n, t, p) of the examples X (n, p), in their precision."
@@ -124,7 +133,8 @@ class _Starts(MixtureExamples):
                 labels = nearest(X, given["means"])
             elif m > 1:
                 labels = self._labels(X, weight, tangents, rng)
-            starts.append(_start(X, ones, tangents, labels, (m, r), 1e-3 * unit)._replace(**given))
+            start = _tied_start if getattr(self, "tied_", False) else _start
+            starts.append(start(X, ones, tangents, labels, (m, r), 1e-3 * unit)._replace(**given))
         return self._model(origin, unit, ManifoldParameters(*map(np.stack, zip(*starts))))
 
     def _choose(self, X, weight, tangents, unit):
@@ -314,12 +324,13 @@ def _held_out(density, X, weight, tangents, unit):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-5
 _MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))       # factors of the two sizes
+_STEPS = ((1.5, 1), (0.75, 1), (1, 1.5), (1, 0.75))
 
 
-def _climb(gain, start, largest):
-    "The pair of sizes, from 1 and from 0 up to the `largest`, from which none of `_MOVES` raises gain(m, r); a size whose largest is None stays."
+def _climb(gain, start, largest, moves=_MOVES):
+    "The pair of sizes, from 1 and from 0 up to the `largest`, from which none of the `moves` raises gain(m, r); a size whose largest is None stays."
     here, best, since = start, gain(*start), 0
-    moves = [move for move in _MOVES if all(top is not None or factor == 1 for factor, top in zip(move, largest))]
+    moves = [move for move in moves if all(top is not None or factor == 1 for factor, top in zip(move, largest))]
     while since < len(moves):
         there = tuple(size if top is None else max(least, min(int(size * factor) or int(factor > 1), top))
                       for size, factor, top, least in zip(here, moves[0], largest, (1, 0)))
@@ -343,39 +354,53 @@ class _Choice:
         return variance if self.noise_unit is None else float(self.noise_unit)
 
     def _choose(self, X, weight, tangents, unit):
-        "Set the sizes and the share of noise: as given, as in the last fit where that goes on, or by examples left out."
-        names = "n_components", "n_factors", "added_noise"
+        "Set sizes, noise and kind of covariance: as given, as in the last fit where that goes on, or by examples left out."
+        names = "n_components", "n_factors", "added_noise", "noise", "tied"
         asked = [getattr(self, name) for name in names]
         if self._goes_on():
             asked = [getattr(self, name + "_", value) if value == "auto" else value for name, value in zip(names, asked)]
-        if "auto" in asked[:2]:
+        if "auto" in asked[:2] or "auto" in asked[3:]:
             asked = self._chosen(asked, X, weight, tangents, self._unit(unit))
         elif asked[2] == "auto":
-            asked[2] = self._best_share(asked[:2], X, weight, tangents, self._unit(unit))[0]
-        self.n_components_, self.n_factors_, self.added_noise_ = asked
+            asked[2] = self._best_share(asked[:2], asked[3:], X, weight, tangents, self._unit(unit))[0]
+        self.n_components_, self.n_factors_, self.added_noise_, self.noise_, self.tied_ = asked
 
-    def _best_share(self, size, X, weight, tangents, unit):
-        "The share of noise for sizes (m, r) that makes examples left out likeliest, and their log-likelihood; 0.01 if there are too few examples."
-        m, r = size
-        trial = clone(self).set_params(n_components=m, n_factors=_checked_directions("n_factors", r, X), added_noise=SHARES[0], noise_unit=unit,
-                                       n_init=1, random_state=0, verbose=0, warm_start=False)
+    def _best_share(self, size, kind, X, weight, tangents, unit):
+        "The share of noise for sizes (m, r) and a kind that makes examples left out likeliest, and their log-likelihood; 0.01 if there are too few examples."
+        (m, r), (noise, tied) = size, kind
+        trial = clone(self).set_params(n_components=m, n_factors=_checked_directions("n_factors", r, X), added_noise=SHARES[0], noise=noise, tied=tied,
+                                       noise_unit=unit, n_init=1, random_state=0, verbose=0, warm_start=False)
         found = _held_out(trial, X, weight, tangents, unit)
         best = int(np.argmax(found))
         return SHARES[best] if np.ptp(found) > 0 else 0.01, found[best]
 
     def _chosen(self, asked, X, weight, tangents, unit):
-        "Components, factors and share of noise."
-        known = {}
+        "Components, factors, share of noise, kind of noise, and whether components share it."
+        known, kinds = {}, [(noise, tied) for tied in ([False, True] if asked[4] == "auto" else asked[4:]) for noise in _noises(asked[3])]
 
-        def gain(m, r):
-            if (m, r) not in known:
-                known[m, r] = self._best_share((m, r), X, weight, tangents, unit)
-            return known[m, r][1]
+        def share(kind, m, r):
+            "The best share of noise, and what it gains."
+            if (kind, m, r) not in known:
+                known[kind, m, r] = self._best_share((m, r), kind, X, weight, tangents, unit)
+            return known[kind, m, r]
 
-        most = [top if value == "auto" else None for value, top in zip(asked, (max(1, len(X) // 4), X.shape[1]))]
+        def climb(kind, start, moves=_MOVES):
+            most = [top if value == "auto" else None for value, top in zip(asked, (max(1, len(X) // (2 if kind[1] else 4)), X.shape[1]))]
+            return kind, *_climb(lambda m, r: share(kind, m, r)[1], start, most, moves)
+
         starts = {tuple(value if value != "auto" else least for value, least in zip(asked, (1, r))) for r in (min(2, X.shape[1]), 0)}
-        m, r = max((_climb(gain, start, most) for start in sorted(starts, reverse=True)), key=lambda size: gain(*size))
-        return m, r, known[m, r][0] if asked[2] == "auto" else asked[2]
+        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)), key=lambda size: share(*size)[1])
+        for kind in kinds[1:]:
+            best = max(best, climb(kind, best[1:]), key=lambda size: share(*size)[1])
+        if len(kinds) > 1:
+            best = climb(best[0], best[1:], _STEPS)
+        kind, m, r = best
+        return [m, r, share(*best)[0] if asked[2] == "auto" else asked[2], *kind]
+
+
+def _noises(asked):
+    "Kinds of noise to choose from."
+    return ["diagonal", "isotropic"] if asked == "auto" else [asked]
 
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-025
@@ -391,9 +416,11 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
     n_factors : int or "auto", default=2
         "auto" doubles and halves as long as examples that are left out become likelier; see Notes.
         Without factors (0) the features of a component are independent.
-    noise : {"diagonal", "isotropic"}, default="diagonal"
+    noise : {"diagonal", "isotropic", "auto"}, default="diagonal"
         One noise variance per feature (factor analysis), or one for all features of a component
         (probabilistic PCA).
+    tied : bool or "auto", default=False
+        Whether all components share loadings and noise, and so one covariance.
     responsibilities : {"soft", "hard"}, default="soft"
         Whether examples are shared among the components while learning, or belong to the
         likeliest one.
@@ -449,6 +476,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         R with E[h|x] = R (x − μ).
     n_components_, n_factors_, added_noise_ : int, int and float
         The sizes and the share of noise, as they were given or chosen.
+    noise_, tied_ : str and bool
+        The kind of noise and whether it is shared, as they were given or chosen.
     lower_bound_ : float
         The best bound per example: the mean log-density of the training examples, which is their
         `score`, less what added noise and tangents cost. Without these it is the score.
@@ -475,20 +504,22 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "n_factors": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "weights_init": ["array-like", None],
-        "noise": [StrOptions({"diagonal", "isotropic"})],
+        "noise": [StrOptions({"diagonal", "isotropic", "auto"})],
+        "tied": ["boolean", StrOptions({"auto"})],
         "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
         "added_noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(self, n_components: int | str = 1, n_factors: int | str = 2, *, noise: str = "diagonal", responsibilities: str = "soft",
+    def __init__(self, n_components: int | str = 1, n_factors: int | str = 2, *, noise: str = "diagonal", tied: bool | str = False, responsibilities: str = "soft",
                  init_params: str = "pca", weights_init: Any = None, means_init: Any = None, n_init: int = 1, added_noise: float | str = "auto", min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
                  patience: int = 3, max_iter: int = 500, acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None,
                  warm_start: bool = False, verbose: int = 0):
         self.n_components = n_components
         self.n_factors = n_factors
         self.noise = noise
+        self.tied = tied
         self.responsibilities = responsibilities
         self.init_params = init_params
         self.weights_init = weights_init
@@ -524,10 +555,10 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         "The model, and the parameters of the start as the noise allows them."
         unit = self._unit(unit)
         floor = max(self.min_noise * unit, np.finfo(float).tiny)
-        model = LinearManifolds(self.noise, self.responsibilities == "hard",
+        model = LinearManifolds(self.noise_, self.responsibilities == "hard", self.tied_,
                                 added=self.added_noise_ * unit, floor=floor, origin=origin)
         noise = np.exp(start.log_noise)
-        if self.noise == "isotropic":
+        if self.noise_ == "isotropic":
             noise = np.broadcast_to(np.mean(noise, axis=-1, keepdims=True), noise.shape)
         return model, start._replace(log_noise=np.log(np.maximum(noise, floor + model.added)))
 
@@ -538,15 +569,16 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         self.noise_variances_ = np.exp(log_noise)
         self.loadings_ = _principal(loadings, self.noise_variances_)
         m, p, r = loadings.shape
-        turns, variances = r * (r - 1) // 2, p if self.noise == "diagonal" else 1
-        self.n_parameters_ = m - 1 + m * (p + min(p * r - turns + variances, p * (p + 1) // 2))
+        turns, variances = r * (r - 1) // 2, p if self.noise_ == "diagonal" else 1
+        of_covariance = min(p * r - turns + variances, p * (p + 1) // 2)
+        self.n_parameters_ = m - 1 + m * p + (1 if self.tied_ else m) * of_covariance
 
     def _fitted(self):
         "The model and its parameters from the public attributes."
         origin = self.weights_ @ self.means_
         kept = (np.log(self.weights_), self.means_ - origin, self.loadings_,
                 np.log(self.noise_variances_))
-        return LinearManifolds(self.noise, origin=origin), ManifoldParameters(*(a[None] for a in kept))
+        return LinearManifolds(origin=origin), ManifoldParameters(*(a[None] for a in kept))
 
     @property
     def recognition_(self) -> np.ndarray:

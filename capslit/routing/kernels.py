@@ -278,6 +278,6 @@ def route_in_loops(votes: np.ndarray, activations: np.ndarray, beta_u: np.ndarra
         return kernel(*(a[part] for a in given), *settings, *(a[part] for a in found)) == len(found[0][part])
 
     with threads(None if k > 1 else 1) as pool:
-        size = max(1, k // (8 * pool._max_workers)) if pool else max(1, k)
+        size = max(1, k // (2 * pool._max_workers)) if pool else max(1, k)
         fine = list(ordered_map(finite, range(0, k, size), pool))
     return tuple(found) if all(fine) else None

@@ -1,0 +1,80 @@
+"""Two layers learned together: statistics that add up, a bound that never falls and stays below the likelihood, and what the controls hold."""
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from capslit import em
+from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, pooled
+from capslit.em.acceleration import SafeMomentum
+
+
+def problem(seed, gated, n=24, L=3, K=3, p=2, m=4, d=2, G=2, **settings):
+    "A model, parameters and data, all random."
+    rng = np.random.default_rng(seed)
+    z, y, W = rng.normal(size=(n, L, p)), rng.integers(m, size=n), rng.normal(size=(1, m, d, G * K + 1))
+    pooling, settings = rng.dirichlet(np.ones(L), size=G), {"n_images": n} | settings
+    if gated:
+        model = GatedRegression(pooling, K, solver=gate_solver(z), **settings)
+        return model, GateCodes(rng.normal(size=(1, K, p + 1)), W), (z, y, None, np.arange(n))
+    start = MixtureCodes(np.log(rng.dirichlet(np.ones(K)))[None], rng.normal(size=(1, K, p)), np.zeros(1), W)
+    return JointRegression(pooling, K, **settings), start, (z, y, None, np.arange(n))
+
+
+def exact(model, parameters, z, y):
+    "The log-likelihood, by a sum over all choices of kinds."
+    scores, found = model.scores(parameters, z), []
+    L, K = scores.shape[1:]
+    for s in product(range(K), repeat=L):
+        own, logs, _ = model.terms(parameters, scores, np.broadcast_to(np.eye(K)[list(s)], scores.shape), y)
+        found.append(own + logs)
+    return np.sum(np.logaddexp.reduce(found, axis=0))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"n_draws": 7}, {"label_weight": 20.0}, {"alpha": 2.0, "n_sweeps": 3}, {"n_draws": 3, "label_weight": 5.0}])
+def test_the_bound_never_falls(gated, settings):
+    for seed in range(3):
+        model, start, data = problem(seed, gated, **settings)
+        curve = em.fit(model, start, data, max_iter=40).history["objective"][:, 0]
+        assert np.all(np.diff(curve) > -1e-9 * abs(curve[0])) and curve[-1] > curve[0]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_bound_is_below_the_likelihood_which_it_raises(gated):
+    for seed in range(3):
+        model, start, data = problem(seed, gated)
+        run = em.fit(model, start, data, max_iter=60)
+        first, last = (exact(model, some, *data[:2]) for some in (start, run.parameters))
+        assert run.history["objective"][0, 0] < first < last > run.history["objective"][-1, 0]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_statistics_add_up(gated):
+    model, start, data = problem(0, gated)
+    whole = model.e_step(start, data)
+    parts = [model.e_step(start, tuple(None if a is None else a[rows] for a in data)) for rows in (slice(0, 7), slice(7, None))]
+    for all_together, one, other in zip(whole, *parts):
+        assert np.allclose(all_together, one + other)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_momentum_is_taken_back_where_the_bound_would_fall(gated):
+    model, start, data = problem(1, gated)
+    run = em.fit(model, start, data, max_iter=60, acceleration=SafeMomentum(0.9))
+    accepted = run.history["objective"][run.history["accepted"].astype(bool)]
+    assert np.all(np.diff(accepted) > -1e-9 * abs(accepted[0]))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_first_layer_that_is_held_stays_and_its_kinds_see_no_labels(gated):
+    model, start, data = problem(2, gated)
+    control = replace(model, n_sweeps=0, held=start[:-1])
+    run = em.fit(control, start, data, max_iter=30)
+    assert all(np.array_equal(a, b) for a, b in zip(run.parameters[:-1], start[:-1]))
+    assert not np.array_equal(run.parameters.weights, start.weights)
+    scores, q = control.kinds(start, *data[:2], data[3])
+    again = control.kinds(start, data[0], (data[1] + 1) % 4, data[3])[1]
+    assert np.array_equal(q, again) and np.allclose(q.sum(axis=2), 1)
+    assert pooled(q, model.pooling).shape == (24, 6)

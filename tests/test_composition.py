@@ -272,7 +272,7 @@ def test_experts_of_the_maximum_are_found_and_their_number():
     X = np.zeros((20, 8, 8))
     X[:, ::2, 1:7] = (rng.random((20, 4)) < 0.5)[:, :, None]
     X = np.abs(X.reshape(20, 64) - (rng.random((20, 64)) < 0.02))
-    model = CompositionalModel(rule="maximum", n_jobs=1).fit(X)
+    model = CompositionalModel(rule="maximum", random_state=0, n_jobs=1).fit(X)
     assert len(model.templates_) == 4 and np.all(np.sum(model.templates_ > 0.5, axis=1) == 6)
 
 

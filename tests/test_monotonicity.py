@@ -8,6 +8,7 @@ import test_mixtures
 import test_penalties
 
 from capslit.capsules.expansion import ExpandedCapsuleRegression
+from capslit.composition.gaussian import RULES, GaussianCompositions, Means
 from capslit.deeper.patches import EqualSpheres
 from capslit.factorial.hmm import FactorialChains
 from capslit.factorial.model import FactorialVectorModel
@@ -65,6 +66,14 @@ def vectors(seed, e_step):
     return model.with_memory(model.warm_starts(3)), start, (y, None, np.arange(len(y)))
 
 
+def means(seed):
+    rng = np.random.default_rng(seed)
+    K, D = (int(rng.integers(*n)) for n in ((1, 6), (1, 8)))
+    noise = None if seed % 2 else float(rng.uniform(0.3, 2))
+    model = GaussianCompositions(RULES[seed % 3], rng.normal(), rng.choice([0.0, 1.0]), [None, 1, 2][seed % 4 % 3], noise)
+    return model, Means(2 * rng.normal(size=(2, K, D)), np.full(2, noise or 1.0)), (2 * rng.normal(size=(40, D)), None)
+
+
 # name → a random problem for each seed, how many of them, and which statistics tell of a component that is about to be revived, which is no EM step
 MODELS = {
     "capsule regression": (capsules, 100, None),
@@ -80,6 +89,7 @@ MODELS = {
     "factorial HMM, mean field": (lambda seed: chains(seed, "mean_field"), 40, None),
     "factorial vectors": (lambda seed: vectors(seed, "exact"), 20, None),
     "factorial vectors, mean field": (lambda seed: vectors(seed, "mean_field"), 20, None),
+    "compositions of means": (means, 60, None),
 }
 
 

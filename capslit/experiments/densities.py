@@ -167,7 +167,7 @@ USED = {
 }  # tables with at least two columns that vary continuously
 
 
-OPENED = ("australian", "bupa", "pima", "ring", "twonorm", "banana", "circles", "phoneme")  # tables for `open`
+OPENED = ("australian", "ring", "twonorm", "bupa", "circles")  # tables for `open`
 METHODS = ("ours", *RIVALS)
 
 

@@ -167,7 +167,7 @@ USED = {
 }  # tables with at least two columns that vary continuously
 
 
-OPENED = ("australian", "bupa", "pima", "ring", "twonorm", "banana", "circles", "phoneme")  # tables for `open`
+OPENED = ("australian", "ring", "twonorm", "bupa", "circles")  # tables for `open`
 METHODS = ("ours", *RIVALS)
 
 
@@ -176,7 +176,7 @@ def density_parts(data: str, profile: str) -> tuple:
     quick = profile == "quick"
     if data not in USED:
         settings = {"patches": 150 if quick else PATCHES}
-        return tuple(Part(method, settings | {"method": method}, 1, True) for method in DENSITIES)
+        return tuple(Part(method, settings | {"method": method}, 1, True) for method in METHODS)
     folds = {"rows": 90, "folds": 2} if quick else {"rows": ROWS, "folds": FOLDS}
     pairs = [(table, method) for table in USED[data] for method in METHODS] + [(table, "open") for table in OPENED if data == "tables"]
     return tuple(Part(f"{table}.{method}", {"table": table, "method": method} | folds, 1, True, (table,)) for table, method in pairs)

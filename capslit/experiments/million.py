@@ -356,23 +356,20 @@ def reading_part(name: str, construction: str, strength: float, stopping: str, n
 
 # %% ../../nbs/experiments/million.ipynb #readings-5
 NAMED_CONSTRUCTIONS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours", 1.0),
-                       "gentle": ("tangents", 0.8), "mild": ("tangents", 0.6)}
+                       "gentle": ("tangents", 0.8)}
 GRID = ("tangents", "weak", "strong")
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-1
 def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: int) -> list:
-    "More and more images: two constructions, one of them at other dimensions, and one of many updates."
+    "More and more images in two constructions, and a third with more updates."
     def part(word, d, size, count=updates, more=()):
         return reading_part(f"{word}-{d}-{size}", *NAMED_CONSTRUCTIONS[word], "fixed", ancestors,
                             size - sizes[0], d, count, [], more)
 
     curves = [part("tangents", dim, size) for size in sizes]
     curves += [part("weak", dim, size) for size in sizes[1:]]
-    others = {} if paper else {3: sizes[:1]}
-    curves += [part("tangents", d, size) for d in others for size in others[d]]
-    long = {"gentle": (40, [560, 20, 0.7]), "mild": (10, [1190, 20, 0.7])} if paper \
-        else {"gentle": (5, [15, 5, 0.5])}
-    return [*curves, *(part(word, dim, sizes[-1], *long[word]) for word in long)]
+    few, more = (40, [560, 20, 0.7]) if paper else (5, [15, 5, 0.5])
+    return [*curves, part("gentle", dim, sizes[-1], few, more)]
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-2
 def reading_parts(data: str, profile: str) -> tuple:

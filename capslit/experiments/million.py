@@ -151,7 +151,8 @@ MILLION = Experiment("A million digits: all-versus-all classifiers on deformed i
                      {"mnist": {"ovo-16/test_error": 0.0138, "ovo-16/training_error": 0.000523}})
 
 # %% ../../nbs/experiments/million.ipynb #unlearned-3
-def corrections(weights: np.ndarray, x: np.ndarray, own: np.ndarray, threshold: np.ndarray) -> tuple:
+def corrections(weights: np.ndarray, x: np.ndarray, own: np.ndarray,
+                threshold: np.ndarray) -> tuple:
     """What examples x (b, p) of one class ask pairs of capsules of one dimension to change.
 
     `own` (k,) is the capsule of their class in each pair. Returns Σ (E[h|x,y] − W x) xᵀ of the
@@ -173,7 +174,7 @@ def corrections(weights: np.ndarray, x: np.ndarray, own: np.ndarray, threshold: 
 
 # %% ../../nbs/experiments/million.ipynb #unlearned-4
 def by_class(batch: tuple, n_classes: int) -> list:
-    "The inputs (b, p) of each class in a batch without weights; parts of it, where it is sorted."
+    "The inputs (b, p) of each class in a batch without weights; views, if it is sorted."
     x, y, _ = batch
     if np.any(y[1:] < y[:-1]):
         order = np.argsort(y, kind="stable")
@@ -185,7 +186,8 @@ def by_class(batch: tuple, n_classes: int) -> list:
 class Unlearned(WideBlocks):
     "Capsule regression of pairs, whose M-step asks the unlearned examples alone."
 
-    def e_step(self, parameters: CapsuleParameters, batch: tuple, threshold: Any = None) -> Any:
+    def e_step(self, parameters: CapsuleParameters, batch: tuple,
+               threshold: Any = None) -> Any:
         "StatisticsWithWeights, whose moments are the `corrections` of a batch."
         k, n_classes = self.targets.shape
         weights = parameters.weights.astype(batch[0].dtype)
@@ -205,15 +207,16 @@ class Unlearned(WideBlocks):
 
 # %% ../../nbs/experiments/million.ipynb #readings-2
 class Pairs(CapsuleClassifier):
-    "One-versus-one, where learned examples cost no second product, and each pair stops by itself."
+    "One-versus-one; learned examples cost no second product. Pairs stop by themselves."
 
     model = Unlearned
 
     def _model(self, *arguments):
         model = super()._model(*arguments)
-        return self.model(model.targets, model.dims, model.solver, model.alpha, model.affine)
+        settings = model.targets, model.dims, model.solver, model.alpha, model.affine
+        return self.model(*settings)
 
-
+# %% ../../nbs/experiments/million.ipynb #readings-2-1
 class UnlearnedCommittee(Unlearned, Committee):
     "Pairs that are judged by the errors of their vote."
 
@@ -223,7 +226,7 @@ class JointPairs(Pairs):
 
     model = UnlearnedCommittee
 
-
+# %% ../../nbs/experiments/million.ipynb #readings-2-2
 class FixedUpdates(Pairs):
     "Pairs that make `max_iter` updates, and do not look at validation images."
 
@@ -240,13 +243,15 @@ STOPPING = {"separate": Pairs, "joint": JointPairs, "fixed": FixedUpdates}
 
 # %% ../../nbs/experiments/million.ipynb #working-2
 def surplus(weights: np.ndarray, x: np.ndarray, own: np.ndarray) -> np.ndarray:
-    "r (k, b) of Saul 2.25 of examples x (b, p) of one class, of which pairs see capsule `own` (k,)."
+    "r (k, b) of Saul 2.25 of examples x (b, p) of one class; `own` (k,) is its capsule."
     (k, _, d, _), norms = weights.shape, pose_vectors(weights.astype(x.dtype), x)[1]
-    mine, rival = norms[np.arange(k), own], norms[np.arange(k), 1 - own]
+    pairs = np.arange(k)
+    mine, rival = norms[pairs, own], norms[pairs, 1 - own]
     return 1 + posterior_factors(mine, mine + rival, d, 2 * d)[1] / 2 * (rival - mine)
 
 
-def look_at_all(weights: np.ndarray, X: list, targets: np.ndarray, rows: int = 4096) -> dict:
+def look_at_all(weights: np.ndarray, X: list, targets: np.ndarray,
+                rows: int = 4096) -> dict:
     "r of all inputs X (b, p) of each class, per pair and class."
     found = {}
     for c, x in enumerate(X):
@@ -258,9 +263,12 @@ def look_at_all(weights: np.ndarray, X: list, targets: np.ndarray, rows: int = 4
 
 # %% ../../nbs/experiments/million.ipynb #working-2-1
 def judge(r: dict, targets: np.ndarray, inside: dict, threshold: float) -> tuple:
-    """The share of the examples that each pair (k,) misreads, of two equal classes taking the first;
-    how many are unlearned, and how many of these are outside the working sets, if there are any."""
-    wrong, seen, unlearned, outside = np.zeros(len(targets)), np.zeros(len(targets)), 0, 0
+    """What r says of all examples.
+
+    Returns the share that each pair (k,) misreads, of two equal classes taking the first; and how
+    many are unlearned, and how many of these outside the working sets, if there are any.
+    """
+    (wrong, seen), unlearned, outside = np.zeros((2, len(targets))), 0, 0
     for (q, c), found in r.items():
         wrong[q] += np.sum(found >= 1 if targets[q, c] == 1 else found > 1)
         seen[q] += len(found)
@@ -269,12 +277,14 @@ def judge(r: dict, targets: np.ndarray, inside: dict, threshold: float) -> tuple
     return wrong / seen, (unlearned, outside)
 
 # %% ../../nbs/experiments/million.ipynb #working-2-2
-def asked_for(weights: np.ndarray, targets: np.ndarray, sets: dict, threshold: float) -> np.ndarray:
+def asked_for(weights: np.ndarray, targets: np.ndarray, sets: dict,
+              threshold: float) -> np.ndarray:
     "The sum (k, 2, d, p) of the `corrections` that the inputs of the working sets ask for."
     moments, nu = np.zeros(weights.shape), np.array([threshold])
     for (q, c), x in sets.items():
         one = slice(q, q + 1)
-        moments[one] += corrections(weights[one].astype(x.dtype), x, targets[one, c], nu)[0]
+        now = weights[one].astype(x.dtype)
+        moments[one] += corrections(now, x, targets[one, c], nu)[0]
     return moments
 
 
@@ -298,9 +308,10 @@ def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momen
         if t % every == 0 or t == updates:
             r = look_at_all(weights, X, targets)
             wrong, counts = judge(r, targets, inside, threshold)
-            best[wrong < fewest], fewest = weights[wrong < fewest], np.minimum(wrong, fewest)
+            best[wrong < fewest] = weights[wrong < fewest]
+            fewest = np.minimum(wrong, fewest)
             looks.append((wrong, counts))
-            report(f"update {t:,}: {100 * wrong.mean():.4f} % of a pair, {counts[1]:,} outside")
+            report(f"update {t:,}: {wrong.mean():.4%} of a pair, {counts[1]:,} outside")
             inside = {key: s > bound for key, s in r.items()}
             sets = {(q, c): X[c][chosen] for (q, c), chosen in inside.items()}
         if t < updates:
@@ -310,13 +321,15 @@ def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momen
     return best, *map(np.array, zip(*looks))
 
 # %% ../../nbs/experiments/million.ipynb #working-4
-def learn_on(model: FixedUpdates, protocol: Protocol, updates: int, every: int, bound: float,
-             report: Callable) -> dict:
-    "More updates of a fitted classifier, on working sets; see `go_on` for the arrays that are returned."
+def learn_on(model: FixedUpdates, protocol: Protocol, updates: int, every: int,
+             bound: float, report: Callable) -> dict:
+    "More updates of a fitted classifier on working sets; see `go_on` for what it returns."
     X = [protocol.X[protocol.y == c] for c in range(len(model.classes_))]
-    targets, settings = capsule_targets(len(X), "ovo"), (model.momentum, model.thresholds[0])
-    best, errors, counts = go_on(model.coef_.astype(float), X, targets, updates, *settings, bound, every, report)
-    model.coef_, model.n_iter_ = best.astype(model.coef_.dtype), model.n_iter_ + updates
+    settings = updates, model.momentum, model.thresholds[0], bound, every, report
+    targets, start = capsule_targets(len(X), "ovo"), model.coef_.astype(float)
+    best, errors, counts = go_on(start, X, targets, *settings)
+    model.coef_ = best.astype(model.coef_.dtype)
+    model.n_iter_ += updates
     return {"later_errors": errors.astype(np.float32), "unlearned": counts}
 
 # %% ../../nbs/experiments/million.ipynb #readings-3
@@ -356,23 +369,20 @@ def reading_part(name: str, construction: str, strength: float, stopping: str, n
 
 # %% ../../nbs/experiments/million.ipynb #readings-5
 NAMED_CONSTRUCTIONS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours", 1.0),
-                       "gentle": ("tangents", 0.8), "mild": ("tangents", 0.6)}
+                       "gentle": ("tangents", 0.8)}
 GRID = ("tangents", "weak", "strong")
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-1
 def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: int) -> list:
-    "More and more images: two constructions, one of them at other dimensions, and one of many updates."
+    "More and more images in two constructions, and a third with more updates."
     def part(word, d, size, count=updates, more=()):
         return reading_part(f"{word}-{d}-{size}", *NAMED_CONSTRUCTIONS[word], "fixed", ancestors,
                             size - sizes[0], d, count, [], more)
 
     curves = [part("tangents", dim, size) for size in sizes]
     curves += [part("weak", dim, size) for size in sizes[1:]]
-    others = {} if paper else {3: sizes[:1]}
-    curves += [part("tangents", d, size) for d in others for size in others[d]]
-    long = {"gentle": (40, [560, 20, 0.7]), "mild": (10, [1190, 20, 0.7])} if paper \
-        else {"gentle": (5, [15, 5, 0.5])}
-    return [*curves, *(part(word, dim, sizes[-1], *long[word]) for word in long)]
+    few, more = (40, [560, 20, 0.7]) if paper else (5, [15, 5, 0.5])
+    return [*curves, part("gentle", dim, sizes[-1], few, more)]
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-2
 def reading_parts(data: str, profile: str) -> tuple:

@@ -280,7 +280,7 @@ def overlap_parts(data: str, profile: str) -> tuple:
                   "against": common | {"n_train": many, "architecture": "ovo", "capsule_dim": 4, "n_iter": 20},
                   "windows": (vote := {"inputs": "windows", "n_train": many, "step": 2 if profile == "paper" else 1, "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
                   "windows-more": vote | {"n_train": 2 * many, "n_iter": 25, "acceleration": "anderson"},
-                  "convolutional": {"n_train": many, "epochs": 3, "batch_size": 64, "learning_rate": 0.004,
+                  "convolutional": {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004,
                                     "convolutions": ((32, 5, 2), (64, 3, 2), (64, 3, 1)) if profile == "paper" else ((8, 3, 1),)},
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())

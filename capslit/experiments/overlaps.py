@@ -288,7 +288,8 @@ def overlap_parts(data: str, profile: str) -> tuple:
 
 def run_overlaps(part: Part, bench: Bench) -> tuple:
     "Learn from scenes, and count those of which both objects are named."
-    sets = coded_sets(bench)[0]
+    seen = "epochs" in part.parameters or part.parameters["inputs"] == "windows"   # nothing but the scenes themselves
+    sets = bench.step("scenes", "making scenes", lambda: scene_sets(bench.data, bench.profile, bench.seed)) if seen else coded_sets(bench)[0]
     truth = {name: np.sort(found.pairs, axis=1) for name, found in sets.items()}
     if "epochs" in part.parameters:
         (named, curves, size), about = learn_network(part, bench, sets), {}

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from capslit import em
-from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, pooled
+from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, improved_kinds, pooled, uncertainty
 from capslit.em.acceleration import SafeMomentum
 
 
-def problem(seed, gated, n=24, L=3, K=3, p=2, m=4, d=2, G=2, **settings):
+def problem(seed, gated, n=24, L=3, K=3, p=2, m=4, d=2, G=2, size=1.0, **settings):
     "A model, parameters and data, all random."
     rng = np.random.default_rng(seed)
-    z, y, W = rng.normal(size=(n, L, p)), rng.integers(m, size=n), rng.normal(size=(1, m, d, G * K + 1))
+    z, y, W = rng.normal(size=(n, L, p)), rng.integers(m, size=n), size * rng.normal(size=(1, m, d, G * K + 1))
     pooling, settings = rng.dirichlet(np.ones(L), size=G), {"n_images": n} | settings
     if gated:
         model = GatedRegression(pooling, K, solver=gate_solver(z), **settings)
@@ -35,9 +35,9 @@ def exact(model, parameters, z, y):
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"n_draws": 7}, {"label_weight": 20.0}, {"alpha": 2.0, "n_sweeps": 3}, {"n_draws": 3, "label_weight": 5.0}])
 def test_the_bound_never_falls(gated, settings):
-    for seed in range(3):
-        model, start, data = problem(seed, gated, **settings)
-        curve = em.fit(model, start, data, max_iter=40).history["objective"][:, 0]
+    for seed, size in product(range(3), (1.0, 12.0)):
+        model, start, data = problem(seed, gated, L=5, size=size, **settings)
+        curve = em.fit(model, start, data, max_iter=15).history["objective"][:, 0]
         assert np.all(np.diff(curve) > -1e-9 * abs(curve[0])) and curve[-1] > curve[0]
 
 
@@ -48,6 +48,24 @@ def test_the_bound_is_below_the_likelihood_which_it_raises(gated):
         run = em.fit(model, start, data, max_iter=60)
         first, last = (exact(model, some, *data[:2]) for some in (start, run.parameters))
         assert run.history["objective"][0, 0] < first < last > run.history["objective"][-1, 0]
+
+
+@pytest.mark.parametrize("n_draws, label_weight", [(1, 1.0), (1, 9.0), (4, 1.0), (4, 9.0)])
+def test_kinds_are_improved_one_patch_after_the_other(n_draws, label_weight):
+    rng = np.random.default_rng(0)
+    q, scores, V = rng.dirichlet(np.ones(4), size=(50, 5)), rng.normal(size=(50, 5, 4)), 2 * rng.normal(size=(5, 6, 4))
+    mean = rng.normal(size=(50, 6))
+
+    def bound(q):
+        gap = mean - np.einsum("nlk,ljk->nj", q, V)
+        own = np.sum(q * (scores - np.log(np.maximum(q, 1e-300))), axis=(1, 2))
+        return n_draws * own - label_weight / 2 * (np.sum(gap**2, axis=1) + uncertainty(q, V) / n_draws), gap
+
+    before, gap = bound(q)
+    for _ in range(5):
+        after, left = bound(improved_kinds(q, scores, V, gap, n_draws, label_weight))
+        assert np.all(after > before - 1e-9) and np.allclose(gap, left)
+        before = after
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -183,7 +183,7 @@ STRENGTH, N_EXTRA, N_MORE = 1.0, 150_000, 300_000
 LARGE = {"n_components": 400, "n_outputs": 1000}
 
 # %% ../../nbs/experiments/layers.ipynb #layers-settings-1
-SEEDS = (1,)
+SEEDS = {"mnist": (1, 2), "fashion": (1,)}
 EPOCHS = {"mnist": (1, 2, 5), "fashion": (5,)}
 MOVES = {
     "moved-all": {"moves": "all"},
@@ -244,7 +244,7 @@ def layer_parts(data: str, profile: str) -> tuple:
     changes = {} if data == "fashion" else CHANGES if paper else dict(list(CHANGES.items())[:3])
     for name, change in changes.items():
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
-    repeated = [part for seed in SEEDS for part in repeated_parts(data, paper, seed)]
+    repeated = [part for seed in SEEDS.get(data, (1,)) for part in repeated_parts(data, paper, seed)]
     return (*found, *network_parts(data, paper), *moved_parts(data, paper), *repeated)
 
 

@@ -25,7 +25,7 @@ from capslit.experiments.records import load_protocol
 from capslit.storage import StorageError
 
 FIXED = {"architecture": "ovo", "kernel": "rbf", "n_components": 300, "sharpness": 1.0, "early_stopping": False}
-OURS = {"mnist": FIXED | {"capsule_dim": 4, "gamma": 0.01, "alpha": 5e-7}, "fashion": FIXED | {"capsule_dim": 8, "gamma": 0.008, "alpha": 7e-4}}
+OURS = {"mnist": FIXED | {"capsule_dim": 4, "gamma": 0.01, "alpha": 5e-7}, "fashion": FIXED | {"capsule_dim": 4, "n_components": 150, "gamma": 0.008, "alpha": 7e-4}}
 PEERS = {"mnist": {"svm": {"C": 2.0, "gamma": 2.0}, "network": {"hidden_layer_sizes": [500], "alpha": 1e-2}},
          "fashion": {"svm": {"C": 10.0, "gamma": 2.0}, "network": {"hidden_layer_sizes": [500], "alpha": 1e-4}}}
 NAMES = {"svm": "SVC", "network": "MLPClassifier"}

@@ -2,6 +2,7 @@
 
     python benchmarks/run.py                     # everything; writes results/bench.json
     python benchmarks/run.py em routing          # some modules only; writes nothing
+    python benchmarks/run.py --into em routing   # their rows take the place of those in the record, which must be of this machine
     python benchmarks/run.py --out FOLDER        # the record goes elsewhere
 
 A ratio is our time divided by that of what stands in the last column, both measured in the same run, in turns.
@@ -18,7 +19,7 @@ from _table import show
 
 from capslit.experiments.records import describe_code, describe_machine
 from capslit.experiments.scaling import MACHINE, machine_figures, machine_rates
-from capslit.storage import save_json
+from capslit.storage import load_json, save_json
 
 MODULES = ("em", "interpolating", "classifier", "stacking", "whole_fit", "mixtures", "linear_manifolds", "cooperative", "routing", "composition", "deformations")
 SCHEMA = "capslit.bench/1"
@@ -46,9 +47,18 @@ def measure(names):
     return [{"module": name} | row._asdict() for row, name in zip(show(rows()), modules)]
 
 
+def replaced(old, new, modules):
+    "The old record with the new rows in the place of those of the same modules; ValueError if the machine is another."
+    if old["machine"]["processor"] != new["machine"]["processor"]:
+        raise ValueError(f"the record is of {old['machine']['processor']}, this machine is {new['machine']['processor']}: ratios of two machines do not go into one table")
+    given = {name: [row for row in (new if name in modules else old)["rows"] if row["module"] == name] for name in MODULES}
+    return old | {"rows": [row for rows in given.values() for row in rows]}
+
+
 def main():
     parser = argparse.ArgumentParser(description="Speed and memory as ratios.")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"some of {', '.join(MODULES)}; by default all")
+    parser.add_argument("--into", action="store_true", help="put the rows of these modules into the record of this machine")
     parser.add_argument("--out", default="results", help="folder of the record (default: results)")
     arguments = parser.parse_args()
     unknown = set(arguments.modules) - set(MODULES)
@@ -61,10 +71,11 @@ def main():
         rows = measure(arguments.modules or MODULES)
     seconds = time.perf_counter() - start
     print(f"{seconds:.0f} s")
-    if not arguments.modules:
-        path = Path(arguments.out) / "bench.json"
-        save_json(path, {"schema": SCHEMA, "code": code, "machine": figures, "date": datetime.now(timezone.utc).date().isoformat(),
-                         "seconds": round(seconds, 1), "rows": [row | {"ratio": float(row["ratio"])} for row in rows]})
+    if not arguments.modules or arguments.into:
+        path, date = Path(arguments.out) / "bench.json", datetime.now(timezone.utc).date().isoformat()
+        rows = [row | {"ratio": float(row["ratio"]), "commit": code["commit"]} for row in rows]
+        record = {"schema": SCHEMA, "code": code, "machine": figures, "date": date, "seconds": round(seconds, 1), "rows": rows}
+        save_json(path, replaced(load_json(path), record, arguments.modules) if arguments.into else record)
         print(f"→ {path}")
 
 

@@ -86,7 +86,10 @@ def assert_same(one, other):
 def assert_close(one, other, tolerance=1e-6):
     for name, value in vars(one).items():
         if name.endswith("_") and name not in ("history_", "statistics_", "feature_names_in_") and value is not None:
-            np.testing.assert_allclose(getattr(other, name), value, rtol=tolerance, atol=tolerance, err_msg=name)
+            if isinstance(value, str):
+                assert getattr(other, name) == value, name
+            else:
+                np.testing.assert_allclose(getattr(other, name), value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 @pytest.fixture(scope="module")

@@ -186,7 +186,7 @@ class _Bound(_Kinds):
 
 # %% ../../nbs/deeper/joint.ipynb #joint-29
 class JointRegression(_Bound):
-    """Mixture of patches below capsule regression: the bound of log p(z, y) (capslit:joint-bound).
+    """Mixture of patches below capsule regression: the bound of log p(z, y).
 
     Batches are (z (n, L, p), y (n,), None, row (n,)): whitened patches, labels from 0, and the
     numbers of the images.
@@ -253,7 +253,7 @@ class JointRegression(_Bound):
 # %% ../../nbs/deeper/joint.ipynb #joint-30
 @dataclass(frozen=True)
 class GatedRegression(JointRegression):
-    """Gates below capsule regression: the bound of log P(y | z) (capslit:joint-bound).
+    """Gates below capsule regression: the bound of log P(y | z).
 
     `solver` holds Σ z̃ z̃ᵀ over all patches of all images (`gate_solver`).
     """

@@ -21,7 +21,6 @@ from capslit.proofs.claims import REPORT_MIME, claims_named  # noqa: E402
 from capslit.proofs.ledger import Ledger, card, is_claim_cell, recorded_reports  # noqa: E402
 
 LEDGER = "nbs/proofs/ledger"
-API = "nbs/practice/api"
 
 
 # Equations: a label names its source and number, `saul-2-16` → "Saul 2.16"; the others are numbered by chapter

@@ -79,6 +79,7 @@ KEYWORDS = {
     "nbs/proofs/ledger": "claims, proofs, equations checked, verification",
     "nbs/proofs/mutants": "mutation testing",
     "nbs/practice/api": "API, reference, functions, classes",
+    "nbs/practice/api_experiments": "experiments, records, names",
     "nbs/practice/bibliography": "references, literature, papers",
     "nbs/cli": "command line, shell, capslit reproduce, terminal",
 }

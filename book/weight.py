@@ -56,7 +56,7 @@ def shorter_signatures(app, name, page):
     for long, short in ((' title="Link to this definition"', ""), ("sig-prename descclassname", "sig-prename"), ("sig-name descname", "sig-name"),
                         ('class="sig sig-object py"', 'class="sig"')):
         page = page.replace(long, short)
-    if name == "nbs/practice/api":
+    if name.startswith("nbs/practice/api"):
         page = page.replace('<code class="docutils literal notranslate">', '<code class="literal notranslate">')
     return page
 

@@ -291,6 +291,8 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
 
     if _holds_dates(X):
         raise ValueError(input_problem(name, X))
+    if getattr(X, "ndim", 2) > 2:
+        raise ValueError(f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass {name}.reshape(len({name}), -1)")
     try:
         return validate_data(estimator, X, *y, **options)
     except (TypeError, ValueError) as error:

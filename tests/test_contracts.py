@@ -437,7 +437,7 @@ def wrong_fits(entry, model, method="fit"):
     "Named arguments, and what the error must say."
     for bad in wrong_inputs(entry.X):
         if not taken(model, bad):
-            yield {"X": bad}, r"X"
+            yield {"X": bad}, r"pass X\.reshape" if getattr(bad, "ndim", 2) == 3 else "X"
     if not isinstance(model, (TangentDistanceClassifier, CompositionalModel)) and entry.X is X and not isinstance(model, ClassConditionalClassifier):
         yield {"X": 1e200 * X}, "X"
         yield {"X": 1e-200 * X}, "X"

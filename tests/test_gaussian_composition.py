@@ -155,6 +155,8 @@ def test_streams_checkpoints_and_what_is_said_when_nothing_is_learned(tmp_path):
         GaussianCompositionalModel(**settings, rule="sum").fit(X, checkpoint=tmp_path / "run.npz")
     with pytest.warns(ConvergenceWarning, match="no expert is active"):
         GaussianCompositionalModel(2, expert_cost=1e6, random_state=0, n_jobs=1).fit(X)
+    with pytest.warns(UserWarning, match="lies below background=0"):
+        GaussianCompositionalModel(2, random_state=0, n_jobs=1).fit(X - np.mean(X, axis=0))
     with pytest.raises(ValueError, match="leave the weights out"):
         GaussianCompositionalModel(2).fit(lambda: iter([(X, np.ones(200))]))
 

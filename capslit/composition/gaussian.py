@@ -246,6 +246,12 @@ class _Beginning(EMEstimator):
         size = float(np.sqrt(np.mean((X / largest - self.background / largest) ** 2)))
         return largest * size or largest
 
+    def _look_below(self, deviations):
+        "Warn where much of X, told by its deviations from the background, can be told by no expert."
+        if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
+            warnings.warn(f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
+                          "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'", UserWarning, stacklevel=4)
+
     def _model(self, unit):
         "The model on the engine, in these units."
         noise = None if self.noise == "learned" else float(self.noise) / unit / unit
@@ -283,7 +289,7 @@ class _Learning(_Beginning):
         self.history_ = {name: a - n_samples * log_unit for name, a in self.history_.items()}
         if not np.any(self.active_sets_):
             warnings.warn("no expert is active in any of the examples, so that nothing has been learned; "
-                          "lower expert_cost, or choose another background", ConvergenceWarning, stacklevel=3)
+                          "lower expert_cost, or choose another background", ConvergenceWarning, stacklevel=4)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-28
 class _Explaining(_Learning, TransformerMixin):
@@ -452,6 +458,8 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
         data = read_training_data(self, X, labelled=False, precisions=(np.float64,))
         sample = np.asarray(data.sample(self.random_state)[0], np.float64)
         unit = self._unit(data.largest, sample)
+        if self.rule == "maximum":
+            self._look_below(sample / unit - self.background / unit)
         model, batches = self._model(unit), data.apply(partial(_numbers, unit=unit)).batches
         found = self._learn(model, self._starts(sample / unit, unit), batches, checkpoint,
                             isinstance(self.init, str), checkpoint_every=checkpoint_every)

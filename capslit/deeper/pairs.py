@@ -336,6 +336,13 @@ def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
     return found
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-31
+def _in_subspaces(targets, dims, moments, affine, rng):
+    "Weights of capsules in the subspaces of their classes; without `rng` always the same."
+    rng = rng or np.random.default_rng(0)
+    return initial_weights(targets, dims, moments, init="subspace", init_scale=1.0,
+                           affine=affine, rng=rng)[0]
+
+
 def problem_of_pairs(
     X: np.ndarray, pairs: np.ndarray, n_classes: int, capsule_dim: int, alpha: float = 0.0,
     affine: bool = False, rng: np.random.Generator | None = None,
@@ -346,15 +353,7 @@ def problem_of_pairs(
     both = [second_moments((X, pairs[:, k], None), labels, affine) for k in (0, 1)]
     moments = SecondMoments(both[0].gram + both[1].gram, both[0].weight + both[1].weight)
     gram = moments.gram.sum(axis=0) / 2  # every example stands in two classes
-    start, _ = initial_weights(
-        targets,
-        dims,
-        moments,
-        init="subspace",
-        init_scale=1.0,
-        affine=affine,
-        rng=rng or np.random.default_rng(0),
-    )
+    start = _in_subspaces(targets, dims, moments, affine, rng)
     model = PairRegression(
         targets, dims, least_squares(targets, gram[None], alpha, affine), alpha, affine
     )
@@ -384,15 +383,7 @@ def problems_of_two_labels(
         np.stack([each.gram[some].sum(axis=0) for some in own]),
         np.stack([each.weight[some].sum() for some in own]),
     )
-    start, _ = initial_weights(
-        capsule_targets(n_classes, "ovo"),
-        dims,
-        moments,
-        init="subspace",
-        init_scale=1.0,
-        affine=affine,
-        rng=rng or np.random.default_rng(0),
-    )
+    start = _in_subspaces(capsule_targets(n_classes, "ovo"), dims, moments, affine, rng)
     solver = least_squares(targets, each.gram, alpha, affine)
     return CapsuleRegression(targets, dims, solver, alpha, affine), CapsuleParameters(start)
 

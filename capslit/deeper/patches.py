@@ -473,9 +473,6 @@ class PatchFeatures(
     def _images(self, X, reset):
         "X checked; bytes stay bytes."
         kinds = [np.float64, np.float32, np.uint8]
-        if getattr(X, "ndim", 2) > 2:
-            raise ValueError(f"X has shape {X.shape}, but each image must be a row; "
-                             "pass X.reshape(len(X), -1), and image_shape unless square")
         with error_context("X"):
             return validate_inputs(self, X, reset=reset, dtype=kinds, order="C")
 

@@ -188,7 +188,8 @@ def purge_styles(app, exception):
     words = words_of_book(Path(app.outdir))
     sheets = [*static.glob("*.css"), *static.glob("styles/*.css")]
     for sheet, css in zip(sheets, without_unread([purged(sheet.read_text(encoding="utf-8"), words) for sheet in sheets], words)):
-        sheet.write_text(re.sub(r"/\*# sourceMappingURL=.*?\*/", "", css), encoding="utf-8")
+        css = re.sub(r"/\*# sourceMappingURL=.*?\*/", "", css)
+        sheet.write_text(re.sub(r"\s*\n\s*", "\n", css), encoding="utf-8")  # without indentation
     for debugging in [*static.glob("**/*.map"), static / "scripts/fontawesome.js"]:
         debugging.unlink(missing_ok=True)
 

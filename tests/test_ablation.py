@@ -1,8 +1,10 @@
 """The ablation of the capsule network: fair sizes, exact motions, and measures that measure."""
+import itertools
+
 import numpy as np
 import pytest
 
-from capslit.experiments.ablation import ABLATION, NETWORKS, ON_MNIST, WAYS, ablation_parts, inside, made, reduced, shifted
+from capslit.experiments.ablation import ABLATION, AT_FIRST, NETWORKS, ON_MNIST, WAYS, ablation_parts, factorial, inside, made, reduced, shifted
 
 
 @pytest.mark.parametrize("down, right", [(0, 0), (1, 0), (-1, 0), (0, 2), (2, -1)])
@@ -18,8 +20,17 @@ def test_each_network_from_each_seed_and_each_way_once():
     assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS) and all(part.independent for part in parts)
     on_mnist = ablation_parts("mnist", "paper")
     assert len({part.name for part in on_mnist}) == len(on_mnist) == sum(ON_MNIST.values()) and {part.parameters["side"] for part in on_mnist} == {14}
-    assert [part.name for part in ablation_parts("digits", "quick")] == [f"{name}-0" for name in NETWORKS]
+    assert [part.name for part in ablation_parts("digits", "quick")] == [f"{name}-0" for name in AT_FIRST] and set(AT_FIRST) <= set(NETWORKS)
     assert sorted(WAYS[1:]) == [(-1, 0), (0, -1), (0, 1), (1, 0)] and ABLATION.extra == "torch"
+
+
+def test_the_factorial_has_each_combination_once():
+    keys = ("n_iterations", "weighted", "coordinates", "shared")
+    cells = {tuple(settings[key] for key in keys) for settings in factorial().values()}
+    assert cells == set(itertools.product((1, 2, 3), *[(True, False)] * 3)) and len(factorial()) == len(cells) == 24
+    assert {settings["e_step"] for settings in factorial().values()} == {"factor"}
+    assert all((key in name) != settings[value] for name, settings in factorial().items()
+               for key, value in (("alike", "weighted"), ("nowhere", "coordinates"), ("own", "shared")))
 
 
 def test_smaller_images_keep_their_mean_and_a_motion_by_two_pixels_is_one_by_one():

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FEATURES', 'CONVOLUTIONS', 'ITERATIONS', 'LEFT_OUT', 'EXPONENT', 'NETWORKS', 'ON_MNIST', 'AT_FIRST', 'SIZES', 'QUICK',
-           'SIDES', 'N_SEEDS', 'WAYS', 'ABLATION', 'capsule_settings', 'factorial', 'ablation_parts', 'made', 'shifted',
-           'reduced', 'inside', 'run_ablation']
+           'SIDES', 'N_SEEDS', 'WAYS', 'ABLATION', 'CONTRASTS', 'capsule_settings', 'factorial', 'ablation_parts',
+           'made', 'shifted', 'reduced', 'inside', 'run_ablation', 'effects']
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-2
 from itertools import combinations, product
@@ -136,3 +136,29 @@ def run_ablation(part: Part, bench: Bench) -> tuple:
 
 
 ABLATION = Experiment("Parts of a capsule network, left out alone and together", ("digits", "mnist"), ablation_parts, run_ablation, extra="torch")
+
+# %% ../../nbs/experiments/ablation.ipynb #ablation-effects-1
+CONTRASTS = {"one iteration": (0, (1, -1, 0)), "three iterations": (0, (0, -1, 1)),
+             **{name: (axis, (-1, 1)) for axis, name in enumerate(LEFT_OUT, 1)}}          # axis of the table, weights
+
+
+def effects(errors: np.ndarray) -> dict:
+    """Main effects and interactions of two changes in a factorial, seed by seed.
+
+    Parameters
+    ----------
+    errors : (n, 3, 2, 2, 2) array
+        By seed, by iterations, and by whether each of `LEFT_OUT` is left out.
+
+    Returns
+    -------
+    dict of tuple of one or two names of `CONTRASTS` to (n,) array
+    """
+    found = {}
+    for names in [*combinations(CONTRASTS, 1), *combinations(CONTRASTS, 2)]:
+        weights = [np.full(k, 1 / k) for k in errors.shape[1:]]
+        for axis, contrast in map(CONTRASTS.get, names):
+            weights[axis] = np.array(contrast, float)
+        if len({CONTRASTS[name][0] for name in names}) == len(names):
+            found[names] = np.einsum("nabcd,a,b,c,d->n", errors, *weights)
+    return found

@@ -9,8 +9,9 @@ __all__ = ['SEARCHES', 'KINDS', 'WAYS', 'MEANS', 'BARS', 'COSTS', 'PENALTIES', '
            'greedy_cover', 'best_pair', 'preselected', 'mean_field_cover', 'gradient_cover', 'cover_searches',
            'as_found', 'as_activations', 'compare_in_scenes', 'strangers', 'told', 'compare_costs', 'learn_with_costs',
            'l1_templates', 'learn_with_l1', 'grey_values', 'grey_estimate', 'learn_grey', 'compare_grey', 'noisy_bars',
-           'part_finders', 'find_bars', 'rebuild_means', 'rebuild_sums', 'means_learner', 'compare_means',
-           'means_parts', 'inference_parts', 'run_inference']
+           'part_finders', 'find_bars', 'rebuild_means', 'rebuild_sums', 'means_learner', 'compare_means', 'averaged',
+           'added', 'softly', 'levels_of', 'dictionary_codes', 'squared_errors', 'compare_codes', 'means_parts',
+           'inference_parts', 'run_inference']
 
 # %% ../../nbs/experiments/inference.ipynb #inference-02
 import itertools
@@ -20,7 +21,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, xlogy
+from scipy.special import expit, softmax, xlogy
 from sklearn.cluster import KMeans
 from sklearn.decomposition import NMF, DictionaryLearning
 from sklearn.exceptions import ConvergenceWarning
@@ -34,6 +35,7 @@ from ..data.datasets import draw_quadrants, quadrant_templates
 from .quadrants import (FOUND, all_sets, as_pursuit, as_rows, explain_small, extremes_of_sets, learn_experts,
                                            learned_experts, pixel_by_pixel, recovery, sparse_codes, start_templates)
 from .records import Bench, Experiment, Part
+from ..factorial.quantizer import FactorialVectorQuantizer
 from .scenes import LEVELS, Found, SceneSearch, handwritten, judge, learn_templates, make_scenes, read
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04
@@ -544,6 +546,82 @@ def compare_means(settings: dict, bench: Bench) -> tuple:
                          "rebuilt": [error(run, test, False) for run in runs]}
     return metrics, {}
 
+# %% ../../nbs/experiments/inference.ipynb #inference-codes-1
+def averaged(means: np.ndarray, log_prior: Any, variance: float, X: np.ndarray,
+             foretell: bool = False) -> np.ndarray:
+    "Mean (n, D) over what all sets compose, means (M, D); with `foretell` each number given the others."
+    score = (X @ means.T - np.sum(means**2, axis=1) / 2) / variance + log_prior
+    if not foretell:
+        return softmax(score, axis=1) @ means
+
+    def predict(X, d):
+        own = (X[:, [d]] - means[:, d] / 2) * means[:, d] / variance
+        return softmax(score - own, axis=1) @ means[:, d]
+    return pixel_by_pixel(predict, X.shape[1])(X)
+
+# %% ../../nbs/experiments/inference.ipynb #inference-codes-3
+def added(parts: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    "All sums (2ᴷ, D) of parts (K, D), each with one of its two levels (K, 2)."
+    return levels[:, 0] @ parts + all_sets(len(parts)) @ (np.diff(levels) * parts)
+
+
+def softly(X: np.ndarray, K: int, seed: int) -> partial:
+    "rebuild(X, foretell) of K factorial vectors of two states: the mean over all their sums."
+    fit = FactorialVectorQuantizer(K, 2, priors="learned", n_init=3 if K <= 10 else 1,
+                                   max_iter=100, random_state=seed).fit(X)
+    rest, parts = fit.components_[:, 0].sum(axis=0), np.diff(fit.components_, axis=1)[:, 0]
+    means = rest + added(parts, np.tile([0.0, 1.0], (K, 1)))
+    log_prior = all_sets(K) @ np.log(fit.priors_[:, 1] / fit.priors_[:, 0])
+    return partial(averaged, means, log_prior, fit.noise_variance_)
+
+
+def levels_of(codes: np.ndarray, count: int) -> np.ndarray:
+    "The `count` means (K, count), in ascending order, of each column of codes (n, K)."
+    found = [KMeans(count, n_init=3, random_state=0).fit(column[:, None]) for column in codes.T]
+    return np.sort(np.stack([means.cluster_centers_[:, 0] for means in found]), axis=1)
+
+# %% ../../nbs/experiments/inference.ipynb #inference-codes-5
+def dictionary_codes(X: np.ndarray, test: np.ndarray, atoms: np.ndarray, penalty: float,
+                     counts: list) -> tuple:
+    "rebuild(X, foretell) with two levels of each code, and `test` rebuilt with codes rounded to so many levels each."
+    codes, told = (sparse_codes(rows, atoms, penalty, False) for rows in (X, test))
+    means, rounded = added(atoms, levels_of(codes, 2)), {}
+    best = np.argmax(X @ means.T - np.sum(means**2, axis=1) / 2, axis=1)
+    for count in counts:
+        levels = levels_of(codes, count)
+        nearest = np.argmin(np.abs(told[:, :, None] - levels), axis=2)
+        rounded[count] = np.take_along_axis(levels.T, nearest, axis=0) @ atoms
+    return partial(averaged, means, 0.0, float(np.mean((X - means[best]) ** 2))), rounded
+
+# %% ../../nbs/experiments/inference.ipynb #inference-codes-6
+def squared_errors(test: np.ndarray, ways: list) -> dict:
+    "Mean squared errors per image, foretold and rebuilt, of each rebuild(X, foretell) of `ways`."
+    return {key: [float(np.mean(np.sum((test - way(test, key == "foretold")) ** 2, axis=1))) for way in ways]
+            for key in ("foretold", "rebuilt")}
+
+
+def compare_codes(settings: dict, bench: Bench) -> tuple:
+    "Squared errors of foretold and rebuilt grey values, with parts, codes and estimates exchanged."
+    data, K, penalty = bench.data, settings["n_experts"], settings["penalty"]
+    X, test = (as_rows(images)[:settings[name]] / data.scale
+               for images, name in ((data.train_images, "n"), (data.test_images, "n_test")))
+    runs, zeros_and_ones = range(settings["n_runs"]), np.tile([0.0, 1.0], (K, 1))
+    fits = bench.step("experts", "experts", lambda: [
+        GaussianCompositionalModel(K, rule="sum", random_state=run).fit(X) for run in runs])
+    ways = {"experts, mean over sets": [partial(averaged, added(fit.templates_, zeros_and_ones), 0.0,
+                                                fit.noise_variance_) for fit in fits],
+            "experts, real codes": [partial(rebuild_sums, fit.templates_, penalty, False) for fit in fits]}
+    for count in (K, settings["n_more"]):
+        ways[f"{count} vectors of two states"] = bench.step(
+            f"{count} vectors", f"{count} vectors", lambda count=count: [softly(X, count, run) for run in runs])
+    atoms = bench.step("dictionary", "dictionary", lambda: DictionaryLearning(
+        K, alpha=penalty, max_iter=100, fit_algorithm="cd", random_state=0).fit(X).components_)
+    two, rounded = dictionary_codes(X, test, atoms, penalty, settings["levels"])
+    ways["dictionary, two levels"] = [two]
+    return {name: squared_errors(test, one) for name, one in ways.items()} | {
+        f"dictionary, {count} levels, rounded": {"rebuilt": [float(np.mean(np.sum((test - made) ** 2, axis=1)))]}
+        for count, made in rounded.items()}, {}
+
 # %% ../../nbs/experiments/inference.ipynb #inference-38a
 BARS = {"few": 0.2, "many": 0.4}                               # share of the images in which each bar is
 
@@ -555,7 +633,10 @@ def means_parts(quick: bool) -> list:
     means = {"kind": "means", "n_experts": 3 if quick else 10, "n": 60 if quick else 1283, "n_all": 90 if quick else 1540,
              "n_test": 20 if quick else 257, "n_runs": 1 if quick else 3}
     conditions = {"few": BARS["few"]} if quick else BARS
-    return [*(Part(f"bars, {name}", bars | {"share": share}, 20) for name, share in conditions.items()), Part("means", means, 40)]
+    codes = {"kind": "codes", "n_more": 4 if quick else 14, "penalty": 0.1, "levels": [2] if quick else [2, 3, 4, 8]}
+    codes |= {key: means[key] for key in ("n_experts", "n", "n_test", "n_runs")}
+    return [*(Part(f"bars, {name}", bars | {"share": share}, 20) for name, share in conditions.items()), Part("means", means, 40),
+            Part("codes", codes, 30)]
 
 # %% ../../nbs/experiments/inference.ipynb #inference-39
 COSTS = {"0": 0.0, "½ ln K": math.log(16) / 2, "ln K": math.log(16), "2 ln K": 2 * math.log(16), "3 ln K": 3 * math.log(16)}
@@ -584,7 +665,7 @@ def inference_parts(data: str, profile: str) -> tuple:
 
 # %% ../../nbs/experiments/inference.ipynb #inference-40
 RUNNERS = {"searches": compare_searches, "costs": compare_costs, "learned costs": learn_with_costs, "l1": learn_with_l1,
-           "scenes": compare_in_scenes, "grey": compare_grey, "bars": find_bars, "means": compare_means}
+           "scenes": compare_in_scenes, "grey": compare_grey, "bars": find_bars, "means": compare_means, "codes": compare_codes}
 
 
 def run_inference(part: Part, bench: Bench) -> tuple:

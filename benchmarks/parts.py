@@ -71,20 +71,23 @@ def small_fits():
         X, what = StandardScaler().fit_transform(X), f"{load.__name__.removeprefix('load_').replace('_', ' ')}, fixed settings"
         fit = lambda: CapsuleClassifier(4, kernel="rbf", gamma=gamma, n_components=100, alpha=1e-3, sharpness=1.6, random_state=0).fit(X, y)
         model, logistic = fit(), LogisticRegression(max_iter=1000).fit(X, y)
-        rows, n = model.coef_.reshape(-1, model.coef_.shape[-1]), len(X)
-        columns, root, per_problem = np.ones((rows.shape[1] + 1, n)), np.eye(rows.shape[1] + 1), np.ones((len(rows) // 8, 8, rows.shape[1] + 1))
-        weights = np.ones((len(rows), len(columns)))
+        p, k = model.coef_.shape[-1] + 1, 3 if model.architecture_ == "ovo" else 1
+        rows, root, moments = np.ones((len(X), p)), np.eye(p), np.ones((k, 8, p))
+        columns, weights = np.ascontiguousarray(rows.T), moments.reshape(-1, p)
 
-        def products():
+        def of_e_steps():
             for _ in range(model.n_iter_):
-                (weights @ columns) @ columns.T
-                (per_problem @ root) @ root.T
+                (weights @ columns) @ rows
 
-        unit, multiplied = in_turns(lambda: LogisticRegression(max_iter=1000).fit(X, y), products, rounds=10)
+        def of_m_steps():
+            for _ in range(model.n_iter_):
+                (moments @ root) @ root.T
+
+        unit, first, second = in_turns(lambda: LogisticRegression(max_iter=1000).fit(X, y), of_e_steps, of_m_steps, rounds=10)
         parts = least_parts(fit, 10, learning=(em, "fit"), E_steps=(CapsuleRegression, "e_step"))
         before = parts["whole"] - parts["learning"]
-        yield from rows_of(what, unit, "scikit-learn's LogisticRegression", {"before_the_first_iteration": before, "matrix_products": multiplied,
-                           "the_rest_of_E-steps_and_M-steps": parts["E_steps"] - multiplied, "the_loop_around_them": parts["learning"] - parts["E_steps"]})
+        yield from rows_of(what, unit, "scikit-learn's LogisticRegression", {"before_the_first_iteration": before, "matrix_products": first + second,
+                           "the_rest_of_E-steps": parts["E_steps"] - first, "the_loop_around_them": parts["learning"] - parts["E_steps"] - second})
     row = X[:1]
     unit, check = in_turns(lambda: logistic.predict(row), lambda: validate_data(logistic, row, reset=False), rounds=200)
     yield Row("one row predicted, of which scikit-learn's check", check / unit, "scikit-learn's LogisticRegression")
@@ -147,7 +150,7 @@ def routed():
 
 def rows():
     with threadpool_limits(1):
-        for part in (small_fits, pairs, deformed, searches, routed):
+        for part in (small_fits, deformed, pairs, searches, routed):    # pairs find Numba in memory
             yield from part()
 
 

@@ -1,4 +1,4 @@
-"""The classifier beside scikit-learn's support vector machine and network: CPU time to equal error; prediction beside its floor; default fits of small tables.
+"""The classifier beside scikit-learn's support vector machine and network: CPU time to equal error; prediction beside its floor.
 
 10,000 training images of MNIST and Fashion-MNIST, projected as in Saul 3.1, or the embedded digits where these are not to be had. Of two methods we take the worse
 of their final test errors, and for each method the time after which its test error is first as small. A course in time is for ours a fit with so many iterations,
@@ -12,10 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 from _table import Row, alone, in_turns
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
 from capslit import CapsuleClassifier
 from capslit.data import datasets
@@ -101,23 +98,6 @@ def predictions(n=50_000, p=196):
             yield Row(f"predict_proba, {'all pairs, ' * (architecture == 'ovo')}d = {d}", ours / floor, "its one matrix product", aim)
 
 
-def small_tables():
-    "Rows of fits to standardised tables that come with scikit-learn: with everything automatic, and with what was chosen then given as settings."
-    for load in (load_iris, load_wine, load_breast_cancer):
-        X, y = load(return_X_y=True)
-        X, name = StandardScaler().fit_transform(X), f"{load.__name__.removeprefix('load_').replace('_', ' ')}, {len(X)} × {X.shape[1]}"
-        model = CapsuleClassifier(random_state=0).fit(X, y)
-        kernel = model.kernel_features_
-        settings = {"capsule_dim": model.capsule_dim_, "architecture": model.architecture_, "alpha": model.alpha_, "sharpness": model.sharpness_, "kernel": kernel and "rbf"}
-        settings |= {"gamma": kernel.gamma, "n_components": len(kernel.landmarks)} if kernel else {}
-        for title, ours, aim in (("automatic", {}, 20), ("with fixed settings", settings, 5)):
-            ours, theirs = in_turns(lambda: CapsuleClassifier(**ours, random_state=0).fit(X, y), lambda: LogisticRegression(max_iter=1000).fit(X, y), rounds=10)
-            yield Row(f"fit, {title}, {name}", ours / theirs, "scikit-learn's LogisticRegression", aim)
-        logistic = LogisticRegression(max_iter=1000).fit(X, y)
-        ours, theirs = in_turns(lambda: model.predict(X[:1]), lambda: logistic.predict(X[:1]), rounds=200, rest=0)
-        yield Row(f"one row predicted, {name}", ours / theirs, "scikit-learn's LogisticRegression", 1)
-
-
 def rows():
     for name, title, data in protocols():
         ours, final = course_of_ours(data, OURS[name])
@@ -131,7 +111,6 @@ def rows():
         yield Row(f"{title}, {len(data.X):,} images: CPU time of an automatic fit ({100 - 100 * model.score(data.X_test, data.y_test):.1f} %)", seconds / ours[-1][0],
                   f"sixty iterations with fixed settings ({100 * final:.1f} %)")
     yield from predictions()
-    yield from small_tables()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from capslit.experiments.records import describe_code, describe_machine
 from capslit.experiments.scaling import MACHINE, machine_figures, machine_rates
 from capslit.storage import load_json, save_json
 
-MODULES = ("em", "interpolating", "classifier", "stacking", "whole_fit", "mixtures", "linear_manifolds", "cooperative", "routing", "composition", "deformations")
+MODULES = ("em", "interpolating", "classifier", "small_tables", "stacking", "whole_fit", "mixtures", "linear_manifolds", "cooperative", "routing", "composition",
+           "deformations", "parts", "figure5")
 SCHEMA = "capslit.bench/1"
 
 
@@ -51,7 +52,9 @@ def replaced(old, new, modules):
     "The old record with the new rows in the place of those of the same modules; ValueError if the machine is another."
     if old["machine"]["processor"] != new["machine"]["processor"]:
         raise ValueError(f"the record is of {old['machine']['processor']}, this machine is {new['machine']['processor']}: ratios of two machines do not go into one table")
-    given = {name: [row for row in (new if name in modules else old)["rows"] if row["module"] == name] for name in MODULES}
+    known = {row["what"] for row in new["rows"]}               # of a module that was another's before
+    kept = [row for row in old["rows"] if row["module"] not in modules and row["what"] not in known]
+    given = {name: [row for row in kept + new["rows"] if row["module"] == name] for name in MODULES}
     return old | {"rows": [row for rows in given.values() for row in rows]}
 
 
@@ -75,7 +78,11 @@ def main():
         path, date = Path(arguments.out) / "bench.json", datetime.now(timezone.utc).date().isoformat()
         rows = [row | {"ratio": float(row["ratio"]), "commit": code["commit"]} for row in rows]
         record = {"schema": SCHEMA, "code": code, "machine": figures, "date": date, "seconds": round(seconds, 1), "rows": rows}
-        save_json(path, replaced(load_json(path), record, arguments.modules) if arguments.into else record)
+        if arguments.into:
+            record = replaced(load_json(path), record, arguments.modules)
+        elif path.exists() and (old := load_json(path))["machine"]["processor"] == figures["processor"]:
+            record["rows"] += [row for row in old["rows"] if row["module"] == "figure5" and row["what"] not in {row["what"] for row in rows}]
+        save_json(path, record)
         print(f"→ {path}")
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+import capslit.capsules.em_steps as em_steps
 import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
 from capslit import em
@@ -526,6 +527,26 @@ def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
             alone = some.e_step(start, (batch[0], np.array(batch[1]), batch[2]))
             assert all(np.array_equal(a, b) for a, b in zip(some.e_step(start, batch), alone))
             assert np.array_equal(some.count_errors(start, batch).errors, alone.errors)
+
+
+@together("dtype", [np.float64, np.float32])
+@together("architecture", ["multiclass", "ovo"])
+def test_a_few_cases_are_summed_as_many_are(architecture, dtype, monkeypatch):
+    "Weighted or not, with and without a constant input; ties go to the first class; an example that is far away does not disturb problems that do not see it."
+    model, parameters, (x, y, _) = problem(2, m=3, d=2, p=4, n=60, architecture=architecture)
+    x, rng, tolerance = x.astype(dtype), np.random.default_rng(0), 1e3 * np.finfo(dtype).eps
+    wider = CapsuleParameters(rng.standard_normal((*parameters.weights.shape[:3], 5)))
+    far = np.where(y[:, None] == 2, np.finfo(dtype).max ** 0.6, 1).astype(dtype) * x
+    asked = [(model, parameters, (x, y, None)), (model, parameters, (x, y, rng.random(60).astype(dtype))), (replace(model, affine=True), wider, (x, y, None)),
+             (model, parameters, (0 * x, y, None)), (model, parameters, (far, y, None))]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        few = [(a.e_step(W, batch), a.count_errors(W, batch)) for a, W, batch in asked]
+        monkeypatch.setattr(em_steps, "FEW", 0)
+        many = [(a.e_step(W, batch), a.count_errors(W, batch)) for a, W, batch in asked]
+    for found, usual in zip(few, many):
+        for ours, theirs in zip(found, usual):
+            assert all(np.allclose(a, b, rtol=tolerance, atol=tolerance * np.max(np.abs(b), initial=1, where=np.isfinite(b)), equal_nan=True) for a, b in zip(ours, theirs))
+    assert any(not np.array_equal(a.moments, b.moments) for (a, _), (b, _) in zip(few, many)) or architecture == "multiclass"
 
 
 class Leap:

@@ -46,6 +46,8 @@ def _blockwise(function, s, beta, block=8192):
     if not isinstance(s, float):
         s = namespace(s).reshape(s, (-1,))
     with np.errstate(all="ignore"):
+        if type(beta) is np.ndarray and isinstance(s, float) and beta.ndim and beta.size <= block:
+            return function(s, beta)
         if not isinstance(beta, np.ndarray | np.generic):
             xp = namespace(beta)
             return xp.reshape(function(s, xp.reshape(beta, (-1,))), beta.shape)

@@ -42,9 +42,9 @@ def has_improved(score: np.ndarray, reference: np.ndarray, tol: float) -> np.nda
     return score < reference - tol
 
 
-def round_is_over(since: np.ndarray, rounds: Sequence[Round], current: np.ndarray) -> np.ndarray:
-    "The stopping rule: which problems have had as many iterations without improvement as their `current` round has patience."
-    return since >= np.array([rounds[r].patience for r in current])
+def round_is_over(since: np.ndarray, patience: np.ndarray) -> np.ndarray:
+    "The stopping rule: which problems have had as many iterations without improvement as their present round has patience."
+    return since >= patience
 
 
 def cannot_improve(score: np.ndarray, monitor: str) -> np.ndarray:
@@ -58,13 +58,15 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
 
     Parameters are those of `fit`, which checks them.
     """
-    update, known, spare = acceleration or Momentum(momentum), None, None
-    while (running := state.running(rounds)).index.size:
+    update, known, at, spare = acceleration or Momentum(momentum), None, None, None
+    while state.round is at or (running := state.running(rounds)).index.size:
         here = running.take(state.parameters)
-        if running.index.tolist() != known:                                                          # often they are those of the last iteration
-            problems, known = running.select(model), running.index.tolist()
-            rows = block_rows(problems, here)
-        options = _options(rounds, running.take(state.round))
+        if state.round is not at:                                                                    # mostly all are where they were
+            at, current = state.round, running.take(state.round)
+            options, patience = _options(rounds, current), np.array([rounds[r].patience for r in current])
+            if running.index.tolist() != known:
+                problems, known = running.select(model), running.index.tolist()
+                rows = block_rows(problems, here)
         if state.warm is not None:                                                                   # read the one, write the other
             spare = np.copy(state.warm) if spare is None else spare
             problems = problems.with_memory(state.warm, spare)
@@ -78,11 +80,12 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         image = problems.m_step(statistics)                                                          # M-step
         with np.errstate(over="ignore", invalid="ignore"):
             after, memory, accepted = update.propose(memory, here, image, record["objective"])
-        score = np.where(np.isfinite(record["objective"]), _score(record, monitor, weight), np.inf)
+        score = _score(record, monitor, weight)
         record |= options | ({} if accepted is None else {"accepted": accepted})
         state = state.judged(running, score, has_improved(score, running.take(state.reference), tol), record)
-        current = running.take(state.round)                                                          # stop?
-        over = np.where(cannot_improve(score, monitor), len(rounds) - current, round_is_over(running.take(state.since), rounds, current))
+        over = round_is_over(running.take(state.since), patience)                                    # stop?
+        if monitor != "objective":
+            over = np.where(cannot_improve(score, monitor), len(rounds) - current, over)
         state = state.moved(running, after, memory, over, update.start)
         if state.warm is not None:
             problems.forget(np.zeros(len(score), bool) if accepted is None else ~accepted)
@@ -99,6 +102,8 @@ def _host(*values):
 def _share(amount, weight):
     "amount / weight for each problem; NaN for a problem that has no examples."
     amount, weight = np.asarray(amount, dtype=np.float64), np.asarray(weight)
+    if np.count_nonzero(weight > 0) == weight.size:
+        return amount / weight
     return np.divide(amount, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
 
 # %% ../../nbs/em/loop.ipynb #cell-008-a
@@ -108,10 +113,10 @@ def _record(model, parameters, statistics, held_out):
         values = [model.objective(parameters, statistics), statistics.log_likelihood, statistics.weight]
     values += [statistics.errors] if hasattr(statistics, "errors") else []
     objective, log_likelihood, weight, *counts = _host(*values, *(a for counted in held_out for a in (counted.errors, counted.weight)))
-    record = {"objective": objective, "log_likelihood": log_likelihood, "training_error": np.full(objective.shape, np.nan)}
+    unknown = np.full(objective.shape, np.nan)
+    record = {"objective": objective, "log_likelihood": log_likelihood, "training_error": unknown, "validation_error": unknown}
     if hasattr(statistics, "errors"):
         record["training_error"] = _share(counts.pop(0), weight)
-    record["validation_error"] = np.full(objective.shape, np.nan)
     if held_out:
         errors, of = counts
         if not np.all(np.isfinite(errors)):
@@ -121,16 +126,20 @@ def _record(model, parameters, statistics, held_out):
 
 # %% ../../nbs/em/loop.ipynb #cell-008-1
 def _score(record, monitor, weight):
-    "The monitored quantity (k,); lower is better."
+    "The monitored quantity (k,); lower is better, and infinity where the objective is not finite."
     if monitor == "objective":
-        return _share(-record["objective"], weight)
-    unseen = np.isnan(record["validation_error"]) | (monitor == "error")
-    return np.where(unseen, record["training_error"], record["validation_error"])
+        score = _share(-record["objective"], weight)
+    else:
+        unseen = np.isnan(record["validation_error"]) | (monitor == "error")
+        score = np.where(unseen, record["training_error"], record["validation_error"])
+    finite = np.isfinite(record["objective"])
+    return score if np.count_nonzero(finite) == finite.size else np.where(finite, score, np.inf)
 
 
 def _check_finite(objective, tentative, n_iter):
     "FloatingPointError unless the objective is finite, where it is not of parameters that may still be discarded."
-    if not np.all(np.isfinite(objective) | tentative):
+    finite = np.isfinite(objective)
+    if np.count_nonzero(finite) < finite.size and not np.all(finite | tentative):
         raise FloatingPointError("the objective is no longer finite; lower momentum, or scale the inputs" if n_iter else
                                  "the objective is not finite at the start; data or parameters hold NaN, infinity or too large numbers")
 

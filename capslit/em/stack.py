@@ -27,8 +27,8 @@ def tree_map(function: Callable, *trees: Any) -> Any:
 
 def choose(mask: np.ndarray, yes: Any, no: Any) -> Any:
     "Problem by problem, the arrays of `yes` where the mask (k,) is true, those of `no` elsewhere."
-    if mask.all() or not mask.any():
-        return yes if mask.all() else no
+    if (number := np.count_nonzero(mask)) in (0, mask.size):
+        return yes if number else no
     def pick(a, b):
         xp = namespace(a)
         return xp.where(xp.asarray(mask.reshape((-1,) + (1,) * (a.ndim - 1)), device=array_device(a)), a, b)
@@ -39,7 +39,7 @@ class Running:
     "The problems of a stack for which a mask (k,) is true: their rows of arrays, and the way back."
     def __init__(self, mask: np.ndarray):
         self.index = np.flatnonzero(mask)
-        self.size, self.whole = mask.size, bool(mask.all())
+        self.size, self.whole = mask.size, self.index.size == mask.size
 
     def take(self, tree: Any) -> Any:
         "The rows of these problems."
@@ -61,7 +61,7 @@ class Running:
     def spread(self, values: np.ndarray) -> np.ndarray:
         "Values of these problems as an array (k,), NaN for the others."
         if self.whole:
-            return np.array(values, dtype=np.float64)
+            return np.asarray(values, dtype=np.float64)
         full = np.full(self.size, np.nan)
         full[self.index] = values
         return full
@@ -113,6 +113,8 @@ class State:
 
         A problem whose round has ended begins its next one from its best parameters, with begin(best) as memory.
         """
+        if not np.count_nonzero(ended):
+            return replace(self, parameters=running.put(self.parameters, parameters), memory=running.put(self.memory, memory))
         best, current, new = running.take(self.best), running.take(self.round), ended > 0
         return replace(
             self,

@@ -161,9 +161,11 @@ def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -
     if any(hasattr(data, "accumulate") for _, data in jobs):
         return [data.accumulate(function, rows, pool) if hasattr(data, "accumulate") else accumulate(function, data, rows, pool)
                 for function, data in jobs]
+    lengths = [_length(data) if isinstance(data, tuple) else rows + 1 for _, data in jobs]
+    if min(lengths) and sum(lengths) <= rows:                 # each is one block
+        return [function(data) for function, data in jobs]
     trees = [TreeSum() for _ in jobs]
-    small = all(isinstance(data, tuple) for _, data in jobs) and sum(_length(data) for _, data in jobs) <= rows
-    if pool is None or small:
+    if pool is None:
         for tree, (function, data) in zip(trees, jobs):
             for block in blocks(data, rows):
                 tree.append(function(block))

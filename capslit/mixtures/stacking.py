@@ -57,8 +57,7 @@ class FixedDensities:
 def mean_ratios(log_p: np.ndarray, members: np.ndarray, weights: np.ndarray, share: np.ndarray) -> np.ndarray:
     "The mean ratios g (m,) of densities to a combination of some of them, over examples with shares (n,)."
     log_density = logsumexp(log_p[:, members] + np.log(weights), axis=1)
-    with np.errstate(over="ignore"):
-        return share @ np.exp(log_p - log_density[:, None])
+    return share @ np.exp(np.minimum(log_p - log_density[:, None], 700))                   # no overflow
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-15
 MOST_ROUNDS = 200

@@ -177,6 +177,49 @@ def test_sizes_left_open_find_what_was_planted():
     assert MixtureOfFactorAnalyzers("auto", 2, random_state=0).fit(X[:4]).n_factors_ == 2          # hardly any examples
 
 
+def test_a_stack_is_the_weighted_sum_of_members_and_beats_each_on_examples_left_out():
+    "Against a search by hand over the amounts of noise of one size."
+    X = StandardScaler().fit_transform(load_iris().data)
+    model = MixtureOfFactorAnalyzers(2, 1, stacked=True, random_state=0).fit(X)
+    least = MixtureOfFactorAnalyzers(2, 1, added_noise=SHARES[0], noise_unit=1.0, random_state=0)
+
+    def density(fitted, share, Z):
+        noise = fitted.noise_variances_ + share - SHARES[0]
+        parts = [multivariate_normal(m, G @ G.T + np.diag(v)).logpdf(Z) for m, G, v in zip(fitted.means_, fitted.loadings_, noise)]
+        return logsumexp(np.stack(parts, axis=1) + np.log(fitted.weights_), axis=1)
+
+    weights, shares = (np.array([member[name] for member in model.stack_]) for name in ("weight", "added_noise"))
+    whole = clone(least).fit(X)
+    assert len(weights) > 1 and np.isclose(weights.sum(), 1)
+    assert np.allclose(model.score_samples(X), logsumexp([density(whole, share, X) + np.log(w) for w, share in zip(weights, shares)], axis=0))
+    left_out = np.empty((len(X), len(SHARES)))
+    for own, held in _fifths(X, None):
+        fitted = clone(least).fit(X[own])
+        left_out[held] = np.stack([density(fitted, share, X[held]) for share in SHARES], axis=1)
+    total = logsumexp(left_out[:, [SHARES.index(share) for share in shares]] + np.log(weights), axis=1)
+    assert np.isclose(total.mean(), model.lower_bound_) and total.mean() > left_out.mean(axis=0).max()
+    ratios = np.exp(left_out - total[:, None]).mean(axis=0)                                   # no weights gain more than a nat
+    assert np.log(ratios.max()) * len(X) <= 1 and model.n_parameters_ == whole.n_parameters_ + len(weights) - 1
+
+
+def test_a_stack_is_saved_and_refuses_what_it_cannot_do(tmp_path):
+    X = blobs()
+    model = MixtureOfFactorAnalyzers(1, "auto", noise="auto", stacked=True, random_state=0).fit(X)
+    model.save(tmp_path / "stack.npz")
+    again = MixtureOfFactorAnalyzers.load(tmp_path / "stack.npz")
+    assert again.stack_ == model.stack_ and all(np.array_equal(a, b) for a, b in zip(outputs(again, X), outputs(model, X)))
+    assert model.means_.shape[0] == model.n_components_ and model.loadings_.shape[2] == model.n_factors_ == max(m["n_factors"] for m in model.stack_)
+    before = state(model)
+    with pytest.raises(ValueError, match="warm_start"):
+        model.set_params(warm_start=True).fit(X)
+    with pytest.raises(ValueError, match="checkpoint"):
+        model.set_params(warm_start=False).fit(X, checkpoint=tmp_path / "c.npz")
+    assert state(model) == before
+    assert len(clone(model).fit(X[:3]).stack_) == 1 and not hasattr(model.set_params(stacked=False).fit(X), "stack_")
+    given = MixtureOfFactorAnalyzers(2, 1, stacked=True, added_noise=0.1, random_state=0).fit(X)
+    assert [m["added_noise"] for m in given.stack_] == [0.1] and np.isclose(given.score(X), given.set_params(stacked=False).fit(X).score(X))
+
+
 @kinds
 def test_starts_that_are_given(kind):
     X, r = blobs(90), np.random.RandomState(1)

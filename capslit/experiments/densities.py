@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LEAST_VALUES', 'LARGEST_SHARE', 'ROWS', 'FOLDS', 'SIDE', 'PATCHES', 'TYPES', 'MOST_COMPONENTS', 'BANDWIDTHS', 'OPEN',
-           'DENSITIES', 'RIVALS', 'USED', 'OPENED', 'METHODS', 'COLLECTIONS', 'COMPARISON', 'continuous', 'folds_of',
-           'patches', 'patch_pair', 'load_photographs', 'gaussians', 'searched', 'factors_of', 'pairs_of',
-           'settings_of', 'run_densities', 'density_parts', 'tables_in', 'log_densities', 'lead']
+           'DENSITIES', 'RIVALS', 'USED', 'OPENED', 'BEHIND', 'STACKED', 'METHODS', 'COLLECTIONS', 'COMPARISON',
+           'continuous', 'folds_of', 'patches', 'patch_pair', 'load_photographs', 'gaussians', 'searched', 'factors_of',
+           'pairs_of', 'settings_of', 'run_densities', 'density_parts', 'tables_in', 'log_densities', 'lead']
 
 # %% ../../nbs/experiments/densities.ipynb #densities-02
 from collections.abc import Iterator
@@ -119,6 +119,8 @@ DENSITIES = {
     "factors": lambda X, seed: searched(FactorAnalysis(random_state=seed), {"n_components": factors_of(X.shape[1])}, X),
     "kernels": lambda X, seed: searched(KernelDensity(), {"bandwidth": BANDWIDTHS}, X),
     "open": lambda X, seed: {"chosen": MixtureOfFactorAnalyzers("auto", "auto", **OPEN, random_state=seed).fit(X)},
+    "ours_stacked": lambda X, seed: {"chosen": MixtureOfFactorAnalyzers("auto", "auto", stacked=True, random_state=seed).fit(X)},
+    "stacked": lambda X, seed: {"chosen": MixtureOfFactorAnalyzers("auto", "auto", **OPEN, stacked=True, random_state=seed).fit(X)},
 }  # from rows and a seed to fitted densities
 RIVALS = ("gaussians", "factors", "kernels")
 
@@ -154,8 +156,8 @@ def run_densities(part: Part, bench: Bench) -> tuple:
 
 
 def _type_of(density):
-    "The type of covariance of a Gaussian mixture."
-    return [density.covariance_type] if isinstance(density, GaussianMixture) else []
+    "The type of covariance of a Gaussian mixture, and how many members a stack has."
+    return [density.covariance_type] if isinstance(density, GaussianMixture) else [len(density.stack_)] if hasattr(density, "stack_") else []
 
 # %% ../../nbs/experiments/densities.ipynb #densities-18
 USED = {
@@ -168,6 +170,8 @@ USED = {
 
 
 OPENED = ("australian", "ring", "twonorm", "bupa", "circles")  # tables for `open`
+BEHIND = ("australian", "banana", "bupa", "circles", "phoneme", "pima", "ring", "twonorm", "vehicle", "vowel")  # where ours was
+STACKED = {"tables": (*BEHIND, "moons", "iris", "heart"), "embedded": ("iris",)}  # tables for `stacked`
 METHODS = ("ours", *RIVALS)
 
 
@@ -176,9 +180,10 @@ def density_parts(data: str, profile: str) -> tuple:
     quick = profile == "quick"
     if data not in USED:
         settings = {"patches": 150 if quick else PATCHES}
-        return tuple(Part(method, settings | {"method": method}, 1, True) for method in METHODS)
+        return tuple(Part(method, settings | {"method": method}, 1, True) for method in (*METHODS, *["ours_stacked"] * (not quick)))
     folds = {"rows": 90, "folds": 2} if quick else {"rows": ROWS, "folds": FOLDS}
     pairs = [(table, method) for table in USED[data] for method in METHODS] + [(table, "open") for table in OPENED if data == "tables"]
+    pairs += [(table, "stacked") for table in STACKED.get(data, ())]
     return tuple(Part(f"{table}.{method}", {"table": table, "method": method} | folds, 1, True, (table,)) for table, method in pairs)
 
 

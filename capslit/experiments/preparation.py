@@ -231,11 +231,12 @@ SIZES = {  # data → preparations → pairs (components, factors)
     "digits": {"plain": ((1, 4), (2, 4)), "both": ((1, 4), (2, 4))},
 }
 SEEDS = {  # data → preparations, and with how many seeds each learns all training images
-    "usps": {"plain": 5, "deslanted": 5, "shifted": 1},
+    "usps": {"plain": 5, "deslanted": 5, "shifted": 5},
     "mnist": {"plain": 1, "deslanted": 3, "both": 1},
     "digits": {"plain": 1, "both": 1},
 }
-SEEN = {("digits", "both"): 9}  # in how many places test images are seen, if more than one
+SEEN = {("digits", "both"): 9, ("usps", "plain"): 9,
+        ("usps", "shifted"): 9}  # places in which test images are seen, if more than one
 LARGE = {"mnist": {"n_axes": 100, "max_iter": 30}}  # coordinates of its images, and iterations of EM
 WIDE = {"mnist": {"noises": [0.4, 0.8, 1.6, 3.2]}}
 

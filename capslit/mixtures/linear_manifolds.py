@@ -34,6 +34,7 @@ from ..estimator.persistence import Saved
 from ..validation import (as_floating, atomic, check_choice, check_distribution, check_labelled, check_number, check_shape,
                                 check_values, error_context, validate_inputs)
 from .factor_analysis import LinearManifolds, ManifoldParameters
+from .stacking import stack
 from .gaussian import (WARM_START_HINT, MixtureDensities, MixtureExamples, centred, checked_means, checked_weights,
                                        log_shares, nearest, start_labels)
 
@@ -291,16 +292,15 @@ def _fifths(X, weight):
     return [(rows[fifth != k], rows[fifth == k]) for k in range(5)] if len(distinct) > 4 else []
 
 
-def _by_share(density, X, tangents, unit):
-    "Log-densities (n_shares, n) of X under a fitted density with as much noise as each of SHARES; −∞ where it has more already."
-    found, given = np.full((len(SHARES), len(X)), -np.inf), {} if tangents is None else {"tangents": tangents}
-    for k, share in enumerate(SHARES):
+def _by_share(density, X, tangents, unit, shares=SHARES):
+    "Log-densities (n_shares, n) of X under a fitted density with as much noise as each of `shares`; −∞ where it has more already."
+    found, given = np.full((len(shares), len(X)), -np.inf), {} if tangents is None else {"tangents": tangents}
+    for k, share in enumerate(shares):
         if share >= density.added_noise_:
             noisier = copy(density)
             noisier.noise_variances_ = density.noise_variances_ + (share - density.added_noise_) * unit
             found[k] = noisier.score_samples(X, **given)
     return found
-
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-3
 def _learned(density, X, weight, tangents, rows):
@@ -311,16 +311,17 @@ def _learned(density, X, weight, tangents, rows):
         return clone(density).fit(X[rows], sample_weight=weight, tangents=tangents)
 
 
-def _held_out(density, X, weight, tangents, unit):
-    "Log-likelihood (n_shares,) of examples left out with as much noise as each of SHARES; −∞ for all if the rest of a fifth cannot be learned."
-    total = np.zeros(len(SHARES))
+def _held_out(density, X, weight, tangents, unit, shares=SHARES):
+    """Log-densities (n_shares, n) of examples left out with as much noise as each of `shares`.
+
+    −∞ for all if the rest of a fifth cannot be learned; 0 for examples of no weight.
+    """
+    found = np.zeros((len(shares), len(X)))
     for own, held in _fifths(X, weight):
         if len(own) < max(density.n_components, 2):
-            return np.full(len(SHARES), -np.inf)
-        found = _by_share(_learned(density, X, weight, tangents, own), X[held], None, unit)
-        total += found @ (np.ones(len(held)) if weight is None else weight[held])
-    return total
-
+            return np.full(found.shape, -np.inf)
+        found[:, held] = _by_share(_learned(density, X, weight, tangents, own), X[held], None, unit, shares)
+    return found
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-5
 _MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))       # factors of the two sizes
@@ -343,6 +344,32 @@ def _climb(gain, start, largest, moves=_MOVES):
 
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7
+class _Trials:
+    "What examples left out say of sizes and kinds of noise (m, r, kind): each is tried once; log-densities are kept for a stack."
+
+    def __init__(self, density, X, weight, tangents, unit):
+        self.density, self.data, self.unit = density, (X, weight, tangents), unit
+        self.shares = SHARES if density.added_noise == "auto" else (density.added_noise,)
+        self.best, self.rows = {}, {}
+
+    def estimator(self, m, r, kind):
+        "An estimator of this size and kind, with the least noise."
+        return clone(self.density).set_params(
+            n_components=m, n_factors=_checked_directions("n_factors", r, self.data[0]), added_noise=self.shares[0], noise=kind[0], tied=kind[1],
+            noise_unit=self.unit, n_init=1, random_state=0, verbose=0, warm_start=False, stacked=False)
+
+    def __call__(self, *size):
+        "The share of noise that makes examples left out likeliest, and their log-likelihood; 0.01 if there are too few examples."
+        if size not in self.best:
+            found, weight = _held_out(self.estimator(*size), *self.data, self.unit, self.shares), self.data[1]
+            total = found.sum(axis=1) if weight is None else found[:, weight > 0] @ weight[weight > 0]
+            best = int(np.argmax(total))
+            self.best[size] = self.shares[best] if len(self.shares) == 1 or np.ptp(total) > 0 else 0.01, total[best]
+            if self.density.stacked and np.any(found):
+                self.rows |= {(*size, share): row for share, row, gain in zip(self.shares, found, total) if gain > -np.inf}
+        return self.best[size]
+
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7-1
 class _Choice:
     "Base of `MixtureOfFactorAnalyzers`: sizes and added noise that are chosen by examples left out."
 
@@ -359,52 +386,86 @@ class _Choice:
         asked = [getattr(self, name) for name in names]
         if self._goes_on():
             asked = [getattr(self, name + "_", value) if value == "auto" else value for name, value in zip(names, asked)]
+        trials = _Trials(self, X, weight, tangents, self._unit(unit))
         if "auto" in asked[:2] or "auto" in asked[3:]:
-            asked = self._chosen(asked, X, weight, tangents, self._unit(unit))
-        elif asked[2] == "auto":
-            asked[2] = self._best_share(asked[:2], asked[3:], X, weight, tangents, self._unit(unit))[0]
+            asked = self._chosen(asked, trials)
+        elif asked[2] == "auto" or self.stacked:
+            asked[2] = trials(*asked[:2], tuple(asked[3:]))[0]
         self.n_components_, self.n_factors_, self.added_noise_, self.noise_, self.tied_ = asked
+        return trials
 
-    def _best_share(self, size, kind, X, weight, tangents, unit):
-        "The share of noise for sizes (m, r) and a kind that makes examples left out likeliest, and their log-likelihood; 0.01 if there are too few examples."
-        (m, r), (noise, tied) = size, kind
-        trial = clone(self).set_params(n_components=m, n_factors=_checked_directions("n_factors", r, X), added_noise=SHARES[0], noise=noise, tied=tied,
-                                       noise_unit=unit, n_init=1, random_state=0, verbose=0, warm_start=False)
-        found = _held_out(trial, X, weight, tangents, unit)
-        best = int(np.argmax(found))
-        return SHARES[best] if np.ptp(found) > 0 else 0.01, found[best]
-
-    def _chosen(self, asked, X, weight, tangents, unit):
+    def _chosen(self, asked, trials):
         "Components, factors, share of noise, kind of noise, and whether components share it."
-        known, kinds = {}, [(noise, tied) for tied in ([False, True] if asked[4] == "auto" else asked[4:]) for noise in _noises(asked[3])]
-
-        def share(kind, m, r):
-            "The best share of noise, and what it gains."
-            if (kind, m, r) not in known:
-                known[kind, m, r] = self._best_share((m, r), kind, X, weight, tangents, unit)
-            return known[kind, m, r]
+        n, p = trials.data[0].shape
+        kinds = [(noise, tied) for tied in ([False, True] if asked[4] == "auto" else asked[4:]) for noise in _noises(asked[3])]
 
         def climb(kind, start, moves=_MOVES):
-            most = [top if value == "auto" else None for value, top in zip(asked, (max(1, len(X) // (2 if kind[1] else 4)), X.shape[1]))]
-            return kind, *_climb(lambda m, r: share(kind, m, r)[1], start, most, moves)
+            most = [top if value == "auto" else None for value, top in zip(asked, (max(1, n // (2 if kind[1] else 4)), p))]
+            return *_climb(lambda m, r: trials(m, r, kind)[1], start, most, moves), kind
 
-        starts = {tuple(value if value != "auto" else least for value, least in zip(asked, (1, r))) for r in (min(2, X.shape[1]), 0)}
-        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)), key=lambda size: share(*size)[1])
+        starts = {tuple(value if value != "auto" else least for value, least in zip(asked, (1, r))) for r in (min(2, p), 0)}
+        gain = lambda size: trials(*size)[1]
+        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)), key=gain)
         for kind in kinds[1:]:
-            best = max(best, climb(kind, best[1:]), key=lambda size: share(*size)[1])
+            best = max(best, climb(kind, best[:2]), key=gain)
         if len(kinds) > 1:
-            best = climb(best[0], best[1:], _STEPS)
-        kind, m, r = best
-        return [m, r, share(*best)[0] if asked[2] == "auto" else asked[2], *kind]
+            best = climb(best[2], best[:2], _STEPS)
+        m, r, kind = best
+        return [m, r, trials(*best)[0] if asked[2] == "auto" else asked[2], *kind]
 
 
 def _noises(asked):
     "Kinds of noise to choose from."
     return ["diagonal", "isotropic"] if asked == "auto" else [asked]
 
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #stack-2
+def _stacked(trials, best):
+    "Members (m, r, kind, share) and weights of the stack of what was tried, and its mean log-density of examples left out; the `best` alone if none could be left out."
+    if not trials.rows:
+        return [best], np.ones(1), -np.inf
+    weight, found = trials.data[1], np.stack(list(trials.rows.values()), axis=1)
+    members, weights, _ = stack(found, weight)
+    return ([list(trials.rows)[k] for k in members], weights,
+            float(np.average(logsumexp(found[:, members] + np.log(weights), axis=1), weights=weight)))
+
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #stack-1
+_MEMBER = "weight", "n_components", "n_factors", "noise", "tied", "added_noise"
+
+
+class _Stack(_Choice):
+    "Base of `MixtureOfFactorAnalyzers`: the convex combination of what was tried, as one mixture."
+
+    def _fit_stack(self, X, sample_weight, tangents):
+        "Try sizes and kinds, weigh them by examples left out, learn the members from all examples, and join them."
+        if self.warm_start:
+            raise ValueError("warm_start must be False where stacked is True; the members of a stack are learned anew")
+        data = _with_tangents(self._examples(X, sample_weight), tangents)
+        rows, weight, along = self._sample(data)
+        rows, _, variance = centred(data, rows, np.ones(len(rows), rows.dtype) if weight is None else weight)
+        trials = self._choose(rows, weight, along, variance or 1.0)
+        members, weights, self.lower_bound_ = _stacked(trials, (self.n_components_, self.n_factors_, (self.noise_, self.tied_), self.added_noise_))
+        own = {size: trials.estimator(*size).set_params(n_init=self.n_init, random_state=self.random_state, verbose=self.verbose)
+               for size in dict.fromkeys(member[:3] for member in members)}
+        for density in own.values():
+            density.fit(X, sample_weight=sample_weight, tangents=tangents)
+        self.stack_ = [dict(zip(_MEMBER, (float(w), m, r, *kind, share))) for w, (m, r, kind, share) in zip(weights, members)]
+        self._join([(w, own[member[:3]], member[3]) for w, member in zip(weights, members)], trials.unit)
+        self.n_iter_, self.converged_ = sum(d.n_iter_ for d in own.values()), all(d.converged_ for d in own.values())
+        self.history_ = own[members[int(np.argmax(weights))][:3]].history_
+        self.n_parameters_ = len(members) - 1 + sum(d.n_parameters_ for d in own.values())
+
+    def _join(self, members, unit):
+        "Set the parameters to those of a convex combination of fitted densities, from weights, densities and their shares of noise."
+        r = max(density.n_factors_ for _, density, _ in members)
+        parts = [(w * d.weights_, d.means_, np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_))), d.noise_variances_ + (share - d.added_noise_) * unit)
+                 for w, d, share in members]
+        self.weights_, self.means_, loadings, self.noise_variances_ = map(np.concatenate, zip(*parts))
+        self.loadings_ = _principal(loadings, self.noise_variances_)
+        self.n_components_, self.n_factors_, self.noise_, self.tied_ = len(self.weights_), r, "diagonal", False
+        self.added_noise_ = min(share for *_, share in members)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-025
-class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
+class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     """Mixture of factor analysers, or of probabilistic PCA, learned by EM.
 
     Component j makes x = μ_j + G_j h + ε, with n_factors factors h ~ N(0, I) and noise
@@ -421,6 +482,9 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         (probabilistic PCA).
     tied : bool or "auto", default=False
         Whether all components share loadings and noise, and so one covariance.
+    stacked : bool, default=False
+        Keep the convex combination of all that is tried for "auto" which makes examples left out
+        likeliest, in the place of the best alone; see Notes.
     responsibilities : {"soft", "hard"}, default="soft"
         Whether examples are shared among the components while learning, or belong to the
         likeliest one.
@@ -487,12 +551,19 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         `log_likelihood` and `objective` (the bound), summed over the examples.
     n_parameters_ : int
         Free parameters, as `bic` and `aic` count them: no more than those of full covariances.
+    stack_ : list of dict
+        The members of a stack, if it is one: weight, sizes, kind and share of noise. Then
+        `n_components_`, `weights_`, `means_` and so on are those of all members together,
+        `lower_bound_` is the mean log-density of examples left out, `n_iter_` the sum over members
+        and `history_` that of the heaviest.
 
     Notes
     -----
     Whatever is "auto" is chosen by the log-likelihood of examples that are left out: the rows of X
     (of a stream, of a sample) are divided into five parts, equal rows into the same, and each is
     left out once. Noise is chosen among `SHARES`, and takes no more than one fit for each part.
+    A stack weighs all that was tried by the same examples (`capslit.mixtures.stacking`), and then
+    learns its members, of which there are few, from all examples.
 
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """
@@ -506,13 +577,14 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         "weights_init": ["array-like", None],
         "noise": [StrOptions({"diagonal", "isotropic", "auto"})],
         "tied": ["boolean", StrOptions({"auto"})],
+        "stacked": ["boolean"],
         "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
         "added_noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(self, n_components: int | str = 1, n_factors: int | str = 2, *, noise: str = "diagonal", tied: bool | str = False, responsibilities: str = "soft",
+    def __init__(self, n_components: int | str = 1, n_factors: int | str = 2, *, noise: str = "diagonal", tied: bool | str = False, stacked: bool = False, responsibilities: str = "soft",
                  init_params: str = "pca", weights_init: Any = None, means_init: Any = None, n_init: int = 1, added_noise: float | str = "auto", min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
                  patience: int = 3, max_iter: int = 500, acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None,
                  warm_start: bool = False, verbose: int = 0):
@@ -520,6 +592,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         self.n_factors = n_factors
         self.noise = noise
         self.tied = tied
+        self.stacked = stacked
         self.responsibilities = responsibilities
         self.init_params = init_params
         self.weights_init = weights_init
@@ -536,6 +609,20 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Choice, _Mixture):
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+
+    @atomic
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
+            checkpoint_every: float = 10.0) -> Self:
+        self.__dict__.pop("stack_", None)
+        if not self.stacked:
+            return super().fit(X, y, sample_weight, tangents=tangents, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        self._validate_params()
+        if checkpoint is not None:
+            raise ValueError("checkpoint must be None where stacked is True; several mixtures are learned")
+        self._fit_stack(X, sample_weight, tangents)
+        return self
+
+    fit.__doc__ = _Fit.fit.__doc__
 
     def _size(self, X):
         return self.n_components_, _checked_directions("n_factors", self.n_factors_, X)

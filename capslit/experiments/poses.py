@@ -171,7 +171,7 @@ def assess_classifier(model: CapsuleClassifier, protocol: Protocol) -> tuple:
 
 # %% ../../nbs/experiments/poses.ipynb #poses-18
 SHORT = PAPER | {"architecture": "multiclass", "patience": [32, 16, 8, 4, 2]}
-STRENGTHS = {d: (0.0, 0.01, 0.03, 0.1) for d in (2, 4, 8, 16)} | {32: (0.0, 0.0003, 0.001, 0.003)}
+STRENGTHS = {d: (0.0, 0.01, 0.03, 0.1) for d in (2, 4, 8, 16)} | {32: (0.0, 0.0003, 0.0005, 0.001, 0.003)}
 
 
 def pose_parts(data: str, profile: str) -> tuple:

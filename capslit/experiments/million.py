@@ -369,24 +369,23 @@ def reading_part(name: str, construction: str, strength: float, stopping: str, n
 
 # %% ../../nbs/experiments/million.ipynb #readings-5
 NAMED_CONSTRUCTIONS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours", 1.0),
-                       "gentle": ("tangents", 0.8), "long": ("ours", 0.5)}
+                       "gentle": ("tangents", 0.8)}
 GRID = ("tangents", "weak", "strong")
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-1
 def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: int) -> list:
-    "More and more images in two constructions, one in three dimensions; two with more updates."
+    "More and more images in two constructions, one in three dimensions; a third, more updates."
     def part(word, d, size, count=updates, more=()):
         return reading_part(f"{word}-{d}-{size}", *NAMED_CONSTRUCTIONS[word], "fixed", ancestors,
                             size - sizes[0], d, count, [], more)
 
-    few, every, bound = (40, 20, 0.7) if paper else (5, 5, 0.5)
-    more = {"gentle": 1460, "long": 340} if paper else {"gentle": 15, "long": 5}
     others = [size for size in sizes if size != sizes[0] + ancestors]    # not that of the grid
     curves = [part("tangents", dim, size) for size in sizes]
     curves += [part("weak", dim, size) for size in sizes[1:]]
     curves += [part("tangents", dim // 2, size) for size in others]
-    curves += [part(word, dim, sizes[-1], few, [n, every, bound]) for word, n in more.items()]
-    return curves + [part("tangents", 2 * dim, size) for size in others]
+    curves += [part("tangents", 2 * dim, size) for size in others[:2]]
+    few, more = (40, [1460, 20, 0.7]) if paper else (5, [15, 5, 0.5])
+    return [*curves, part("gentle", dim, sizes[-1], few, more)]
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-2
 def reading_parts(data: str, profile: str) -> tuple:

@@ -153,7 +153,7 @@ def run_poses(part: Part, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/poses.ipynb #poses-17-1
 def assess_classifier(model: CapsuleClassifier, protocol: Protocol) -> tuple:
-    "R² of slant and ink by poses and by their directions, errors, log loss, drawings, answers."
+    "R² of slant and ink by poses and their directions, errors, log loss, drawings, answers."
     poses = [own_poses(model, X, y) for X, y in sets(protocol).values()]
     directions = [h / np.linalg.norm(h, axis=1, keepdims=True) for h in poses]
     (metrics, shares), (turned, of_directions) = (
@@ -167,11 +167,13 @@ def assess_classifier(model: CapsuleClassifier, protocol: Protocol) -> tuple:
     metrics |= {f"direction_{name}": value for name, value in turned.items()}
     answers = model.predict(protocol.X_test).astype(np.uint8)
     found = {"shares": shares, "directions": of_directions, "traversals": images}
-    return metrics, found | {"predicted": answers, "labels": protocol.y_test.astype(np.uint8)}
+    labels = protocol.y_test.astype(np.uint8)
+    return metrics, found | {"predicted": answers, "labels": labels}
 
 # %% ../../nbs/experiments/poses.ipynb #poses-18
 SHORT = PAPER | {"architecture": "multiclass", "patience": [32, 16, 8, 4, 2]}
-STRENGTHS = {d: (0.0, 0.01, 0.03, 0.1) for d in (2, 4, 8, 16)} | {32: (0.0, 0.0003, 0.0005, 0.001, 0.003)}
+STRENGTHS = {d: (0.0, 0.01, 0.03, 0.1) for d in (2, 4, 8, 16)}
+STRENGTHS |= {32: (0.0, 0.0003, 0.0005, 0.001, 0.003)}
 
 
 def pose_parts(data: str, profile: str) -> tuple:

@@ -374,13 +374,16 @@ GRID = ("tangents", "weak", "strong")
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-1
 def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: int) -> list:
-    "More and more images in two constructions, and a third with more updates."
+    "More and more images in two constructions, and more updates in a third."
     def part(word, d, size, count=updates, more=()):
         return reading_part(f"{word}-{d}-{size}", *NAMED_CONSTRUCTIONS[word], "fixed", ancestors,
                             size - sizes[0], d, count, [], more)
 
+    others = [size for size in sizes if size != sizes[0] + ancestors]  # not the grid's
     curves = [part("tangents", dim, size) for size in sizes]
     curves += [part("weak", dim, size) for size in sizes[1:]]
+    curves += [part("tangents", dim // 2, size) for size in others]
+    curves += [part("tangents", 2 * dim, size) for size in others[:2]]
     few, more = (40, [1460, 20, 0.7]) if paper else (5, [15, 5, 0.5])
     return [*curves, part("gentle", dim, sizes[-1], few, more)]
 

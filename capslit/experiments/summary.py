@@ -380,7 +380,7 @@ def nearest_reading(record: Record) -> tuple:
     names = ("test_error", "training_error")
     source = [MILLION.source["mnist"][f"ovo-16/{name}"] for name in names]
     rates = {part: [record.metrics(part)[name] for name in names]
-             for part in record.parts if part.endswith("-1000000")}
+             for part in record.parts if part.endswith("-16-1000000")}
     nearest = min(rates, key=lambda part: np.abs(np.log(np.divide(rates[part], source))).sum())
     settings, n = record.parts[nearest]["parameters"], record.metrics(nearest)["n_iter"]
     show = lambda sign, *rates: f"{100 * rates[0]:{sign}.2f} %, {100 * rates[1]:{sign}.4f} %"
@@ -422,6 +422,7 @@ FIGURE_5_STATED = [
     *(comparison("3.4", f"{TITLES[data]}: no model of Figure 5 is as good as the best support vector machines", (f"figure5-{data}", f"peers-{data}"),
                  beaten_by("svm")) for data in LINEAR),
     comparison("3.4", "MNIST: nor as convolutional networks", ("figure5-mnist", "capsules-mnist"), beaten_by("convolution-0")),
+    comparison("3.4", "Fashion-MNIST: nor as convolutional networks", ("figure5-fashion", "layers-fashion"), beaten_by("network-5")),
     comparison("3.4, Figure 5", "the green curve, all versus all on a million digits, lies at the bottom", ("figure5-mnist", "million-mnist"), green_is_lowest),
     comparison("3.4", "of the classifiers of a million digits that with d = 16 is the best", ("million-mnist",), sixteen_is_best),
     error_rate("3.4", "test error after a million digits, all versus all, d = 16", "million", "mnist", "ovo-16/test_error"),

@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'CODES', 'CONVOLUTIONS', 'CAPSULES', 'OVERLAPS', 'image_sets', 'scene_sets', 'largest_shift', 'coded_sets',
-           'apart_codes', 'inputs_of', 'learn_pairs', 'learn_twice', 'window_examples', 'window_codes', 'somewhere',
-           'windows_say', 'enough_scenes', 'learn_windows', 'coder_of_windows', 'named_somewhere', 'pair_spread_loss',
-           'pair_cross_entropy', 'learn_network', 'overlap_parts', 'run_overlaps']
+           'drawn_alone', 'apart_codes', 'inputs_of', 'learn_pairs', 'learn_twice', 'window_examples', 'cut_windows',
+           'window_codes', 'somewhere', 'windows_say', 'enough_scenes', 'window_classifier', 'learn_windows',
+           'coder_of_windows', 'named_somewhere', 'Separation', 'learn_separation', 'own_and_other', 'separating_coder',
+           'told_scenes', 'learn_told', 'pair_spread_loss', 'pair_cross_entropy', 'learn_network', 'overlap_parts',
+           'run_overlaps']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -19,7 +21,7 @@ from ..capsules.classifier import CapsuleClassifier
 from ..capsules.features import kernel_features
 from ..data.datasets import ImageData
 from ..deeper.pairs import CapsulePairClassifier, Overlaid, indicators, longest_two, overlay
-from ..deeper.patches import PatchFeatures
+from ..deeper.patches import PatchFeatures, principal_axes
 from .records import Bench, Experiment, Part
 from .viewpoints import one_thread
 
@@ -70,17 +72,20 @@ def coded_sets(bench: Bench) -> tuple:
     return _known[key]
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-31
+def drawn_alone(images: np.ndarray, scenes: Overlaid, side: int) -> np.ndarray:
+    "Of each scene the image on `side`, 0 or 1, of images (N, height, width), alone at its place."
+    alone, (height, width) = np.zeros_like(scenes.scenes), images.shape[1:]
+    for place in np.unique(scenes.places[:, side], axis=0):
+        here = np.flatnonzero((scenes.places[:, side] == place).all(axis=1))
+        down, right = place
+        alone[here, down : down + height, right : right + width] = images[scenes.rows[here, side]]
+    return alone
+
+
 def apart_codes(layer: PatchFeatures, images: np.ndarray, scenes: Overlaid) -> np.ndarray:
     "Codes (n, p) of the two images (N, height, width) of each scene, each coded alone at its place, their shares averaged."
-    shares, (height, width) = 0, images.shape[1:]
-    for side in (0, 1):
-        alone = np.zeros_like(scenes.scenes)
-        for place in np.unique(scenes.places[:, side], axis=0):
-            here = np.flatnonzero((scenes.places[:, side] == place).all(axis=1))
-            down, right = place
-            alone[here, down : down + height, right : right + width] = images[scenes.rows[here, side]]
-        shares = shares + layer.transform(alone.reshape(len(alone), -1)) ** 2 / 2
-    return np.sqrt(shares)
+    coded = (layer.transform(drawn_alone(images, scenes, side).reshape(len(scenes.scenes), -1)) for side in (0, 1))
+    return np.sqrt(sum(codes**2 for codes in coded) / 2)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-09
 def inputs_of(part: Part, bench: Bench) -> tuple:
@@ -149,11 +154,16 @@ def window_examples(scenes: Overlaid, grid: np.ndarray, n_classes: int, rng: np.
     return which, grid[chosen[which, side]], classes[which, side]
 
 
+def cut_windows(scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray, shape: tuple) -> np.ndarray:
+    "Windows (N, pixels) of scenes (n, height, width): in the scenes `rows` (N,), from `begin` (N, 2)."
+    views = np.lib.stride_tricks.sliding_window_view(scenes, shape, axis=(1, 2))
+    return views[rows, *begin.T].reshape(len(rows), -1)
+
+
 def window_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray) -> np.ndarray:
-    "Codes (N, p) of windows of scenes (n, height, width): in the scenes `rows` (N,), from `begin` (N, 2), of the size that `layer` knows."
-    views = np.lib.stride_tricks.sliding_window_view(scenes, layer.image_shape_, axis=(1, 2))
+    "Codes (N, p) of windows as `cut_windows` cuts them, of the size that `layer` knows."
     blocks = np.array_split(np.arange(len(rows)), -(-len(rows) // 4096))
-    return np.concatenate([layer.transform(views[rows[some], *begin[some].T].reshape(len(some), -1)) for some in blocks])
+    return np.concatenate([layer.transform(cut_windows(scenes, rows[some], begin[some], layer.image_shape_)) for some in blocks])
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
 def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
@@ -182,17 +192,29 @@ def enough_scenes(bench: Bench, own: Overlaid, n: int) -> Overlaid:
     return Overlaid(*(np.concatenate(both) for both in zip(own, more)))
 
 
+def window_classifier(settings: dict, n: int, bench: Bench) -> CapsuleClassifier:
+    "An ordinary classifier of pairs, to learn from n windows."
+    return CapsuleClassifier(settings["capsule_dim"], architecture="ovo", kernel=None, alpha=settings["alpha"] / n, sharpness=1.0,
+                             early_stopping=False, momentum=0.9, acceleration=settings.get("acceleration", "safe-momentum"), patience=(1000,), thresholds=(0.0,),
+                             max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
+
+
 def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
     "Errors, curves and named pairs of windows that vote, and metrics."
     settings, m, last = part.parameters, len(bench.data.class_names), 2 * largest_shift(bench.data) + 1
     scenes = bench.step("more scenes", "making scenes", lambda: enough_scenes(bench, sets["training"], settings["n_train"]))
     grid = np.stack(np.meshgrid(*[np.arange(0, last, settings["step"])] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
     which, begin, y = window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
-    coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, scenes, which[y < m], begin[y < m]))
+    mine = which[y < m], begin[y < m]
+    coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, scenes.scenes, *mine))
+    if settings.get("separate"):
+        few = slice(2 * settings["separate"])                # the windows of a scene's two images follow each other
+        some = mine[0][few], mine[1][few]
+        images = image_sets(bench.data)["training"][0]
+        coded = bench.step("separation", "learning to separate", lambda: separating_coder(
+            bench, coded, scenes.scenes, *some, *own_and_other(images, scenes, *some, np.arange(len(some[0])) % 2)))
     X = bench.step("codes", f"coding {len(y):,} windows", lambda: coded(scenes.scenes, which, begin))
-    model = CapsuleClassifier(settings["capsule_dim"], architecture="ovo", kernel=None, alpha=settings["alpha"] / len(y), sharpness=1.0,
-                              early_stopping=False, momentum=0.9, acceleration=settings.get("acceleration", "safe-momentum"), patience=(1000,), thresholds=(0.0,),
-                              max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
+    model = window_classifier(settings, len(y), bench)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         bench.step("fit", f"learning {part.name}", lambda: model.fit(X, y))
@@ -202,12 +224,12 @@ def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
     return named, {name: model.history_[name] for name in ("objective", "accepted")}, model.coef_.size + model.intercept_.size, about | {"n_windows": len(y)}
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-46
-def coder_of_windows(bench: Bench, scenes: Overlaid, which: np.ndarray, begin: np.ndarray) -> Any:
+def coder_of_windows(bench: Bench, scenes: np.ndarray, which: np.ndarray, begin: np.ndarray) -> Any:
     "What codes windows, coded(scenes, rows, begin), in units of the standard deviation; learned from up to 20,000 of the given ones."
     few, side = slice(20_000), bench.data.images.shape[1:]
-    views = np.lib.stride_tricks.sliding_window_view(scenes.scenes, side, axis=(1, 2))[which[few], *begin[few].T]
-    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed).fit(views.reshape(len(views), -1))
-    codes = layer.transform(views.reshape(len(views), -1))
+    windows = cut_windows(scenes, which[few], begin[few], side)
+    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed).fit(windows)
+    codes = layer.transform(windows)
     center, unit = codes.mean(axis=0), codes.std()
     return lambda scenes, rows, begin: (window_codes(layer, scenes, rows, begin) - center) / unit
 
@@ -220,6 +242,87 @@ def named_somewhere(said: dict, truth: np.ndarray) -> tuple:
     right = {s: float((named(said["validation"], s) == np.sort(truth, axis=1)).all(axis=1).mean()) for s in (0.5, 1.0, 2.0, 4.0, 8.0)}
     best = max(right, key=right.get)
     return {name: named(P, best) for name, P in said.items()}, {"sharpness": best}
+
+# %% ../../nbs/experiments/overlaps.ipynb #separate-2
+class Separation(NamedTuple):
+    "Posterior means (N, 2 · pixels) of two images, mean + (z − center) B, B = inward outward, from what is known, z (N, p)."
+
+    center: np.ndarray   # (p,)
+    inward: np.ndarray   # (p, rank)
+    outward: np.ndarray  # (rank, 2 · pixels)
+    mean: np.ndarray     # (2 · pixels,)
+
+    def share(self, z: np.ndarray) -> np.ndarray:
+        "The share (N, pixels) of the first image in the grey values."
+        found = np.maximum((z - self.center) @ self.inward @ self.outward + self.mean, 0.01)
+        own, other = np.split(found, 2, axis=1)
+        return own / (own + other)
+
+
+def learn_separation(z: np.ndarray, own: np.ndarray, other: np.ndarray, ridge: float = 0.01, rank: int = 200) -> Separation:
+    "`Separation` of images (N, pixels) by least squares, with a ridge in units of the mean variance of z (N, p)."
+    images = np.concatenate([own, other], axis=1)
+    center, mean = z.mean(axis=0), images.mean(axis=0)
+    z = z - center
+    gram = z.T @ z
+    B = np.linalg.solve(gram + ridge * np.mean(np.diag(gram)) * np.eye(len(gram), dtype=gram.dtype), z.T @ (images - mean))
+    _, outward = principal_axes(B.T @ gram @ B, min(rank, *B.shape))
+    return Separation(center, B @ outward.T, outward, mean)
+
+# %% ../../nbs/experiments/overlaps.ipynb #separate-4
+def own_and_other(images: np.ndarray, scenes: Overlaid, rows: np.ndarray, begin: np.ndarray, sides: np.ndarray) -> tuple:
+    "What stands in windows of the image on the given one of the `sides` (N,), and what of the other image, (N, pixels) each."
+    both, n = np.concatenate([drawn_alone(images, scenes, side) for side in (0, 1)]), len(scenes.scenes)
+    return tuple(cut_windows(both, rows + n * which, begin, images.shape[1:]) for which in (sides, 1 - sides))
+
+
+def separating_coder(bench: Bench, coded: Any, scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray, own: np.ndarray, other: np.ndarray) -> Any:
+    "What codes windows, as `coded` does, without the other image; learned from windows in which `own` and `other` (N, pixels) are known."
+    side = bench.data.images.shape[1:]
+    known = lambda windows, *where: np.concatenate([coded(*where), windows], axis=1)
+    separation = learn_separation(known(cut_windows(scenes, rows, begin, side), scenes, rows, begin), own, other)
+    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed).fit(own[:20_000])
+
+    def codes(scenes, rows, begin):
+        found = []
+        for some in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
+            windows = cut_windows(scenes, rows[some], begin[some], side)
+            found.append(layer.transform(windows * separation.share(known(windows, scenes, rows[some], begin[some]))))
+        return np.concatenate(found)
+
+    first = codes(scenes, rows[:20_000], begin[:20_000])
+    center, unit = first.mean(axis=0), first.std()
+    return lambda *where: (codes(*where) - center) / unit
+
+# %% ../../nbs/experiments/overlaps.ipynb #separate-6
+def told_scenes(images: np.ndarray, scenes: Overlaid, told: str) -> np.ndarray:
+    "Scenes (2 n, height, width) for the windows of the first images, then of the second: \"place\", \"subtracted\" or \"erased\"."
+    if told == "place":
+        return np.concatenate([scenes.scenes] * 2)
+    alone = [drawn_alone(images, scenes, side) for side in (0, 1)]
+    if told == "subtracted":
+        alone = [np.maximum(scenes.scenes - other, 0) for other in alone[::-1]]
+    return np.concatenate(alone)
+
+
+def learn_told(part: Part, bench: Bench, sets: dict) -> tuple:
+    "Errors, curves and named pairs of windows at the true places, of which more may be told."
+    settings, known = part.parameters, image_sets(bench.data)
+    few = sets | {"training": enough_scenes(bench, sets["training"], settings["n_train"])}
+    shown = {name: told_scenes(known[name][0], found, settings["told"]) for name, found in few.items()}
+    where = {name: (np.arange(len(shown[name])), found.places.transpose(1, 0, 2).reshape(-1, 2)) for name, found in few.items()}
+    coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, shown["training"], *where["training"]))
+    if settings.get("separate"):
+        n, (rows, begin) = len(few["training"].scenes), where["training"]
+        pictures = own_and_other(known["training"][0], few["training"], rows % n, begin, rows // n)
+        coded = bench.step("separation", "learning to separate", lambda: separating_coder(bench, coded, shown["training"], *where["training"], *pictures))
+    X = bench.step("codes", "coding windows", lambda: {name: coded(shown[name], *where[name]) for name in few})
+    model = window_classifier(settings, len(X["training"]), bench)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        bench.step("fit", f"learning {part.name}", lambda: model.fit(X["training"], few["training"].pairs.T.ravel()))
+    named = {name: np.sort(model.predict(x).reshape(2, -1).T, axis=1) for name, x in X.items()}
+    return named, {name: model.history_[name] for name in ("objective", "accepted")}, model.coef_.size + model.intercept_.size
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-12
 CONVOLUTIONS = {"paper": ((32, 5, 2), (64, 3, 2), (64, 3, 1)), "quick": ((8, 3, 1),)}   # of both networks
@@ -277,12 +380,15 @@ def overlap_parts(data: str, profile: str) -> tuple:
     found = {"many": common | {"n_train": many}}
     if data != "fashion":
         passes = {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004, "convolutions": CONVOLUTIONS[profile]}
-        found |= {"network": passes | CAPSULES[profile],
+        found |= {"network": passes | {"epochs": 4, "learning_rate": 0.012} | CAPSULES[profile],
                   "few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
                   "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
                   "apart": common | {"inputs": "apart"},
                   "against": common | {"n_train": many, "architecture": "ovo", "capsule_dim": 4, "n_iter": 20},
                   "windows": (vote := {"inputs": "windows", "n_train": many, "step": 2 if profile == "paper" else 1, "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
+                  "separated": vote | {"n_iter": 25, "acceleration": "anderson", "separate": 20_000 if profile == "paper" else 300},
+                  "told": (told := vote | {"inputs": "places", "n_train": 20_000 if profile == "paper" else 300, "told": "place"}),
+                  "told-separated": told | {"separate": True}, "told-subtracted": told | {"told": "subtracted"}, "told-erased": told | {"told": "erased"},
                   "windows-more": vote | {"n_train": 2 * many, "n_iter": 25, "acceleration": "anderson"},
                   "convolutional": passes,
                   "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
@@ -291,11 +397,13 @@ def overlap_parts(data: str, profile: str) -> tuple:
 
 def run_overlaps(part: Part, bench: Bench) -> tuple:
     "Learn from scenes, and count those of which both objects are named."
-    seen = "epochs" in part.parameters or part.parameters["inputs"] == "windows"   # nothing but the scenes themselves
+    seen = "epochs" in part.parameters or part.parameters["inputs"] in ("windows", "places")   # nothing but the scenes themselves
     sets = bench.step("scenes", "making scenes", lambda: scene_sets(bench.data, bench.profile, bench.seed)) if seen else coded_sets(bench)[0]
     truth = {name: np.sort(found.pairs, axis=1) for name, found in sets.items()}
     if "epochs" in part.parameters:
         (named, curves, size), about = learn_network(part, bench, sets), {}
+    elif part.parameters["inputs"] == "places":
+        (named, curves, size), about = learn_told(part, bench, sets), {}
     elif part.parameters["inputs"] == "windows":
         named, curves, size, about = learn_windows(part, bench, sets)
     else:

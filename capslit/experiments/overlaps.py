@@ -18,7 +18,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..capsules.classifier import CapsuleClassifier
-from ..capsules.features import kernel_features
 from ..data.datasets import ImageData
 from ..deeper.pairs import CapsulePairClassifier, Overlaid, indicators, longest_two, overlay
 from ..deeper.patches import PatchFeatures, principal_axes
@@ -101,12 +100,6 @@ def inputs_of(part: Part, bench: Bench) -> tuple:
     if settings["inputs"] == "pixels":
         codes, about = {name: found.scenes.reshape(len(found.scenes), -1) for name, found in sets.items()}, {}
     X = {name: values[:n] if name == "training" else values for name, values in codes.items()}
-    if "landmarks" in settings:
-        few, rng = X["training"][:1000].astype(np.float64), np.random.default_rng(bench.seed)
-        gamma = 1 / np.median(((few[::2] - few[1::2]) ** 2).sum(axis=1))
-        scale = np.sqrt(np.mean(np.sum(few**2, axis=1)))
-        features = kernel_features(X["training"], "rbf", gamma, settings["landmarks"], scale, rng)
-        X = {name: features(values) for name, values in X.items()}
     return X, {name: found.pairs[:n] if name == "training" else found.pairs for name, found in sets.items()}, about
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-10
@@ -312,10 +305,10 @@ def learn_told(part: Part, bench: Bench, sets: dict) -> tuple:
     shown = {name: told_scenes(known[name][0], found, settings["told"]) for name, found in few.items()}
     where = {name: (np.arange(len(shown[name])), found.places.transpose(1, 0, 2).reshape(-1, 2)) for name, found in few.items()}
     coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, shown["training"], *where["training"]))
-    if settings.get("separate"):
-        n, (rows, begin) = len(few["training"].scenes), where["training"]
-        pictures = own_and_other(known["training"][0], few["training"], rows % n, begin, rows // n)
-        coded = bench.step("separation", "learning to separate", lambda: separating_coder(bench, coded, shown["training"], *where["training"], *pictures))
+    n, (rows, begin) = len(few["training"].scenes), where["training"]
+    pictures = own_and_other(known["training"][0], few["training"], rows % n, begin, rows // n)
+    for k in range(settings.get("rounds", 0)):
+        coded = bench.step(f"separation {k + 1}", "learning to separate", lambda: separating_coder(bench, coded, shown["training"], *where["training"], *pictures))
     X = bench.step("codes", "coding windows", lambda: {name: coded(shown[name], *where[name]) for name in few})
     model = window_classifier(settings, len(X["training"]), bench)
     with warnings.catch_warnings():
@@ -388,10 +381,9 @@ def overlap_parts(data: str, profile: str) -> tuple:
                   "windows": (vote := {"inputs": "windows", "n_train": many, "step": 2 if profile == "paper" else 1, "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
                   "separated": vote | {"n_iter": 25, "acceleration": "anderson", "separate": 20_000 if profile == "paper" else 300},
                   "told": (told := vote | {"inputs": "places", "n_train": 20_000 if profile == "paper" else 300, "told": "place"}),
-                  "told-separated": told | {"separate": True}, "told-subtracted": told | {"told": "subtracted"}, "told-erased": told | {"told": "erased"},
+                  "told-separated": told | {"rounds": 1}, "told-twice": told | {"rounds": 2}, "told-subtracted": told | {"told": "subtracted"}, "told-erased": told | {"told": "erased"},
                   "windows-more": vote | {"n_train": 2 * many, "n_iter": 25, "acceleration": "anderson"},
-                  "convolutional": passes,
-                  "kernel": common | {"landmarks": 800 if profile == "paper" else 60}}
+                  "convolutional": passes}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 
 

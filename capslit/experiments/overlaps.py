@@ -373,7 +373,7 @@ def overlap_parts(data: str, profile: str) -> tuple:
     found = {"many": common | {"n_train": many}}
     if data != "fashion":
         passes = {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004, "convolutions": CONVOLUTIONS[profile]}
-        found |= {"network": passes | {"epochs": 4, "learning_rate": 0.012} | CAPSULES[profile],
+        found |= {"network": passes | {"epochs": 1, "learning_rate": 0.012} | CAPSULES[profile],
                   "few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
                   "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
                   "apart": common | {"inputs": "apart"},

@@ -315,10 +315,6 @@ def learn_told(part: Part, bench: Bench, sets: dict) -> tuple:
     shown = {name: told_scenes(known[name][0], found, settings["told"]) for name, found in few.items()}
     where = {name: (np.arange(len(shown[name])), found.places.transpose(1, 0, 2).reshape(-1, 2)) for name, found in few.items()}
     coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, shown["training"], *where["training"]))
-    n, (rows, begin) = len(few["training"].scenes), where["training"]
-    pictures = own_and_other(known["training"][0], few["training"], rows % n, begin, rows // n)
-    for k in range(settings.get("rounds", 0)):
-        coded = bench.step(f"separation {k + 1}", "learning to separate", lambda: separating_coder(bench, coded, shown["training"], *where["training"], *pictures))
     X = bench.step("codes", "coding windows", lambda: {name: coded(shown[name], *where[name]) for name in few})
     model = window_classifier(settings, len(X["training"]), bench)
     with warnings.catch_warnings():
@@ -391,7 +387,7 @@ def overlap_parts(data: str, profile: str) -> tuple:
                   "windows": (vote := {"inputs": "windows", "n_train": many, "step": 2 if profile == "paper" else 1, "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
                   "separated": vote | {"n_iter": 25, "acceleration": "anderson", "separate": 20_000 if profile == "paper" else 300},
                   "told": (told := vote | {"inputs": "places", "n_train": 20_000 if profile == "paper" else 300, "told": "place"}) | {"distinct": True},
-                  "told-separated": told | {"rounds": 1, "distinct": True}, "told-subtracted": told | {"told": "subtracted"}, "told-erased": told | {"told": "erased"},
+                  "told-subtracted": told | {"told": "subtracted"}, "told-erased": told | {"told": "erased"},
                   "windows-more": vote | {"n_train": 2 * many, "n_iter": 25, "acceleration": "anderson"},
                   "convolutional": passes}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'DEFORMED', 'STRENGTH', 'N_EXTRA', 'N_MORE', 'LARGE', 'SEEDS',
-           'EPOCHS', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged', 'enlarged',
-           'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
+           'DEFORMED_SEEDS', 'EPOCHS', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged',
+           'enlarged', 'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
            'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
@@ -183,7 +183,8 @@ STRENGTH, N_EXTRA, N_MORE = 1.0, 150_000, 300_000
 LARGE = {"n_components": 400, "n_outputs": 1000}
 
 # %% ../../nbs/experiments/layers.ipynb #layers-settings-1
-SEEDS = {"mnist": (1, 2), "fashion": (1,)}
+SEEDS = {"mnist": (1, 2, 3, 4), "fashion": (1, 2, 3, 4)}
+DEFORMED_SEEDS = {"mnist": (1,)}
 EPOCHS = {"mnist": (1, 2, 5), "fashion": (5,)}
 MOVES = {
     "moved-all": {"moves": "all"},
@@ -245,7 +246,10 @@ def layer_parts(data: str, profile: str) -> tuple:
     for name, change in changes.items():
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
     repeated = [part for seed in SEEDS.get(data, (1,)) for part in repeated_parts(data, paper, seed)]
-    return (*found, *network_parts(data, paper), *moved_parts(data, paper), *repeated)
+    again = [layer_part(f"large-deformed-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, n_extra=N_MORE,
+                        test=True, cost=40.0, seed=seed) for seed in DEFORMED_SEEDS.get(data, ())]
+    more = *repeated, *(again if paper else ())
+    return (*found, *network_parts(data, paper), *moved_parts(data, paper), *more)
 
 
 LAYERS = Experiment(

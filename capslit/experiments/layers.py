@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'DEFORMED', 'STRENGTH', 'N_EXTRA', 'N_MORE', 'LARGE', 'SEEDS',
-           'DEFORMED_SEEDS', 'EPOCHS', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged',
-           'enlarged', 'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
-           'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
+           'DEFORMED_SEEDS', 'EPOCHS', 'OWN', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer',
+           'judged', 'enlarged', 'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers',
+           'layer_part', 'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
 import warnings
@@ -186,6 +186,14 @@ LARGE = {"n_components": 400, "n_outputs": 1000}
 SEEDS = {"mnist": (1, 2, 3, 4), "fashion": (1, 2, 3, 4)}
 DEFORMED_SEEDS = {"mnist": (1,)}
 EPOCHS = {"mnist": (1, 2, 5), "fashion": (5,)}
+OWN = {
+    "own-base": {},
+    "own-patches-6": {"patch_size": 6},
+    "own-patches-11": {"patch_size": 11},
+    "own-regions-5": {"pooling": 5},
+    "own-stride-1": {"stride": 1},
+    "own-kinds-400": {"n_components": 400},
+}
 MOVES = {
     "moved-all": {"moves": "all"},
     "moved-linear": {"moves": "linear"},
@@ -249,7 +257,9 @@ def layer_parts(data: str, profile: str) -> tuple:
     again = [layer_part(f"large-deformed-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, n_extra=N_MORE,
                         test=True, cost=40.0, seed=seed) for seed in DEFORMED_SEEDS.get(data, ())]
     more = *repeated, *(again if paper else ())
-    return (*found, *network_parts(data, paper), *moved_parts(data, paper), *more)
+    own = [layer_part(name, paper, change, {"pairs-4": PAIRS}, 10_000)
+           for name, change in (OWN if paper and data == "fashion" else {}).items()]
+    return (*found, *network_parts(data, paper), *moved_parts(data, paper), *more, *own)
 
 
 LAYERS = Experiment(

@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['with_constant', 'pooled', 'poses_of', 'place_weights', 'uncertainty', 'improved_kinds', 'second_moments_of_kinds',
-           'MixtureCodes', 'GateCodes', 'CodeStatistics', 'JointRegression', 'GatedRegression', 'patches_of',
-           'kinds_of', 'gates_of', 'gate_solver', 'capsules_above']
+           'drawn_kinds', 'label_log_probability', 'redrawn_kinds', 'sampled_probabilities', 'MixtureCodes',
+           'GateCodes', 'CodeStatistics', 'JointRegression', 'GatedRegression', 'patches_of', 'kinds_of', 'gates_of',
+           'gate_solver', 'capsules_above', 'stochastic_em']
 
 # %% ../../nbs/deeper/joint.ipynb #joint-03
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,8 @@ from capslit.deeper.patches import (
     pooling_weights,
     sphere_filters,
 )
+from ..em.loop import Round, iterate
+from ..em.stack import State
 from ..mixtures.gaussian import GaussianMixture
 
 # %% ../../nbs/deeper/joint.ipynb #joint-07
@@ -87,6 +91,50 @@ def second_moments_of_kinds(q: np.ndarray, pooling: np.ndarray, n_draws: int) ->
     gram[:-1, :-1] += spread.reshape(G * K, G * K) / n_draws
     return gram
 
+# %% ../../nbs/deeper/joint.ipynb #fa4895a7
+def drawn_kinds(shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    "One-hot kinds (…, K), drawn with the probabilities `shares` (…, K)."
+    below = np.cumsum(shares, axis=-1) < rng.random((*shares.shape[:-1], 1))
+    chosen = np.minimum(np.sum(below, axis=-1), shares.shape[-1] - 1)
+    return np.eye(shares.shape[-1])[chosen]
+
+
+def label_log_probability(poses: np.ndarray, y: np.ndarray) -> np.ndarray:
+    "log P(y | c) (n,) of W c (n, m, d)."
+    logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
+    return logs[np.arange(len(y)), y]
+
+
+# %% ../../nbs/deeper/joint.ipynb #1bc831dd
+def redrawn_kinds(q: np.ndarray, scores: np.ndarray, V: np.ndarray, poses: np.ndarray,
+                  y: np.ndarray, label_weight: float, rng: np.random.Generator) -> np.ndarray:
+    """One-hot q (n, L, K), in place: each patch in its turn proposed by the first layer,
+    accepted by the label (capslit:joint-proposal). poses (n, m, d) = W c, in place as well.
+    """
+    proposed = drawn_kinds(softmax(scores, axis=2), rng)
+    logs = label_log_probability(poses, y)
+    for patch in range(q.shape[1]):
+        step = (proposed[:, patch] - q[:, patch]) @ V[patch].T
+        moved = poses + step.reshape(poses.shape)
+        after = label_log_probability(moved, y)
+        accepted = np.log(rng.random(len(y))) < label_weight * (after - logs)
+        q[accepted, patch] = proposed[accepted, patch]
+        poses[accepted], logs[accepted] = moved[accepted], after[accepted]
+    return q
+
+
+# %% ../../nbs/deeper/joint.ipynb #2319a522
+def sampled_probabilities(model: Any, parameters: Any, z: np.ndarray, n_draws: int,
+                          rng: np.random.Generator) -> np.ndarray:
+    "Mean of P(· | c(s)) (n, m) over `n_draws` draws of kinds that do not see the label."
+    shares, total = softmax(model.scores(parameters, z), axis=2), 0
+    for _ in range(n_draws):
+        poses = poses_of(parameters.weights[0], pooled(drawn_kinds(shares, rng), model.pooling))
+        logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
+        total = total + np.exp(logs)
+    return total / n_draws
+
+
 # %% ../../nbs/deeper/joint.ipynb #joint-26
 class MixtureCodes(NamedTuple):
     "log π (1, K), μ (1, K, p), log σ² (1,), and weights W (1, m, d, C) of the capsules."
@@ -122,6 +170,7 @@ class _Kinds:
     """Base: settings, and the memory of the kinds (1, n_images, L, K) between E-steps.
 
     A first layer that is `held` stays as it is; with `n_sweeps` 0 the kinds do not see the labels.
+    With a generator `rng` the kinds are drawn (capslit:joint-proposal), one draw for each patch.
     """
 
     pooling: np.ndarray
@@ -133,6 +182,7 @@ class _Kinds:
     n_images: int = 0
     memory: Any = None
     held: tuple | None = None
+    rng: Any = None
 
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         "An empty memory of `n_images`; None if no kinds are improved."
@@ -167,13 +217,23 @@ class _Bound(_Kinds):
             known = self.memory[0][0, row]
             q = np.where(known.any(axis=(1, 2), keepdims=True), known, q)
         V = place_weights(weights, self.pooling)
-        for _ in range(self.n_sweeps):
+        if self.rng is not None:
+            q = self.redrawn(q, scores, V, weights, y)
+        for _ in range(self.n_sweeps if self.rng is None else 0):
             poses = poses_of(weights, pooled(q, self.pooling))
             gap = (posterior_mean(poses, y) - poses).reshape(len(z), -1)
             q = improved_kinds(q, scores, V, gap, self.n_draws, self.label_weight)
         if self.memory is not None:
             self.memory[1][0, row] = q
         return scores, q
+
+    def redrawn(self, q: Any, scores: Any, V: Any, weights: Any, y: np.ndarray) -> np.ndarray:
+        "One-hot kinds (n, L, K) after `n_sweeps`; drawn from q, if it is not one-hot yet."
+        q = drawn_kinds(q, self.rng)
+        for _ in range(self.n_sweeps):
+            poses = poses_of(weights, pooled(q, self.pooling))
+            q = redrawn_kinds(q, scores, V, poses, y, self.label_weight, self.rng)
+        return q
 
     def terms(self, parameters: Any, scores: np.ndarray, q: np.ndarray, y: np.ndarray) -> tuple:
         "What the kinds cost, log P(y | c̄) and the price of uncertainty, (n,) each."
@@ -309,3 +369,16 @@ def gate_solver(z: np.ndarray) -> LeastSquares:
 def capsules_above(classifier: Any) -> np.ndarray:
     "Weights (1, m, d, C) of a fitted multiclass `CapsuleClassifier`."
     return np.concatenate([classifier.coef_, classifier.intercept_[..., None]], axis=2)[None]
+
+# %% ../../nbs/deeper/joint.ipynb #199db9e9
+def stochastic_em(model: Any, start: Any, z: np.ndarray, y: np.ndarray, n_chains: int, n_iter: int,
+                  rng: np.random.Generator, momentum: float = 0.0) -> list:
+    "Parameters after each iteration, with `n_chains` draws of the kinds of each image."
+    rows = np.repeat(np.arange(len(z)), n_chains)
+    many = z[rows], y[rows], None, np.arange(len(rows))
+    own = {"solver": gate_solver(many[0])} if isinstance(model, GatedRegression) else {}
+    model = replace(model, rng=rng, n_images=len(rows), alpha=n_chains * model.alpha, **own)
+    begun = State.start(start, warm=model.warm_starts(1))
+    states = iterate(model, begun, many, (Round(n_iter),), momentum=momentum)
+    return [state.parameters for state in islice(states, n_iter)]
+

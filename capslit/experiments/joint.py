@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FEATURES', 'STAGES', 'JOINT', 'capsules_on', 'probabilities', 'one_after_the_other', 'error_of', 'assessed',
-           'patch_sets', 'run_joint', 'joint_parts']
+           'patch_sets', 'run_joint', 'by_draws', 'run_drawn', 'run_stage', 'joint_parts']
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-02
 import warnings
@@ -28,6 +28,8 @@ from capslit.deeper.joint import (
     kinds_of,
     patches_of,
     pooled,
+    sampled_probabilities,
+    stochastic_em,
 )
 from ..deeper.patches import PatchFeatures
 from ..em.acceleration import SafeMomentum
@@ -126,6 +128,45 @@ def run_joint(part: Part, bench: Bench) -> tuple:
         arrays |= {f"{name}_{key}": curve for key, curve in curves.items()}
     return metrics, arrays
 
+# %% ../../nbs/experiments/joint.ipynb #8ec2e8e1
+def by_draws(model: Any, parameters: Any, batch: tuple, n_draws: int, seed: int) -> tuple:
+    "Error rate, and mean log-probability of the label, of draws of kinds that do not see it."
+    (z, y), rng = batch[:2], np.random.default_rng(seed)
+    P = np.concatenate([sampled_probabilities(model, parameters, z[at : at + 500], n_draws, rng)
+                        for at in range(0, len(z), 500)])
+    own = np.maximum(P[np.arange(len(y)), y], 1e-300)
+    return float(np.mean(np.argmax(P, axis=1) != y)), float(np.mean(np.log(own)))
+
+
+# %% ../../nbs/experiments/joint.ipynb #2e02f560
+def run_drawn(part: Part, bench: Bench) -> tuple:
+    "Go on from one layer after the other under the bound, and by stochastic EM; judge all by draws."
+    given = part.parameters
+    layer, pooling, data = patch_sets(given, bench)
+    z, y, n_iter = *data["training"][:2], given["n_iter"]
+    model, begun = bench.step("capsules", "capsules above them", lambda: one_after_the_other(
+        given, layer, z, y, pooling, bench.seed))
+    joint = bench.step("joint", "EM, joint", lambda: em.fit(
+        model, begun, data["training"], max_iter=n_iter, n_threads=1, acceleration=SafeMomentum(0.9)))
+    path = bench.step("drawn", "stochastic EM", lambda: stochastic_em(
+        model, begun, z, y, given["n_chains"], n_iter, np.random.default_rng(bench.seed)))
+    ends = {"before": begun, "joint": joint.parameters, "drawn": path[-1]}
+    judge = lambda parameters, name: by_draws(model, parameters, data[name], given["n_judged"], bench.seed)
+    metrics = {}
+    for name, batch in data.items():
+        for run, parameters in ends.items():
+            metrics[f"{run}_{name}_error"] = error_of(model, parameters, batch)
+            found = bench.step("judge", f"{run}, {name}", lambda: judge(parameters, name))
+            metrics |= dict(zip((f"{run}_{name}_drawn_error", f"{run}_{name}_log_probability"), found))
+    some = path[given["every"] - 1 :: given["every"]]
+    return metrics, {"log_probability": np.array([judge(p, "training")[1] for p in some])}
+
+
+def run_stage(part: Part, bench: Bench) -> tuple:
+    "Run a part: the bound alone, or draws beside it."
+    return (run_drawn if "n_chains" in part.parameters else run_joint)(part, bench)
+
+
 # %% ../../nbs/experiments/joint.ipynb #jointly-11
 FEATURES = {
     "paper": {"n_components": 24, "patch_size": 8, "stride": 4, "pooling": 3, "whitening": 1.0,
@@ -140,8 +181,12 @@ def joint_parts(data: str, profile: str) -> tuple:
     n_train, steps = (1_500, 60) if profile == "paper" else (600, 40)
     common = {"features": FEATURES[profile], "n_train": n_train, "capsule_dim": 8, "ridge": 1e-4,
               "n_iter": steps, "n_draws": 1}
-    return tuple(Part(name, common | {"first": first, "label_weight": weight}, independent=True)
-                 for name, (first, weight) in STAGES.items())
+    found = [Part(name, common | {"first": first, "label_weight": weight}, independent=True)
+             for name, (first, weight) in STAGES.items()]
+    drawn = {"n_chains": 1, "n_judged": 20, "every": 10}
+    again = found if profile == "paper" else found[-1:]
+    found += [Part(f"drawn-{p.name}", p.parameters | drawn, independent=True) for p in again]
+    return tuple(found)
 
 
-JOINT = Experiment("Two layers learned together", ("mnist",), joint_parts, run_joint)
+JOINT = Experiment("Two layers learned together", ("mnist",), joint_parts, run_stage)

@@ -149,7 +149,8 @@ def run_drawn(part: Part, bench: Bench) -> tuple:
     joint = bench.step("joint", "EM, joint", lambda: em.fit(
         model, begun, data["training"], max_iter=n_iter, n_threads=1, acceleration=SafeMomentum(0.9)))
     path = bench.step("drawn", "stochastic EM", lambda: stochastic_em(
-        model, begun, z, y, given["n_chains"], n_iter, np.random.default_rng(bench.seed)))
+        model, begun, z, y, given["n_chains"], n_iter, np.random.default_rng(bench.seed),
+        given["momentum"]))
     ends = {"before": begun, "joint": joint.parameters, "drawn": path[-1]}
     judge = lambda parameters, name: by_draws(model, parameters, data[name], given["n_judged"], bench.seed)
     metrics = {}
@@ -183,7 +184,7 @@ def joint_parts(data: str, profile: str) -> tuple:
               "n_iter": steps, "n_draws": 1}
     found = [Part(name, common | {"first": first, "label_weight": weight}, independent=True)
              for name, (first, weight) in STAGES.items()]
-    drawn = {"n_chains": 1, "n_judged": 20, "every": 10}
+    drawn = {"n_chains": 1, "momentum": 0.5, "n_judged": 20, "every": 10}
     again = found if profile == "paper" else found[-1:]
     found += [Part(f"drawn-{p.name}", p.parameters | drawn, independent=True) for p in again]
     return tuple(found)

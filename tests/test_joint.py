@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capslit import em
-from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, improved_kinds, pooled, uncertainty
+from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, improved_kinds, pooled, stochastic_em, uncertainty
 from capslit.em.acceleration import SafeMomentum
 
 
@@ -96,3 +96,32 @@ def test_a_first_layer_that_is_held_stays_and_its_kinds_see_no_labels(gated):
     again = control.kinds(start, data[0], (data[1] + 1) % 4, data[3])[1]
     assert np.array_equal(q, again) and np.allclose(q.sum(axis=2), 1)
     assert pooled(q, model.pooling).shape == (24, 6)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("label_weight", [1.0, 4.0])
+def test_drawn_kinds_have_the_posterior_that_a_sum_gives(gated, label_weight):
+    model, start, (z, y, _, _) = problem(0, gated, n=2, K=2, size=3.0)
+    scores, logs = model.scores(start, z), []
+    for s in product(range(2), repeat=3):
+        own, label, _ = model.terms(start, scores, np.broadcast_to(np.eye(2)[list(s)], scores.shape), y)
+        logs.append(own + label_weight * label)
+    expected = np.exp(logs - np.logaddexp.reduce(logs, axis=0)).T
+    many = np.repeat(z, 800, axis=0), np.repeat(y, 800), np.arange(1_600)
+    chains = replace(model, rng=np.random.default_rng(0), n_sweeps=100, label_weight=label_weight)
+    _, q = chains.with_memory(np.zeros((1, 1_600, 3, 2))).kinds(start, *many)
+    assert set(np.unique(q)) == {0, 1} and np.all(q.sum(axis=2) == 1)
+    number = np.argmax(q, axis=2).reshape(2, 800, 3) @ [4, 2, 1]
+    counted = np.array([np.bincount(row, minlength=8) for row in number]) / 800
+    assert np.all(np.abs(counted - expected) < 5 * np.sqrt(expected / 800) + 0.01)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_stochastic_em_reaches_a_likelihood_that_the_bound_does_not(gated):
+    model, start, data = problem(1, gated, K=2)
+    bounded = em.fit(model, start, data, max_iter=100).parameters
+    path = stochastic_em(model, start, *data[:2], 8, 100, np.random.default_rng(0), momentum=0.5)
+    likelihood = [exact(model, some, *data[:2]) for some in (start, bounded, path[-1])]
+    assert likelihood[0] < likelihood[1] < likelihood[2] and len(path) == 100
+    again = stochastic_em(model, start, *data[:2], 8, 100, np.random.default_rng(0), momentum=0.5)
+    assert all(np.array_equal(a, b) for a, b in zip(path[-1], again[-1]))

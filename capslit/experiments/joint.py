@@ -185,7 +185,7 @@ def joint_parts(data: str, profile: str) -> tuple:
     found = [Part(name, common | {"first": first, "label_weight": weight}, independent=True)
              for name, (first, weight) in STAGES.items()]
     drawn = {"n_chains": 1, "momentum": 0.5, "n_judged": 20, "every": 10}
-    again = found if profile == "paper" else found[-1:]
+    again = [p for p in found if p.name != "mixture-1" and (profile == "paper" or p.name == "gates")]
     found += [Part(f"drawn-{p.name}", p.parameters | drawn, independent=True) for p in again]
     return tuple(found)
 

@@ -100,20 +100,21 @@ def test_a_first_layer_that_is_held_stays_and_its_kinds_see_no_labels(gated):
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("label_weight", [1.0, 4.0])
-def test_drawn_kinds_have_the_posterior_that_a_sum_gives(gated, label_weight):
+def test_redrawing_keeps_the_posterior_that_a_sum_gives(gated, label_weight):
     model, start, (z, y, _, _) = problem(0, gated, n=2, K=2, size=3.0)
-    scores, logs = model.scores(start, z), []
+    scores, logs, count = model.scores(start, z), [], 20_000
     for s in product(range(2), repeat=3):
         own, label, _ = model.terms(start, scores, np.broadcast_to(np.eye(2)[list(s)], scores.shape), y)
         logs.append(own + label_weight * label)
-    expected = np.exp(logs - np.logaddexp.reduce(logs, axis=0)).T
-    many = np.repeat(z, 800, axis=0), np.repeat(y, 800), np.arange(1_600)
-    chains = replace(model, rng=np.random.default_rng(0), n_sweeps=100, label_weight=label_weight)
-    _, q = chains.with_memory(np.zeros((1, 1_600, 3, 2))).kinds(start, *many)
-    assert set(np.unique(q)) == {0, 1} and np.all(q.sum(axis=2) == 1)
-    number = np.argmax(q, axis=2).reshape(2, 800, 3) @ [4, 2, 1]
-    counted = np.array([np.bincount(row, minlength=8) for row in number]) / 800
-    assert np.all(np.abs(counted - expected) < 5 * np.sqrt(expected / 800) + 0.01)
+    expected, rng = np.exp(logs - np.logaddexp.reduce(logs, axis=0)).T, np.random.default_rng(0)
+    numbers = np.concatenate([rng.choice(8, size=count, p=p) for p in expected])
+    begun = np.eye(2)[(numbers[:, None] >> np.array([2, 1, 0])) & 1]
+    chains = replace(model, rng=rng, label_weight=label_weight).with_memory(begun[None], np.zeros((1, *begun.shape)))
+    _, q = chains.kinds(start, np.repeat(z, count, axis=0), np.repeat(y, count), np.arange(2 * count))
+    moved = np.argmax(q, axis=2).reshape(2, count, 3) @ [4, 2, 1]
+    counted = np.array([np.bincount(row, minlength=8) for row in moved]) / count
+    assert np.all(np.abs(counted - expected) < 4 * np.sqrt(expected / count) + 1e-4)
+    assert np.mean(moved.ravel() != numbers) > 0.02 and np.array_equal(chains.memory[1][0], q)
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -256,9 +256,6 @@ def layer_parts(data: str, profile: str) -> tuple:
     more = repeated_parts(data, paper)
     own = [layer_part(name, paper, change, {"pairs-4": PAIRS}, 10_000)
            for name, change in (OWN if paper and data == "fashion" else {}).items()]
-    if own:
-        own.append(layer_part("large-own", paper, LARGE | {"patch_size": 6}, {"pairs-4": PAIRS},
-                              test=True, cost=12.0))
     return (*found, *network_parts(data, paper), *moved_parts(data, paper), *more, *own)
 
 

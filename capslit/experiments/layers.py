@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'DEFORMED', 'STRENGTH', 'N_EXTRA', 'N_MORE', 'LARGE', 'SEEDS',
-           'EPOCHS', 'OWN', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged', 'enlarged',
-           'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
+           'EPOCHS', 'ON_CLOTHES', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged',
+           'enlarged', 'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
            'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
@@ -189,7 +189,7 @@ SEEDS = {
     "digits": {"plain": (1,)},
 }
 EPOCHS = {"mnist": (1, 2, 5), "fashion": (5,)}
-OWN = {
+ON_CLOTHES = {
     "own-base": {},
     "own-patches-6": {"patch_size": 6},
     "own-patches-11": {"patch_size": 11},
@@ -255,7 +255,7 @@ def layer_parts(data: str, profile: str) -> tuple:
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
     more = repeated_parts(data, paper)
     own = [layer_part(name, paper, change, {"pairs-4": PAIRS}, 10_000)
-           for name, change in (OWN if paper and data == "fashion" else {}).items()]
+           for name, change in (ON_CLOTHES if paper and data == "fashion" else {}).items()]
     return (*found, *network_parts(data, paper), *moved_parts(data, paper), *more, *own)
 
 

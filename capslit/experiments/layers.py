@@ -184,8 +184,8 @@ LARGE = {"n_components": 400, "n_outputs": 1000}
 
 # %% ../../nbs/experiments/layers.ipynb #layers-settings-1
 SEEDS = {
-    "mnist": {"large": (1, 2, 3, 4), "plain": (1, 2)},
-    "fashion": {"large": (1,)},
+    "mnist": {"large": (1, 2, 3, 4), "plain": (1, 2, 3, 4), "large-deformed": (1,)},
+    "fashion": {"large": (1, 2, 3, 4)},
     "digits": {"plain": (1,)},
 }
 EPOCHS = {"mnist": (1, 2, 5), "fashion": (5,)}
@@ -221,7 +221,10 @@ def repeated_parts(data: str, paper: bool) -> list:
                         seed=seed) for seed in seeds.get("large", ()) if paper]
     plain = [layer_part(f"plain-seed-{seed}", paper, {}, {"multiclass-8": MULTICLASS}, test=True,
                         cost=5.0, seed=seed) for seed in seeds.get("plain", ())]
-    return [*large, *plain]
+    deformed = [layer_part(f"large-deformed-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS},
+                           n_extra=N_MORE, test=True, cost=40.0, seed=seed)
+                for seed in seeds.get("large-deformed", ()) if paper]
+    return [*large, *plain, *deformed]
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-1-1
 def network_parts(data: str, paper: bool) -> list:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capslit import em
-from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, improved_kinds, pooled, uncertainty
+from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, improved_kinds, pooled, stochastic_em, uncertainty
 from capslit.em.acceleration import SafeMomentum
 
 
@@ -96,3 +96,33 @@ def test_a_first_layer_that_is_held_stays_and_its_kinds_see_no_labels(gated):
     again = control.kinds(start, data[0], (data[1] + 1) % 4, data[3])[1]
     assert np.array_equal(q, again) and np.allclose(q.sum(axis=2), 1)
     assert pooled(q, model.pooling).shape == (24, 6)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("label_weight", [1.0, 4.0])
+def test_redrawing_keeps_the_posterior_that_a_sum_gives(gated, label_weight):
+    model, start, (z, y, _, _) = problem(0, gated, n=2, K=2, size=3.0)
+    scores, logs, count = model.scores(start, z), [], 20_000
+    for s in product(range(2), repeat=3):
+        own, label, _ = model.terms(start, scores, np.broadcast_to(np.eye(2)[list(s)], scores.shape), y)
+        logs.append(own + label_weight * label)
+    expected, rng = np.exp(logs - np.logaddexp.reduce(logs, axis=0)).T, np.random.default_rng(0)
+    numbers = np.concatenate([rng.choice(8, size=count, p=p) for p in expected])
+    begun = np.eye(2)[(numbers[:, None] >> np.array([2, 1, 0])) & 1]
+    chains = replace(model, rng=rng, label_weight=label_weight).with_memory(begun[None], np.zeros((1, *begun.shape)))
+    _, q = chains.kinds(start, np.repeat(z, count, axis=0), np.repeat(y, count), np.arange(2 * count))
+    moved = np.argmax(q, axis=2).reshape(2, count, 3) @ [4, 2, 1]
+    counted = np.array([np.bincount(row, minlength=8) for row in moved]) / count
+    assert np.all(np.abs(counted - expected) < 4 * np.sqrt(expected / count) + 1e-4)
+    assert np.mean(moved.ravel() != numbers) > 0.02 and np.array_equal(chains.memory[1][0], q)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_stochastic_em_reaches_a_likelihood_that_the_bound_does_not(gated):
+    model, start, data = problem(1, gated, K=2)
+    bounded = em.fit(model, start, data, max_iter=100).parameters
+    path = stochastic_em(model, start, *data[:2], 8, 100, np.random.default_rng(0), momentum=0.5)
+    likelihood = [exact(model, some, *data[:2]) for some in (start, bounded, path[-1])]
+    assert likelihood[0] < likelihood[1] < likelihood[2] and len(path) == 100
+    again = stochastic_em(model, start, *data[:2], 8, 100, np.random.default_rng(0), momentum=0.5)
+    assert all(np.array_equal(a, b) for a, b in zip(path[-1], again[-1]))

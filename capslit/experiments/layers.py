@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'DEFORMED', 'STRENGTH', 'N_EXTRA', 'N_MORE', 'LARGE', 'SEEDS',
-           'EPOCHS', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged', 'enlarged',
-           'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
+           'EPOCHS', 'ON_CLOTHES', 'MOVES', 'LAYERS', 'image_sets', 'deformed_features', 'second_layer', 'judged',
+           'enlarged', 'deformations_of', 'first_layer', 'run_features', 'run_network', 'run_layers', 'layer_part',
            'repeated_parts', 'network_parts', 'moved_parts', 'layer_parts']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
@@ -183,8 +183,19 @@ STRENGTH, N_EXTRA, N_MORE = 1.0, 150_000, 300_000
 LARGE = {"n_components": 400, "n_outputs": 1000}
 
 # %% ../../nbs/experiments/layers.ipynb #layers-settings-1
-SEEDS = {"mnist": (1, 2), "fashion": (1,)}
+SEEDS = {
+    "mnist": {"large": (1, 2, 3, 4), "plain": (1, 2, 3, 4), "large-deformed": (1,)},
+    "fashion": {"large": (1, 2, 3, 4)},
+    "digits": {"plain": (1,)},
+}
 EPOCHS = {"mnist": (1, 2, 5), "fashion": (5,)}
+ON_CLOTHES = {
+    "own-base": {},
+    "own-patches-6": {"patch_size": 6},
+    "own-patches-11": {"patch_size": 11},
+    "own-regions-5": {"pooling": 5},
+    "own-kinds-400": {"n_components": 400},
+}
 MOVES = {
     "moved-all": {"moves": "all"},
     "moved-linear": {"moves": "linear"},
@@ -203,16 +214,17 @@ def layer_part(name: str, paper: bool, feature: dict, classifiers: dict, n_train
         "n_extra": n_extra, "strength": STRENGTH, "test": test} | more, cost, independent=True)
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-1
-def repeated_parts(data: str, paper: bool, seed: int) -> list:
-    "What is reported, from another seed."
-    found = []
-    if paper:
-        found.append(layer_part(f"large-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, test=True,
-                                cost=12.0, seed=seed))
-    if data != "fashion":
-        found.append(layer_part(f"plain-seed-{seed}", paper, {}, {"multiclass-8": MULTICLASS},
-                                test=True, cost=5.0, seed=seed))
-    return found
+def repeated_parts(data: str, paper: bool) -> list:
+    "What is reported, from other seeds."
+    seeds = SEEDS.get(data, {})
+    large = [layer_part(f"large-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, test=True, cost=12.0,
+                        seed=seed) for seed in seeds.get("large", ()) if paper]
+    plain = [layer_part(f"plain-seed-{seed}", paper, {}, {"multiclass-8": MULTICLASS}, test=True,
+                        cost=5.0, seed=seed) for seed in seeds.get("plain", ())]
+    deformed = [layer_part(f"large-deformed-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS},
+                           n_extra=N_MORE, test=True, cost=40.0, seed=seed)
+                for seed in seeds.get("large-deformed", ()) if paper]
+    return [*large, *plain, *deformed]
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-1-1
 def network_parts(data: str, paper: bool) -> list:
@@ -244,8 +256,10 @@ def layer_parts(data: str, profile: str) -> tuple:
     changes = {} if data == "fashion" else CHANGES if paper else dict(list(CHANGES.items())[:3])
     for name, change in changes.items():
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
-    repeated = [part for seed in SEEDS.get(data, (1,)) for part in repeated_parts(data, paper, seed)]
-    return (*found, *network_parts(data, paper), *moved_parts(data, paper), *repeated)
+    more = repeated_parts(data, paper)
+    own = [layer_part(name, paper, change, {"pairs-4": PAIRS}, 10_000)
+           for name, change in (ON_CLOTHES if paper and data == "fashion" else {}).items()]
+    return (*found, *network_parts(data, paper), *moved_parts(data, paper), *more, *own)
 
 
 LAYERS = Experiment(

@@ -369,7 +369,7 @@ def reading_part(name: str, construction: str, strength: float, stopping: str, n
 
 # %% ../../nbs/experiments/million.ipynb #readings-5
 NAMED_CONSTRUCTIONS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours", 1.0),
-                       "gentle": ("tangents", 0.8), "long": ("ours", 0.5)}
+                       "gentle": ("tangents", 0.8)}
 GRID = ("tangents", "weak", "strong")
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-1
@@ -385,8 +385,7 @@ def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: in
     curves += [part("tangents", dim // 2, size) for size in others]
     curves += [part("tangents", 2 * dim, size) for size in others]
     few, more = (40, [1460, 20, 0.7]) if paper else (5, [15, 5, 0.5])
-    long = [part("long", dim, sizes[-1], 40, [340, 20, 0.7])] if paper else []
-    return [*curves, *long, part("gentle", dim, sizes[-1], few, more)]
+    return [*curves, part("gentle", dim, sizes[-1], few, more)]
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-2
 def reading_parts(data: str, profile: str) -> tuple:

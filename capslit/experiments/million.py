@@ -383,7 +383,7 @@ def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: in
     curves = [part("tangents", dim, size) for size in sizes]
     curves += [part("weak", dim, size) for size in sizes[1:]]
     curves += [part("tangents", dim // 2, size) for size in others]
-    curves += [part("tangents", 2 * dim, size) for size in others[:2]]
+    curves += [part("tangents", 2 * dim, size) for size in others]
     few, more = (40, [1460, 20, 0.7]) if paper else (5, [15, 5, 0.5])
     return [*curves, part("gentle", dim, sizes[-1], few, more)]
 

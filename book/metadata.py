@@ -7,6 +7,7 @@ from pathlib import Path
 from dependencies import notebooks, reads_notebooks
 from docutils import nodes
 from project import LATEST, ROOT, SETTINGS, SITE, SOURCE, VERSION, commit, version_folder
+from sphinx_sitemap import is_excluded
 
 PREFIX = f"{SETTINGS['doc_baseurl']}latest/"  # of the addresses on the page for addresses that lead nowhere, which is shown at any depth
 PICTURE = "social.png"
@@ -102,11 +103,23 @@ def write_robots(app, exception):
         (Path(app.outdir) / "robots.txt").write_text(f"User-agent: *\nAllow: /\n\nSitemap: {LATEST}sitemap.xml\n", encoding="utf-8")
 
 
+def list_all_pages(app, exception):
+    """The site map lists all pages, also those that need not be written anew."""
+    if exception is None and app.builder.format == "html":
+        links = app.sitemap_links
+        while not links.empty():
+            links.get()
+        for link in sorted(f"{name}.html" for name in app.env.found_docs):
+            if not is_excluded(link, app.config.sitemap_excludes):
+                links.put((link, None))
+
+
 def setup(app):
     app.add_config_value("capslit_version", VERSION, "html")  # where it changes, all pages are written anew
     app.connect("config-inited", configure, priority=100)
     app.connect("html-page-context", describe, priority=100)
     app.connect("html-page-context", add_buttons, priority=900)
     app.connect("build-finished", write_robots)
+    app.connect("build-finished", list_all_pages, priority=100)  # before the site map is written
     assert (ROOT / "book" / "_static" / PICTURE).is_file(), "make picture"
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

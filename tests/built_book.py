@@ -1,6 +1,8 @@
 """The built book in a browser whose network is cut off: where it lies, who serves it, and a reader with one window."""
 import functools
 import http.server
+import importlib.util
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -72,6 +74,52 @@ class Reader:
         self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(typesetAll) : 0")
         self.page.evaluate("() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))")
         return self.page
+
+
+CHECKS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+AXE = importlib.util.find_spec("axe_playwright_python")
+VIEWS = {"desk-light": (1280, "light"), "phone-dark": (390, "dark")}
+
+
+class Visits:
+    """visits(view, name): what is found in a page, in one of two views. Each page is opened once in each, whichever test asks first, in whichever process."""
+
+    def __init__(self, browser, site, once):
+        self.browser, self.site, self.once, self.readers = browser, site, once, {}
+
+    def __call__(self, view, name):
+        folder = self.once(f"visit-{view}-{name.replace('/', '-')}", lambda folder: self.visit(view, name, folder / "found.json"))
+        return json.loads((folder / "found.json").read_text(encoding="utf-8"))
+
+    def visit(self, view, name, path):
+        if view not in self.readers:
+            self.readers[view] = Reader(self.browser, self.site, *VIEWS[view])
+        reader = self.readers[view]
+        reader.errors.clear()
+        reader.requests.clear()
+        page = reader.open(name)
+        found = {"errors": list(reader.errors), "requests": list(reader.requests), "theme": page.locator("html").get_attribute("data-theme")}
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")  # equations are fitted to the window
+        for check in ("fetch", "troubles", "reading", "type", "live"):
+            found[check] = page.evaluate(f"() => ({CHECKS}).{check}()")
+        if AXE and view == "phone-dark":  # last, for it changes the page
+            found["axe"] = audit(page)
+        path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def audit(page, only=None):
+    """What axe finds in a page, or what one of its rules finds."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.add_script_tag(path=Path(AXE.origin).with_name("axe.min.js"))
+    return page.evaluate(f"only => ({CHECKS}).axe(only)", only)
+
+
+@pytest.fixture(scope="module")
+def visits(browser, site, once):
+    visits = Visits(browser, site, once)
+    yield visits
+    for reader in visits.readers.values():
+        reader.context.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,13 @@ WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if WORKER:  # a process for each core: two threads for each, so that there are threads to test, but not as many as there are cores
     os.environ |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to another process
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # also OpenBLAS's: else 45 small eigenproblems take eleven times the processor's time
 
 import joblib  # noqa: E402
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
-from built_book import browser, reader, site  # noqa: E402, F401
+from built_book import browser, reader, site, visits  # noqa: E402, F401
 
 SCRIPT = Path(sys.executable).with_name("capslit")
 ALL = ("reproduce", "all", "--profile", "quick", "--quiet")

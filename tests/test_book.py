@@ -6,81 +6,20 @@ import re
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
-from built_book import BOOK, CHAPTERS, PAGES, Reader, needs_built_book
+from built_book import BOOK, CHAPTERS, PAGES, VIEWS, Reader, needs_built_book
 from conftest import together
 
 pytestmark = needs_built_book
 
 
-@pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["desk-light", "phone-dark"])
-def reader(request, browser, site):
-    reader = Reader(browser, site, *request.param)
-    reader.width, reader.theme = request.param
-    yield reader
-    reader.context.close()
-
-
-# What a reader would stumble over, found in the page itself
-INSPECT = """() => {
-  const seen = [];
-  const shown = e => e.getClientRects().length > 0;
-  const content = document.querySelector('article') || document.body;
-  if (!document.documentElement.matches('.typeset') && document.querySelector('script[src*="mathjax.js"]')) seen.push('the text waits for its formulas');
-  for (const e of document.querySelectorAll('mjx-merror, [data-mjx-error]'))
-    seen.push('mathematics that MathJax refuses: ' + (e.getAttribute('data-mjx-error') || e.textContent));
-  for (const e of document.querySelectorAll('[data-mml-node="mtext"][fill="red"]'))
-    seen.push('a command that MathJax does not know: ' + e.textContent);
-  for (const e of document.querySelectorAll('span.math, div.math'))
-    if (shown(e) && !e.querySelector('mjx-container')) seen.push('mathematics not rendered: ' + e.textContent.slice(0, 80));
-  const walker = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const node = walker.currentNode, parent = node.parentElement, text = node.nodeValue;
-    if (parent.closest('mjx-container, script, style')) continue;
-    if (parent.closest('pre') && /^\\s*#\\|/m.test(text)) seen.push('directive of nbdev: ' + text.trim().slice(0, 80));
-    if (parent.closest('pre, code')) continue;
-    if (/\\$\\$|\\\\\\(|\\\\\\[|\\\\begin\\{|\\\\frac/.test(text)) seen.push('raw TeX: ' + text.trim().slice(0, 80));
-    if (/\\{(eq|cite|func|ref|doc)\\}/.test(text)) seen.push('raw role: ' + text.trim().slice(0, 80));
-  }
-  for (const image of document.images) {
-    if (!(image.getAttribute('alt') || '').trim()) seen.push('image without alternative text: ' + image.src.slice(0, 80));
-    if (shown(image) && !(image.complete && image.naturalWidth)) seen.push('image that does not load: ' + image.src.slice(0, 80));
-  }
-  for (const figure of document.querySelectorAll('figure.capslit-figure')) {
-    const images = [...figure.querySelectorAll('img')];
-    if (images.length && images.filter(shown).length !== 1) seen.push('figure ' + figure.id + ' shows not just one of its images');
-    const caption = figure.querySelector('figcaption');
-    if (!caption || !shown(caption) || !caption.textContent.trim()) seen.push('figure ' + figure.id + ' has no visible caption');
-  }
-  const ids = [...document.querySelectorAll('[id]')].filter(e => !e.closest('mjx-container, svg')).map(e => e.id);
-  for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) seen.push('anchor given twice: ' + id);
-  const root = document.documentElement;
-  if (root.scrollWidth > root.clientWidth) {
-    const wide = [...content.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > root.clientWidth + 1
-      && !e.closest('mjx-container, pre, svg')).slice(0, 3).map(e => e.tagName + '.' + e.className);
-    seen.push('page wider than its window by ' + (root.scrollWidth - root.clientWidth) + ' px: ' + wide.join(', '));
-  }
-  return seen;
-}"""
-
-
-# Pictures wait until they are seen: have those of this theme come now
-FETCH = """() => Promise.all([...document.images].filter(image => image.getClientRects().length > 0).map(image => {
-  image.loading = 'eager';
-  return image.decode().catch(() => 0);
-}))"""
-
-
 @pytest.mark.parametrize("name", PAGES)
-def test_page_reads_well(reader, name):
-    reader.errors.clear()
-    reader.requests.clear()
-    page = reader.open(name)
-    assert not reader.requests, f"asks for addresses outside the book: {reader.requests}"
-    assert not reader.errors, reader.errors
-    assert page.locator("html").get_attribute("data-theme") == reader.theme
-    page.evaluate(FETCH)
-    findings = page.evaluate(INSPECT)
-    assert not findings, "\n".join(findings)
+@pytest.mark.parametrize("view", VIEWS)
+def test_page_reads_well(visits, view, name):
+    found = visits(view, name)
+    assert not found["requests"], f"asks for addresses outside the book: {found['requests']}"
+    assert not found["errors"], found["errors"]
+    assert found["theme"] == VIEWS[view][1]
+    assert not found["troubles"], "\n".join(found["troubles"])
 
 
 def anchors_and_links(html):

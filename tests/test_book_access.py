@@ -1,28 +1,13 @@
 """The built book for everyone: axe finds nothing, in either theme; what scrolls can be reached with the keyboard."""
-from pathlib import Path
-
 import pytest
-from built_book import PAGES, Reader, needs_built_book
+from built_book import PAGES, Reader, audit, needs_built_book
 from conftest import together
 
-axe = pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install axe-playwright-python")
+pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install axe-playwright-python")
 pytestmark = needs_built_book
 
-SCRIPT = Path(axe.__file__).with_name("axe.min.js")
 # Colours come from a few style sheets, so a few pages have them all; measuring every word of a page takes a minute.
 COLOURFUL = ["nbs/index.html", "nbs/plotting.html", "nbs/cli.html", "nbs/practice/bibliography.html", "nbs/proofs/mutants.html", "search.html?q=momentum"]
-# axe looks at every element. Taken out before are the strokes of formulas, which no screen reader sees, and the spans that colour code
-RUN = """async only => {
-  for (const drawing of document.querySelectorAll("mjx-container > svg")) drawing.replaceChildren();
-  for (const code of document.querySelectorAll("div.highlight pre")) if (!only && !code.querySelector("a, button")) code.textContent = code.textContent;
-  const options = {resultTypes: ["violations"]};
-  if (only) options.runOnly = [only];
-  else options.rules = {"color-contrast": {enabled: false}};
-  const found = await axe.run(document, options);
-  return found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.html.slice(0, 120)}`));
-}"""
-
-
 @pytest.fixture(scope="module", params=["light", "dark"])
 def reader(request, browser, site):
     reader = Reader(browser, site, 1280, request.param)
@@ -37,22 +22,15 @@ def phone(browser, site):
     reader.context.close()
 
 
-def audit(reader, name, only=None):
-    page = reader.open(name)
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    page.add_script_tag(path=SCRIPT)
-    return page.evaluate(RUN, only)
-
-
 @together("name", PAGES)
-def test_no_rule_is_broken(phone, name):
-    findings = audit(phone, name)
+def test_no_rule_is_broken(visits, name):
+    findings = visits("phone-dark", name)["axe"]
     assert not findings, "\n".join(findings)
 
 
 @pytest.mark.parametrize("name", COLOURFUL)
 def test_contrast_is_enough(reader, name):
-    findings = audit(reader, name, "color-contrast")
+    findings = audit(reader.open(name), "color-contrast")
     assert not findings, "\n".join(findings)
 
 
@@ -60,8 +38,7 @@ def test_axe_finds_what_is_wrong(phone):
     page = phone.open("nbs/cli.html")
     page.evaluate("""() => document.querySelector('article').insertAdjacentHTML('beforeend',
         '<table><tr><th></th><td>1</td></tr></table><button></button><p style="color: #999; background: #aaa">pale</p>')""")
-    page.add_script_tag(path=SCRIPT)
-    rules = {finding.split(":")[0] for finding in page.evaluate(RUN, None) + page.evaluate(RUN, "color-contrast")}
+    rules = {finding.split(":")[0] for finding in audit(page) + audit(page, "color-contrast")}
     assert {"empty-table-header", "button-name", "color-contrast"} <= rules
 
 

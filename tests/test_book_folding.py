@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from built_book import BOOK, CHAPTERS, Reader, needs_built_book
+from built_book import BOOK, CHAPTERS, VIEWS, Reader, needs_built_book
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
@@ -21,35 +21,10 @@ MODELS = ("capsules", "mixtures", "factorial", "routing", "composition", "em")
 LINES_PER_100_WORDS = 13  # visible on the average page
 WORST = 60
 
-# Of one page: each fold, each visible piece of code, how many words can be read
-INSPECT = """() => {
-  const article = document.querySelector('article') || document.body;
-  const shown = e => e.checkVisibility() && !e.closest('details:not([open])');
-  const code = [...article.querySelectorAll('div.cell_input pre')].filter(shown);
-  const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
-  let words = 0;
-  while (walker.nextNode()) {
-    const parent = walker.currentNode.parentElement;
-    if (!parent.closest('script, style, div.cell_input, mjx-container, svg') && shown(parent)) words += (walker.currentNode.nodeValue.match(/\\S+/g) || []).length;
-  }
-  return {
-    words,
-    lines: code.reduce((total, pre) => total + pre.textContent.replace(/\\n$/, '').split('\\n').length, 0),
-    cut: code.filter(pre => pre.scrollWidth > pre.clientWidth + 1).map(pre => pre.textContent.slice(0, 80)),
-    cells: article.querySelectorAll('div.cell_input').length,
-    unreachable: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1 && e.tabIndex !== 0).length,
-    scrolling: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1).length,
-  };
-}"""
-
-
-@pytest.fixture(scope="module", params=[1280, 390], ids=["desk", "phone"])
-def pages(request, browser, site):
-    """What INSPECT finds on each chapter's page at one width: {page: findings}."""
-    reader = Reader(browser, site, request.param, "light")
-    found = {name: opened(reader, name).evaluate(INSPECT) for name in CHAPTERS}
-    reader.context.close()
-    return found
+@pytest.fixture(scope="module", params=VIEWS)
+def pages(request, visits):
+    """Code, formulas and words of each chapter's page in one view: {page: findings}."""
+    return {name: visits(request.param, name)["reading"] for name in CHAPTERS}
 
 
 @pytest.fixture

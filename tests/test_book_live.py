@@ -3,7 +3,8 @@ import re
 
 import numpy as np
 import pytest
-from built_book import BOOK, CHAPTERS, Reader, needs_built_book
+from built_book import BOOK, CHAPTERS, VIEWS, Reader, needs_built_book
+from conftest import together
 
 pytestmark = needs_built_book
 
@@ -21,14 +22,12 @@ def test_there_are_live_parts():
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_part_runs_without_complaint(reader, part):
-    reader.errors.clear()
-    reader.requests.clear()
-    page = reader.open(PARTS[part])
-    assert not reader.errors and not reader.requests
-    assert page.evaluate("name => name in capslit.parts", part)
-    assert page.locator(f"#live-{part} .capslit-live-stage").is_visible()
-    assert not page.locator(f"#live-{part} img.only-light:not(.capslit-live-stage img)").count()
+def test_part_runs_without_complaint(visits, part):
+    page = visits("desk-light", PARTS[part])
+    assert not page["errors"] and not page["requests"]
+    (found,) = [found for found in page["live"] if found["part"] == part]
+    assert found["started"] and found["visible"] and not found["still"]
+    assert not found["unnamed"]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -59,25 +58,9 @@ def test_files_of_a_part_are_light(part):
         assert (BOOK / "_static" / "live" / name).stat().st_size < 301_000
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_controls_have_names(reader, part):
-    page = reader.open(PARTS[part])
-    unnamed = page.evaluate("""name => [...document.querySelectorAll(`#live-${name} :is(input, select, button, [tabindex], svg.capslit-plot, canvas)`)]
-        .filter(e => !(e.labels && e.labels.length && e.labels[0].textContent.trim()) && !e.getAttribute('aria-label') && !e.textContent.trim()
-                     && !e.closest('[aria-hidden]')).map(e => e.outerHTML.slice(0, 120))""", part)
-    assert not unnamed
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_stage_stays_within_the_column(browser, site, width):
-    reader = Reader(browser, site, width, "dark")
-    for page_name in sorted(set(PARTS.values())):
-        page = reader.open(page_name)
-        wide = page.evaluate("""() => [...document.querySelectorAll('.capslit-live-stage')].flatMap(stage => [...stage.querySelectorAll('*')]
-            .filter(e => e.getBoundingClientRect().right > stage.getBoundingClientRect().right + 1 && !e.closest('svg *, .visually-hidden, .capslit-tall > *, .capslit-scroll > *'))
-            .map(e => e.outerHTML.slice(0, 100)))""")
-        assert not wide, (page_name, wide)
-    reader.context.close()
+@together("view, name", [(view, name) for view in VIEWS for name in sorted(set(PARTS.values()))])
+def test_stage_stays_within_the_column(visits, view, name):
+    assert not [wide for part in visits(view, name)["live"] for wide in part["wide"]]
 
 
 def test_pages_without_live_parts_load_none_of_the_files():

@@ -1,0 +1,107 @@
+// What the tests find out in a page of the built book (`Visits` in built_book.py asks for all of it at one visit)
+({
+  // Pictures wait until they are seen: have those of this theme come now
+  fetch: () => Promise.all([...document.images].filter(image => image.getClientRects().length > 0).map(image => {
+    image.loading = 'eager';
+    return image.decode().catch(() => 0);
+  })),
+
+  // What a reader would stumble over, found in the page itself
+  troubles: () => {
+    const seen = [];
+    const shown = e => e.getClientRects().length > 0;
+    const content = document.querySelector('article') || document.body;
+    if (!document.documentElement.matches('.typeset') && document.querySelector('script[src*="mathjax.js"]')) seen.push('the text waits for its formulas');
+    for (const e of document.querySelectorAll('mjx-merror, [data-mjx-error]'))
+      seen.push('mathematics that MathJax refuses: ' + (e.getAttribute('data-mjx-error') || e.textContent));
+    for (const e of document.querySelectorAll('[data-mml-node="mtext"][fill="red"]'))
+      seen.push('a command that MathJax does not know: ' + e.textContent);
+    for (const e of document.querySelectorAll('span.math, div.math'))
+      if (shown(e) && !e.querySelector('mjx-container')) seen.push('mathematics not rendered: ' + e.textContent.slice(0, 80));
+    const walker = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode, parent = node.parentElement, text = node.nodeValue;
+      if (parent.closest('mjx-container, script, style')) continue;
+      if (parent.closest('pre') && /^\s*#\|/m.test(text)) seen.push('directive of nbdev: ' + text.trim().slice(0, 80));
+      if (parent.closest('pre, code')) continue;
+      if (/\$\$|\\\(|\\\[|\\begin\{|\\frac/.test(text)) seen.push('raw TeX: ' + text.trim().slice(0, 80));
+      if (/\{(eq|cite|func|ref|doc)\}/.test(text)) seen.push('raw role: ' + text.trim().slice(0, 80));
+    }
+    for (const image of document.images) {
+      if (!(image.getAttribute('alt') || '').trim()) seen.push('image without alternative text: ' + image.src.slice(0, 80));
+      if (shown(image) && !(image.complete && image.naturalWidth)) seen.push('image that does not load: ' + image.src.slice(0, 80));
+    }
+    for (const figure of document.querySelectorAll('figure.capslit-figure')) {
+      const images = [...figure.querySelectorAll('img')];
+      if (images.length && images.filter(shown).length !== 1) seen.push('figure ' + figure.id + ' shows not just one of its images');
+      const caption = figure.querySelector('figcaption');
+      if (!caption || !shown(caption) || !caption.textContent.trim()) seen.push('figure ' + figure.id + ' has no visible caption');
+    }
+    const ids = [...document.querySelectorAll('[id]')].filter(e => !e.closest('mjx-container, svg')).map(e => e.id);
+    for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) seen.push('anchor given twice: ' + id);
+    const root = document.documentElement;
+    if (root.scrollWidth > root.clientWidth) {
+      const wide = [...content.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > root.clientWidth + 1
+        && !e.closest('mjx-container, pre, svg')).slice(0, 3).map(e => e.tagName + '.' + e.className);
+      seen.push('page wider than its window by ' + (root.scrollWidth - root.clientWidth) + ' px: ' + wide.join(', '));
+    }
+    return seen;
+  },
+
+  // Each visible piece of code and formula, and how many words can be read
+  reading: () => {
+    const article = document.querySelector('article') || document.body;
+    const shown = e => e.checkVisibility() && !e.closest('details:not([open])');
+    const code = [...article.querySelectorAll('div.cell_input pre')].filter(shown);
+    const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+    let words = 0;
+    while (walker.nextNode()) {
+      const parent = walker.currentNode.parentElement;
+      if (!parent.closest('script, style, div.cell_input, mjx-container, svg') && shown(parent)) words += (walker.currentNode.nodeValue.match(/\S+/g) || []).length;
+    }
+    return {
+      words,
+      lines: code.reduce((total, pre) => total + pre.textContent.replace(/\n$/, '').split('\n').length, 0),
+      cut: code.filter(pre => pre.scrollWidth > pre.clientWidth + 1).map(pre => pre.textContent.slice(0, 80)),
+      cells: article.querySelectorAll('div.cell_input').length,
+      unreachable: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1 && e.tabIndex !== 0).length,
+      scrolling: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1).length,
+    };
+  },
+
+  // The type of each figure that may be wider than its window
+  type: () => [...document.querySelectorAll('.capslit-pan')].map(frame => {
+    const image = [...frame.querySelectorAll('img')].find(image => image.getClientRects().length);
+    if (!image) return null;
+    const size = Number(image.dataset.type) * image.getBoundingClientRect().width / (image.naturalWidth / 2);
+    return [frame.closest('figure').id, image.dataset.type === '0' ? Infinity : size, frame.scrollWidth - frame.clientWidth, frame.tabIndex];
+  }).filter(Boolean),
+
+  // Each live part that starts by itself: whether it did, controls without a name, what is wider than its stage
+  live: () => [...document.querySelectorAll('.capslit-live')].map(mount => {
+    const stage = mount.querySelector('.capslit-live-stage');
+    const named = e => e.labels && e.labels.length && e.labels[0].textContent.trim() || e.getAttribute('aria-label') || e.textContent.trim();
+    return {
+      part: mount.dataset.live,
+      started: mount.dataset.live in capslit.parts,
+      visible: Boolean(stage && stage.getClientRects().length && stage.checkVisibility({visibilityProperty: true})),
+      still: mount.querySelectorAll('img.only-light:not(.capslit-live-stage img)').length,
+      unnamed: [...mount.querySelectorAll(':is(input, select, button, [tabindex], svg.capslit-plot, canvas)')]
+        .filter(e => !named(e) && !e.closest('[aria-hidden]')).map(e => e.outerHTML.slice(0, 120)),
+      wide: !stage ? [] : [...stage.querySelectorAll('*')]
+        .filter(e => e.getBoundingClientRect().right > stage.getBoundingClientRect().right + 1
+          && !e.closest('svg *, .visually-hidden, .capslit-tall > *, .capslit-scroll > *')).map(e => e.outerHTML.slice(0, 100)),
+    };
+  }),
+
+  // axe looks at every element. Taken out before are the strokes of formulas, which no screen reader sees, and the spans that colour code
+  axe: async only => {
+    for (const drawing of document.querySelectorAll("mjx-container > svg")) drawing.replaceChildren();
+    for (const code of document.querySelectorAll("div.highlight pre")) if (!only && !code.querySelector("a, button")) code.textContent = code.textContent;
+    const options = {resultTypes: ["violations"]};
+    if (only) options.runOnly = [only];
+    else options.rules = {"color-contrast": {enabled: false}};
+    const found = await axe.run(document, options);
+    return found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.html.slice(0, 120)}`));
+  },
+})

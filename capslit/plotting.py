@@ -299,5 +299,10 @@ def table(head: Sequence, *rows: Sequence) -> Any:
 
     if any(len(row) != len(head) for row in rows):
         raise ValueError(f"rows of a table must have {len(head)} cells, as its head has, not {sorted({len(row) for row in rows})}")
-    lines = [head, [":---", *["---:"] * (len(head) - 1)], *([minus(str(cell)) for cell in row] for row in rows)]
+    lines = [head, [":---", *["---:"] * (len(head) - 1)], *([_unbroken(minus(str(cell))) for cell in row] for row in rows)]
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+
+
+def _unbroken(text):
+    "With no-break spaces between numbers and the signs ±, ×, < and >."
+    return re.sub(r"(?<=\d) (?=[±×])|(?<=[±×<>]) (?=\d)", "\N{NO-BREAK SPACE}", text)

@@ -420,48 +420,64 @@ def _noises(asked):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #stack-2
 def _stacked(trials, best):
-    "Members (m, r, kind, share) and weights of the stack of what was tried, and its mean log-density of examples left out; the `best` alone if none could be left out."
+    """Members (m, r, kind, share) and weights of the stack of what was tried.
+
+    Also its mean log-density of examples left out; the `best` alone if none could be left out.
+    """
     if not trials.rows:
         return [best], np.ones(1), -np.inf
     weight, found = trials.data[1], np.stack(list(trials.rows.values()), axis=1)
     members, weights, _ = stack(found, weight)
-    return ([list(trials.rows)[k] for k in members], weights,
-            float(np.average(logsumexp(found[:, members] + np.log(weights), axis=1), weights=weight)))
+    log_density = logsumexp(found[:, members] + np.log(weights), axis=1)
+    mean = float(np.average(log_density, weights=weight))
+    return [list(trials.rows)[k] for k in members], weights, mean
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #stack-1
 _MEMBER = "weight", "n_components", "n_factors", "noise", "tied", "added_noise"
 
 
 class _Stack(_Choice):
-    "Base of `MixtureOfFactorAnalyzers`: the convex combination of what was tried, as one mixture."
+    "Base of `MixtureOfFactorAnalyzers`: a convex combination of what was tried, as one mixture."
 
     def _fit_stack(self, X, sample_weight, tangents):
-        "Try sizes and kinds, weigh them by examples left out, learn the members from all examples, and join them."
+        "Try sizes and kinds, weigh them by examples left out, learn the members and join them."
         if self.warm_start:
-            raise ValueError("warm_start must be False where stacked is True; the members of a stack are learned anew")
+            raise ValueError("warm_start must be False where stacked is True; "
+                             "the members of a stack are learned anew")
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         rows, weight, along = self._sample(data)
-        rows, _, variance = centred(data, rows, np.ones(len(rows), rows.dtype) if weight is None else weight)
+        given = np.ones(len(rows), rows.dtype) if weight is None else weight
+        rows, _, variance = centred(data, rows, given)
         trials = self._choose(rows, weight, along, variance or 1.0)
-        members, weights, self.lower_bound_ = _stacked(trials, (self.n_components_, self.n_factors_, (self.noise_, self.tied_), self.added_noise_))
-        own = {size: trials.estimator(*size).set_params(n_init=self.n_init, random_state=self.random_state, verbose=self.verbose)
+        kind = self.noise_, self.tied_
+        best = self.n_components_, self.n_factors_, kind, self.added_noise_
+        members, weights, self.lower_bound_ = _stacked(trials, best)
+        how = {name: getattr(self, name) for name in ("n_init", "random_state", "verbose")}
+        own = {size: trials.estimator(*size).set_params(**how)
                for size in dict.fromkeys(member[:3] for member in members)}
         for density in own.values():
             density.fit(X, sample_weight=sample_weight, tangents=tangents)
-        self.stack_ = [dict(zip(_MEMBER, (float(w), m, r, *kind, share))) for w, (m, r, kind, share) in zip(weights, members)]
-        self._join([(w, own[member[:3]], member[3]) for w, member in zip(weights, members)], trials.unit)
-        self.n_iter_, self.converged_ = sum(d.n_iter_ for d in own.values()), all(d.converged_ for d in own.values())
+        self.stack_ = [dict(zip(_MEMBER, (float(w), m, r, *kind, share)))
+                       for w, (m, r, kind, share) in zip(weights, members)]
+        self._join([(w, own[member[:3]], member[3]) for w, member in zip(weights, members)],
+                   trials.unit)
+        self.n_iter_ = sum(d.n_iter_ for d in own.values())
+        self.converged_ = all(d.converged_ for d in own.values())
         self.history_ = own[members[int(np.argmax(weights))][:3]].history_
         self.n_parameters_ = len(members) - 1 + sum(d.n_parameters_ for d in own.values())
 
     def _join(self, members, unit):
-        "Set the parameters to those of a convex combination of fitted densities, from weights, densities and their shares of noise."
+        "Set the parameters from members: weights, fitted densities, their shares of noise."
         r = max(density.n_factors_ for _, density, _ in members)
-        parts = [(w * d.weights_, d.means_, np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_))), d.noise_variances_ + (share - d.added_noise_) * unit)
-                 for w, d, share in members]
-        self.weights_, self.means_, loadings, self.noise_variances_ = map(np.concatenate, zip(*parts))
-        self.loadings_ = _principal(loadings, self.noise_variances_)
-        self.n_components_, self.n_factors_, self.noise_, self.tied_ = len(self.weights_), r, "diagonal", False
+        padded = [np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_)))
+                  for _, d, _ in members]
+        self.weights_ = np.concatenate([w * d.weights_ for w, d, _ in members])
+        self.means_ = np.concatenate([d.means_ for _, d, _ in members])
+        self.noise_variances_ = np.concatenate(
+            [d.noise_variances_ + (share - d.added_noise_) * unit for _, d, share in members])
+        self.loadings_ = _principal(np.concatenate(padded), self.noise_variances_)
+        self.n_components_, self.n_factors_ = len(self.weights_), r
+        self.noise_, self.tied_ = "diagonal", False
         self.added_noise_ = min(share for *_, share in members)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-025

@@ -167,6 +167,8 @@ class _Starts(MixtureExamples):
 class _Fit(EMEstimator, _Starts):
     "Base of mixtures of linear manifolds: learning by EM."
 
+    stacked = False
+
     @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
             checkpoint_every: float = 10.0) -> Self:
@@ -193,6 +195,8 @@ class _Fit(EMEstimator, _Starts):
         self
         """
         self._validate_params()
+        if self.stacked:
+            return self._fit_stack(X, sample_weight, tangents, checkpoint)
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         sample = self._sample(data)
         model, parameters = self._begin(data, *sample)
@@ -439,8 +443,11 @@ _MEMBER = "weight", "n_components", "n_factors", "noise", "tied", "added_noise"
 class _Stack(_Choice):
     "Base of `MixtureOfFactorAnalyzers`: a convex combination of what was tried, as one mixture."
 
-    def _fit_stack(self, X, sample_weight, tangents):
+    def _fit_stack(self, X, sample_weight, tangents, checkpoint):
         "Try sizes and kinds, weigh them by examples left out, learn the members and join them."
+        if checkpoint is not None:
+            raise ValueError("checkpoint must be None where stacked is True; "
+                             "several mixtures are learned")
         if self.warm_start:
             raise ValueError("warm_start must be False where stacked is True; "
                              "the members of a stack are learned anew")
@@ -465,6 +472,7 @@ class _Stack(_Choice):
         self.converged_ = all(d.converged_ for d in own.values())
         self.history_ = own[members[int(np.argmax(weights))][:3]].history_
         self.n_parameters_ = len(members) - 1 + sum(d.n_parameters_ for d in own.values())
+        return self
 
     def _join(self, members, unit):
         "Set the parameters from members: weights, fitted densities, their shares of noise."
@@ -626,20 +634,6 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         self.warm_start = warm_start
         self.verbose = verbose
 
-    @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
-        self.__dict__.pop("stack_", None)
-        if not self.stacked:
-            return super().fit(X, y, sample_weight, tangents=tangents, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        self._validate_params()
-        if checkpoint is not None:
-            raise ValueError("checkpoint must be None where stacked is True; several mixtures are learned")
-        self._fit_stack(X, sample_weight, tangents)
-        return self
-
-    fit.__doc__ = _Fit.fit.__doc__
-
     def _size(self, X):
         return self.n_components_, _checked_directions("n_factors", self.n_factors_, X)
 
@@ -667,6 +661,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
+        self.__dict__.pop("stack_", None)
         log_weights, means, loadings, log_noise = (leaf[0] for leaf in parameters)
         self.weights_, self.means_ = np.exp(log_weights), means + model.origin
         self.noise_variances_ = np.exp(log_noise)

@@ -442,7 +442,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         One capsule per class; or one binary problem per class; or one per pair of classes, decided by vote. "auto" is "ovo".
     kernel : {"auto", "rbf", "poly"}, callable or None, default="auto"
         Features of a kernel beside the inputs: exp(−γ‖x − z‖²), (1 + γ xᵀz)³, or a function of x (n, p) and z (q, p) that returns (n, q); None for the
-        inputs alone. "auto" finds out whether a radial kernel pays. See `capslit.capsules.features`.
+        inputs alone. "auto" finds out whether a radial kernel pays and, where some inputs vary in a much wider range than others (and `alpha` and `gamma` are "auto"), whether
+        all should be divided by their standard deviations. See `capslit.capsules.features` and `capslit.capsules.selection`.
     gamma : "auto", float or sequence of float, default="auto"
         How fast the kernel falls with distance (its γ, which has nothing to do with that of momentum), or values to choose from; "auto": 0.5 and 2 over the number of inputs times their mean variance.
     n_components : "auto" or int, default="auto"
@@ -530,9 +531,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     alpha_, sharpness_, capsule_dim_
         What was chosen, or given.
     kernel_features_ : KernelFeatures or None
-        The map from inputs to what the weights multiply; the last axis of `coef_` is then longer than `n_features_in_`.
+        The map from inputs to what the weights multiply: centred inputs, divided by `spread` if that is not None, and features of a kernel if
+        `kernel` is not None; the last axis of `coef_` is then longer than `n_features_in_`.
     cv_results_ : dict of lists
-        What was tried: `kernel`, `gamma`, `capsule_dim`, `alpha`, `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that
+        What was tried: `kernel`, `gamma`, `scaled`, `capsule_dim`, `alpha`, `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that
         were clearly behind were given up early.
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names

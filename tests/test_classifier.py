@@ -12,7 +12,7 @@ import pytest
 from conftest import together
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -704,3 +704,12 @@ def test_capsules_of_different_dimensions_when_the_largest_have_stopped(architec
         X = rng.normal(size=(120, 5)) + 0.6 * rng.normal(size=(4, 5))[y]
         model = CapsuleClassifier.paper({0: 1, 1: 3, 2: 2, 3: 1}, architecture=architecture, early_stopping=False, thresholds=(0.6, 0.0), patience=(3, 2)).fit(X, y)
         assert model.coef_.shape[2] == 3 and np.all(np.isfinite(model.coef_)) and model.score(X, y) > 0.4
+
+
+@pytest.mark.parametrize("architecture", ["multiclass", "ovo"])
+def test_only_ratios_of_weights_count_whatever_is_chosen(architecture):
+    X, y = load_iris(return_X_y=True)
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    fitted = [CapsuleClassifier(architecture=architecture, random_state=0).fit(X, y, sample_weight=scale * weight) for scale in (1, 1e-3, 1e3)]
+    assert np.allclose([model.sharpness_ for model in fitted], fitted[0].sharpness_, rtol=1e-3)
+    assert all(np.allclose(model.predict_proba(X), fitted[0].predict_proba(X), atol=1e-3) for model in fitted)

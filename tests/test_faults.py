@@ -17,11 +17,11 @@ from conftest import together
 from sklearn.datasets import load_digits
 
 from capslit import em, storage
-from capslit.em.acceleration import SafeMomentum
 from capslit.capsules.em_steps import CapsuleRegression
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.composition.model import CompositionalModel
 from capslit.em.checkpoint import CheckpointWarning
+from capslit.em.stack import State
 from capslit.em.statistics import BatchError
 from capslit.factorial.quantizer import FactorialVectorQuantizer
 from capslit.mixtures.linear_manifolds import MixtureOfFactorAnalyzers
@@ -333,21 +333,20 @@ def test_batches_that_go_straight_to_the_engine_have_numbers_as_well():
     assert caught.value.fit.n_iter == 2 and isinstance(caught.value.__cause__, OSError)
 
 
-def test_an_iteration_that_is_interrupted_half_way_does_not_count(tmp_path):
+def test_an_iteration_that_is_interrupted_half_way_does_not_count(tmp_path, monkeypatch):
     model, start, (X, y), schedule = problem()
-    class Interrupted(SafeMomentum):
-        calls = 0
-        def start(self, parameters):                           # called when the history has been written already
-            Interrupted.calls += 1
-            if Interrupted.calls == 8:                         # once before the first iteration, then once in each
-                raise KeyboardInterrupt
-            return super().start(parameters)
-    del schedule["momentum"]
+    moved, calls = State.moved, []
+    def interrupted(self, *where):                            # the history has been written, the next parameters have not
+        calls.append(self.n_iter)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return moved(self, *where)
     path = tmp_path / "run.npz"
-    with pytest.raises(KeyboardInterrupt):
-        em.fit(model, start, (X, y, None), acceleration=Interrupted(0.9), checkpoint=path, checkpoint_every=1e9, **schedule)
-    assert load_arrays(path)[0]["history.objective"].shape == (6, 1)
-    whole, again = (em.fit(model, start, (X, y, None), acceleration=SafeMomentum(0.9), checkpoint=c, **schedule) for c in (None, path))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(State, "moved", interrupted)
+        em.fit(model, start, (X, y, None), checkpoint=path, checkpoint_every=1e9, **schedule)
+    assert calls == [1, 2, 3, 4, 5, 6, 7] and load_arrays(path)[0]["history.objective"].shape == (6, 1)
+    whole, again = (em.fit(model, start, (X, y, None), checkpoint=c, **schedule) for c in (None, path))
     assert again.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
     assert all(np.array_equal(again.history[name], whole.history[name], equal_nan=True) for name in whole.history)
 

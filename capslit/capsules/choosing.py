@@ -19,7 +19,7 @@ from ..arrays import SparseRows, to_numpy
 from .features import kernel_features
 from .selection import (ALPHAS, GAMMAS, MANY, STEPS, Choice, Design, Examples, Trial, candidates, feature_maps, fold_numbers, folds_of,
                                         halved, judged, mean_variance, ring, select)
-from .sharpness import learn_sharpness
+from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
 from ..estimator.training_data import TrainingData
 from ..validation import check_number, check_repeatable
@@ -220,4 +220,4 @@ def sharpness_of(estimator: Any, held_out: TrainingData) -> float:
     predictor = replace(estimator._predictor(), features=None, sharpness=1.0)
     logs = np.concatenate([predictor.log_probabilities(x[start:start + 4096])
                            for start in range(0, len(x), 4096)])
-    return learn_sharpness(logs, y, w)[0]
+    return learn_sharpness(logs, y, None if w is None else per_example(w))[0]

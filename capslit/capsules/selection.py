@@ -26,7 +26,7 @@ from .features import KernelFeatures, kernel_features
 from .kernels import worth_compiling
 from .prediction import Predictor
 from .problems import initial_weights, least_squares
-from .sharpness import learn_sharpness
+from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
 from ..validation import check_shape, check_values, error_context
 
@@ -134,7 +134,7 @@ class Verdicts(NamedTuple):
 
     def judged(self) -> tuple[float, float, float]:
         "The best sharpness, the log loss that it reaches, and the error rate."
-        sharpness, loss = learn_sharpness(*self)
+        sharpness, loss = learn_sharpness(self.logs, self.y, per_example(self.weight))
         return sharpness, loss, float(np.average(np.argmax(self.logs, axis=1) != self.y,
                                                  weights=self.weight))
 

@@ -59,14 +59,17 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
     Parameters are those of `fit`, which checks them.
     """
     update, known, at, spare = acceleration or Momentum(momentum), None, None, None
-    while state.round is at or (running := state.running(rounds)).index.size:
-        here = running.take(state.parameters)
+    while True:
         if state.round is not at:                                                                    # mostly all are where they were
-            at, current = state.round, running.take(state.round)
+            at, running = state.round, state.running(rounds)
+            if not running.index.size:
+                return
+            current = running.take(state.round)
             options, patience = _options(rounds, current), np.array([rounds[r].patience for r in current])
             if running.index.tolist() != known:
                 problems, known = running.select(model), running.index.tolist()
-                rows = block_rows(problems, here)
+                rows = block_rows(problems, running.take(state.parameters))
+        here = running.take(state.parameters)
         if state.warm is not None:                                                                   # read the one, write the other
             spare = np.copy(state.warm) if spare is None else spare
             problems = problems.with_memory(state.warm, spare)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import starmap
+from operator import call
 from typing import Any
 
 import numpy as np
@@ -163,7 +165,7 @@ def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -
                 for function, data in jobs]
     lengths = [_length(data) if isinstance(data, tuple) else rows + 1 for _, data in jobs]
     if min(lengths) and sum(lengths) <= rows:                 # each is one block
-        return [function(data) for function, data in jobs]
+        return list(starmap(call, jobs))
     trees = [TreeSum() for _ in jobs]
     if pool is None:
         for tree, (function, data) in zip(trees, jobs):

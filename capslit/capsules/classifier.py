@@ -78,14 +78,13 @@ def check_choices(estimator: "CapsuleClassifier") -> None:
         value = getattr(estimator, name)
         if not isinstance(value, str) and hasattr(value, "__len__") and not len(value):
             raise ValueError(f"{name} is empty; pass {remedy}")
-    if estimator.reconstruction and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
-        raise ValueError("reconstruction needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
-                         "and parameter_expansion=False; pass these, or reconstruction=0")
+    plain = estimator.architecture == "multiclass" and estimator.kernel is None and not estimator.parameter_expansion
+    for name in ("reconstruction", "lasso"):
+        if getattr(estimator, name) and not plain:
+            raise ValueError(f"{name} needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
+                             f"and parameter_expansion=False; pass these, or {name}=0")
     if estimator.dropout and estimator.kernel is not None:
         raise ValueError("dropout leaves out inputs, which the features of a kernel mix; pass kernel=None, or dropout=0")
-    if estimator.lasso and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
-        raise ValueError("lasso needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
-                         "and parameter_expansion=False; pass these, or lasso=0")
     if estimator.lasso and isinstance(estimator.init, str) and estimator.init == "random":
         raise ValueError("lasso draws small random weights to zero, which is a local maximum; pass init='subspace' or an array, or lasso=0")
     if estimator.reconstruction and (estimator.dropout or estimator.lasso):

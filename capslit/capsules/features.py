@@ -76,7 +76,7 @@ class KernelFeatures:
     def __call__(self, x: Any) -> Any:
         "Inputs beside their features (n, p + r), in the precision and on the device of x (n, p)."
         x, xp = x.toarray() if isinstance(x, SparseRows) else x, namespace(x)
-        # whose distances of points near zero do not cancel
+        # distances of points near zero do not cancel
         radial = self.kernel == "rbf"
         z, root, center = (xp.astype(asarray_like(a, x), x.dtype, copy=False)
                            for a in (self._centred if radial else self.landmarks, self.root,

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'UNEVEN', 'ENOUGH', 'MANY', 'FEW', 'EFFORT', 'Examples', 'fold_numbers', 'folds_of',
-           'training_moments', 'Design', 'fold_stack', 'Verdicts', 'by_problem', 'together', 'mean_variance', 'Choice',
-           'candidates', 'centred', 'uncentred', 'halved', 'spreads_tried', 'feature_maps', 'ring', 'Trial', 'judged',
-           'least_loss', 'compared', 'select']
+           'training_moments', 'Design', 'fold_stack', 'HeldOutPredictions', 'by_problem', 'together', 'mean_variance',
+           'Choice', 'candidates', 'centred', 'uncentred', 'halved', 'spreads_tried', 'feature_maps', 'ring', 'Trial',
+           'judged', 'least_loss', 'compared', 'select']
 
 # %% ../../nbs/capsules/selection.ipynb #cell-002
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .. import em
 from ..arrays import SparseRows
 from .em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
-from .features import KernelFeatures, kernel_features, scaled_inputs
+from .features import KernelFeatures, kernel_features, scaling_map
 from .kernels import worth_compiling
 from .prediction import Predictor
 from .problems import initial_weights, least_squares
@@ -126,8 +126,8 @@ def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng:
     return model, CapsuleParameters(start), (examples.x, examples.y, columns.astype(examples.x.dtype))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-012
-class Verdicts(NamedTuple):
-    "What was said of unseen examples: logarithms of probabilities (n, m), the right ones (n,), and weights (n,)."
+class HeldOutPredictions(NamedTuple):
+    "Predictions for examples that were left out: logarithms of probabilities (n, m), the right classes (n,), and weights (n,)."
     logs: np.ndarray
     y: np.ndarray
     weight: np.ndarray
@@ -139,7 +139,7 @@ class Verdicts(NamedTuple):
                                                  weights=self.weight))
 
 
-def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[Verdicts]:
+def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[HeldOutPredictions]:
     "What each problem says of the unseen examples that concern it, for several sets of weights (folds, sets, k, m, d, p)."
     n_sets, found = weights.shape[1], []
     for f, own in enumerate(weights):
@@ -148,18 +148,18 @@ def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[
         logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny)).reshape(n_sets, len(design.targets), -1, len(x))
         for q, targets in enumerate(design.targets):
             rows = np.flatnonzero(targets[y] >= 0)
-            found.append([Verdicts(own_logs.T[rows], targets[y[rows]], w[rows])
+            found.append([HeldOutPredictions(own_logs.T[rows], targets[y[rows]], w[rows])
                           for own_logs in logs[:, q]])
-    return [Verdicts(*map(np.concatenate, zip(*parts))) for parts in zip(*found)]
+    return [HeldOutPredictions(*map(np.concatenate, zip(*parts))) for parts in zip(*found)]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-013
-def together(design: Design, examples: Examples, weights: np.ndarray) -> Verdicts:
+def together(design: Design, examples: Examples, weights: np.ndarray) -> HeldOutPredictions:
     "What all problems together say of each example that judges, by the weights (folds, k, m, d, p) of its fold."
     found = []
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
-        found.append(Verdicts(Predictor(own, design.dims, design.pairs).log_probabilities(x), y, w))
-    return Verdicts(*map(np.concatenate, zip(*found)))
+        found.append(HeldOutPredictions(Predictor(own, design.dims, design.pairs).log_probabilities(x), y, w))
+    return HeldOutPredictions(*map(np.concatenate, zip(*found)))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-017
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1)                 # in units of the mean variance of the inputs
@@ -257,7 +257,7 @@ def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng:
         return [None]
     kind, maps = "rbf" if auto else kernel, []
     for spread in spreads:
-        alone = None if spread is None else scaled_inputs(x, spread)
+        alone = None if spread is None else scaling_map(x, spread)
         maps += [alone] * auto + [kernel_features(x, kind, g, n_components, length, rng, spread)
                                   for g in (gammas if isinstance(kind, str) else [1.0])]
     return maps

@@ -57,11 +57,13 @@ def arithmetic(shape, iterations=3):
 
 def sums(x, share, exponents, rows, rows_at_last):
     "The means, variances and exponents of so many rows of votes, all of them the same, and of more without exponents."
-    found = x[0]
+    found, four = x[0], np.full((2, 4), x[0])
+    same = np.ascontiguousarray(np.broadcast_to(x, (4, len(x))))
     for t in range(rows):
         shift, spread = moments(share, x, x[t % len(x)])
-        add_exponents(x, shift, spread, exponents)
-        found += shift
+        found += shift + spread
+        if t % 4 == 3:
+            add_exponents(same, four[0], four[1], exponents)
     for t in range(rows_at_last):
         shift, spread = moments(share, x, x[t % len(x)])
         found += shift + spread

@@ -21,7 +21,7 @@ from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from .plotting import CYCLES, INK, LIVE_MIME, _live_data, style
+from .plotting import CYCLES, INK, LIVE_MIME, live_data, style
 from .validation import check_type
 
 # %% ../nbs/exploring.ipynb #explore-7
@@ -255,7 +255,7 @@ def _folded(name, script, words, data, opened):
     page = (f'<details class="capslit-explore"{" open" * opened}>\n'
             f'<summary>{words}</summary>\n<div class="capslit-live" {place}></div>\n'
             "</details>")
-    part = {"name": name, "data": _live_data(name, {"starts": script, **data})}
+    part = {"name": name, "data": live_data(name, {"starts": script, **data})}
     display({"text/html": page, "text/plain": words, LIVE_MIME: part}, raw=True)
 
 # %% ../nbs/exploring.ipynb #explore-23

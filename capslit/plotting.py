@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CYCLES', 'INK', 'PAPER', 'COLUMN', 'LIVE_MIME', 'LIVE_BYTES', 'style', 'ink_colours', 'signed_colours', 'figure_html',
-           'show', 'live_html', 'live', 'minus', 'table']
+           'show', 'live_data', 'live_html', 'live', 'minus', 'table']
 
 # %% ../nbs/plotting.ipynb #cell-003
 import base64
@@ -197,7 +197,7 @@ def _as_json(value):
     )
 
 
-def _live_data(name, data):
+def live_data(name, data):
     "The data of a live part as plain lists and dictionaries"
     text = json.dumps(data, default=_as_json, allow_nan=False, separators=(",", ":"))
     if len(text) > LIVE_BYTES:
@@ -277,7 +277,7 @@ def live(
         {
             "text/html": page,
             "text/plain": alt,
-            LIVE_MIME: {"name": name, "data": _live_data(name, data)},
+            LIVE_MIME: {"name": name, "data": live_data(name, data)},
         },
         raw=True,
     )
@@ -299,5 +299,10 @@ def table(head: Sequence, *rows: Sequence) -> Any:
 
     if any(len(row) != len(head) for row in rows):
         raise ValueError(f"rows of a table must have {len(head)} cells, as its head has, not {sorted({len(row) for row in rows})}")
-    lines = [head, [":---", *["---:"] * (len(head) - 1)], *([minus(str(cell)) for cell in row] for row in rows)]
+    lines = [head, [":---", *["---:"] * (len(head) - 1)], *([_unbroken(minus(str(cell))) for cell in row] for row in rows)]
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+
+
+def _unbroken(text):
+    "With no-break spaces between numbers and the signs ±, ×, < and >."
+    return re.sub(r"(?<=\d) (?=[±×])|(?<=[±×<>]) (?=\d)", "\N{NO-BREAK SPACE}", text)

@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distribution', 'check_indices', 'check_number',
-           'check_count', 'check_choice', 'check_type', 'check_labels', 'BatchError', 'error_context', 'is_missing',
-           'input_problem', 'validate_inputs', 'check_label_values', 'check_labelled', 'check_mass', 'check_weights',
-           'atomic', 'check_size', 'check_spread', 'check_repeatable']
+           'check_count', 'check_image_shape', 'check_choice', 'check_type', 'check_labels', 'BatchError',
+           'error_context', 'is_missing', 'input_problem', 'validate_inputs', 'check_label_values', 'check_labelled',
+           'check_mass', 'check_weights', 'atomic', 'check_size', 'check_spread', 'scaled_inputs', 'check_repeatable']
 
 # %% ../nbs/validation.ipynb #cell-002
 import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -146,6 +147,20 @@ def check_count(name: str, value: Any) -> Any:
     "`value`; ValueError unless it is a whole number of at least 1."
     return check_number(name, value, at_least=1, integer=True)
 
+
+def check_image_shape(image_shape: Any, n_features: int) -> tuple:
+    "Height and width of images of `n_features` pixels; for None a square, or one row if there is no such square."
+    if image_shape is None:
+        side = math.isqrt(n_features)
+        return (side, side) if side * side == n_features else (1, n_features)
+    shape = tuple(check_shape("image_shape", np.asarray(image_shape), (2,)).tolist())
+    for side in shape:
+        check_count("each side of image_shape", side)
+    if math.prod(shape) != n_features:
+        raise ValueError(f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} features; "
+                         "pass the height and width of the images in its rows")
+    return shape
+
 # %% ../nbs/validation.ipynb #cell-048
 def check_choice(name: str, value: Any, choices: Collection) -> Any:
     "`value`; ValueError unless it is one of `choices`."
@@ -237,7 +252,7 @@ def _fault(values):
 
 def is_missing(value: Any) -> bool:
     "Whether a value is None, NaN, or the missing value of a library."
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or isinstance(value, Real | np.datetime64 | np.timedelta64) and bool(value != value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or isinstance(value, Real | Decimal | np.datetime64 | np.timedelta64) and bool(value != value)
 
 
 def _fault_of(value):
@@ -398,6 +413,16 @@ def check_spread(variance: float, dtype: Any) -> float:
                          f"must vary by {math.sqrt(least):.0e} to {math.sqrt(most):.0e}; "
                          "divide X by its largest magnitude first")
     return variance
+
+
+def scaled_inputs(X: np.ndarray, unit: float, origin: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    "X (n, p) less `origin`, in units of `unit`, and which examples (n,) were too far away for squares and were moved nearer."
+    with np.errstate(over="ignore"):
+        scaled = X / unit - origin / unit
+    far = np.max(np.abs(scaled), axis=1) > 1e100
+    if np.any(far):
+        scaled[far] = X[far] / np.max(np.abs(X[far]), axis=1, keepdims=True) * 1e100
+    return scaled, far
 
 # %% ../nbs/validation.ipynb #cell-037
 def check_repeatable(checkpoint: Any, random_state: Any, what: str) -> None:

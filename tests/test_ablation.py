@@ -19,7 +19,7 @@ def test_each_network_from_each_seed_and_each_way_once():
     parts = ablation_parts("digits", "paper")
     assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS) and all(part.independent for part in parts)
     on_mnist = ablation_parts("mnist", "paper")
-    assert len({part.name for part in on_mnist}) == len(on_mnist) == sum(ON_MNIST.values()) and {part.parameters["side"] for part in on_mnist} == {14}
+    assert len({part.name for part in on_mnist}) == len(on_mnist) == 5 * len(ON_MNIST) and {part.parameters["side"] for part in on_mnist} == {14}
     assert [part.name for part in ablation_parts("digits", "quick")] == [f"{name}-0" for name in AT_FIRST] and set(AT_FIRST) <= set(NETWORKS)
     assert sorted(WAYS[1:]) == [(-1, 0), (0, -1), (0, 1), (1, 0)] and ABLATION.extra == "torch"
 

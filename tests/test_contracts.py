@@ -25,8 +25,7 @@ from sklearn.utils import get_tags
 import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer, GaussianMixture,
                      MixtureOfFactorAnalyzers, MixtureOfPCA)
-from capslit.composition import GaussianCompositionalModel
-from capslit.composition.model import Transforms
+from capslit.composition import GaussianCompositionalModel, Transforms
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.em.checkpoint import CheckpointWarning

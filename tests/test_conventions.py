@@ -10,6 +10,7 @@ PIXELS = {"check_classifiers_train": "the two columns are no pixels of a strip, 
 SHORT = {"n_init": 1, "max_iter": 10}                         # the checks fit hundreds of times; what they check does not depend on how long
 PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "monitor": "error", "tol": 0.0}
 FOLDS = {f"check_sample_weight_equivalence_on_{kind}_data": "landmarks are drawn of examples, whether these are weighted or repeated" for kind in ("dense", "sparse")}
+WHOLE = {"check_sample_weight_equivalence_on_dense_data": "cv is a number of folds, of which the check makes a list (the equivalence is tested with the mixtures)"}
 CONVENTIONS = {
     "CapsuleClassifier": [({}, FOLDS), (PLAIN | {"architecture": "multiclass", "thresholds": [0.5, 0], "patience": [4, 4]}, {}),
                           (PLAIN | {"architecture": "ovr", "patience": [4]}, {}), (PLAIN | {"patience": [4], "alpha": 0.1}, {})],
@@ -18,7 +19,7 @@ CONVENTIONS = {
     "GaussianMixture": [({}, {}), ({"covariance_type": "diag"}, {}), ({"covariance_type": "tied"}, {}), ({"covariance_type": "spherical"}, {}), ({"n_components": 2}, DRAWN)],
     "MixtureOfFactorAnalyzers": [({}, {}), ({"n_components": 2}, DRAWN)],
     "MixtureOfPCA": [({}, {}), ({"n_components": 2}, DRAWN)],
-    "ClassConditionalClassifier": [({}, {})],
+    "ClassConditionalClassifier": [({}, WHOLE)],
     "mixtures.tangents.TangentDistanceClassifier": [({}, {}), ({"n_neighbors": 3, "sides": 1, "n_candidates": 5}, {})],
     "deeper.patches.PatchFeatures": [({"n_components": 2}, {}), ({"n_components": 2, "coding": "evidence", "n_outputs": 1}, {})],
     "FactorialVectorQuantizer": [(SHORT, {}), (SHORT | {"e_step": "truncated", "priors": "learned"}, {}), (SHORT | {"e_step": "mean_field"}, {}),

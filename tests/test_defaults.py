@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import together
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_circles, make_moons
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -116,6 +117,29 @@ def test_inputs_may_lie_far_from_zero(kernel):
     X, y = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(200, 2)) + 3]), np.repeat([0, 1], 200)
     near, far = (CapsuleClassifier(kernel=kernel).fit(X[::2] + shift, y[::2]).score(X[1::2] + shift, y[1::2]) for shift in (0.0, 5.8e6))
     assert near > 0.95 and abs(near - far) < 0.02
+
+
+@together("load", [load_wine, load_breast_cancer])
+def test_columns_in_different_units_need_no_scaler(load, tmp_path):
+    X, y = load(return_X_y=True)
+    X = X.astype(np.float32)
+    told, new = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 3 == 0
+    model, scaler = CapsuleClassifier().fit(X[told], y[told]), StandardScaler().fit(X[told])
+    other = CapsuleClassifier().fit(scaler.transform(X[told]), y[told])
+    loss, least = log_loss(y[new], model.predict_proba(X[new])), log_loss(y[new], other.predict_proba(scaler.transform(X[new])))
+    assert loss < least + 0.03 and set(model.cv_results_["scaled"]) == {True, False} and not any(other.cv_results_["scaled"])
+    assert model.kernel_features_.spread is not None and model.coef_.dtype == np.float32
+    model.save(tmp_path / "scaled.npz")
+    assert np.array_equal(CapsuleClassifier.load(tmp_path / "scaled.npz").predict_proba(X), model.predict_proba(X))
+    kept = [CapsuleClassifier(**{name: value}).fit(X[told], y[told]) for name, value in (("kernel", None), ("alpha", 1.0), ("gamma", 1.0))]
+    assert all(getattr(one.kernel_features_, "spread", None) is None for one in kept)       # what is given is in units of the inputs
+
+
+def test_small_principal_components_are_not_enlarged():
+    X, y = load_digits(return_X_y=True)
+    X = PCA().fit_transform(X)[:600, :60]
+    model = CapsuleClassifier(architecture="multiclass").fit(X, y[:600])
+    assert True in model.cv_results_["scaled"] and getattr(model.kernel_features_, "spread", None) is None
 
 
 def test_folds_choose_among_capsule_dimensions():

@@ -215,9 +215,89 @@ def test_a_stack_is_saved_and_refuses_what_it_cannot_do(tmp_path):
     with pytest.raises(ValueError, match="checkpoint"):
         model.set_params(warm_start=False).fit(X, checkpoint=tmp_path / "c.npz")
     assert state(model) == before
-    assert len(clone(model).fit(X[:3]).stack_) == 1 and not hasattr(model.set_params(stacked=False).fit(X), "stack_")
-    given = MixtureOfFactorAnalyzers(2, 1, stacked=True, added_noise=0.1, random_state=0).fit(X)
-    assert [m["added_noise"] for m in given.stack_] == [0.1] and np.isclose(given.score(X), given.set_params(stacked=False).fit(X).score(X))
+    assert not hasattr(model.set_params(stacked=False).fit(X), "stack_")
+    nothing = MixtureOfFactorAnalyzers(2, 1, stacked=True, added_noise=0.1, random_state=0)
+    before = state(nothing)
+    with pytest.raises(ValueError, match='nothing is "auto".*n_components="auto"'):
+        nothing.fit(X)
+    assert state(nothing) == before
+
+
+def test_a_stack_of_too_few_examples_is_one_model():
+    X = blobs()[:3]
+    model = MixtureOfFactorAnalyzers(1, "auto", noise="auto", stacked=True, random_state=0)
+    with pytest.warns(UserWarning, match="too few distinct examples"):
+        model.fit(X)
+    (member,) = model.stack_
+    alone = clone(model).set_params(stacked=False, **{name: member[name] for name in ("n_factors", "noise", "added_noise")}).fit(X)
+    assert model.lower_bound_ == alone.lower_bound_ and np.isfinite(alone.lower_bound_) and np.allclose(model.score(X), alone.score(X))
+    MixtureOfFactorAnalyzers(5, 1, random_state=0).fit(blobs()[:6])               # four fifths have fewer than five examples
+
+
+def test_a_stack_for_each_class_weighs_several_amounts_of_noise():
+    X, y = load_iris(return_X_y=True)
+    model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(2, 1, stacked=True, random_state=0)).fit(X, y)
+    alone = MixtureOfFactorAnalyzers(2, 1, stacked=True, random_state=0).fit(X[y == 1])
+    assert len(model.densities_[1].stack_) > 1 and model.densities_[1].stack_ == alone.stack_
+    assert len(model.add_class(X[y == 1] + 9, 3).densities_[3].stack_) > 1
+
+
+def test_what_is_tried_is_shown(capsys):
+    X = blobs()
+    MixtureOfFactorAnalyzers(1, "auto", random_state=0).fit(X)
+    assert capsys.readouterr().out == ""
+    model = MixtureOfFactorAnalyzers(1, "auto", stacked=True, random_state=0, verbose=1).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    tried = {line.split(":")[0] for line in lines if "left out" in line}
+    learned = {line.split(": ")[1] for line in lines if line.startswith("learned from all examples")}
+    assert len(tried) > len(learned) > 0 and learned <= tried
+    assert learned == {f"n_components=1, n_factors={m['n_factors']}, noise='diagonal', tied=False" for m in model.stack_}
+
+
+def test_starts_that_are_given_and_what_is_left_open():
+    "Means are given in the units of X, also where several amounts of noise are tried; of components as many as are given."
+    X = blobs(90)
+    means = np.stack([X[:30].mean(axis=0), X[30:].mean(axis=0)])
+    for name, value in (("means_init", means), ("weights_init", [0.5, 0.5])):
+        for stacked in (False, True):
+            model = MixtureOfFactorAnalyzers("auto", 1, stacked=stacked, random_state=0).set_params(**{name: value})
+            before = state(model)
+            with pytest.raises(ValueError, match=f'{name} must be None where n_components is "auto"'):
+                model.fit(X)
+            assert state(model) == before
+    near, far = (MixtureOfFactorAnalyzers(2, 1, means_init=means + shift, verbose=0).fit(X + shift) for shift in (0, 64))
+    assert near.added_noise_ == far.added_noise_ and np.isclose(near.score(X), far.score(X + 64))
+    trials = near._choose(X - X.mean(axis=0), None, None, 1.0, X.mean(axis=0))
+    assert np.allclose(trials.estimator(2, 1, ("diagonal", False)).means_init, means - X.mean(axis=0))
+
+
+def test_whole_weights_of_a_classifier_repeat_examples():
+    X, y = load_iris(return_X_y=True)
+    w = np.random.default_rng(0).integers(0, 4, len(X)).astype(float)
+    again = np.repeat(np.arange(len(X)), w.astype(int))
+    model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 2, added_noise=0.01, tol=0, patience=500, random_state=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one, other = clone(model).fit(X, y, sample_weight=w), clone(model).fit(X[again], y[again])
+        plain = clone(model).fit(X, y)
+    assert np.allclose(one.predict_log_proba(X), other.predict_log_proba(X)) and np.allclose(one.counts_ * w.max(), other.counts_)
+    assert not np.allclose(plain.predict_log_proba(X), other.predict_log_proba(X))
+    assert np.allclose(clone(model).fit(X, y, sample_weight=np.full(len(X), 7)).predict_log_proba(X), plain.predict_log_proba(X))
+    with pytest.raises(ValueError, match="sample_weight must be None, since FactorAnalysis"):
+        ClassConditionalClassifier(FactorAnalysis()).fit(X, y, sample_weight=w)
+
+
+def test_weights_count_where_noise_is_chosen_for_all_classes():
+    "Examples whose errors weigh nothing have no say; those that weigh most decide."
+    X, y = load_iris(return_X_y=True)
+    rng = np.random.default_rng(1)
+    noisy = np.concatenate([X, X + 3 * rng.standard_normal(X.shape)])
+    labels, light = np.tile(y, 2), np.repeat([1.0, 0.0], len(X))
+    model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 1, random_state=0))
+    chosen = [clone(model).fit(noisy, labels, weight).densities_[0] for weight in (light, np.ones(len(light)))]
+    alone = clone(model).fit(X, y).densities_[0]
+    assert chosen[0].added_noise == alone.added_noise and np.isclose(chosen[0].noise_unit, alone.noise_unit)
+    assert not np.isclose(chosen[1].noise_unit, alone.noise_unit)
 
 
 @kinds
@@ -535,7 +615,7 @@ def test_a_density_that_knows_nothing_of_tangents_says_so():
     T = np.zeros((len(X), 2, X.shape[1]))
     model = ClassConditionalClassifier(GaussianMixture(1, reg_covar=1.0)).fit(X, y)
     for method in (model.predict, model.predict_proba, model.log_densities):
-        with pytest.raises(ValueError, match="tangents were given, but GaussianMixture knows nothing of them"):
+        with pytest.raises(ValueError, match="tangents must be None, since GaussianMixture knows nothing of it"):
             method(X, tangents=T)
     with pytest.raises(TypeError, match=r"density is the class GaussianMixture; pass an estimator, such as GaussianMixture\(\)"):
         ClassConditionalClassifier(GaussianMixture).fit(X, y)

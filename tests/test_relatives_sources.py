@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from capslit import CompositionalModel, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, em
 from capslit.estimator import training_data as estimators
-from capslit.composition.model import Transforms
+from capslit.composition import Transforms
 from capslit.em.statistics import BatchError
 
 rng = np.random.default_rng(1)

@@ -21,8 +21,7 @@ from sklearn.neighbors import KernelDensity
 import capslit
 from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer,
                      GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, storage)
-from capslit.composition.model import Transforms
-from capslit.composition import GaussianCompositionalModel
+from capslit.composition import GaussianCompositionalModel, Transforms
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.estimator.persistence import Saved

@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import SparseRows, to_numpy
 from .features import kernel_features
 from .selection import (ALPHAS, GAMMAS, MANY, STEPS, Choice, Design, Examples, Trial, candidates, feature_maps, fold_numbers, folds_of,
-                                        halved, judged, mean_variance, ring, select)
+                                        halved, judged, mean_variance, ring, select, spreads_tried)
 from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
 from ..estimator.training_data import TrainingData
@@ -75,6 +75,12 @@ def _kernel_of(estimator, data):
     return None if _is_wide(data) and auto else estimator.kernel
 
 
+def _may_scale(estimator, data):
+    "Whether it is left to the folds to divide inputs by their spreads: nothing is given in the units of the inputs."
+    open_to_choice = all(isinstance(value, str) and value == "auto" for value in (estimator.kernel, estimator.gamma, estimator.alpha))
+    return open_to_choice and isinstance(estimator.init, str) and not data.sparse
+
+
 def _landmarks(estimator, data, n):
     "How many landmarks n examples pay for, such that the matrices of the M-steps of all problems have room."
     if not isinstance(estimator.n_components, str):
@@ -109,8 +115,9 @@ def choose(estimator: Any, data: TrainingData, held_out: bool,
                      else estimator.random_state, "folds and landmarks are")
     rng = estimator._rng()
     x, y, w = _sampled(data, rng)
+    spreads = spreads_tried(x) if _may_scale(estimator, data) else [None]
     maps = feature_maps(x, _kernel_of(estimator, data), estimator.gamma,
-                        _landmarks(estimator, data, len(y)), rng)
+                        _landmarks(estimator, data, len(y)), rng, spreads)
     alphas = [a * mean_variance(x) for a in ALPHAS] if isinstance(estimator.alpha, str) else candidates("alpha", estimator.alpha)
     if len(maps) * len(alphas) * len(dims) == 1 and (held_out or not auto["sharpness"]):
         found = given._replace(features=maps[0])
@@ -151,16 +158,17 @@ def _enlarged(estimator, data, choice, n, rng):
     if data.n_samples <= n:
         return choice
     features, more = choice.features, _landmarks(estimator, data, data.n_samples)
+    alone, spread = getattr(features, "kernel", None) is None, getattr(features, "spread", None)
     look = isinstance(estimator.alpha, str) and not data.sparse
     maps, auto = [features], look and isinstance(estimator.kernel, str) and estimator.kernel == "auto"
-    if auto or features is not None and more > len(features.landmarks):
+    if auto or not alone and more > len(features.landmarks):
         x = data.sample(int(rng.integers(2**31)), more)[0]
         x = x if data.sparse else to_numpy(x)
         length = np.sqrt(x.shape[1] * mean_variance(x))
         kernel = "rbf" if auto else features.kernel
-        gammas = [g / length**2 for g in GAMMAS] if auto and isinstance(estimator.gamma, str) else [features.gamma] if features is not None else \
+        gammas = [g / length**2 for g in GAMMAS] if auto and isinstance(estimator.gamma, str) else [features.gamma] if not alone else \
             candidates("gamma", estimator.gamma)
-        maps = [None] * (features is None) + [kernel_features(x, kernel, gamma, more, length, rng) for gamma in gammas]
+        maps = [features] * alone + [kernel_features(x, kernel, gamma, more, length, rng, spread) for gamma in gammas]
     if not look:
         shrink = n / data.n_samples if isinstance(estimator.alpha, str) else 1.0
         return _changed(choice, maps[0], choice.alpha * shrink)

@@ -6,8 +6,8 @@
 __all__ = ['LARGEST', 'BEGINNING', 'PAPER', 'check_classes', 'check_continued', 'check_choices', 'threshold_schedule',
            'engine_settings', 'column_scales', 'share_elsewhere', 'warn_of_other_scale', 'read_with_validation',
            'holds_out', 'prepared', 'check_gram_size', 'starting_point', 'number_of_starts', 'first_weights',
-           'class_factors', 'Answer', 'Tally', 'Judgement', 'checked_inputs', 'evaluate', 'accuracy',
-           'inputs_with_labels', 'MulticlassOnly', 'pose_names', 'CapsuleClassifier']
+           'class_factors', 'PredictorMethod', 'AccuracySums', 'AccuracyOfBatch', 'checked_inputs', 'evaluate',
+           'accuracy', 'inputs_with_labels', 'MulticlassOnly', 'pose_names', 'CapsuleClassifier']
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002
 import math
@@ -78,14 +78,13 @@ def check_choices(estimator: "CapsuleClassifier") -> None:
         value = getattr(estimator, name)
         if not isinstance(value, str) and hasattr(value, "__len__") and not len(value):
             raise ValueError(f"{name} is empty; pass {remedy}")
-    if estimator.reconstruction and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
-        raise ValueError("reconstruction needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
-                         "and parameter_expansion=False; pass these, or reconstruction=0")
+    plain = estimator.architecture == "multiclass" and estimator.kernel is None and not estimator.parameter_expansion
+    for name in ("reconstruction", "lasso"):
+        if getattr(estimator, name) and not plain:
+            raise ValueError(f"{name} needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
+                             f"and parameter_expansion=False; pass these, or {name}=0")
     if estimator.dropout and estimator.kernel is not None:
         raise ValueError("dropout leaves out inputs, which the features of a kernel mix; pass kernel=None, or dropout=0")
-    if estimator.lasso and (estimator.architecture != "multiclass" or estimator.kernel is not None or estimator.parameter_expansion):
-        raise ValueError("lasso needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
-                         "and parameter_expansion=False; pass these, or lasso=0")
     if estimator.lasso and isinstance(estimator.init, str) and estimator.init == "random":
         raise ValueError("lasso draws small random weights to zero, which is a local maximum; pass init='subspace' or an array, or lasso=0")
     if estimator.reconstruction and (estimator.dropout or estimator.lasso):
@@ -295,7 +294,7 @@ def class_factors(class_weight: Any, data: TrainingData, online: bool = False) -
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-014
 @dataclass(frozen=True, eq=False)
-class Answer:
+class PredictorMethod:
     "A method of a predictor as a function of a batch, which can be sent to where the batch lies; with `classes`, labels in place of indices."
     predictor: Predictor
     method: str
@@ -306,24 +305,24 @@ class Answer:
         return found if self.classes is None else namespace(self.classes).take(self.classes, found)
 
 
-class Tally(NamedTuple):
+class AccuracySums(NamedTuple):
     "Weight of the examples that were classified as their labels say, and of all."
     right: float
     weight: float
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-014-1
 @dataclass(frozen=True, eq=False)
-class Judgement:
-    "The `Tally` of a batch."
-    answer: Answer
+class AccuracyOfBatch:
+    "The `AccuracySums` of a batch."
+    answer: PredictorMethod
 
-    def __call__(self, batch: Any) -> Tally:
+    def __call__(self, batch: Any) -> AccuracySums:
         _, y, w = batch
         found = self.answer(batch)
         if (found.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
             raise ValueError(f"y holds labels of the type {y.dtype}, but those of the classifier are {found.dtype}; convert them")
         right = np.asarray(found == y, dtype=np.float64)
-        return Tally(right.sum(), float(len(right))) if w is None else Tally(right @ w.astype(np.float64), w.sum(dtype=np.float64))
+        return AccuracySums(right.sum(), float(len(right))) if w is None else AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015
 def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) -> Any:
@@ -342,13 +341,13 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
     check_is_fitted(estimator, "coef_")
     source = fitting_source(estimator, X)
     if source is not None:
-        answer = Answer(estimator._predictor(), method, classes)
+        answer = PredictorMethod(estimator._predictor(), method, classes)
         return map_blocks(source, answer, answer.predictor.rows, source.dtype if classes is None else classes.dtype, shape)
     given, X = X, checked_inputs(estimator, X, later=True)
     there = is_tensor(X)
     if there and classes is not None and classes.dtype.kind in "biu":
         classes = asarray_like(classes, X)
-    answer = Answer(estimator._predictor(X if there else None, X.shape[0]), method, None if there and isinstance(classes, np.ndarray) else classes)
+    answer = PredictorMethod(estimator._predictor(X if there else None, X.shape[0]), method, None if there and isinstance(classes, np.ndarray) else classes)
     rows, n = _rows_at_once(answer.predictor, X), X.shape[0]
     try:
         with em.threads(estimator._n_threads) if answer.predictor.compiled and n > answer.predictor.rows else nullcontext() as pool:
@@ -378,8 +377,8 @@ def accuracy(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any)
     "Share of the labels y (n,) that `predict` gives, of streams those of the batches."
     source = fitting_source(estimator, X, y, sample_weight, labelled=True)
     if source is not None:
-        answer = Answer(estimator._predictor(), "labels", to_numpy(estimator.classes_))
-        tally = source.accumulate(Judgement(answer), answer.predictor.rows)
+        answer = PredictorMethod(estimator._predictor(), "labels", to_numpy(estimator.classes_))
+        tally = source.accumulate(AccuracyOfBatch(answer), answer.predictor.rows)
         check_mass("sample_weight", tally.weight)
         return float(tally.right / tally.weight)
     if y is None:
@@ -442,7 +441,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         One capsule per class; or one binary problem per class; or one per pair of classes, decided by vote. "auto" is "ovo".
     kernel : {"auto", "rbf", "poly"}, callable or None, default="auto"
         Features of a kernel beside the inputs: exp(−γ‖x − z‖²), (1 + γ xᵀz)³, or a function of x (n, p) and z (q, p) that returns (n, q); None for the
-        inputs alone. "auto" finds out whether a radial kernel pays. See `capslit.capsules.features`.
+        inputs alone. "auto" finds out whether a radial kernel pays and, where some inputs vary in a much wider range than others (and `alpha` and `gamma` are "auto"), whether
+        all should be divided by their standard deviations. See `capslit.capsules.features` and `capslit.capsules.selection`.
     gamma : "auto", float or sequence of float, default="auto"
         How fast the kernel falls with distance (its γ, which has nothing to do with that of momentum), or values to choose from; "auto": 0.5 and 2 over the number of inputs times their mean variance.
     n_components : "auto" or int, default="auto"
@@ -530,9 +530,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     alpha_, sharpness_, capsule_dim_
         What was chosen, or given.
     kernel_features_ : KernelFeatures or None
-        The map from inputs to what the weights multiply; the last axis of `coef_` is then longer than `n_features_in_`.
+        The map from inputs to what the weights multiply: centred inputs, divided by `spread` if that is not None, and features of a kernel if
+        `kernel` is not None; the last axis of `coef_` is then longer than `n_features_in_`.
     cv_results_ : dict of lists
-        What was tried: `kernel`, `gamma`, `capsule_dim`, `alpha`, `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that
+        What was tried: `kernel`, `gamma`, `scaled`, `capsule_dim`, `alpha`, `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that
         were clearly behind were given up early.
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names

@@ -58,7 +58,7 @@ def _stacked(folds):
     "One model for all folds, and its initial parameters."
     models, like = [fold.model for fold in folds], folds[0].examples.like
     ends = np.cumsum([0] + [len(model.solver.rank) for model in models])
-    which = [start + q for model, start in zip(models, ends) for q in _whiches(model)]
+    which = [start + q for model, start in zip(models, ends) for q in _gram_numbers(model)]
     roots = np.concatenate([to_numpy(model.solver.root) for model in models])
     roots = roots if like is None else asarray_like(roots, like)
     ranks = sum((tuple(model.solver.rank) for model in models), ())
@@ -73,7 +73,7 @@ def _stacked(folds):
             CapsuleParameters(weights if like is None else asarray_like(weights, like)))
 
 
-def _whiches(model):
+def _gram_numbers(model):
     "Which Gram matrix each problem of a model uses."
     return model.solver.which if len(model.solver.rank) > 1 else (0,) * len(model.targets)
 

@@ -193,9 +193,9 @@ def fit_evidence(model: CapsuleRegression, parameters: CapsuleParameters, batch:
     information : {"label", "latent"}
         What an example tells about the weights: what its label does, or what its latent vectors would (a lower bound on the evidence).
     n_updates : int
-        How often the weights are learned and the precisions updated, at most; fewer if
+        How often the weights are learned and the precisions updated, at most.
     tol : float
-        no log-evidence changes by more than `tol` per example.
+        The updates end when no log-evidence changes by more than `tol` per example.
     **settings
         Of `capslit.em.fit`, which learns the weights between two updates.
 

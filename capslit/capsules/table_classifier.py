@@ -25,7 +25,7 @@ from .classifier import CapsuleClassifier
 from ..data.table_files import entry_word, identifies_rows, known_codes
 from ..data.tables import TableData, encoder
 from ..estimator.persistence import Saved
-from ..validation import atomic, error_context
+from ..validation import atomic, error_context, is_missing
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-004
 def frame_columns(X: Any) -> dict | None:
@@ -47,11 +47,6 @@ def _check_entry(name, value):
         raise ValueError(f"column {name!r} holds a {type(value).__name__}, where a number or a word belongs; make a column of each of its parts, or leave the column out")
 
 
-def _missing(value):
-    "Whether an entry of a frame is a gap."
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, (Real, Decimal)) and value != value)
-
-
 def _float(value):
     "A number of any kind as a float; a whole number that is too large as infinity."
     try:
@@ -63,16 +58,15 @@ def _float(value):
 def read_column(name: str, column: Any) -> np.ndarray | list:
     "A column of a frame: numbers as an array (n,) with NaN for gaps, or categories as a list of words with None for gaps."
     categorical = hasattr(getattr(column, "dtype", None), "categories")
-    # of Arrow, whose arrays of categories lose gaps
-    if hasattr(column, "to_pylist"):
+    if hasattr(column, "to_pylist"):                           # Arrow's arrays of categories lose gaps
         column = np.fromiter(column.to_pylist(), dtype=object)
     values = np.asarray(column, dtype=object) if categorical else np.asarray(column)
     if values.ndim != 1:
         raise ValueError(f"column {name!r} holds several values in each row; make a column of each of them, or leave the column out")
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    entries = [None if _missing(value) else value
-               for value in (values if values.dtype.kind in "mM" else values.tolist())]
+    dates = values.dtype.kind in "mM"
+    entries = list(values) if dates else [None if is_missing(value) else value for value in values.tolist()]
     if not categorical:
         for value in entries:
             if value is not None:
@@ -259,8 +253,7 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
             X = _stacked({name: read_column(name, columns[name]) for name in names},
                          self.categories_, self.categories or {})
         with _array_errors("X"), warnings.catch_warnings():
-            # whose names have been looked at
-            if columns:
+            if columns:                                        # their names have been compared above
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
             return validate_data(self, X, reset=False, dtype=np.float64,
                                  ensure_all_finite=False)

@@ -29,7 +29,7 @@ from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..validation import (as_floating, atomic, check_count, check_number, check_shape, check_size,
-                                check_values, error_context, validate_inputs)
+                                check_values, error_context, scaled_inputs, validate_inputs)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-04
 RULES = ("maximum", "max_minus_min", "sum")
@@ -306,21 +306,11 @@ class _Explaining(_Learning, TransformerMixin):
         active, likelihood = np.zeros((len(X), len(templates)), bool), np.empty(len(X))
         for start in range(0, len(X), 2048):
             rows = slice(start, start + 2048)
-            x, far = _within(X[rows], unit)
+            x, far = scaled_inputs(X[rows], unit)
             best, mu = model.explain(templates, variance, x)
             told = model.log_likelihood(x, mu, variance) - X.shape[1] * math.log(unit)
             active[rows], likelihood[rows] = sets[best], np.where(far, -np.inf, told)
         return active, likelihood
-
-
-def _within(X, unit):
-    "X in units of `unit`, and which examples (n,) were too far away and moved nearer."
-    with np.errstate(over="ignore"):
-        x = X / unit
-    far = np.max(np.abs(x), axis=1) > 1e100
-    if np.any(far):
-        x[far] = X[far] / np.max(np.abs(X[far]), axis=1, keepdims=True) * 1e100
-    return x, far
 
 # %% ../../nbs/composition/gaussian.ipynb #real-29
 class _Outputs(_Explaining):

@@ -29,16 +29,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .. import em
-from ..validation import as_floating, check_shape, check_values
-from .rules import (as_probabilities, compose, compose_extremes, max_minus_min,
-                                       maximum, mean, noisy_or, normalized_sum, sum_of_log_odds,
-                                       sum_of_odds)
+from .pursuit import Pursuit, Transforms, matching_pursuit, warp
+from .rules import (as_probabilities, compose, compose_extremes, max_minus_min, maximum, mean, noisy_or,
+                                       normalized_sum, sum_of_log_odds, sum_of_odds)
 from ..estimator.base import EMEstimator
+from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
-from ..estimator.persistence import Saved
-from ..validation import atomic, check_count, check_indices, check_number, error_context, validate_inputs
-from .pursuit import Pursuit, Transforms, matching_pursuit, warp
+from ..validation import (as_floating, atomic, check_count, check_indices, check_number, check_shape, check_values,
+                                error_context, validate_inputs)
 
 # %% ../../nbs/composition/model.ipynb #cell-004
 _all_ = ["Transforms", "compose", "max_minus_min", "maximum", "mean", "noisy_or", "normalized_sum",
@@ -522,18 +521,18 @@ class _Climb:
     target: int
 
     @property
-    def name(self) -> float:
-        "What it costs to name an expert."
+    def naming_cost(self) -> float:
+        "What it costs to say which expert it is, in nats."
         return math.log(max(self.target, 2))
 
     @property
     def cost(self) -> float:
-        "What an active expert costs: its name, or more if the model says so."
-        return max(self.name, self.model.expert_cost)
+        "What an active expert costs: to say which it is, or more if the model says so."
+        return max(self.naming_cost, self.model.expert_cost)
 
     @property
     def charge(self) -> Charge:
-        return Charge(self.model.q, self.model.pseudocount, self.name)
+        return Charge(self.model.q, self.model.pseudocount, self.naming_cost)
 
     def explain(self, templates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         "The best of `small_sets` for each image (n, K), and its log-likelihood less the costs of active experts."
@@ -679,7 +678,7 @@ def find_experts(model: Compositions, X: np.ndarray, n_experts: int | None, rng:
     while len(tried) < 3 or max(tried[-2:])[0] > max(tried[:-2])[0] + 1e-6:
         search = StillExperts(model, X, len(tried) + 1)
         found = search.best_start(rng, n_init, max_iter, tried[-1][-1] if tried else None)
-        tried.append((found.objective + search.name * np.sum(found.templates != model.q), len(tried), found))
+        tried.append((found.objective + search.naming_cost * np.sum(found.templates != model.q), len(tried), found))
     _, number, found = max(tried, key=lambda one: (one[0], -one[1]))
     return StillExperts(model, X, number + 1).renewed(found, rng, max_iter)
 

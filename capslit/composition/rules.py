@@ -8,8 +8,9 @@ __all__ = ['RULES', 'as_probabilities', 'bernoulli_log_likelihood', 'noisy_or', 
 
 # %% ../../nbs/composition/rules.ipynb #cell-002
 import operator
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device as device_of

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['image_patches', 'normalise_contrast', 'whitening_matrix', 'EqualSpheres', 'spheres_to_learn', 'as_mixture',
-           'sphere_filters', 'responsibilities', 'evidence', 'pooling_weights', 'image_shape_of', 'patch_sizes',
-           'drawn_patches', 'principal_axes', 'PatchFeatures']
+           'sphere_filters', 'responsibilities', 'evidence', 'pooling_weights', 'patch_sizes', 'drawn_patches',
+           'principal_axes', 'PatchFeatures']
 
 # %% ../../nbs/deeper/patches.ipynb #cell-002
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ from capslit.mixtures.gaussian import (
 from ..mixtures.linear_manifolds import MixtureOfFactorAnalyzers
 from capslit.validation import (
     atomic,
+    check_image_shape,
     check_number,
-    check_shape,
     check_size,
     error_context,
     validate_inputs,
@@ -132,22 +132,6 @@ def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
         return share / share.sum(axis=1, keepdims=True)
 
     return np.concatenate([np.kron(bands(rows, g), bands(columns, g)) for g in grids])
-
-# %% ../../nbs/deeper/patches.ipynb #cell-033
-def image_shape_of(image_shape: Any, n_features: int) -> tuple:
-    "Height and width; None: square, or of one row if `n_features` is no square."
-    if image_shape is None:
-        side = round(n_features**0.5)
-        return (side, side) if side * side == n_features else (1, n_features)
-    shape = check_shape("image_shape", np.asarray(image_shape), (2,)).tolist()
-    for side in shape:
-        check_number("each side of image_shape", side, at_least=1, integer=True)
-    if shape[0] * shape[1] != n_features:
-        raise ValueError(
-            f"image_shape is {tuple(shape)}, which are {shape[0] * shape[1]} pixels, but X has "
-            f"{n_features} features; pass the height and width of the images in its rows"
-        )
-    return tuple(shape)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-035
 def patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tuple:
@@ -478,7 +462,7 @@ class PatchFeatures(
 
     def _resolve(self, X):
         "Set sizes and units from images X."
-        self.image_shape_ = image_shape_of(self.image_shape, X.shape[1])
+        self.image_shape_ = check_image_shape(self.image_shape, X.shape[1])
         found = patch_sizes(self.image_shape_, self.patch_size, self.stride, self.pooling)
         self.patch_size_, self.stride_, self.grids_ = found
         auto = self.temperature == "auto"

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['shift_grid', 'places', 'spread', 'gathered', 'gathered_gram', 'SharedCapsuleRegression', 'shared_problem',
            'lower_layer', 'best_upper', 'best_maps', 'LayeredParameters', 'LayeredStatistics',
-           'LayeredCapsuleRegression', 'layered_problem', 'read_image_shape', 'places_of', 'SharedCapsuleClassifier']
+           'LayeredCapsuleRegression', 'layered_problem', 'places_of', 'SharedCapsuleClassifier']
 
 # %% ../../nbs/deeper/sharing.ipynb #share-02
 import math
@@ -42,7 +42,13 @@ from ..capsules.inference import class_probabilities
 from ..capsules.kernels import worth_compiling
 from ..capsules.problems import class_moments, initial_weights
 from ..capsules.selection import ENOUGH, Choice
-from ..validation import atomic, check_count, check_number, check_repeatable
+from capslit.validation import (
+    atomic,
+    check_count,
+    check_image_shape,
+    check_number,
+    check_repeatable,
+)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-21
 def shift_grid(shifts: Any, image_shape: tuple) -> np.ndarray:
@@ -307,22 +313,6 @@ def layered_problem(
     )
     return model, LayeredParameters(weights[None], maps[None])
 
-# %% ../../nbs/deeper/sharing.ipynb #share-51
-def read_image_shape(image_shape: Any, n_features: int) -> tuple:
-    """Height and width; by default a square, or a strip of one row if the number of
-    features is no square.
-    """
-    if image_shape is None:
-        side = math.isqrt(n_features)
-        return (side, side) if side * side == n_features else (1, n_features)
-    shape = _two_counts("image_shape", image_shape, at_least=1)
-    if math.prod(shape) != n_features:
-        raise ValueError(
-            f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} "
-            "columns; pass the height and width of the images in its rows"
-        )
-    return shape
-
 # %% ../../nbs/deeper/sharing.ipynb #share-51-1
 def _two_counts(name, value, at_least):
     "A pair of whole numbers from one or two."
@@ -338,7 +328,7 @@ def places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
     """Shape of the images, displacements (T, 2) and table of places (G, T, q) that the
     parameters ask for; ValueError if they do not fit.
     """
-    shape = read_image_shape(estimator.image_shape, n_features)
+    shape = check_image_shape(estimator.image_shape, n_features)
     shifts = _two_counts("shifts", estimator.shifts, at_least=0)
     given, n_maps = estimator.window, estimator.n_maps
     window = shape if given is None else _two_counts("window", given, at_least=1)

@@ -42,7 +42,7 @@ def factorial(iterations: tuple = ITERATIONS) -> dict:
 
 EXPONENT = {f"t{t}-exponent": capsule_settings(t, e_step="exponent") for t in (2, 3)}
 NETWORKS = factorial() | EXPONENT | {name: {"last": layer} for name, layer in CONVOLUTIONS.items()}
-ON_MNIST = {"convolution": 2, "pooled": 2, "t1": 2, "t2": 2, "t3": 2, "t3-exponent": 2, "t2-own": 2}     # seeds
+ON_MNIST = (*CONVOLUTIONS, "t1", "t2", "t3", "t3-exponent", "t2-own")
 AT_FIRST = ("t1", "t2", "t3", *EXPONENT, "t2-alike", "t2-nowhere", "t2-own", "t3-alike-nowhere-own", *CONVOLUTIONS)   # for quick runs
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-5
@@ -55,10 +55,10 @@ def ablation_parts(data: str, profile: str) -> tuple:
     n_train, n_test, epochs = SIZES.get((data, profile), QUICK)
     common = {"n_train": n_train, "n_test": n_test, "epochs": epochs, "batch_size": 32, "learning_rate": 0.01}
     common |= {"side": SIDES[data]} if data in SIDES else {}
-    seeds = ON_MNIST if data == "mnist" else dict.fromkeys(AT_FIRST if profile == "quick" else NETWORKS, N_SEEDS)
+    names = ON_MNIST if data == "mnist" else AT_FIRST if profile == "quick" else NETWORKS
     return tuple(Part(f"{name}-{seed}", common | {"seed": seed, "network": NETWORKS[name]},
                       1.0 + NETWORKS[name].get("n_iterations", -0.7), independent=True)
-                 for seed in range(N_SEEDS) for name, count in seeds.items() if seed < (1 if profile == "quick" else count))
+                 for seed in range(1 if profile == "quick" else N_SEEDS) for name in names)
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-6
 def made(settings: dict, side: int, seed: int, n_classes: int = 10) -> tuple:

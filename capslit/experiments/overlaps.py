@@ -19,26 +19,36 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import ImageData
-from ..deeper.pairs import CapsulePairClassifier, Overlaid, indicators, longest_two, overlay
+from capslit.deeper.pairs import (
+    CapsulePairClassifier,
+    Overlaid,
+    indicators,
+    longest_two,
+    overlay,
+)
 from ..deeper.patches import PatchFeatures, principal_axes
 from .records import Bench, Experiment, Part
 from .viewpoints import one_thread
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
-SIZES = {"paper": {"training": 60_000, "validation": 5_000, "test": 10_000}, "quick": {"training": 600, "validation": 200, "test": 200}}
+SIZES = {"paper": {"training": 60_000, "validation": 5_000, "test": 10_000},
+         "quick": {"training": 600, "validation": 200, "test": 200}}
 
 
 def image_sets(data: ImageData) -> dict:
     "Images with grey values from 0 to 1, and labels, for training, validation and testing."
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(images))
-    return {name: (images[a:b], data.labels[a:b]) for name, a, b in zip(SIZES["paper"], edges, edges[1:])}
+    return {name: (images[a:b], data.labels[a:b])
+            for name, a, b in zip(SIZES["paper"], edges, edges[1:])}
 
 
 def scene_sets(data: ImageData, profile: str, seed: int) -> dict:
     "`Overlaid` scenes for training, validation and testing, each of images of its own."
     found = image_sets(data)
-    return {name: overlay(*found[name], n, largest_shift(data), np.random.default_rng((seed, k))) for k, (name, n) in enumerate(SIZES[profile].items())}
+    return {name: overlay(*found[name], n, largest_shift(data),
+                          np.random.default_rng((seed, k)))
+            for k, (name, n) in enumerate(SIZES[profile].items())}
 
 
 def largest_shift(data: ImageData) -> int:
@@ -46,44 +56,58 @@ def largest_shift(data: ImageData) -> int:
     return 4 if data.images.shape[1] > 16 else 1
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-07
-CODES = {"paper": {"n_components": 100, "patch_size": 7, "stride": 2, "pooling": 4, "temperature": 3.0,
-                   "n_patches": 30_000, "tol": 1e-3, "max_iter": 50},
-         "quick": {"n_components": 20, "patch_size": 4, "stride": 1, "pooling": 3, "n_patches": 3_000}}
+CODES = {"paper": {"n_components": 100, "patch_size": 7, "stride": 2, "pooling": 4,
+                   "temperature": 3.0, "n_patches": 30_000, "tol": 1e-3, "max_iter": 50},
+         "quick": {"n_components": 20, "patch_size": 4, "stride": 1, "pooling": 3,
+                   "n_patches": 3_000}}
 _known = {}
 
 
 def coded_sets(bench: Bench) -> tuple:
-    "The scenes, their codes (n, p) for training, validation and testing, metrics of the first layer, and what codes further scenes; made once."
+    """The scenes, their codes (n, p) for training, validation and testing, metrics of the
+    first layer, and what codes further scenes; made once.
+    """
     key = bench.data.name, len(bench.data.images), bench.profile, bench.seed
     if key not in _known:
         _known.clear()
-        sets = bench.step("scenes", "making scenes", lambda: scene_sets(bench.data, bench.profile, bench.seed))
-        flat = {name: part.scenes.reshape(len(part.scenes), -1) for name, part in sets.items()}
+        sets = bench.step("scenes", "making scenes",
+                          lambda: scene_sets(bench.data, bench.profile, bench.seed))
+        flat = {name: part.scenes.reshape(len(part.scenes), -1)
+                for name, part in sets.items()}
         layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed)
         bench.step("patches", "learning patches", lambda: layer.fit(flat["training"]))
-        codes = bench.step("codes", "coding scenes", lambda: {name: layer.transform(X) for name, X in flat.items()})
+        codes = bench.step("codes", "coding scenes",
+                           lambda: {name: layer.transform(X) for name, X in flat.items()})
         center, unit = codes["training"].mean(axis=0), codes["training"].std()
         for X in codes.values():
             X -= center
             X /= unit
-        about = {"n_kinds": layer.n_components, "n_codes": codes["test"].shape[1], "patch_objective": layer.history_["objective"].tolist()}
+        about = {"n_kinds": layer.n_components, "n_codes": codes["test"].shape[1],
+                 "patch_objective": layer.history_["objective"].tolist()}
         _known[key] = sets, codes, about, layer
     return _known[key]
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-31
 def drawn_alone(images: np.ndarray, scenes: Overlaid, side: int) -> np.ndarray:
-    "Of each scene the image on `side`, 0 or 1, of images (N, height, width), alone at its place."
+    """Of each scene the image on `side`, 0 or 1, of images (N, height, width), alone at its
+    place.
+    """
     alone, (height, width) = np.zeros_like(scenes.scenes), images.shape[1:]
     for place in np.unique(scenes.places[:, side], axis=0):
         here = np.flatnonzero((scenes.places[:, side] == place).all(axis=1))
         down, right = place
-        alone[here, down : down + height, right : right + width] = images[scenes.rows[here, side]]
+        box = here, slice(down, down + height), slice(right, right + width)
+        alone[box] = images[scenes.rows[here, side]]
     return alone
 
 
 def apart_codes(layer: PatchFeatures, images: np.ndarray, scenes: Overlaid) -> np.ndarray:
-    "Codes (n, p) of the two images (N, height, width) of each scene, each coded alone at its place, their shares averaged."
-    coded = (layer.transform(drawn_alone(images, scenes, side).reshape(len(scenes.scenes), -1)) for side in (0, 1))
+    """Codes (n, p) of the two images (N, height, width) of each scene, each coded alone at
+    its place, their shares averaged.
+    """
+    n = len(scenes.scenes)
+    coded = (layer.transform(drawn_alone(images, scenes, side).reshape(n, -1))
+             for side in (0, 1))
     return np.sqrt(sum(codes**2 for codes in coded) / 2)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-09
@@ -92,37 +116,55 @@ def inputs_of(part: Part, bench: Bench) -> tuple:
     sets, codes, about, layer = coded_sets(bench)
     n, settings = part.parameters["n_train"], part.parameters
     if settings["inputs"] == "apart":
-        found, sizes = image_sets(bench.data), {"training": n, "validation": None, "test": None}
-        few = {name: Overlaid(*(values[: sizes[name]] for values in scenes)) for name, scenes in sets.items()}
-        codes = bench.step("apart", "coding images alone", lambda: {name: apart_codes(layer, found[name][0], scenes) for name, scenes in few.items()})
+        found = image_sets(bench.data)
+        sizes = {"training": n, "validation": None, "test": None}
+        few = {name: Overlaid(*(values[: sizes[name]] for values in scenes))
+               for name, scenes in sets.items()}
+        codes = bench.step("apart", "coding images alone",
+                           lambda: {name: apart_codes(layer, found[name][0], scenes)
+                                    for name, scenes in few.items()})
         center, unit = codes["training"].mean(axis=0), codes["training"].std()
         codes = {name: (values - center) / unit for name, values in codes.items()}
     if settings["inputs"] == "pixels":
-        codes, about = {name: found.scenes.reshape(len(found.scenes), -1) for name, found in sets.items()}, {}
-    X = {name: values[:n] if name == "training" else values for name, values in codes.items()}
-    return X, {name: found.pairs[:n] if name == "training" else found.pairs for name, found in sets.items()}, about
+        codes, about = {name: found.scenes.reshape(len(found.scenes), -1)
+                        for name, found in sets.items()}, {}
+    X = {name: values[:n] if name == "training" else values
+         for name, values in codes.items()}
+    return X, {name: found.pairs[:n] if name == "training" else found.pairs
+               for name, found in sets.items()}, about
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-10
 def learn_pairs(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     "Errors, curves and named pairs of a `CapsulePairClassifier`."
     settings = part.parameters
-    model = CapsulePairClassifier(settings["capsule_dim"], architecture=settings.get("architecture", "multiclass"), alpha=settings["alpha"], momentum=0.9, thresholds=(settings.get("threshold", 0.0),),
-                                  patience=(1000,), max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
+    model = CapsulePairClassifier(settings["capsule_dim"],
+                                  architecture=settings.get("architecture", "multiclass"),
+                                  alpha=settings["alpha"], momentum=0.9,
+                                  thresholds=(settings.get("threshold", 0.0),),
+                                  patience=(1000,), max_iter=settings["n_iter"], n_jobs=1,
+                                  random_state=bench.seed)
     Y = {name: indicators(p, len(bench.data.class_names)) for name, p in pairs.items()}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)               # the number of iterations is a setting
-        bench.step("fit", f"learning {part.name}", lambda: model.fit(X["training"], Y["training"], X["validation"], Y["validation"]))
+        # the number of iterations is a setting
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        bench.step("fit", f"learning {part.name}",
+                   lambda: model.fit(X["training"], Y["training"], X["validation"],
+                                     Y["validation"]))
     named = {name: model.predict_pairs(x) for name, x in X.items()}
-    history = {name: model.history_[name] for name in ("objective", "training_error", "validation_error", "accepted")}
+    history = {name: model.history_[name]
+               for name in ("objective", "training_error", "validation_error", "accepted")}
     return named, history, model.coef_.size + model.intercept_.size
 
 
 def learn_twice(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     "The same from a `CapsuleClassifier` for which each scene is two examples."
     n, settings = len(X["training"]), part.parameters
-    model = CapsuleClassifier(settings["capsule_dim"], architecture="multiclass", kernel=None, alpha=settings["alpha"] / (2 * n), sharpness=1.0,
-                              monitor="likelihood", early_stopping=False, momentum=0.9, acceleration="safe-momentum", patience=(1000,),
-                              thresholds=(0.0,), max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
+    model = CapsuleClassifier(settings["capsule_dim"], architecture="multiclass",
+                              kernel=None, alpha=settings["alpha"] / (2 * n), sharpness=1.0,
+                              monitor="likelihood", early_stopping=False, momentum=0.9,
+                              acceleration="safe-momentum", patience=(1000,),
+                              thresholds=(0.0,), max_iter=settings["n_iter"], n_jobs=1,
+                              random_state=bench.seed)
     doubled = np.concatenate([X["training"]] * 2), pairs["training"].T.ravel()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -131,46 +173,63 @@ def learn_twice(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     return named, {"log_likelihood": model.history_["log_likelihood"]}, model.coef_.size
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
-def window_examples(scenes: Overlaid, grid: np.ndarray, n_classes: int, rng: np.random.Generator) -> tuple:
-    """Windows to learn from: their scenes (N,), where they begin (N, 2), and their classes (N,).
+def window_examples(scenes: Overlaid, grid: np.ndarray, n_classes: int,
+                    rng: np.random.Generator) -> tuple:
+    """Windows to learn from: their scenes (N,), where they begin (N, 2), and their classes
+    (N,).
 
-    Of each scene the two windows of the `grid` (q, 2) that are nearest to its images, of equally near ones any, and one of the class `n_classes` that is farther than the step of the grid from both, if there is one.
+    Of each scene the two windows of the `grid` (q, 2) that are nearest to its images, of
+    equally near ones any, and one of the class `n_classes` that is farther than the step of
+    the grid from both, if there is one.
     """
     offset, step = scenes.places[:, :, None] - grid, grid[1, 1] - grid[0, 1]
-    nearest = np.argmin(np.square(offset).sum(axis=3) + rng.random(offset.shape[:3]) / 2, axis=2)
+    nearest = np.argmin(np.square(offset).sum(axis=3) + rng.random(offset.shape[:3]) / 2,
+                        axis=2)
     far = (np.abs(offset).max(axis=3) > step).all(axis=1)
     other = np.argmax(far * (1 + rng.random(far.shape)), axis=1)
     rows = np.arange(len(far))
     chosen = np.column_stack([nearest, other])
     classes = np.column_stack([scenes.pairs, np.full(len(far), n_classes)])
-    which, side = np.nonzero(np.column_stack([np.ones((len(far), 2), bool), far[rows, other]]))
+    wanted = np.column_stack([np.ones((len(far), 2), bool), far[rows, other]])
+    which, side = np.nonzero(wanted)
     return which, grid[chosen[which, side]], classes[which, side]
 
 
-def cut_windows(scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray, shape: tuple) -> np.ndarray:
-    "Windows (N, pixels) of scenes (n, height, width): in the scenes `rows` (N,), from `begin` (N, 2)."
+def cut_windows(scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray,
+                shape: tuple) -> np.ndarray:
+    """Windows (N, pixels) of scenes (n, height, width): in the scenes `rows` (N,), from
+    `begin` (N, 2).
+    """
     views = np.lib.stride_tricks.sliding_window_view(scenes, shape, axis=(1, 2))
     return views[rows, *begin.T].reshape(len(rows), -1)
 
 
-def window_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray) -> np.ndarray:
+def window_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray,
+                 begin: np.ndarray) -> np.ndarray:
     "Codes (N, p) of windows as `cut_windows` cuts them, of the size that `layer` knows."
     blocks = np.array_split(np.arange(len(rows)), -(-len(rows) // 4096))
-    return np.concatenate([layer.transform(cut_windows(scenes, rows[some], begin[some], layer.image_shape_)) for some in blocks])
+    cut = lambda some: cut_windows(scenes, rows[some], begin[some], layer.image_shape_)
+    return np.concatenate([layer.transform(cut(some)) for some in blocks])
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
 def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
-    "−log P(j nowhere) (n, m) from what windows say, P (n, q, m + 1), the last class being none; probabilities are raised to `sharpness`."
+    """−log P(j nowhere) (n, m) from what windows say, P (n, q, m + 1), the last class being
+    none; probabilities are raised to `sharpness`.
+    """
     P = (P / P.max(axis=2, keepdims=True)) ** sharpness
     P /= P.sum(axis=2, keepdims=True)
     return -np.log1p(-np.minimum(P[:, :, :-1], 1 - 1e-6)).sum(axis=1)
 
 
-def windows_say(model: CapsuleClassifier, coded: Any, scenes: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    "Probabilities (n, q, m + 1) that the classifier gives to the classes of every window of scenes; coded(scenes, rows, begin) gives the codes."
+def windows_say(model: CapsuleClassifier, coded: Any, scenes: np.ndarray,
+                grid: np.ndarray) -> np.ndarray:
+    """Probabilities (n, q, m + 1) that the classifier gives to the classes of every window
+    of scenes; coded(scenes, rows, begin) gives the codes.
+    """
     out = []
     for block in np.array_split(scenes, -(-len(scenes) // 200)):
-        rows, begin = np.repeat(np.arange(len(block)), len(grid)), np.tile(grid, (len(block), 1))
+        rows = np.repeat(np.arange(len(block)), len(grid))
+        begin = np.tile(grid, (len(block), 1))
         P = model.predict_proba(coded(block, rows, begin))
         out.append(P.reshape(len(block), len(grid), -1))
     return np.concatenate(out)
@@ -181,64 +240,90 @@ def enough_scenes(bench: Bench, own: Overlaid, n: int) -> Overlaid:
     if n <= len(own.scenes):
         return Overlaid(*(values[:n] for values in own))
     rng = np.random.default_rng((bench.seed, 3))
-    more = overlay(*image_sets(bench.data)["training"], n - len(own.scenes), largest_shift(bench.data), rng)
+    more = overlay(*image_sets(bench.data)["training"], n - len(own.scenes),
+                   largest_shift(bench.data), rng)
     return Overlaid(*(np.concatenate(both) for both in zip(own, more)))
 
 
 def window_classifier(settings: dict, n: int, bench: Bench) -> CapsuleClassifier:
     "An ordinary classifier of pairs, to learn from n windows."
-    return CapsuleClassifier(settings["capsule_dim"], architecture="ovo", kernel=None, alpha=settings["alpha"] / n, sharpness=1.0,
-                             early_stopping=False, momentum=0.9, acceleration=settings.get("acceleration", "safe-momentum"), patience=(1000,), thresholds=(0.0,),
+    return CapsuleClassifier(settings["capsule_dim"], architecture="ovo", kernel=None,
+                             alpha=settings["alpha"] / n, sharpness=1.0,
+                             early_stopping=False, momentum=0.9,
+                             acceleration=settings.get("acceleration", "safe-momentum"),
+                             patience=(1000,), thresholds=(0.0,),
                              max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
 
 
 def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
     "Errors, curves and named pairs of windows that vote, and metrics."
-    settings, m, last = part.parameters, len(bench.data.class_names), 2 * largest_shift(bench.data) + 1
-    scenes = bench.step("more scenes", "making scenes", lambda: enough_scenes(bench, sets["training"], settings["n_train"]))
-    grid = np.stack(np.meshgrid(*[np.arange(0, last, settings["step"])] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
-    which, begin, y = window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
+    settings, m = part.parameters, len(bench.data.class_names)
+    last = 2 * largest_shift(bench.data) + 1
+    scenes = bench.step("more scenes", "making scenes",
+                        lambda: enough_scenes(bench, sets["training"], settings["n_train"]))
+    grid = np.stack(np.meshgrid(*[np.arange(0, last, settings["step"])] * 2, indexing="ij"),
+                    axis=-1).reshape(-1, 2)
+    which, begin, y = window_examples(scenes, grid, m,
+                                      np.random.default_rng((bench.seed, 4)))
     mine = which[y < m], begin[y < m]
-    coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, scenes.scenes, *mine))
+    coded = bench.step("patches", "learning patches",
+                       lambda: coder_of_windows(bench, scenes.scenes, *mine))
     if settings.get("separate"):
-        few = slice(2 * settings["separate"])                # the windows of a scene's two images follow each other
+        # the windows of a scene's two images follow each other
+        few = slice(2 * settings["separate"])
         some = mine[0][few], mine[1][few]
         images = image_sets(bench.data)["training"][0]
         coded = bench.step("separation", "learning to separate", lambda: separating_coder(
-            bench, coded, scenes.scenes, *some, *own_and_other(images, scenes, *some, np.arange(len(some[0])) % 2)))
-    X = bench.step("codes", f"coding {len(y):,} windows", lambda: coded(scenes.scenes, which, begin))
+            bench, coded, scenes.scenes, *some,
+            *own_and_other(images, scenes, *some, np.arange(len(some[0])) % 2)))
+    X = bench.step("codes", f"coding {len(y):,} windows",
+                   lambda: coded(scenes.scenes, which, begin))
     model = window_classifier(settings, len(y), bench)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         bench.step("fit", f"learning {part.name}", lambda: model.fit(X, y))
     said = bench.step("read", "reading windows", lambda: {
-        name: windows_say(model, coded, found.scenes[:2500] if name == "training" else found.scenes, grid) for name, found in sets.items()})
+        name: windows_say(model, coded,
+                          found.scenes[:2500] if name == "training" else found.scenes, grid)
+        for name, found in sets.items()})
     named, about = named_somewhere(said, sets["validation"].pairs)
-    return named, {name: model.history_[name] for name in ("objective", "accepted")}, model.coef_.size + model.intercept_.size, about | {"n_windows": len(y)}
+    curves = {name: model.history_[name] for name in ("objective", "accepted")}
+    size = model.coef_.size + model.intercept_.size
+    return named, curves, size, about | {"n_windows": len(y)}
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-46
-def coder_of_windows(bench: Bench, scenes: np.ndarray, which: np.ndarray, begin: np.ndarray) -> Any:
-    "What codes windows, coded(scenes, rows, begin), in units of the standard deviation; learned from up to 20,000 of the given ones."
+def coder_of_windows(bench: Bench, scenes: np.ndarray, which: np.ndarray,
+                     begin: np.ndarray) -> Any:
+    """What codes windows, coded(scenes, rows, begin), in units of the standard deviation;
+    learned from up to 20,000 of the given ones.
+    """
     few, side = slice(20_000), bench.data.images.shape[1:]
     windows = cut_windows(scenes, which[few], begin[few], side)
-    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed).fit(windows)
+    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1,
+                          random_state=bench.seed).fit(windows)
     codes = layer.transform(windows)
     center, unit = codes.mean(axis=0), codes.std()
-    return lambda scenes, rows, begin: (window_codes(layer, scenes, rows, begin) - center) / unit
+    return lambda *where: (window_codes(layer, *where) - center) / unit
 
 
 def named_somewhere(said: dict, truth: np.ndarray) -> tuple:
-    "Named pairs, and the sharpness (one of five) with which most of the validation scenes, whose pairs are `truth`, are named."
+    """Named pairs, and the sharpness (one of five) with which most of the validation
+    scenes, whose pairs are `truth`, are named.
+    """
     def named(P, sharpness):
         return longest_two(somewhere(P, sharpness).T.copy())
 
-    right = {s: float((named(said["validation"], s) == np.sort(truth, axis=1)).all(axis=1).mean()) for s in (0.5, 1.0, 2.0, 4.0, 8.0)}
+    truth = np.sort(truth, axis=1)
+    right = {s: float((named(said["validation"], s) == truth).all(axis=1).mean())
+             for s in (0.5, 1.0, 2.0, 4.0, 8.0)}
     best = max(right, key=right.get)
     return {name: named(P, best) for name, P in said.items()}, {"sharpness": best}
 
 # %% ../../nbs/experiments/overlaps.ipynb #separate-2
 class Separation(NamedTuple):
-    "Posterior means (N, 2 · pixels) of two images, mean + (z − center) B, B = inward outward, from what is known, z (N, p)."
+    """Posterior means (N, 2 · pixels) of two images, mean + (z − center) B, B = inward
+    outward, from what is known, z (N, p).
+    """
 
     center: np.ndarray   # (p,)
     inward: np.ndarray   # (p, rank)
@@ -252,35 +337,50 @@ class Separation(NamedTuple):
         return own / (own + other)
 
 
-def learn_separation(z: np.ndarray, own: np.ndarray, other: np.ndarray, ridge: float = 0.01, rank: int = 200) -> Separation:
-    "`Separation` of images (N, pixels) by least squares, with a ridge in units of the mean variance of z (N, p)."
+def learn_separation(z: np.ndarray, own: np.ndarray, other: np.ndarray, ridge: float = 0.01,
+                     rank: int = 200) -> Separation:
+    """`Separation` of images (N, pixels) by least squares, with a ridge in units of the
+    mean variance of z (N, p).
+    """
     images = np.concatenate([own, other], axis=1)
     center, mean = z.mean(axis=0), images.mean(axis=0)
     z = z - center
     gram = z.T @ z
-    B = np.linalg.solve(gram + ridge * np.mean(np.diag(gram)) * np.eye(len(gram), dtype=gram.dtype), z.T @ (images - mean))
+    damped = gram + ridge * np.mean(np.diag(gram)) * np.eye(len(gram), dtype=gram.dtype)
+    B = np.linalg.solve(damped, z.T @ (images - mean))
     _, outward = principal_axes(B.T @ gram @ B, min(rank, *B.shape))
     return Separation(center, B @ outward.T, outward, mean)
 
 # %% ../../nbs/experiments/overlaps.ipynb #separate-4
-def own_and_other(images: np.ndarray, scenes: Overlaid, rows: np.ndarray, begin: np.ndarray, sides: np.ndarray) -> tuple:
-    "What stands in windows of the image on the given one of the `sides` (N,), and what of the other image, (N, pixels) each."
-    both, n = np.concatenate([drawn_alone(images, scenes, side) for side in (0, 1)]), len(scenes.scenes)
-    return tuple(cut_windows(both, rows + n * which, begin, images.shape[1:]) for which in (sides, 1 - sides))
+def own_and_other(images: np.ndarray, scenes: Overlaid, rows: np.ndarray, begin: np.ndarray,
+                  sides: np.ndarray) -> tuple:
+    """What stands in windows of the image on the given one of the `sides` (N,), and what of
+    the other image, (N, pixels) each.
+    """
+    both = np.concatenate([drawn_alone(images, scenes, side) for side in (0, 1)])
+    n = len(scenes.scenes)
+    return tuple(cut_windows(both, rows + n * which, begin, images.shape[1:])
+                 for which in (sides, 1 - sides))
 
 
-def separating_coder(bench: Bench, coded: Any, scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray, own: np.ndarray, other: np.ndarray) -> Any:
-    "What codes windows, as `coded` does, without the other image; learned from windows in which `own` and `other` (N, pixels) are known."
+def separating_coder(bench: Bench, coded: Any, scenes: np.ndarray, rows: np.ndarray,
+                     begin: np.ndarray, own: np.ndarray, other: np.ndarray) -> Any:
+    """What codes windows, as `coded` does, without the other image; learned from windows in
+    which `own` and `other` (N, pixels) are known.
+    """
     side = bench.data.images.shape[1:]
     known = lambda windows, *where: np.concatenate([coded(*where), windows], axis=1)
-    separation = learn_separation(known(cut_windows(scenes, rows, begin, side), scenes, rows, begin), own, other)
-    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed).fit(own[:20_000])
+    separation = learn_separation(
+        known(cut_windows(scenes, rows, begin, side), scenes, rows, begin), own, other)
+    layer = PatchFeatures(**CODES[bench.profile], n_jobs=1,
+                          random_state=bench.seed).fit(own[:20_000])
 
     def codes(scenes, rows, begin):
         found = []
         for some in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
             windows = cut_windows(scenes, rows[some], begin[some], side)
-            found.append(layer.transform(windows * separation.share(known(windows, scenes, rows[some], begin[some]))))
+            found.append(layer.transform(windows * separation.share(
+                known(windows, scenes, rows[some], begin[some]))))
         return np.concatenate(found)
 
     first = codes(scenes, rows[:20_000], begin[:20_000])
@@ -289,7 +389,9 @@ def separating_coder(bench: Bench, coded: Any, scenes: np.ndarray, rows: np.ndar
 
 # %% ../../nbs/experiments/overlaps.ipynb #separate-6
 def told_scenes(images: np.ndarray, scenes: Overlaid, told: str) -> np.ndarray:
-    "Scenes (2 n, height, width) for the windows of the first images, then of the second: \"place\", \"subtracted\" or \"erased\"."
+    """Scenes (2 n, height, width) for the windows of the first images, then of the second:
+    "place", "subtracted" or "erased".
+    """
     if told == "place":
         return np.concatenate([scenes.scenes] * 2)
     alone = [drawn_alone(images, scenes, side) for side in (0, 1)]
@@ -299,7 +401,9 @@ def told_scenes(images: np.ndarray, scenes: Overlaid, told: str) -> np.ndarray:
 
 
 def two_windows(P: np.ndarray, distinct: bool) -> np.ndarray:
-    "Labels (n, 2), ascending, of the windows of the first images and then of the second, from P (2 n, m): each window's most probable, or the most probable two that differ."
+    """Labels (n, 2), ascending, of the windows of the first images and then of the second,
+    from P (2 n, m): each window's most probable, or the most probable two that differ.
+    """
     first, second = np.split(P, 2)
     joint = first[:, :, None] * second[:, None, :]
     if distinct:
@@ -309,27 +413,42 @@ def two_windows(P: np.ndarray, distinct: bool) -> np.ndarray:
 
 
 def learn_told(part: Part, bench: Bench, sets: dict) -> tuple:
-    "Errors, curves and named pairs of windows at the true places, of which more may be told."
+    """Errors, curves and named pairs of windows at the true places, of which more may be
+    told.
+    """
     settings, known = part.parameters, image_sets(bench.data)
     few = sets | {"training": enough_scenes(bench, sets["training"], settings["n_train"])}
-    shown = {name: told_scenes(known[name][0], found, settings["told"]) for name, found in few.items()}
-    where = {name: (np.arange(len(shown[name])), found.places.transpose(1, 0, 2).reshape(-1, 2)) for name, found in few.items()}
-    coded = bench.step("patches", "learning patches", lambda: coder_of_windows(bench, shown["training"], *where["training"]))
-    X = bench.step("codes", "coding windows", lambda: {name: coded(shown[name], *where[name]) for name in few})
+    shown = {name: told_scenes(known[name][0], found, settings["told"])
+             for name, found in few.items()}
+    where = {name: (np.arange(len(shown[name])),
+                    found.places.transpose(1, 0, 2).reshape(-1, 2))
+             for name, found in few.items()}
+    coded = bench.step("patches", "learning patches",
+                       lambda: coder_of_windows(bench, shown["training"],
+                                                *where["training"]))
+    X = bench.step("codes", "coding windows",
+                   lambda: {name: coded(shown[name], *where[name]) for name in few})
     model = window_classifier(settings, len(X["training"]), bench)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        bench.step("fit", f"learning {part.name}", lambda: model.fit(X["training"], few["training"].pairs.T.ravel()))
-    named = {name: two_windows(model.predict_proba(x), settings.get("distinct", False)) for name, x in X.items()}
-    return named, {name: model.history_[name] for name in ("objective", "accepted")}, model.coef_.size + model.intercept_.size
+        bench.step("fit", f"learning {part.name}",
+                   lambda: model.fit(X["training"], few["training"].pairs.T.ravel()))
+    named = {name: two_windows(model.predict_proba(x), settings.get("distinct", False))
+             for name, x in X.items()}
+    curves = {name: model.history_[name] for name in ("objective", "accepted")}
+    return named, curves, model.coef_.size + model.intercept_.size
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-12
-CONVOLUTIONS = {"paper": ((32, 5, 2), (64, 3, 2), (64, 3, 1)), "quick": ((8, 3, 1),)}   # of both networks
-CAPSULES = {"paper": {"primary": 8, "capsules": ((8, 3, 2),)}, "quick": {"primary": 4, "capsules": ((4, 3, 2),)}}
+# the convolutions of both networks, and what is above them in the capsule network
+CONVOLUTIONS = {"paper": ((32, 5, 2), (64, 3, 2), (64, 3, 1)), "quick": ((8, 3, 1),)}
+CAPSULES = {"paper": {"primary": 8, "capsules": ((8, 3, 2),)},
+            "quick": {"primary": 4, "capsules": ((4, 3, 2),)}}
 
 
 def pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
-    "Spread loss of activations (n, m) for two labels each (n, 2), its margin growing from 0.2 to 0.9 while `progress` goes from 0 to 0.7."
+    """Spread loss of activations (n, m) for two labels each (n, 2), its margin growing from
+    0.2 to 0.9 while `progress` goes from 0 to 0.7.
+    """
     import torch
 
     margin = 0.2 + 0.7 * min(1, progress / 0.7)
@@ -340,7 +459,9 @@ def pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
 
 
 def pair_cross_entropy(scores: Any, pairs: Any, progress: float) -> Any:
-    "Mean binary cross-entropy of scores (n, m), one for each label to be there, for two labels each (n, 2)."
+    """Mean binary cross-entropy of scores (n, m), one for each label to be there, for two
+    labels each (n, 2).
+    """
     import torch
 
     truth = torch.zeros_like(scores).scatter(1, pairs, 1)
@@ -349,54 +470,80 @@ def pair_cross_entropy(scores: Any, pairs: Any, progress: float) -> Any:
 
 @one_thread()
 def learn_network(part: Part, bench: Bench, sets: dict) -> tuple:
-    "Errors and named pairs of a capsule network, or of a convolutional one, on the scenes themselves."
+    """Errors and named pairs of a capsule network, or of a convolutional one, on the scenes
+    themselves.
+    """
     import torch
 
     from capslit.routing import network as cn
 
     settings, train = part.parameters, sets["training"]
     torch.manual_seed(bench.seed)
-    size, plain = (train.scenes.shape[1], len(bench.data.class_names)), "primary" not in settings
+    size = train.scenes.shape[1], len(bench.data.class_names)
+    plain = "primary" not in settings
     above = {} if plain else {name: settings[name] for name in ("primary", "capsules")}
-    net = (cn.ConvolutionalNetwork if plain else cn.CapsuleNetwork)(*size, features=settings["convolutions"], **above)
+    network = cn.ConvolutionalNetwork if plain else cn.CapsuleNetwork
+    net = network(*size, features=settings["convolutions"], **above)
     loss = pair_cross_entropy if plain else pair_spread_loss
     few = Overlaid(*(values[:1000] for values in sets["validation"]))
-    errors = lambda net, scenes: float((longest_two(cn.scores(net, scenes.scenes).T.copy()) != np.sort(scenes.pairs, axis=1)).any(axis=1).mean())
+    named_by = lambda net, scenes: longest_two(cn.scores(net, scenes).T.copy())
+    truth = np.sort(few.pairs, axis=1)
+    error = lambda net: float((named_by(net, few.scenes) != truth).any(axis=1).mean())
     names = ("epochs", "batch_size", "learning_rate")
     learned = bench.step("fit", f"learning {part.name}", lambda: cn.learn(
-        net, loss, train.scenes[: settings["n_train"]], train.pairs[: settings["n_train"]], seed=bench.seed, watches=2,
-        watch=lambda net: {"validation_error": errors(net, few)}, checkpoint=bench.checkpoint, report=bench.report, **{name: settings[name] for name in names}))
-    judged = {"training": train.scenes[:1000], "validation": sets["validation"].scenes, "test": sets["test"].scenes}
-    named = {name: longest_two(cn.scores(net, scenes).T.copy()) for name, scenes in judged.items()}
-    return named, {name: learned.history[name] for name in ("loss", "epoch", "validation_error")}, cn.count_parameters(net)
+        net, loss, train.scenes[: settings["n_train"]], train.pairs[: settings["n_train"]],
+        seed=bench.seed, watches=2, watch=lambda net: {"validation_error": error(net)},
+        checkpoint=bench.checkpoint, report=bench.report,
+        **{name: settings[name] for name in names}))
+    judged = {"training": train.scenes[:1000], "validation": sets["validation"].scenes,
+              "test": sets["test"].scenes}
+    named = {name: named_by(net, scenes) for name, scenes in judged.items()}
+    curves = {name: learned.history[name] for name in ("loss", "epoch", "validation_error")}
+    return named, curves, cn.count_parameters(net)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-16
 def overlap_parts(data: str, profile: str) -> tuple:
     "The parts, from few scenes and from many; of clothes only the one that matters most."
     many = SIZES[profile]["training"]
     few, steps = (15_000, 60) if profile == "paper" else (many, 20)
-    common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0, "n_iter": steps}
+    common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0,
+              "n_iter": steps}
     found = {"many": common | {"n_train": many}}
     if data != "fashion":
-        passes = {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004, "convolutions": CONVOLUTIONS[profile]}
-        found |= {"network": passes | {"epochs": 1, "learning_rate": 0.012} | CAPSULES[profile],
-                  "few": common, "twice": common | {"twice": True}, "pixels": common | {"inputs": "pixels"},
-                  "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
+        passes = {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004,
+                  "convolutions": CONVOLUTIONS[profile]}
+        once = passes | {"epochs": 1, "learning_rate": 0.012}
+        found |= {"network": once | CAPSULES[profile],
+                  "few": common, "twice": common | {"twice": True},
+                  "pixels": common | {"inputs": "pixels"},
+                  "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8,
+                                      "n_iter": min(steps, 40)},
                   "apart": common | {"inputs": "apart"},
-                  "against": common | {"n_train": many, "architecture": "ovo", "capsule_dim": 4, "n_iter": 20},
-                  "windows": (vote := {"inputs": "windows", "n_train": many, "step": 2 if profile == "paper" else 1, "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
-                  "separated": vote | {"n_iter": 25, "acceleration": "anderson", "separate": 20_000 if profile == "paper" else 300},
-                  "told": (told := vote | {"inputs": "places", "n_train": 20_000 if profile == "paper" else 300, "told": "place"}) | {"distinct": True},
-                  "told-subtracted": told | {"told": "subtracted"}, "told-erased": told | {"told": "erased"},
-                  "windows-more": vote | {"n_train": 2 * many, "n_iter": 25, "acceleration": "anderson"},
+                  "against": common | {"n_train": many, "architecture": "ovo",
+                                       "capsule_dim": 4, "n_iter": 20},
+                  "windows": (vote := {"inputs": "windows", "n_train": many,
+                                       "step": 2 if profile == "paper" else 1,
+                                       "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
+                  "separated": vote | {"n_iter": 25, "acceleration": "anderson",
+                                       "separate": 20_000 if profile == "paper" else 300},
+                  "told": (told := vote | {"inputs": "places",
+                                           "n_train": 20_000 if profile == "paper" else 300,
+                                           "told": "place"}) | {"distinct": True},
+                  "told-subtracted": told | {"told": "subtracted"},
+                  "told-erased": told | {"told": "erased"},
+                  "windows-more": vote | {"n_train": 2 * many, "n_iter": 25,
+                                          "acceleration": "anderson"},
                   "convolutional": passes}
-    return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
+    return tuple(Part(name, p, p["n_train"] / 1e4, independent=True)
+                 for name, p in found.items())
 
 
 def run_overlaps(part: Part, bench: Bench) -> tuple:
     "Learn from scenes, and count those of which both objects are named."
-    seen = "epochs" in part.parameters or part.parameters["inputs"] in ("windows", "places")   # nothing but the scenes themselves
-    sets = bench.step("scenes", "making scenes", lambda: scene_sets(bench.data, bench.profile, bench.seed)) if seen else coded_sets(bench)[0]
+    # nothing but the scenes themselves
+    seen = "epochs" in part.parameters or part.parameters["inputs"] in ("windows", "places")
+    make = lambda: scene_sets(bench.data, bench.profile, bench.seed)
+    sets = bench.step("scenes", "making scenes", make) if seen else coded_sets(bench)[0]
     truth = {name: np.sort(found.pairs, axis=1) for name, found in sets.items()}
     if "epochs" in part.parameters:
         (named, curves, size), about = learn_network(part, bench, sets), {}
@@ -406,15 +553,23 @@ def run_overlaps(part: Part, bench: Bench) -> tuple:
         named, curves, size, about = learn_windows(part, bench, sets)
     else:
         X, pairs, about = inputs_of(part, bench)
-        named, curves, size = (learn_twice if "twice" in part.parameters else learn_pairs)(part, bench, X, pairs)
+        learn = learn_twice if "twice" in part.parameters else learn_pairs
+        named, curves, size = learn(part, bench, X, pairs)
     right = {name: named[name] == truth[name][: len(named[name])] for name in named}
-    metrics = {f"{name}_error": float(1 - r.all(axis=1).mean()) for name, r in right.items()}
+    metrics = {f"{name}_error": float(1 - r.all(axis=1).mean())
+               for name, r in right.items()}
     shared = (named["test"][:, :, None] == truth["test"][:, None, :]).any(axis=2).mean()
-    metrics |= {"label_error": float(1 - shared), "n_weights": int(size), "n_test": len(truth["test"])} | about
-    arrays = {"named": named["test"].astype(np.int8), "truth": truth["test"].astype(np.int8)}
-    rows = np.concatenate([np.flatnonzero(right["test"].all(axis=1) == well)[:12] for well in (True, False)])
-    arrays |= {"shown": rows, "pictures": np.uint8(np.rint(255 * sets["test"].scenes[rows]))}
-    return metrics, arrays | {name: np.asarray(curve, np.float64) for name, curve in curves.items()}
+    metrics |= {"label_error": float(1 - shared), "n_weights": int(size),
+                "n_test": len(truth["test"])} | about
+    arrays = {"named": named["test"].astype(np.int8),
+              "truth": truth["test"].astype(np.int8)}
+    rows = np.concatenate([np.flatnonzero(right["test"].all(axis=1) == well)[:12]
+                           for well in (True, False)])
+    pictures = np.uint8(np.rint(255 * sets["test"].scenes[rows]))
+    arrays |= {"shown": rows, "pictures": pictures}
+    return metrics, arrays | {name: np.asarray(curve, np.float64)
+                              for name, curve in curves.items()}
 
 
-OVERLAPS = Experiment("Two overlapping objects named", ("mnist", "fashion"), overlap_parts, run_overlaps, extra="torch")
+OVERLAPS = Experiment("Two overlapping objects named", ("mnist", "fashion"), overlap_parts,
+                      run_overlaps, extra="torch")

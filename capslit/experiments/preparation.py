@@ -54,7 +54,7 @@ COPIES = {"shifted": 5, "both": 5}  # places in which an image is learned
 
 
 def divided(data: ImageData, n_fit: int | None) -> dict:
-    """Row numbers to learn from while choosing, to choose by, to learn from, and to test.
+    """Row numbers to learn from while choosing, to validate, to learn from, and to test.
 
     Of a large collection the first `n_fit` training images and the last sixth; else a stratified fifth is set apart.
     """

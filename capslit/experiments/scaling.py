@@ -13,6 +13,7 @@ __all__ = ['AMOUNTS', 'MACHINE', 'SIZES', 'SENT', 'HANDS', 'CHECKS', 'SMALL_CHEC
 # %% ../../nbs/experiments/scaling.ipynb #cell-002
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -94,9 +95,9 @@ def amounts(case: Case, cores: int | None = None) -> dict:
     """
     n, p, d, m, cluster = case.n, case.p, case.d, case.m, case.where == "cluster"
     rows, hands = _block_rows(case), min(case.hands, cores or case.hands)
-    piece = -(-n // case.partitions) if cluster else rows    # what is handed out as a whole
-    pieces = -(-(-(-n // piece)) // hands)
-    share, blocks = min(n, piece * pieces), pieces * -(-piece // rows)
+    piece = math.ceil(n / case.partitions) if cluster else rows    # what is handed out as a whole
+    pieces = math.ceil(math.ceil(n / piece) / hands)
+    share, blocks = min(n, piece * pieces), pieces * math.ceil(piece / rows)
     read = 4 * share * p
     return {"products": 4 * share * p * d * m, "elements": share * d * m, "capsules": share * m,
             "read": read, "checked": read * (case.where != "memory"),

@@ -27,7 +27,7 @@ from ..estimator.base import EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_count, check_size, check_spread, error_context, validate_inputs
+from ..validation import atomic, check_count, check_size, check_spread, error_context, scaled_inputs, validate_inputs
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005
 def _distinct_rows(X, weight):
@@ -121,13 +121,7 @@ class _InputScaling:
     def _scaled(self, X):
         "X in the units of the model, and which examples (n,) were too far away and moved nearer."
         origin, unit = self._frame()
-        with np.errstate(over="ignore"):
-            Y = X / unit - origin / unit
-        size = np.max(np.abs(Y), axis=1, keepdims=True)
-        far = size[:, 0] > 1e100
-        if np.any(far):
-            Y[far] = X[far] / np.max(np.abs(X[far]), axis=1, keepdims=True) * 1e100
-        return Y, far
+        return scaled_inputs(X, unit, origin)
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-015
 class _FitMixin(EMEstimator, _InputScaling):

@@ -32,7 +32,8 @@ from ..estimator.persistence import Saved
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-002-1
 from ..validation import (as_floating, atomic, check_choice, check_distribution, check_labelled, check_number, check_shape,
-                                check_values, error_context, validate_inputs)
+                                check_values, check_weights, error_context, validate_inputs)
+from ..em.parallel import single_threaded_blas
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .stacking import stack
 from .gaussian import (WARM_START_HINT, MixtureDensities, MixtureExamples, centred, checked_means, checked_weights,
@@ -123,7 +124,7 @@ class _Starts(MixtureExamples):
         rng, ones = check_random_state(self.random_state), np.ones(len(X), X.dtype) if weight is None else weight
         X, origin, variance = centred(data, X, ones)
         unit, starts = variance or 1.0, []
-        self._choose(X, weight, tangents, unit)
+        self._choose(X, weight, tangents, unit, origin)
         m, r = self._size(X)
         if self._goes_on():
             return self._model(origin, unit, self._last_fit(origin, (m, r)))
@@ -138,7 +139,7 @@ class _Starts(MixtureExamples):
             starts.append(start(X, ones, tangents, labels, (m, r), 1e-3 * unit)._replace(**given))
         return self._model(origin, unit, ManifoldParameters(*map(np.stack, zip(*starts))))
 
-    def _choose(self, X, weight, tangents, unit):
+    def _choose(self, X, weight, tangents, unit, origin):
         "Settings that are left to the data; here there are none."
 
     def _given(self, p, m, origin):
@@ -167,6 +168,8 @@ class _Starts(MixtureExamples):
 class _Fit(EMEstimator, _Starts):
     "Base of mixtures of linear manifolds: learning by EM."
 
+    stacked = False
+
     @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
             checkpoint_every: float = 10.0) -> Self:
@@ -193,6 +196,8 @@ class _Fit(EMEstimator, _Starts):
         self
         """
         self._validate_params()
+        if self.stacked:
+            return self._fit_stack(X, sample_weight, tangents, checkpoint)
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         sample = self._sample(data)
         model, parameters = self._begin(data, *sample)
@@ -347,27 +352,45 @@ def _climb(gain, start, largest, moves=_MOVES):
 class _Trials:
     "What examples left out say of sizes and kinds of noise (m, r, kind): each is tried once; log-densities are kept for a stack."
 
-    def __init__(self, density, X, weight, tangents, unit):
+    def __init__(self, density, X, weight, tangents, unit, origin):
         self.density, self.data, self.unit = density, (X, weight, tangents), unit
+        self.origin = origin
         self.shares = SHARES if density.added_noise == "auto" else (density.added_noise,)
         self.best, self.rows = {}, {}
 
     def estimator(self, m, r, kind):
         "An estimator of this size and kind, with the least noise."
+        (X, *_), means = self.data, self.density.means_init
         return clone(self.density).set_params(
-            n_components=m, n_factors=_checked_directions("n_factors", r, self.data[0]), added_noise=self.shares[0], noise=kind[0], tied=kind[1],
-            noise_unit=self.unit, n_init=1, random_state=0, verbose=0, warm_start=False, stacked=False)
+            n_components=m, n_factors=_checked_directions("n_factors", r, X),
+            noise=kind[0], tied=kind[1], added_noise=self.shares[0], noise_unit=self.unit,
+            means_init=None if means is None else checked_means(means, m, X.shape[1]) - self.origin,
+            n_init=1, random_state=0, verbose=0, warm_start=False, stacked=False)
+
+    def _left_out(self, size):
+        "Log-densities (n_shares, n) of examples left out; E-steps may use several threads."
+        with single_threaded_blas() as usual:                  # starts are made from few examples
+            trial = self.estimator(*size).set_params(n_jobs=self.density.n_jobs or usual)
+            return _held_out(trial, *self.data, self.unit, self.shares)
 
     def __call__(self, *size):
         "The share of noise that makes examples left out likeliest, and their log-likelihood; 0.01 if there are too few examples."
         if size not in self.best:
-            found, weight = _held_out(self.estimator(*size), *self.data, self.unit, self.shares), self.data[1]
+            found, weight = self._left_out(size), self.data[1]
             total = found.sum(axis=1) if weight is None else found[:, weight > 0] @ weight[weight > 0]
             best = int(np.argmax(total))
-            self.best[size] = self.shares[best] if len(self.shares) == 1 or np.ptp(total) > 0 else 0.01, total[best]
+            told = len(self.shares) == 1 or total.max() > total.min()
+            self.best[size] = self.shares[best] if told else 0.01, total[best]
+            if self.density.verbose:
+                print(f"{_described(*size)}: examples left out have a log-likelihood of {total[best]:.6g}")
             if self.density.stacked and np.any(found):
                 self.rows |= {(*size, share): row for share, row, gain in zip(self.shares, found, total) if gain > -np.inf}
         return self.best[size]
+
+
+def _described(m, r, kind):
+    "Sizes and kind of noise, as they are given to an estimator."
+    return f"n_components={m}, n_factors={r}, noise={kind[0]!r}, tied={kind[1]}"
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7-1
 class _Choice:
@@ -380,13 +403,17 @@ class _Choice:
         "The variance that noise is a share of."
         return variance if self.noise_unit is None else float(self.noise_unit)
 
-    def _choose(self, X, weight, tangents, unit):
+    def _choose(self, X, weight, tangents, unit, origin):
         "Set sizes, noise and kind of covariance: as given, as in the last fit where that goes on, or by examples left out."
+        for name in ("means_init", "weights_init"):
+            if self.n_components == "auto" and getattr(self, name) is not None:
+                raise ValueError(f'{name} must be None where n_components is "auto", since several '
+                                 f"numbers are tried; give n_components, or no {name}")
         names = "n_components", "n_factors", "added_noise", "noise", "tied"
         asked = [getattr(self, name) for name in names]
         if self._goes_on():
             asked = [getattr(self, name + "_", value) if value == "auto" else value for name, value in zip(names, asked)]
-        trials = _Trials(self, X, weight, tangents, self._unit(unit))
+        trials = _Trials(self, X, weight, tangents, self._unit(unit), origin)
         if "auto" in asked[:2] or "auto" in asked[3:]:
             asked = self._chosen(asked, trials)
         elif asked[2] == "auto" or self.stacked:
@@ -420,48 +447,78 @@ def _noises(asked):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #stack-2
 def _stacked(trials, best):
-    "Members (m, r, kind, share) and weights of the stack of what was tried, and its mean log-density of examples left out; the `best` alone if none could be left out."
+    """Members (m, r, kind, share) and weights of the stack of what was tried.
+
+    Also its mean log-density of examples left out; None, and the `best` alone, if none could be.
+    """
     if not trials.rows:
-        return [best], np.ones(1), -np.inf
+        warnings.warn("X has too few distinct examples to leave some out; the stack has one "
+                      "member, and lower_bound_ is that of its training examples")
+        return [best], np.ones(1), None
     weight, found = trials.data[1], np.stack(list(trials.rows.values()), axis=1)
     members, weights, _ = stack(found, weight)
-    return ([list(trials.rows)[k] for k in members], weights,
-            float(np.average(logsumexp(found[:, members] + np.log(weights), axis=1), weights=weight)))
+    log_density = logsumexp(found[:, members] + np.log(weights), axis=1)
+    mean = float(np.average(log_density, weights=weight))
+    return [list(trials.rows)[k] for k in members], weights, mean
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #stack-1
 _MEMBER = "weight", "n_components", "n_factors", "noise", "tied", "added_noise"
+_AS_ASKED = "means_init", "n_init", "n_jobs", "random_state", "verbose"
 
 
 class _Stack(_Choice):
-    "Base of `MixtureOfFactorAnalyzers`: the convex combination of what was tried, as one mixture."
+    "Base of `MixtureOfFactorAnalyzers`: a convex combination of what was tried, as one mixture."
 
-    def _fit_stack(self, X, sample_weight, tangents):
-        "Try sizes and kinds, weigh them by examples left out, learn the members from all examples, and join them."
+    def _fit_stack(self, X, sample_weight, tangents, checkpoint):
+        "Try sizes and kinds, weigh them by examples left out, learn the members and join them."
+        if "auto" not in (self.n_components, self.n_factors, self.noise, self.tied, self.added_noise):
+            raise ValueError('stacked is True, but nothing is "auto", so that there is nothing to '
+                             'stack; set n_components="auto" and n_factors="auto"')
+        if checkpoint is not None:
+            raise ValueError("checkpoint must be None where stacked is True; "
+                             "several mixtures are learned")
         if self.warm_start:
-            raise ValueError("warm_start must be False where stacked is True; the members of a stack are learned anew")
+            raise ValueError("warm_start must be False where stacked is True; "
+                             "the members of a stack are learned anew")
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         rows, weight, along = self._sample(data)
-        rows, _, variance = centred(data, rows, np.ones(len(rows), rows.dtype) if weight is None else weight)
-        trials = self._choose(rows, weight, along, variance or 1.0)
-        members, weights, self.lower_bound_ = _stacked(trials, (self.n_components_, self.n_factors_, (self.noise_, self.tied_), self.added_noise_))
-        own = {size: trials.estimator(*size).set_params(n_init=self.n_init, random_state=self.random_state, verbose=self.verbose)
+        given = np.ones(len(rows), rows.dtype) if weight is None else weight
+        rows, origin, variance = centred(data, rows, given)
+        trials = self._choose(rows, weight, along, variance or 1.0, origin)
+        kind = self.noise_, self.tied_
+        best = self.n_components_, self.n_factors_, kind, self.added_noise_
+        members, weights, left_out = _stacked(trials, best)
+        how = {name: getattr(self, name) for name in _AS_ASKED}
+        how |= {"added_noise": self.added_noise_} if left_out is None else {}
+        own = {size: trials.estimator(*size).set_params(**how)
                for size in dict.fromkeys(member[:3] for member in members)}
-        for density in own.values():
+        for size, density in own.items():
+            if self.verbose:
+                print(f"learned from all examples, for the stack: {_described(*size)}")
             density.fit(X, sample_weight=sample_weight, tangents=tangents)
-        self.stack_ = [dict(zip(_MEMBER, (float(w), m, r, *kind, share))) for w, (m, r, kind, share) in zip(weights, members)]
-        self._join([(w, own[member[:3]], member[3]) for w, member in zip(weights, members)], trials.unit)
-        self.n_iter_, self.converged_ = sum(d.n_iter_ for d in own.values()), all(d.converged_ for d in own.values())
+        self.stack_ = [dict(zip(_MEMBER, (float(w), m, r, *kind, share)))
+                       for w, (m, r, kind, share) in zip(weights, members)]
+        self._join([(w, own[member[:3]], member[3]) for w, member in zip(weights, members)],
+                   trials.unit)
+        self.n_iter_ = sum(d.n_iter_ for d in own.values())
+        self.converged_ = all(d.converged_ for d in own.values())
         self.history_ = own[members[int(np.argmax(weights))][:3]].history_
+        self.lower_bound_ = own[members[0][:3]].lower_bound_ if left_out is None else left_out
         self.n_parameters_ = len(members) - 1 + sum(d.n_parameters_ for d in own.values())
+        return self
 
     def _join(self, members, unit):
-        "Set the parameters to those of a convex combination of fitted densities, from weights, densities and their shares of noise."
+        "Set the parameters from members: weights, fitted densities, their shares of noise."
         r = max(density.n_factors_ for _, density, _ in members)
-        parts = [(w * d.weights_, d.means_, np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_))), d.noise_variances_ + (share - d.added_noise_) * unit)
-                 for w, d, share in members]
-        self.weights_, self.means_, loadings, self.noise_variances_ = map(np.concatenate, zip(*parts))
-        self.loadings_ = _principal(loadings, self.noise_variances_)
-        self.n_components_, self.n_factors_, self.noise_, self.tied_ = len(self.weights_), r, "diagonal", False
+        padded = [np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_)))
+                  for _, d, _ in members]
+        self.weights_ = np.concatenate([w * d.weights_ for w, d, _ in members])
+        self.means_ = np.concatenate([d.means_ for _, d, _ in members])
+        self.noise_variances_ = np.concatenate(
+            [d.noise_variances_ + (share - d.added_noise_) * unit for _, d, share in members])
+        self.loadings_ = _principal(np.concatenate(padded), self.noise_variances_)
+        self.n_components_, self.n_factors_ = len(self.weights_), r
+        self.noise_, self.tied_ = "diagonal", False
         self.added_noise_ = min(share for *_, share in members)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-025
@@ -484,7 +541,9 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         Whether all components share loadings and noise, and so one covariance.
     stacked : bool, default=False
         Keep the convex combination of all that is tried for "auto" which makes examples left out
-        likeliest, in the place of the best alone; see Notes.
+        likeliest, in the place of the best alone. Use it with n_components="auto" and
+        n_factors="auto". It is meant for densities (`score_samples`, `sample`): components of
+        several mixtures overlap, so that `predict` and `bic` are of little use; see Notes.
     responsibilities : {"soft", "hard"}, default="soft"
         Whether examples are shared among the components while learning, or belong to the
         likeliest one.
@@ -522,7 +581,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     warm_start : bool, default=False
         Start `fit` from what the last one has learned, if there was one; other starts do not count then.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows a progress bar, and what is found of all that is tried for "auto".
 
     Attributes
     ----------
@@ -554,7 +613,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     stack_ : list of dict
         The members of a stack, if it is one: weight, sizes, kind and share of noise. Then
         `n_components_`, `weights_`, `means_` and so on are those of all members together,
-        `lower_bound_` is the mean log-density of examples left out, `n_iter_` the sum over members
+        `lower_bound_` is the mean log-density of examples left out (with a warning that of
+        training examples, where too few are distinct), `n_iter_` the sum over members
         and `history_` that of the heaviest.
 
     Notes
@@ -562,8 +622,11 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     Whatever is "auto" is chosen by the log-likelihood of examples that are left out: the rows of X
     (of a stream, of a sample) are divided into five parts, equal rows into the same, and each is
     left out once. Noise is chosen among `SHARES`, and takes no more than one fit for each part.
+    Each pair of sizes takes five fits: 398 examples of 30 features (breast cancer) take 28 pairs,
+    140 fits and some twelve seconds of one processor, more with `noise` or `tied` left open.
     A stack weighs all that was tried by the same examples (`capslit.mixtures.stacking`), and then
-    learns its members, of which there are few, from all examples.
+    learns its members, up to some dozens, from all examples. Its density costs as much as those
+    of all members.
 
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """
@@ -610,20 +673,6 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         self.warm_start = warm_start
         self.verbose = verbose
 
-    @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
-        self.__dict__.pop("stack_", None)
-        if not self.stacked:
-            return super().fit(X, y, sample_weight, tangents=tangents, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        self._validate_params()
-        if checkpoint is not None:
-            raise ValueError("checkpoint must be None where stacked is True; several mixtures are learned")
-        self._fit_stack(X, sample_weight, tangents)
-        return self
-
-    fit.__doc__ = _Fit.fit.__doc__
-
     def _size(self, X):
         return self.n_components_, _checked_directions("n_factors", self.n_factors_, X)
 
@@ -651,6 +700,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
+        self.__dict__.pop("stack_", None)
         log_weights, means, loadings, log_noise = (leaf[0] for leaf in parameters)
         self.weights_, self.means_ = np.exp(log_weights), means + model.origin
         self.noise_variances_ = np.exp(log_noise)
@@ -854,11 +904,12 @@ class MixtureOfPCA(_Mixture):
         return np.swapaxes(self.components_ * scales[:, :, None], 1, 2), noise
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-056
-def _check_takes_tangents(density, method):
-    "Raise ValueError unless a method of `density` has an argument of the name `tangents`."
-    if "tangents" not in signature(method).parameters:
-        raise ValueError(f"tangents were given, but {type(density).__name__} knows nothing of them; "
-                         "use a density of capslit.mixtures.linear_manifolds, or pass no tangents")
+def _check_takes(names, density, method):
+    "Raise ValueError unless a method of `density` has arguments of all these names."
+    for name in names:
+        if name not in signature(method).parameters:
+            raise ValueError(f"{name} must be None, since {type(density).__name__} knows nothing of it; "
+                             f"use a density of capslit.mixtures.linear_manifolds, or pass no {name}")
 
 
 def _log_priors(priors, counts):
@@ -879,8 +930,7 @@ class _ClassDensities:
         with error_context("X"):
             X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         given = {} if tangents is None else {"tangents": tangents}
-        if given:
-            _check_takes_tangents(self.densities_[0], self.densities_[0].score_samples)
+        _check_takes(given, self.densities_[0], self.densities_[0].score_samples)
         found = np.stack([density.score_samples(X, **given) for density in self.densities_], axis=1)
         if np.any(np.isnan(found)):
             raise ValueError(f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
@@ -935,14 +985,16 @@ class _Rejects(_ClassDensities):
         return (sure <= probability) | strange
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-059
-def _fitted_density(density, label, X, tangents, cv):
-    "A clone of `density` fitted to one class, and sorted log-densities of examples of the class."
-    if tangents is not None:
-        _check_takes_tangents(density, density.fit)
+def _fitted_density(density, label, X, cv, given):
+    """A clone of `density` fitted to one class, and sorted log-densities of examples of the class.
+
+    What is `given` to `fit` beside X has an entry for each example, or is None.
+    """
+    given = {name: a for name, a in given.items() if a is not None}
+    _check_takes(given, density, density.fit)
 
     def fitted(rows):
-        given = {} if tangents is None else {"tangents": tangents[rows]}
-        return clone(density).fit(X[rows], **given)
+        return clone(density).fit(X[rows], **{name: a[rows] for name, a in given.items()})
 
     try:
         model = fitted(np.arange(len(X)))
@@ -955,29 +1007,38 @@ def _fitted_density(density, label, X, tangents, cv):
     return model, np.sort(np.concatenate(left_out))
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-9
-def _confusion(densities, X, y, log_priors, unit):
-    "Errors and the sum of −log P(y|x), (n_shares, 2), of examples left out with as much noise as each of SHARES."
+def _confusion(densities, X, y, weight, log_priors, unit):
+    "Weighted errors and the sum of −log P(y|x), (n_shares, 2), of examples left out with as much noise as each of SHARES."
     joint = np.stack([_by_share(density, X, None, unit) for density in densities], axis=2) + log_priors
     logs = np.stack([log_shares(each) for each in joint])
-    wrong, lost = np.sum(np.argmax(joint, axis=2) != y, axis=1), -np.sum(logs[:, np.arange(len(y)), y], axis=1)
+    wrong = np.sum(weight * (np.argmax(joint, axis=2) != y), axis=1)
+    lost = -np.sum(weight * logs[:, np.arange(len(y)), y], axis=1)
     return np.where(joint[:, 0, 0] == -np.inf, np.inf, np.stack([wrong, lost])).T
 
 
 def _left_open(density):
-    "Whether the noise of a density is to be chosen."
-    return isinstance(density, MixtureOfFactorAnalyzers) and density.added_noise == "auto"
+    "Whether the noise of a density is to be chosen; a stack weighs several amounts."
+    auto = isinstance(density, MixtureOfFactorAnalyzers) and density.added_noise == "auto"
+    return auto and not density.stacked
 
 
-def _common_noise(density, X, y, tangents, log_priors, n_jobs):
+def _mean_variance(X, weight):
+    "The mean over the features of the variances of weighted examples X (n, p)."
+    centre = np.average(X, axis=0, weights=weight)
+    return float(np.mean(np.average((X - centre) ** 2, axis=0, weights=weight)))
+
+
+def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
     "A clone of a density of which all classes y (n,) take the share of noise with the fewest errors, in one unit."
-    unit = float(np.var(X, axis=0, dtype=np.float64).mean() if density.noise_unit is None else density.noise_unit) or 1.0
+    mass = np.ones(len(X)) if weight is None else weight.astype(np.float64)
+    unit = density.noise_unit or _mean_variance(X, mass) or 1.0
     density = clone(density).set_params(added_noise=0.1, noise_unit=unit)
     if np.min(np.bincount(y)) // 3 * 2 < max(2, density._asked_components()):      # too few to leave any out
         return density
     trial, found = clone(density).set_params(added_noise=1e-3), 0.0
     for own, held in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
-        jobs = [delayed(_learned)(trial, X, None, tangents, own[y[own] == c]) for c in range(len(log_priors))]
-        found += _confusion(Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], log_priors, unit)
+        jobs = [delayed(_learned)(trial, X, weight, tangents, own[y[own] == c]) for c in range(len(log_priors))]
+        found += _confusion(Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], mass[held], log_priors, unit)
     return density.set_params(added_noise=SHARES[min(range(len(SHARES)), key=lambda k: tuple(found[k]))])
 
 
@@ -991,7 +1052,8 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         Cloned for each class; by default MixtureOfFactorAnalyzers(). A search over the
         parameters of the density (`density__n_components`) needs one that is given. If its
         `added_noise` is "auto", all classes take the amount with the fewest errors among examples
-        left out, a third at a time, and the most probable labels if several have as few.
+        left out, a third at a time, and the most probable labels if several have as few. A stack
+        (`stacked`) weighs amounts for each class by itself.
     priors : {"empirical", "uniform"} or (n_classes,) array, default="empirical"
         Class probabilities: the shares of the training examples, equal ones, or those given
         (in the order of the sorted labels).
@@ -1006,7 +1068,7 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
     classes_ : (n_classes,) array
     densities_ : list of fitted estimators
     counts_ : (n_classes,) array
-        Training examples of each class.
+        Training examples of each class; their weights, the greatest taken for 1, if these are given.
     levels_ : list of (count,) arrays
         Sorted log-densities of each class's own examples, by which `rejects` knows a low
         density.
@@ -1034,13 +1096,16 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X: Any, y: Any, *, tangents: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, tangents: Any = None) -> Self:
         """Fit one density to the examples of each class.
 
         Parameters
         ----------
         X : (n, p) array
         y : (n,) array of labels
+        sample_weight : (n,) array, optional
+            Handed on to the density's `fit`, class by class; the shares of the classes are those of
+            the weights. Only their ratios count, and examples of weight zero are left out.
         tangents : (n, t, p) array, optional
             Handed on to the density's `fit`, class by class.
 
@@ -1050,15 +1115,20 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         """
         self._validate_params()
         X, y = check_labelled(self, X, y)
-        self.classes_, index, self.counts_ = np.unique(y, return_inverse=True, return_counts=True)
+        tangents = None if tangents is None else _checked_tangents(X, tangents)
+        weight = check_weights(X, sample_weight)
+        if weight is not None:
+            X, y, weight, tangents = (a if a is None else a[weight > 0] for a in (X, y, weight, tangents))
+        self.classes_, index = np.unique(y, return_inverse=True)
+        self.counts_ = np.bincount(index, weight)
         check_number("the number of classes in y", len(self.classes_), at_least=2, integer=True,
                      hint="for one class fit the density itself")
-        tangents = None if tangents is None else _checked_tangents(X, tangents)
         density, log_priors = self._density(), _log_priors(self.priors, self.counts_)
         if _left_open(density):
-            density = _common_noise(density, X, index, tangents, log_priors, self.n_jobs)
-        jobs = [delayed(_fitted_density)(density, label, X[index == c],
-                                         None if tangents is None else tangents[index == c], self.cv)
+            density = _common_noise(density, X, index, weight, tangents, log_priors, self.n_jobs)
+        given = {"sample_weight": weight, "tangents": tangents}
+        jobs = [delayed(_fitted_density)(density, label, X[index == c], self.cv,
+                                         {name: a if a is None else a[index == c] for name, a in given.items()})
                 for c, label in enumerate(self.classes_.tolist())]
         fitted = Parallel(n_jobs=self.n_jobs)(jobs)
         self.densities_, self.levels_ = (list(part) for part in zip(*fitted))
@@ -1092,7 +1162,7 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         density = self._density()
         if _left_open(density):
             density = clone(density).set_params(**{name: getattr(self.densities_[0], name) for name in ("added_noise", "noise_unit")})
-        density, levels = _fitted_density(density, label, X, tangents, self.cv)
+        density, levels = _fitted_density(density, label, X, self.cv, {"tangents": tangents})
         self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]
         self.densities_ = [[*self.densities_, density][i] for i in order]
         self.levels_ = [[*self.levels_, levels][i] for i in order]

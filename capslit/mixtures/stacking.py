@@ -28,7 +28,10 @@ class WeightStatistics(NamedTuple):
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-11
 class FixedDensities:
-    "k stacked mixtures of m densities that stay as they are; batches are (log-densities (b, m), weight (b,) or None)."
+    """k stacked mixtures of m densities that stay as they are.
+
+    Batches are (log-densities (b, m), weight (b,) or None).
+    """
 
     def block_rows(self, parameters: Weights) -> int:
         "Examples per block."
@@ -47,24 +50,29 @@ class FixedDensities:
         log_p, weight = batch
         weight = np.ones(len(log_p)) if weight is None else weight
         log_density, r = log_sum(parameters.log_weights[:, :, None] + log_p.T)
-        return WeightStatistics(r @ weight, log_density @ weight, np.full(len(r), weight.sum()))
+        total = np.full(len(r), weight.sum())
+        return WeightStatistics(r @ weight, log_density @ weight, total)
 
     def m_step(self, statistics: WeightStatistics) -> Weights:
         "The mean responsibilities (stack-step)."
         return Weights(log_proportions(statistics.mass))
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-14
-def mean_ratios(log_p: np.ndarray, members: np.ndarray, weights: np.ndarray, share: np.ndarray) -> np.ndarray:
-    "The mean ratios g (m,) of densities to a combination of some of them, over examples with shares (n,)."
+def mean_ratios(
+    log_p: np.ndarray, members: np.ndarray, weights: np.ndarray, share: np.ndarray
+) -> np.ndarray:
+    "Mean ratios g (m,) of densities to a combination of some, over examples with shares (n,)."
     log_density = logsumexp(log_p[:, members] + np.log(weights), axis=1)
-    return share @ np.exp(np.minimum(log_p - log_density[:, None], 700))                   # no overflow
+    return share @ np.exp(np.minimum(log_p - log_density[:, None], 700))  # no overflow
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-15
 MOST_ROUNDS = 200
 
 
 def stack(log_p: np.ndarray, weight: np.ndarray | None = None, tol: float | None = None) -> tuple:
-    """The members of the best convex combination of densities, their weights, and by how much other weights may be better.
+    """Members of the best convex combination of densities, their weights, and the gap.
+
+    The gap is a bound of how much better other weights may be.
 
     Parameters
     ----------
@@ -79,8 +87,9 @@ def stack(log_p: np.ndarray, weight: np.ndarray | None = None, tol: float | None
     -------
     members : (s,) array of int, weights : (s,) array, gap : float
     """
-    share = np.full(len(log_p), 1 / len(log_p)) if weight is None else weight / np.sum(weight)
-    tol = 1 / len(log_p) if tol is None else tol
+    n = len(log_p)
+    share = np.full(n, 1 / n) if weight is None else weight / np.sum(weight)
+    tol = 1 / n if tol is None else tol
     members, weights = np.array([np.argmax(share @ log_p)]), np.ones(1)
     for _ in range(MOST_ROUNDS):
         ratios = mean_ratios(log_p, members, weights, share)
@@ -88,14 +97,17 @@ def stack(log_p: np.ndarray, weight: np.ndarray | None = None, tol: float | None
         if gap <= tol:
             break
         if best not in members:
-            members, weights = np.append(members, best), np.append(weights, 1 / len(weights))
+            members = np.append(members, best)
+            weights = np.append(weights, 1 / len(weights))
         members, weights = _relearned(log_p, members, weights / np.sum(weights), share, tol)
     return members, weights, gap
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-16
 def _relearned(log_p, members, weights, share, tol):
     "Members and weights after EM, without those that weigh too little to matter."
-    fit = em.fit(FixedDensities(), Weights(np.log(weights)[None]), (log_p[:, members], share), rounds=[em.Round(3)], tol=1e-3 * tol, max_iter=2000)
+    start, how = Weights(np.log(weights)[None]), {"tol": 1e-3 * tol, "max_iter": 2000}
+    batch = log_p[:, members], share
+    fit = em.fit(FixedDensities(), start, batch, rounds=[em.Round(3)], **how)
     weights = np.exp(fit.parameters.log_weights[0])
     kept = weights >= min(0.1 * tol, 1e-3)
     return members[kept], weights[kept] / np.sum(weights[kept])

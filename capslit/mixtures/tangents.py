@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import em
 from ..estimator.persistence import Saved
-from ..validation import (as_floating, atomic, check_choice, check_count, check_indices, check_labelled, check_number,
-                                check_shape, check_values, error_context, validate_inputs)
+from ..validation import (as_floating, atomic, check_choice, check_count, check_image_shape, check_indices, check_labelled,
+                                check_number, check_shape, check_values, error_context, validate_inputs)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-005
 def _kernels(sigma):
@@ -313,19 +313,6 @@ def _check_candidates(candidates, n, m):
 class _Planes(Saved, BaseEstimator):
     "Base of `TangentDistanceClassifier`: smoothed images of rows of features, and their tangent planes."
 
-    def _shape(self, X):
-        "The height and width of the images in the rows of X (n, p), or ValueError."
-        if self.image_shape is None:
-            n_features = X.shape[1]
-            side = round(n_features**0.5)
-            return (side, side) if side * side == n_features else (1, n_features)
-        shape = tuple(self.image_shape)
-        if len(shape) != 2 or not all(isinstance(s, Integral) and s > 0 for s in shape):
-            raise ValueError("image_shape must be a height and a width, "
-                             f"not {self.image_shape!r}")
-        check_shape("X", X, (None, shape[0] * shape[1]), hint=f"image_shape is {shape}")
-        return shape
-
     def _planes(self, X, needed):
         "Smoothed images (n, p) and, if `needed`, bases of their planes (J, n, p)."
         images = (X / self.scale_).reshape(-1, *self.image_shape_)
@@ -482,7 +469,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         self._validate_params()
         X, y = check_labelled(self, X, y)
         self._check_numbers(len(X))
-        self.image_shape_ = self._shape(X)
+        self.image_shape_ = check_image_shape(self.image_shape, X.shape[1])
         self.scale_ = float(np.abs(X).max()) or 1.0
         self.classes_, self.labels_ = np.unique(y, return_inverse=True)
         self.examples_, self.bases_ = self._planes(X, self.sides > 0)

@@ -80,6 +80,7 @@ def run_heads(part: Part, bench: Bench) -> tuple:
         Z, Z_test = learned[name] / unit, test[name] / unit
         for kind in part.parameters["heads"]:
             fit, settings = HEADS[kind]
+            settings = settings[:2] if bench.profile == "quick" else settings
             fitted = bench.step(f"{kind}-{name}", f"learning {kind} on {name}", lambda: {
                 setting: fit(setting, Z[:n], y[:n], Z[n:], y[n:]) for setting in settings})
             best = max(settings, key=lambda setting: fitted[setting].score(Z[n:], y[n:]))

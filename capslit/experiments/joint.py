@@ -179,7 +179,7 @@ STAGES = {"mixture-30": ("mixture", 30.0), "mixture-1": ("mixture", 1.0), "gates
 
 def joint_parts(data: str, profile: str) -> tuple:
     "A part for each first layer and weight of the labels."
-    n_train, steps = (1_500, 60) if profile == "paper" else (600, 40)
+    n_train, steps = (1_500, 60) if profile == "paper" else (200, 20)
     common = {"features": FEATURES[profile], "n_train": n_train, "capsule_dim": 8, "ridge": 1e-4,
               "n_iter": steps, "n_draws": 1}
     found = [Part(name, common | {"first": first, "label_weight": weight}, independent=True)

@@ -32,7 +32,7 @@ from .viewpoints import one_thread
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
 SIZES = {"paper": {"training": 60_000, "validation": 5_000, "test": 10_000},
-         "quick": {"training": 600, "validation": 200, "test": 200}}
+         "quick": {"training": 300, "validation": 150, "test": 150}}
 
 
 def image_sets(data: ImageData) -> dict:

@@ -24,6 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 from .. import em
 from ..arrays import to_numpy
 from ..estimator.base import EMEstimator, InformationCriteria
@@ -33,7 +34,6 @@ from ..estimator.persistence import Saved
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-002-1
 from ..validation import (as_floating, atomic, check_choice, check_distribution, check_labelled, check_number, check_shape,
                                 check_values, check_weights, error_context, validate_inputs)
-from ..em.parallel import single_threaded_blas
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .stacking import stack
 from .gaussian import (WARM_START_HINT, MixtureDensities, MixtureExamples, centred, checked_means, checked_weights,
@@ -368,10 +368,10 @@ class _Trials:
             n_init=1, random_state=0, verbose=0, warm_start=False, stacked=False)
 
     def _left_out(self, size):
-        "Log-densities (n_shares, n) of examples left out; E-steps may use several threads."
-        with single_threaded_blas() as usual:                  # starts are made from few examples
-            trial = self.estimator(*size).set_params(n_jobs=self.density.n_jobs or usual)
-            return _held_out(trial, *self.data, self.unit, self.shares)
+        "Log-densities (n_shares, n) of examples left out."
+        # k-means starts from few examples, for which threads are dear
+        with threadpool_limits(1, user_api="openmp"):
+            return _held_out(self.estimator(*size), *self.data, self.unit, self.shares)
 
     def __call__(self, *size):
         "The share of noise that makes examples left out likeliest, and their log-likelihood; 0.01 if there are too few examples."
@@ -623,7 +623,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     (of a stream, of a sample) are divided into five parts, equal rows into the same, and each is
     left out once. Noise is chosen among `SHARES`, and takes no more than one fit for each part.
     Each pair of sizes takes five fits: 398 examples of 30 features (breast cancer) take 28 pairs,
-    140 fits and some twelve seconds of one processor, more with `noise` or `tied` left open.
+    140 fits and some fifteen seconds of one processor, more with `noise` or `tied` left open.
     A stack weighs all that was tried by the same examples (`capslit.mixtures.stacking`), and then
     learns its members, up to some dozens, from all examples. Its density costs as much as those
     of all members.

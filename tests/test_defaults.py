@@ -167,6 +167,9 @@ def test_more_examples_than_choose_have_a_second_look():
     assert given.alpha_ == share[1] and given.kernel_features_.gamma == 1.0
     new, truth = turns[::3] + 1e-3, labels[::3]
     assert model.score(new, truth) >= given.score(new, truth) - 0.02
+    uneven = CapsuleClassifier().fit(turns * [1, 1e4], labels)                              # landmarks of all examples keep the spreads
+    assert uneven.kernel_features_.spread is not None and len(uneven.kernel_features_.landmarks) == 300
+    assert uneven.score(new * [1, 1e4], truth) >= model.score(new, truth) - 0.02
 
 
 def test_classes_are_weighted():

@@ -76,9 +76,11 @@ def _kernel_of(estimator, data):
 
 
 def _may_scale(estimator, data):
-    "Whether it is left to the folds to divide inputs by their spreads: nothing is given in the units of the inputs."
-    open_to_choice = all(isinstance(value, str) and value == "auto" for value in (estimator.kernel, estimator.gamma, estimator.alpha))
-    return open_to_choice and isinstance(estimator.init, str) and not data.sparse
+    "Whether folds may divide inputs by their spreads: nothing is given in units of the inputs."
+    asked = estimator.kernel, estimator.gamma, estimator.alpha
+    if data.sparse or not isinstance(estimator.init, str):
+        return False
+    return all(isinstance(value, str) and value == "auto" for value in asked)
 
 
 def _landmarks(estimator, data, n):

@@ -162,10 +162,10 @@ def together(design: Design, examples: Examples, weights: np.ndarray) -> HeldOut
     return HeldOutPredictions(*map(np.concatenate, zip(*found)))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-017
-ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1)                 # in units of the mean variance of the inputs
-GAMMAS = (0.5, 2.0)                                # in units of one over p times that variance
-UNEVEN = 3.0                                       # spread of the widest input, in units of the median one, above which scaled inputs are tried
-ENOUGH = 500                                       # examples that tell how sharp the probabilities should be
+ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1)  # in units of the mean variance of the inputs
+GAMMAS = (0.5, 2.0)  # in units of one over p times that variance
+UNEVEN = 3.0  # largest spread over the median one, above which scaled inputs are tried
+ENOUGH = 500  # examples that tell how sharp the probabilities should be
 
 
 def mean_variance(x: np.ndarray) -> float:
@@ -221,15 +221,17 @@ def halved(x: Any) -> Any:
 
 
 def spreads_tried(x: np.ndarray) -> list[np.ndarray | None]:
-    """What the inputs x (n, p) may be divided by: None for nothing; if they are spread unevenly also (p,) their standard deviations.
-
-    These are in units of the root of the mean variance, which stays the same.
+    """What inputs x (n, p) may be divided by: None for nothing, and if they are spread unevenly
+    their standard deviations (p,), in units of the root of the mean variance.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         spread = np.std(x, axis=0, dtype=np.float64)
         varies = spread > 1e-9 * np.max(np.abs(x), axis=0, initial=0)
-        uneven = np.any(varies) and UNEVEN * np.quantile(spread[varies], 0.5, method="lower") < np.max(spread) < np.inf
-    return [None, np.where(varies, spread / np.sqrt(mean_variance(x)), 1.0)] if uneven else [None]
+        if not np.any(varies) or not np.all(np.isfinite(spread)):
+            return [None]
+    if np.max(spread) <= UNEVEN * np.quantile(spread[varies], 0.5, method="lower"):
+        return [None]
+    return [None, np.where(varies, spread / np.sqrt(mean_variance(x)), 1.0)]
 
 
 def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng: np.random.Generator,

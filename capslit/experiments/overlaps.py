@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['SIZES', 'CODES', 'FINER', 'CONVOLUTIONS', 'CAPSULES', 'OVERLAPS', 'image_sets', 'scene_sets', 'largest_shift',
            'coded_sets', 'drawn_alone', 'apart_codes', 'inputs_of', 'learn_pairs', 'learn_twice', 'window_examples',
-           'cut_windows', 'window_codes', 'somewhere', 'windows_say', 'at_two_places', 'likeliest_pairs',
-           'enough_scenes', 'window_classifier', 'learn_windows', 'coder_of_windows', 'named_somewhere', 'Separation',
-           'learn_separation', 'own_and_other', 'separating_coder', 'told_scenes', 'two_windows', 'said_otherwise',
-           'learn_told', 'pair_spread_loss', 'pair_cross_entropy', 'learn_network', 'overlap_parts', 'run_overlaps']
+           'cut_windows', 'window_codes', 'shared_codes', 'somewhere', 'windows_say', 'at_two_places',
+           'likeliest_pairs', 'enough_scenes', 'window_classifier', 'learn_windows', 'coder_of_windows',
+           'named_somewhere', 'Separation', 'learn_separation', 'own_and_other', 'separating_coder', 'told_scenes',
+           'two_windows', 'said_otherwise', 'learn_told', 'pair_spread_loss', 'pair_cross_entropy', 'learn_network',
+           'overlap_parts', 'run_overlaps']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 import warnings
@@ -26,7 +27,12 @@ from capslit.deeper.pairs import (
     longest_two,
     overlay,
 )
-from ..deeper.patches import PatchFeatures, principal_axes
+from capslit.deeper.patches import (
+    PatchFeatures,
+    image_patches,
+    pooling_weights,
+    principal_axes,
+)
 from .records import Bench, Experiment, Part
 from .viewpoints import one_thread
 
@@ -211,6 +217,28 @@ def window_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray,
     cut = lambda some: cut_windows(scenes, rows[some], begin[some], layer.image_shape_)
     return np.concatenate([layer.transform(cut(some)) for some in blocks])
 
+# %% ../../nbs/experiments/overlaps.ipynb #shared-2
+def shared_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray,
+                 begin: np.ndarray) -> np.ndarray:
+    """What `window_codes` gives, each patch of a scene coded once; `rows` ascend, `begin`
+    holds multiples of the stride, and the outputs of `layer` are principal components.
+    """
+    (down, right), found, at = layer._places(), [], begin // layer.stride_
+    weights = pooling_weights(down, right, layer.grids_).astype(np.float32)
+    for first in range(0, len(scenes), 64):
+        some = slice(*np.searchsorted(rows, (first, first + 64)))
+        block = (scenes[first : first + 64] / layer.scale_).astype(np.float32)
+        u = image_patches(block, layer.patch_size_, layer.stride_)
+        codes = layer._coded(layer._whitened(u).reshape(-1, u.shape[-1]))
+        codes = codes.reshape(*u.shape[:3], -1)
+        windows = [codes[row, top : top + down, left : left + right]
+                   for row, (top, left) in zip(rows[some] - first, at[some])]
+        pooled = np.sqrt([weights @ one.reshape(down * right, -1) for one in windows])
+        pooled = pooled.reshape(len(windows), -1)
+        found.append((pooled - layer.mean_) @ layer.components_.T)
+    return np.concatenate(found)
+
+
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
 def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
     """−log P(j nowhere) (n, m) from what windows say, P (n, q, m + 1), the last class being
@@ -333,7 +361,8 @@ def coder_of_windows(bench: Bench, scenes: np.ndarray, which: np.ndarray,
                           random_state=bench.seed).fit(windows)
     codes = layer.transform(windows)
     center, unit = codes.mean(axis=0), codes.std()
-    return lambda *where: (window_codes(layer, *where) - center) / unit
+    how = shared_codes if finer else window_codes
+    return lambda *where: (how(layer, *where) - center) / unit
 
 
 def named_somewhere(said: dict, truth: np.ndarray, grid: np.ndarray | None = None) -> tuple:
@@ -474,8 +503,7 @@ def learn_told(part: Part, bench: Bench, sets: dict) -> tuple:
              for name, found in few.items()}
     coded = bench.step("patches", "learning patches",
                        lambda: coder_of_windows(bench, shown["training"],
-                                                *where["training"],
-                                                **settings.get("codes", {})))
+                                                *where["training"]))
     X = bench.step("codes", "coding windows",
                    lambda: {name: coded(shown[name], *where[name]) for name in few})
     model = window_classifier(settings, len(X["training"]), bench)
@@ -583,12 +611,8 @@ def overlap_parts(data: str, profile: str) -> tuple:
                   "told-erased": told | {"told": "erased"},
                   "windows-more": vote | {"n_train": 2 * many, "n_iter": 25,
                                           "acceleration": "anderson"},
-                  "windows-fine": vote | (finer := {
-                      "n_train": 2 * many, "n_iter": 25, "acceleration": "anderson",
-                      "codes": FINER[profile]}) | {"vote": "two places"},
-                  "told-fine": told | finer | {"n_train": many, "distinct": True},
-                  "told-more": told | {"n_train": many, "n_iter": 25, "distinct": True,
-                                       "acceleration": "anderson"},
+                  "windows-fine": vote | {"acceleration": "anderson", "vote": "two places",
+                                          "codes": FINER[profile]},
                   "convolutional": passes}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True)
                  for name, p in found.items())

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 from _table import Row, alone, cpu_seconds
 from composition import TRANSFORMS, correlations, letters, strokes
+from cooperative import SIZES, floor, problem
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -22,6 +23,8 @@ from capslit.capsules.em_steps import CapsuleRegression
 from capslit.capsules.kernels import TILE
 from capslit.composition import pursuit
 from capslit.data import deformations
+from capslit.em.statistics import accumulate
+from capslit.factorial import e_steps
 
 
 @contextmanager
@@ -139,6 +142,23 @@ def searches(n=100):
         yield from rows_of(f"matching pursuit, {name}", floor, "its correlations", parts | {"the_rest": whole - sum(parts.values())})
 
 
+def quantized(n=20_000, p=64):
+    "The exact E-step of quantizers, in units of its matrix products."
+    for d, k in ((2, 4), (4, 4), (3, 8)):
+        model, parameters, y = problem(d, k, p, n)
+        for step in e_steps._STEPS:
+            step.asked = step.enough
+        run = lambda: accumulate(lambda block: model.e_step(parameters, block), (y, None, None), model.block_rows(parameters))
+        run()
+        times = in_turns(*[floor(y, parameters.weights[0], size, tables) for tables in (True, False) for size in SIZES], rounds=15)
+        both, alone = np.min(times[:len(SIZES)]), np.min(times[len(SIZES):])
+        parts = least_parts(run, 15, sums=(e_steps, "_exact_sums"), before=(e_steps, "_Products"), posteriors=(e_steps, "_part"), norms=(e_steps, "squared_norms"))
+        once, reading = parts["whole"] - parts["sums"] + parts["before"], parts["sums"] - parts["before"] - parts["posteriors"] - parts["norms"]
+        yield from rows_of(f"quantizers, exact E-step, {d} vectors of {k} states", both, "its floor, matrix products", {
+            "products_with_the_examples": alone, "products_of_tables": both - alone, "exponentials,_factors_and_sums_of_states": parts["posteriors"] - both + alone,
+            "squared_norms": parts["norms"], "the_order_of_fields_and_sums_over_examples": reading - alone, "once_for_each_block": once})
+
+
 def routed():
     "What routing does beside its sums, by calls of a library, in units of reading the votes once."
     V = np.random.default_rng(0).standard_normal((64, 32 * 32, 10, 16), dtype=np.float32)
@@ -150,7 +170,7 @@ def routed():
 
 def rows():
     with threadpool_limits(1):
-        for part in (small_fits, deformed, pairs, searches, routed):    # pairs find Numba in memory
+        for part in (small_fits, deformed, pairs, searches, quantized, routed):    # pairs find Numba in memory
             yield from part()
 
 

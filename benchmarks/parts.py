@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 from _table import Row, alone, cpu_seconds
+from composition import SIZES as IMAGES
 from composition import TRANSFORMS, correlations, letters, strokes
 from cooperative import SIZES, floor, problem
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -135,7 +136,8 @@ def searches(n=100):
     for name, q in (("write-black", 0.01), ("write-white-and-black", 0.5)):
         pursuit._compiled_scores.asked = pursuit._compiled_scores.enough
         run = lambda: pursuit.matching_pursuit(X, templates, q=q, transforms=TRANSFORMS)
-        floor, = in_turns(correlations(X, templates, run(), q, False), rounds=3)
+        found = run()
+        floor = min(in_turns(*[correlations(X, templates, found, q, False, size) for size in IMAGES], rounds=3))
         parts = least_parts(run, 3, correlations=(pursuit._Correlations, "__call__"), gains_of_pixels=(pursuit, "_level_gains"),
                             exact_scores=(pursuit, "_scores_of"), spectra_of_templates=(pursuit, "_Bounds"))
         whole = parts.pop("whole")

@@ -227,12 +227,12 @@ USPS = (*((m, 10) for m in (1, 2, 5, 10, 20, 40)), *((10, r) for r in (2, 5, 20)
 MNIST = ((1, 25), (5, 25), (10, 10), (10, 25), (20, 25), (10, 40))
 SIZES = {  # data → preparations → pairs (components, factors)
     "usps": {"plain": USPS, "deslanted": USPS, "shifted": USPS},
-    "mnist": {"plain": MNIST, "deslanted": MNIST, "both": ((20, 25),)},
+    "mnist": {"both": ((20, 25),), "deslanted": MNIST, "plain": MNIST, "shifted": ((20, 25),)},
     "digits": {"plain": ((1, 4), (2, 4)), "both": ((1, 4), (2, 4))},
 }
 SEEDS = {  # data → preparations, and with how many seeds each learns all training images
     "usps": {"plain": 5, "deslanted": 5, "shifted": 5},
-    "mnist": {"plain": 1, "deslanted": 3, "both": 1},
+    "mnist": {"both": 5, "deslanted": 5, "plain": 5, "shifted": 5},
     "digits": {"plain": 1, "both": 1},
 }
 SEEN = {("digits", "both"): 9, ("usps", "plain"): 9,
@@ -252,9 +252,12 @@ def preparation_parts(data: str, profile: str) -> tuple:
         copies = COPIES.get(preparation, 1)
         for m, r in sizes:
             found.append(Part(f"size.{preparation}.{m}.{r}", {"kind": "size", "m": m, "r": r} | fitted, copies * m * (r + 2.0), True))
-        found.append(Part(f"choice.{preparation}", {"kind": "choice"} | fitted | places, 500.0 * copies))
+        choice = f"choice.{preparation}"
+        found.append(Part(choice, {"kind": "choice"} | fitted | places, 500.0 * copies, True,
+                          reads=tuple(part.name for part in found if part.name.startswith(f"size.{preparation}."))))
         for seed in range(SEEDS[data][preparation]):
-            found.append(Part(f"test.{preparation}.{seed}", {"kind": "test", "seed": seed} | common | places, 500.0 * copies))
+            found.append(Part(f"test.{preparation}.{seed}", {"kind": "test", "seed": seed} | common | places, 500.0 * copies,
+                              True, reads=(choice,)))
     return tuple(found)
 
 

@@ -6,8 +6,9 @@
 __all__ = ['PLACES', 'PREPARATIONS', 'COPIES', 'LEARNED', 'NOISES', 'WAYS', 'AMOUNTS', 'MOST', 'WIDTHS', 'NEAR_NOISES', 'USPS',
            'MNIST', 'SIZES', 'SEEDS', 'SEEN', 'NEAR', 'LARGE', 'WIDE', 'PREPARATION', 'deslant', 'moved', 'divided',
            'images_of', 'described', 'to_learn', 'to_recognise', 'principal_axes', 'learned', 'with_noise', 'judged',
-           'measured', 'neighbours', 'nearness', 'exponents', 'run_size', 'best_size', 'settings_of', 'run_choice',
-           'run_test', 'run_near', 'run_near_test', 'run_preparation', 'preparation_parts', 'paired_p', 'holm', 'right']
+           'measured', 'neighbours', 'nearness', 'exponents', 'pooled', 'run_size', 'best_size', 'settings_of',
+           'run_choice', 'run_test', 'run_near', 'run_near_test', 'run_preparation', 'preparation_parts', 'paired_p',
+           'holm', 'right']
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-02
 from collections.abc import Sequence
@@ -177,6 +178,13 @@ def exponents(scores: list, y: np.ndarray) -> np.ndarray:
 
     return minimize(loss, np.full(len(F), 0.1), jac=True, bounds=[(0, None)] * len(F)).x
 
+
+def pooled(scores: list, y: np.ndarray, classes: np.ndarray) -> dict:
+    "The `exponents` of densities, and the error and log-loss of their product."
+    a = exponents(scores, np.searchsorted(classes, y))
+    found, _ = judged(np.tensordot(a, np.asarray(scores), 1), y, classes, 1)
+    return {"error": found["error"], "log_loss": found["log_loss"], "exponents": a.tolist()}
+
 # %% ../../nbs/experiments/preparation.ipynb #preparation-16
 def run_size(bench: Bench, preparation: str, m: int, r: int, n_fit: int | None, n_axes: int | None = None,
              noises: Sequence = NOISES, max_iter: int = MAX_ITER) -> tuple:
@@ -263,18 +271,13 @@ def run_near(bench: Bench, preparation: str) -> tuple:
     model = bench.step("fit", "learning", lambda: learned(X, y, chosen["m"], chosen["r"], bench.seed, bench.data.images[0].size))
     X, y, T = seen = to_recognise(bench.data, rows["choose"], preparation)
     near = bench.step("near", "tangent distances", lambda: neighbours(seen, to_recognise(bench.data, rows["fit"], preparation)))
-    classes, places = model.classes_, np.searchsorted(model.classes_, y)
-    densities = {a: with_noise(model, a).log_densities(X, tangents=T * np.float32(chosen["amount"])) for a in NEAR_NOISES}
+    T, classes = T * np.float32(chosen["amount"]), model.classes_
+    densities = {a: with_noise(model, a).log_densities(X, tangents=T) for a in NEAR_NOISES}
     sums = {w: nearness(*near, classes, w) for w in WIDTHS}
-
-    def pooled(*scores):
-        a = exponents(scores, places)
-        scores, _ = judged(np.tensordot(a, np.asarray(scores), 1), y, classes, X.shape[1])
-        return {"error": scores["error"], "log_loss": scores["log_loss"], "exponents": a.tolist()}
-
-    tried = {(a, w): pooled(densities[a], sums[w]) for a in NEAR_NOISES for w in WIDTHS}
+    tried = {(a, w): pooled([densities[a], sums[w]], y, classes) for a in NEAR_NOISES for w in WIDTHS}
     noise, width = min(tried, key=lambda pair: tried[pair]["log_loss"])
-    alone = {"mixtures": [pooled(densities[a]) for a in NEAR_NOISES], "neighbours": [pooled(sums[w]) for w in WIDTHS]}
+    alone = {name: [pooled([score], y, classes) for score in of.values()]
+             for name, of in (("mixtures", densities), ("neighbours", sums))}
     return {"noise": noise, "width": width, "both": tried[noise, width], "n": len(y),
             "log_losses": [[tried[a, w]["log_loss"] for w in WIDTHS] for a in NEAR_NOISES]} | alone, {}
 

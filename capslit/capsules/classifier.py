@@ -363,7 +363,7 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
 def _rows_at_once(predictor, X):
     "Examples per block; fewer where sparse inputs will be made dense for a kernel, more where compiled loops read them in memory."
     if predictor.compiled and predictor.features is None and isinstance(X, np.ndarray):
-        return 4 * predictor.rows
+        return 8 * predictor.rows
     wide = isinstance(X, SparseRows) and predictor.features is not None
     return min(predictor.rows, max(1, 2**22 // X.shape[1])) if wide else predictor.rows
 

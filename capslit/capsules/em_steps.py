@@ -23,7 +23,7 @@ from ..em.compiling import read_only
 from ..validation import as_floating, check_indices, check_labels, check_shape, check_values
 from .inference import posterior_factors
 from .kernels import compiled_sums, weights_for
-from .special import interpolating_integral, ratio_table
+from .special import interpolating_integral, ratio_rows
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
 def _root_of_inverse(gram):
@@ -392,7 +392,7 @@ def _kernel_for(runs):
 @lru_cache(maxsize=64)
 def _constants(dims, dtype):
     "The dimensions of the capsules (m,) and the table of r for all of them, as the kernel takes them."
-    return np.array(dims, dtype), ratio_table(sum(dims) / 2, dtype)
+    return np.array(dims, dtype), ratio_rows(sum(dims) / 2, dtype)
 
 
 def _compiled_run(kernel, weights, dims, run, thresholds=None):

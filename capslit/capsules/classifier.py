@@ -352,8 +352,13 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
     try:
         with em.threads(estimator._n_threads) if answer.predictor.compiled and n > answer.predictor.rows else nullcontext() as pool:
             rows = rows if pool is None else _equal_shares(n, rows, pool._max_workers)
-            found = list(em.ordered_map(answer, (X[i:min(i + rows, n), :] for i in range(0, n, rows)), pool))
-            found = found[0] if len(found) == 1 else namespace(X).concat(found)
+            blocks = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
+            if len(blocks) > 1 and isinstance(X, np.ndarray) and method == "probabilities":
+                found = np.empty((n, *shape), X.dtype)           # which each thread fills where it is
+                list(em.ordered_map(lambda part: np.copyto(found[part], answer(X[part])), blocks, pool))
+            else:
+                found = list(em.ordered_map(answer, (X[part, :] for part in blocks), pool))
+                found = found[0] if len(found) == 1 else namespace(X).concat(found)
     except ValueError:                                         # NaN and infinity in X reach all pose vectors
         checked_inputs(estimator, given)
         raise
@@ -849,7 +854,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     def _validate_params(self):
         "Check parameters other than their defaults, as scikit-learn would check all."
-        given = {name: value for name, value in vars(self).items() if name in _DEFAULTS and value is not _DEFAULTS[name]}
+        given = {name: getattr(self, name) for name, default in _defaults(type(self)).items() if getattr(self, name) is not default}
         validate_parameter_constraints(self._parameter_constraints, given, caller_name=type(self).__name__)
 
     def _checked_schedule(self):
@@ -953,7 +958,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         return weights
 
 
-_DEFAULTS = {name: p.default for name, p in signature(CapsuleClassifier.__init__).parameters.items() if name != "self"}
+@lru_cache(maxsize=64)
+def _defaults(kind):
+    "The defaults of the parameters of a class of estimators, by name."
+    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}
 
 
 @lru_cache(maxsize=64)

@@ -66,7 +66,9 @@ def _comparable(moments, classes, affine):
     unit = np.ones(len(overall))
     if affine:
         unit[-1] = np.sqrt(np.mean(np.diag(overall)[:-1])) or 1.0
-    return overall * unit * unit[:, None], unit
+        overall[-1] *= unit[-1]
+        overall[:, -1] *= unit[-1]
+    return overall, unit
 
 # %% ../../nbs/capsules/problems.ipynb #cell-008
 def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoments, *,

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'UNEVEN', 'ENOUGH', 'MANY', 'FEW', 'EFFORT', 'Examples', 'fold_numbers', 'folds_of',
-           'training_moments', 'Design', 'fold_stack', 'HeldOutPredictions', 'by_problem', 'together', 'mean_variance',
-           'Choice', 'candidates', 'centred', 'uncentred', 'halved', 'spreads_tried', 'feature_maps', 'ring', 'Trial',
-           'judged', 'least_loss', 'compared', 'select']
+           'training_moments', 'Design', 'FoldRegression', 'fold_stack', 'HeldOutPredictions', 'by_problem', 'together',
+           'mean_variance', 'Choice', 'candidates', 'centred', 'uncentred', 'halved', 'spreads_tried', 'feature_maps',
+           'ring', 'Trial', 'judged', 'least_loss', 'compared', 'select']
 
 # %% ../../nbs/capsules/selection.ipynb #cell-002
 from collections.abc import Sequence
@@ -108,6 +108,11 @@ class Design:
 STEPS = (8, 12, 15)                                          # iterations that tell feature maps apart, then priors, and that settle what was chosen
 
 
+class FoldRegression(CapsuleRegression):
+    "Capsule regressions on folds of examples that are in memory all at once."
+    few = 2**14
+
+
 def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng: np.random.Generator, start: Any = None) -> tuple:
     "The model, the initial parameters (those of `start`, if it is given) and the batch of all folds × `alphas` × problems, in this order."
     moments, k = training_moments(examples, design.n_classes, design.affine), len(design.targets)
@@ -120,7 +125,7 @@ def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng:
     own = len(roots) // copies                                  # matrices of a copy: one for each problem, or one for all
     solver = LeastSquares(roots, tuple(c * own + q % own for c in range(copies) for q in range(k)), ranks)
     seen_by = copies * np.mean(design.targets >= 0, axis=1) @ design.dims.sum(axis=1)              # latent variables of an example, on average
-    model = CapsuleRegression(np.tile(design.targets, (copies, 1)), np.tile(design.dims, (copies, 1)), solver, np.concatenate(precision), design.affine,
+    model = FoldRegression(np.tile(design.targets, (copies, 1)), np.tile(design.dims, (copies, 1)), solver, np.concatenate(precision), design.affine,
                               np.repeat(np.arange(len(moments)), len(alphas) * k), worth_compiling(*examples.x.shape, seen_by, sum(STEPS)))
     columns = (examples.fold[:, None] != np.arange(len(moments))) * examples.weight[:, None]
     return model, CapsuleParameters(start), (examples.x, examples.y, columns.astype(examples.x.dtype))

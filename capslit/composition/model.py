@@ -13,7 +13,7 @@ __all__ = ['MOST_SETS', 'MOST_SEARCHED', 'owners', 'Experts', 'ExpertStatistics'
 # %% ../../nbs/composition/model.ipynb #cell-003
 import math
 import warnings
-from collections import Counter
+from collections import Counter, namedtuple
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
@@ -512,70 +512,6 @@ class _Found(NamedTuple):
     active: np.ndarray            # (n, K)
     objective: float
 
-
-@dataclass(frozen=True)
-class _Climb:
-    "Alternating exact steps for experts that stay where they are, in images X (n, D); `target` experts are aimed at."
-    model: Compositions
-    X: np.ndarray
-    target: int
-
-    @property
-    def naming_cost(self) -> float:
-        "What it costs to say which expert it is, in nats."
-        return math.log(max(self.target, 2))
-
-    @property
-    def cost(self) -> float:
-        "What an active expert costs: to say which it is, or more if the model says so."
-        return max(self.naming_cost, self.model.expert_cost)
-
-    @property
-    def charge(self) -> Charge:
-        return Charge(self.model.q, self.model.pseudocount, self.naming_cost)
-
-    def explain(self, templates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        "The best of `small_sets` for each image (n, K), and its log-likelihood less the costs of active experts."
-        sets = small_sets(len(templates), self.model.max_active)
-        on, off = _logs(*extremes_of(templates, sets, self.model.q), self.model.q)
-        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost * np.sum(sets, axis=1))
-        best = np.argmax(score, axis=1)
-        return sets[best], score[np.arange(len(best)), best]
-
-# %% ../../nbs/composition/model.ipynb #search-4
-class _Steps(_Climb):
-    "The steps, up to where they come to rest."
-
-    def learn(self, templates: np.ndarray, active: np.ndarray, charge: Charge | None = None) -> np.ndarray:
-        "`exact_templates` of the images."
-        return exact_templates(templates, active, self.X, charge or self.charge, self.model.rule == "maximum")
-
-    def likelihoods(self, templates: np.ndarray, active: np.ndarray) -> np.ndarray:
-        "Log-likelihood (n,) of the images, given who is active in them, less their costs."
-        log_on, log_off = _logs(*extremes_of(templates, active, self.model.q), self.model.q)
-        return np.sum(np.where(self.X == 1, log_on, log_off), axis=1) - self.cost * np.sum(active, axis=1)
-
-    def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
-        "What both steps raise."
-        charge, q, total = self.charge, self.model.q, np.sum(score) - len(self.X) * math.log(len(templates) + 1)
-        for k, (mu, on) in enumerate(zip(templates, active.T)):
-            U, L = extremes_of(templates, active[on] & (np.arange(len(templates)) != k), q)
-            own = (mu > U) | (mu < L)
-            S, N = np.sum(self.X[on] * own, axis=0), np.sum(own, axis=0)
-            total += np.sum(np.where(mu == q, 0, charge.prior(mu) - charge.price(S, N)))
-        return float(total)
-
-    def settle(self, templates: np.ndarray, max_iter: int) -> _Found:
-        "What alternating steps lead to, until nothing changes."
-        before = None
-        for _ in range(max_iter):
-            active = self.explain(templates)[0]
-            if before is not None and np.array_equal(active, before):
-                break
-            templates, before = self.learn(templates, active), active
-        active, score = self.explain(templates)
-        return _Found(templates, active, self.objective(templates, active, score))
-
 # %% ../../nbs/composition/model.ipynb #search-5
 def newcomer(X: np.ndarray, upper: np.ndarray, lower: np.ndarray, charge: Charge, one_sided: bool, rng: Any,
              tries: int = 200, steps: int = 6) -> np.ndarray:
@@ -621,12 +557,68 @@ def factor_templates(X: np.ndarray, n_experts: int, q: float, one_sided: bool, r
     return np.maximum(H, q) if one_sided else np.clip(q + q * (H[:, :D] - H[:, D:]), 0.05, 0.95)
 
 # %% ../../nbs/composition/model.ipynb #search-7
-class StillExperts(_Steps):
-    "The search for experts that stay where they are."
+@dataclass(frozen=True)
+class StillExperts:
+    "The search for experts that stay where they are, in images X (n, D), by alternating exact steps; `target` experts are aimed at."
+    model: Compositions
+    X: np.ndarray
+    target: int
+
+    @property
+    def naming_cost(self) -> float:
+        "What it costs to say which expert it is, in nats."
+        return math.log(max(self.target, 2))
+
+    @property
+    def cost(self) -> float:
+        "What an active expert costs: to say which it is, or more if the model says so."
+        return max(self.naming_cost, self.model.expert_cost)
+
+    @property
+    def charge(self) -> Charge:
+        return Charge(self.model.q, self.model.pseudocount, self.naming_cost)
 
     @property
     def one_sided(self) -> bool:
         return self.model.rule == "maximum"
+
+    def explain(self, templates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        "The best of `small_sets` for each image (n, K), and its log-likelihood less the costs of active experts."
+        sets = small_sets(len(templates), self.model.max_active)
+        on, off = _logs(*extremes_of(templates, sets, self.model.q), self.model.q)
+        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost * np.sum(sets, axis=1))
+        best = np.argmax(score, axis=1)
+        return sets[best], score[np.arange(len(best)), best]
+
+    def learn(self, templates: np.ndarray, active: np.ndarray, charge: Charge | None = None) -> np.ndarray:
+        "`exact_templates` of the images."
+        return exact_templates(templates, active, self.X, charge or self.charge, self.one_sided)
+
+    def likelihoods(self, templates: np.ndarray, active: np.ndarray) -> np.ndarray:
+        "Log-likelihood (n,) of the images, given who is active in them, less their costs."
+        log_on, log_off = _logs(*extremes_of(templates, active, self.model.q), self.model.q)
+        return np.sum(np.where(self.X == 1, log_on, log_off), axis=1) - self.cost * np.sum(active, axis=1)
+
+    def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
+        "What both steps raise."
+        charge, q, total = self.charge, self.model.q, np.sum(score) - len(self.X) * math.log(len(templates) + 1)
+        for k, (mu, on) in enumerate(zip(templates, active.T)):
+            U, L = extremes_of(templates, active[on] & (np.arange(len(templates)) != k), q)
+            own = (mu > U) | (mu < L)
+            S, N = np.sum(self.X[on] * own, axis=0), np.sum(own, axis=0)
+            total += np.sum(np.where(mu == q, 0, charge.prior(mu) - charge.price(S, N)))
+        return float(total)
+
+    def settle(self, templates: np.ndarray, max_iter: int) -> _Found:
+        "What alternating steps lead to, until nothing changes."
+        before = None
+        for _ in range(max_iter):
+            active = self.explain(templates)[0]
+            if before is not None and np.array_equal(active, before):
+                break
+            templates, before = self.learn(templates, active), active
+        active, score = self.explain(templates)
+        return _Found(templates, active, self.objective(templates, active, score))
 
     def further(self, templates: np.ndarray, rng: Any) -> np.ndarray:
         "Templates with a `newcomer`."
@@ -728,152 +720,68 @@ def _ink(batch, start, threshold):
                          f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink")
     return X.astype(np.float64, copy=False), None
 
-# %% ../../nbs/composition/model.ipynb #cell-049
-class _Settings(EMEstimator):
-    "Settings and images, checked."
-
-    _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left"), None],
-        "rule": [StrOptions({"max_minus_min", "maximum"})],
-        "q": [Interval(Real, 0, 1, closed="neither")],
-        "background": [Interval(Real, 0, 0.5, closed="neither")],
-        "transforms": [Transforms, None],
-        "pseudocount": [Interval(Real, 0, None, closed="neither")],
-        "init": [StrOptions({"auto", "search", "sequential", "online", "random"}), "array-like"],
-        "truncated": ["boolean", StrOptions({"auto"})],
-        "prune": ["boolean", StrOptions({"auto"})],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
-        "binarize": [Interval(Real, None, None, closed="neither"), None],
-        **{name: rule for name, rule in EMEstimator._parameter_constraints.items() if name != "acceleration"},
-    }
-
-    def _images(self, X, reset=False):
-        "X (n, D) of zeros and ones, in double precision."
-        with error_context("X"):
-            X = validate_inputs(self, X, reset=reset, dtype=np.float64, order="C")
-        return self._ink((X, None), 0)[0]
-
-    @property
-    def _ink(self):
-        "From batches of numbers to batches of zeros and ones."
-        check_number("binarize", self.binarize, optional=True, hint="numbers above it count as ink")
-        return partial(_ink, threshold=self.binarize)
-
-    def _model(self):
-        "The model on the engine."
-        T, maximum = self.transforms, self.rule == "maximum"
-        if T is not None and math.prod(T.image_shape) != self.n_features_in_:
-            raise ValueError(f"transforms is for images of shape {T.image_shape}, but X has {self.n_features_in_} "
-                             "features; pass the images' height and width as its image_shape")
-        if T is not None and 0.0 not in T.rotations:
-            raise ValueError(f"transforms must have the angle 0 among its rotations, not only {T.rotations}")
-        q = float(self.background if maximum else self.q)
-        truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
-        return Compositions(self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=float(check_number("expert_cost", self.expert_cost, at_least=0)))
-
-    def _prunes(self):
-        return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
-
 # %% ../../nbs/composition/model.ipynb #drawn
-class _Drawn(_Settings):
-    "Templates that are drawn, given or searched for."
+def _drawn_templates(X, size, halved, rng):
+    "Random templates (*size, D), or their means with random images X."
+    templates = rng.uniform(size=(*size, X.shape[1]))
+    return (templates + X[rng.randint(len(X), size=size)]) / 2 if halved else templates
 
-    def _given(self, X):
-        "Random templates, with the maximum half an image each, or those of `init`, as a stack (k, K, D)."
-        if isinstance(self.init, str):
-            rng, size = check_random_state(self.random_state), (self.n_init, self._number())
-            templates = rng.uniform(size=(*size, X.shape[1]))
-            return (templates + X[rng.randint(len(X), size=size)]) / 2 if self.rule == "maximum" else templates
-        templates = np.asarray(as_probabilities("init", self.init), np.float64)
-        return check_shape("init", templates, (self.n_experts, X.shape[1]))[None]
 
-    def _number(self):
-        return check_number("n_experts", self.n_experts, at_least=1, integer=True, hint=f"init={self.init!r} needs it; pass one, or init='sequential'")
-
-    def _searched(self, model, X):
-        "Templates (K, D) of `find_experts`; without their prices, if none are to be pruned."
-        rng = check_random_state(self.random_state)
-        if len(X) > MOST_SEARCHED:
-            X = X[np.sort(rng.choice(len(X), MOST_SEARCHED, replace=False))]
-        found = find_experts(model, X, self.n_experts, rng, self.n_init, self.max_iter)
-        if self._prunes():
-            return found.templates
-        search, free = StillExperts(model, X, len(found.templates)), Charge(model.q, model.pseudocount, None)
-        templates = found.templates
-        for _ in range(5):
-            templates = search.learn(templates, found.active, free)
+def _searched_templates(model, X, n_experts, priced, rng, n_init, max_iter):
+    "Templates (K, D) of `find_experts`, learned without the price of opinions unless they are to be `priced`."
+    if len(X) > MOST_SEARCHED:
+        X = X[np.sort(rng.choice(len(X), MOST_SEARCHED, replace=False))]
+    templates, active, _ = find_experts(model, X, n_experts, rng, n_init, max_iter)
+    if priced:
         return templates
+    search, free = StillExperts(model, X, len(templates)), Charge(model.q, model.pseudocount, None)
+    for _ in range(5):
+        templates = search.learn(templates, active, free)
+    return templates
 
 # %% ../../nbs/composition/model.ipynb #cell-050
-class _Initialisation(_Drawn):
-    "Experts from which EM starts."
+def _counted(model, parameters, data):
+    "ExpertStatistics of images."
+    return em.accumulate(em.BoundStep(model, "e_step", parameters), data, model.block_rows(parameters))
 
-    def _start(self, model, X):
-        "Experts, a stack of starts."
-        how = self._init()
-        if how == "sequential":
-            return self._sequential_initialisation(model, X)
-        if how == "online":
-            return learn_online(model, no_experts(X.shape[1]), X, self._number())
-        if how == "search":
-            templates = self._searched(model, X)
-            counted = model.count(templates, X, np.ones(len(X)), model.explain(templates, X))
-            return Experts(templates[None], counted.counts[None] + 2 * model.pseudocount)
-        templates = self._given(X)
-        return Experts(templates, np.full_like(templates, 2 * model.pseudocount))
 
-    def _init(self):
-        "The kind of start; \"given\" for templates."
-        if not isinstance(self.init, str):
-            return "given"
-        if self.init == "search" and self.transforms is not None:
-            raise ValueError("init='search' is for experts that stay where they are; pass init='sequential', or no transforms")
-        still = "search" if self.transforms is None else "sequential"
-        return still if self.init == "auto" else self.init
+def _until_convergence(model, parameters, data, prunes, settings):
+    "Experts that EM finds, first with all opinions, then with those that pay if others are to be pruned."
+    parameters = em.fit(model, parameters, data, **settings).parameters
+    if not prunes:
+        return parameters
+    model = replace(model, prune=True)
+    return em.fit(model, model.m_step(_counted(model, parameters, data)), data, **settings).parameters
 
-    def _until_convergence(self, model, parameters, data, **settings):
-        "Experts that EM finds, first with all votes, then with those that pay if others are to be pruned."
-        settings = self._settings() | {"progress": False} | settings
-        parameters = em.fit(model, parameters, data, **settings).parameters
-        if not self._prunes():
-            return parameters
-        model = replace(model, prune=True)
-        return em.fit(model, model.m_step(self._count(model, parameters, data)), data, **settings).parameters
+# %% ../../nbs/composition/model.ipynb #cell-050-1
+def _proposals(model, best, X, tries=3):
+    "Starts with one expert more than `best`: from the images one by one, and from those explained wrongly or hardly."
+    K = best.templates.shape[1]
+    online = learn_online(model, no_experts(X.shape[1]), X, K + 1)
+    if online.templates.shape[1] == K + 1:
+        yield online
+    if K:
+        found = model.explain(best.templates[0], X)
+        wrong, bare = -misfit(X, found.composed, model.rule), found.log_likelihood
+        worst = [np.argsort(bad, kind="stable")[:tries] for bad in (wrong, bare)]
+        for i in dict.fromkeys(np.concatenate(worst).tolist()):
+            yield append_expert(model, best, X[i:i + 1], model.explain(best.templates[0], X[i:i + 1]))
 
-    def _length(self, model, parameters, X):
-        return description_length(model, parameters, self._count(model, parameters, (X, None)))[0]
+# %% ../../nbs/composition/model.ipynb #cell-050-2
+def _one_by_one(model, X, n_experts, prunes, settings):
+    "Experts, one more at a time: `n_experts`, or as many as make the description of X shorter."
+    def length_of(experts):
+        return description_length(model, experts, _counted(model, experts, (X, None)))[0]
 
-    def _count(self, model, parameters, data):
-        "ExpertStatistics of images."
-        return em.accumulate(em.BoundStep(model, "e_step", parameters), data, model.block_rows(parameters))
-
-    def _sequential_initialisation(self, model, X, tries=3):
-        "Experts, one more at a time: `n_experts`, or as many as make the description of X shorter."
-        best, length = no_experts(X.shape[1]), np.inf
-        while self.n_experts is None or best.templates.shape[1] < self.n_experts:
-            proposals = self._proposals(model, best, X, tries)
-            found = [self._until_convergence(model, start, (X, None), max_iter=5) for start in proposals]
-            lengths = [self._length(model, one, X) for one in found]
-            more = self._until_convergence(model, found[int(np.argmin(lengths))], (X, None))
-            needed = self._length(model, more, X)
-            if self.n_experts is None and not needed < length - 1e-9 * abs(needed):
-                break
-            best, length = more, needed
-        return best
-
-    def _proposals(self, model, best, X, tries):
-        "Starts with one expert more than `best`: from the images one by one, and from those explained wrongly or hardly."
-        K = best.templates.shape[1]
-        online = learn_online(model, no_experts(X.shape[1]), X, K + 1)
-        if online.templates.shape[1] == K + 1:
-            yield online
-        if K:
-            found = model.explain(best.templates[0], X)
-            wrong, bare = -misfit(X, found.composed, model.rule), found.log_likelihood
-            worst = [np.argsort(bad, kind="stable")[:tries] for bad in (wrong, bare)]
-            for i in dict.fromkeys(np.concatenate(worst).tolist()):
-                yield append_expert(model, best, X[i:i + 1], model.explain(best.templates[0], X[i:i + 1]))
+    best, length, few = no_experts(X.shape[1]), np.inf, settings | {"max_iter": 5}
+    while n_experts is None or best.templates.shape[1] < n_experts:
+        found = [_until_convergence(model, start, (X, None), prunes, few) for start in _proposals(model, best, X)]
+        more = _until_convergence(model, min(found, key=length_of), (X, None), prunes, settings)
+        needed = length_of(more)
+        if n_experts is None and not needed < length - 1e-9 * abs(needed):
+            break
+        best, length = more, needed
+    return best
 
 # %% ../../nbs/composition/model.ipynb #cell-051
 def active_experts(experts: np.ndarray, n_experts: int) -> np.ndarray:
@@ -882,52 +790,19 @@ def active_experts(experts: np.ndarray, n_experts: int) -> np.ndarray:
     np.put_along_axis(active, np.where(experts < 0, n_experts, experts), True, axis=1)
     return active[:, :n_experts]
 
-
-class _Codes(NamedTuple):
-    "Statistics of images: their ExpertStatistics, field by field, and how often each set of experts is active."
-    ink: object
-    counts: object
-    together: object
-    first: object
-    second: object
-    log_likelihood: object
-    weight: object
-    places: object
-    sets: Counter
+# %% ../../nbs/composition/model.ipynb #cell-051-1
+_WithSets = namedtuple("_WithSets", (*ExpertStatistics._fields, "sets"))    # and how often each set of experts is active
 
 
 def _described(block, model, templates):
-    "The _Codes of a batch of images; sets of experts are rows of bytes."
+    "ExpertStatistics and sets of a batch of images; sets of experts are rows of bytes."
     X, found = block[0], model.explain(templates, block[0])
     sets = Counter(map(bytes, active_experts(found.experts, len(templates))))
-    return _Codes(*model.count(templates, X, np.ones(len(X)), found), sets)
-
-# %% ../../nbs/composition/model.ipynb #cell-051-1
-class _SparseCoding(_Initialisation):
-    "Statistics of the experts besides their templates."
-
-    def _keep(self, model, parameters, data, before=None):
-        "Set the public attributes; `before` holds statistics and active sets of earlier images."
-        self.templates_, self.counts_ = parameters.templates[0], parameters.counts[0]
-        K, describe = len(self.templates_), partial(_described, model=model, templates=self.templates_)
-        *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
-        statistics, times = ExpertStatistics(*statistics), np.array(list(sets.values()), float)
-        sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
-        if before is not None:
-            statistics = add_statistics(before[0], statistics)
-            sets = np.concatenate([np.pad(before[1], [(0, 0), (0, K - before[1].shape[1])]), sets])
-            times = np.concatenate([before[2], times])
-        self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)
-        self.active_set_counts_ = np.bincount(which.ravel(), times)
-        self.statistics_ = statistics
-        self.pose_mean_, self.pose_covariance_ = pose_moments(statistics)
-
-    def _before(self):
-        return (self.statistics_, self.active_sets_, self.active_set_counts_) if hasattr(self, "statistics_") else None
+    return _WithSets(*model.count(templates, X, np.ones(len(X)), found), sets)
 
 # %% ../../nbs/composition/model.ipynb #cell-052
-class _Transformer(_SparseCoding, TransformerMixin):
-    "Inference with fitted experts: active experts and poses, composed templates, scores."
+class _FittedExperts(TransformerMixin):
+    "What fitted experts say of images, with the `_images` and the `_model` of an estimator: codes, scores, samples."
 
     def _explained(self, X):
         check_is_fitted(self)
@@ -987,10 +862,6 @@ class _Transformer(_SparseCoding, TransformerMixin):
             names += [f"{name}_{what}" for name in names for what in ("row", "column", "angle")]
         return np.array(names, dtype=object)
 
-# %% ../../nbs/composition/model.ipynb #cell-053
-class _Sampling(_Transformer):
-    "Random poses and images from fitted experts."
-
     def pose_distribution(self, experts: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean (3J,) and covariance (3J, 3J) of the poses of some experts: the marginal of the joint Gaussian.
 
@@ -1031,7 +902,7 @@ class _Sampling(_Transformer):
         return (rng.random_sample(templates.shape) < templates).astype(np.float64), drawn
 
 # %% ../../nbs/composition/model.ipynb #cell-054
-class CompositionalModel(_Sampling, Saved, BaseEstimator):
+class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     """Binary images as compositions of a few experts in a few poses, learned by hard EM.
 
     Parameters
@@ -1121,7 +992,21 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
     Source: Goessling and Amit, sections 3 and 4.
     """
 
-    _parameter_constraints = _Settings._parameter_constraints
+    _parameter_constraints = {
+        "n_experts": [Interval(Integral, 1, None, closed="left"), None],
+        "rule": [StrOptions({"max_minus_min", "maximum"})],
+        "q": [Interval(Real, 0, 1, closed="neither")],
+        "background": [Interval(Real, 0, 0.5, closed="neither")],
+        "transforms": [Transforms, None],
+        "pseudocount": [Interval(Real, 0, None, closed="neither")],
+        "init": [StrOptions({"auto", "search", "sequential", "online", "random"}), "array-like"],
+        "truncated": ["boolean", StrOptions({"auto"})],
+        "prune": ["boolean", StrOptions({"auto"})],
+        "max_active": [Interval(Integral, 1, None, closed="left"), None],
+        "expert_cost": [Interval(Real, 0, None, closed="left")],
+        "binarize": [Interval(Real, None, None, closed="neither"), None],
+        **{name: rule for name, rule in EMEstimator._parameter_constraints.items() if name != "acceleration"},
+    }
     _kinds = (ExpertStatistics, Transforms)
 
     def __init__(self, n_experts: int | None = None, *, rule: str = "max_minus_min", q: float = 0.5, background: float = 0.01,
@@ -1175,7 +1060,8 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         drawn = len(sample) < data.n_samples or self._init() in ("random", "search")
         parameters = self._start(model, sample)
         if self._prunes():
-            parameters = parameters if self._init() == "search" else self._until_convergence(model, parameters, data.batches)
+            if self._init() != "search":
+                parameters = _until_convergence(model, parameters, data.batches, True, self._quiet_settings())
             model = replace(model, prune=True)
         found = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
         self._keep(model, found, data.batches)
@@ -1210,5 +1096,82 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
             parameters = Experts(*(leaf[:1] for leaf in parameters))
         for x in X[:, None]:
             parameters = learn_online(model, parameters, x, self.n_experts)
-            self._keep(model, parameters, (x, None), self._before())
+            self._keep(model, parameters, (x, None), add=True)
         return self
+
+    def _images(self, X, reset=False):
+        "X (n, D) of zeros and ones, in double precision."
+        with error_context("X"):
+            X = validate_inputs(self, X, reset=reset, dtype=np.float64, order="C")
+        return self._ink((X, None), 0)[0]
+
+    @property
+    def _ink(self):
+        "From batches of numbers to batches of zeros and ones."
+        check_number("binarize", self.binarize, optional=True, hint="numbers above it count as ink")
+        return partial(_ink, threshold=self.binarize)
+
+    def _model(self):
+        "The model on the engine."
+        T, maximum = self.transforms, self.rule == "maximum"
+        if T is not None and math.prod(T.image_shape) != self.n_features_in_:
+            raise ValueError(f"transforms is for images of shape {T.image_shape}, but X has {self.n_features_in_} "
+                             "features; pass the images' height and width as its image_shape")
+        if T is not None and 0.0 not in T.rotations:
+            raise ValueError(f"transforms must have the angle 0 among its rotations, not only {T.rotations}")
+        q = float(self.background if maximum else self.q)
+        truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
+        return Compositions(self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=float(check_number("expert_cost", self.expert_cost, at_least=0)))
+
+    def _prunes(self):
+        return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
+
+    def _init(self):
+        "The kind of start; \"given\" for templates."
+        if not isinstance(self.init, str):
+            return "given"
+        if self.init == "search" and self.transforms is not None:
+            raise ValueError("init='search' is for experts that stay where they are; pass init='sequential', or no transforms")
+        still = "search" if self.transforms is None else "sequential"
+        return still if self.init == "auto" else self.init
+
+    def _number(self):
+        return check_number("n_experts", self.n_experts, at_least=1, integer=True,
+                            hint=f"init={self.init!r} needs it; pass one, or init='sequential'")
+
+    def _quiet_settings(self):
+        return self._settings() | {"progress": False}
+
+    def _start(self, model, X):
+        "Experts from which EM starts, a stack of starts."
+        how, rng, weight = self._init(), check_random_state(self.random_state), 2 * model.pseudocount
+        if how == "sequential":
+            return _one_by_one(model, X, self.n_experts, self._prunes(), self._quiet_settings())
+        if how == "online":
+            return learn_online(model, no_experts(X.shape[1]), X, self._number())
+        if how == "search":
+            templates = _searched_templates(model, X, self.n_experts, self._prunes(), rng, self.n_init, self.max_iter)
+            counted = model.count(templates, X, np.ones(len(X)), model.explain(templates, X))
+            return Experts(templates[None], counted.counts[None] + weight)
+        if how == "random":
+            templates = _drawn_templates(X, (self.n_init, self._number()), self.rule == "maximum", rng)
+        else:
+            templates = np.asarray(as_probabilities("init", self.init), np.float64)
+            templates = check_shape("init", templates, (self.n_experts, X.shape[1]))[None]
+        return Experts(templates, np.full_like(templates, weight))
+
+    def _keep(self, model, parameters, data, add=False):
+        "Set the public attributes; `add`: to the statistics and the active sets of earlier images, if there are any."
+        self.templates_, self.counts_ = parameters.templates[0], parameters.counts[0]
+        K, describe = len(self.templates_), partial(_described, model=model, templates=self.templates_)
+        *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
+        statistics, times = ExpertStatistics(*statistics), np.array(list(sets.values()), float)
+        sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
+        if add and hasattr(self, "statistics_"):
+            statistics = add_statistics(self.statistics_, statistics)
+            before = np.pad(self.active_sets_, [(0, 0), (0, K - self.active_sets_.shape[1])])
+            sets, times = np.concatenate([before, sets]), np.concatenate([self.active_set_counts_, times])
+        self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)
+        self.active_set_counts_ = np.bincount(which.ravel(), times)
+        self.statistics_ = statistics
+        self.pose_mean_, self.pose_covariance_ = pose_moments(statistics)

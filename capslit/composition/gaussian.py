@@ -223,77 +223,9 @@ def _numbers(batch, start, unit):
         raise ValueError("X comes with weights, but examples count alike; leave the weights out")
     return X.astype(np.float64) / unit, None
 
-# %% ../../nbs/composition/gaussian.ipynb #real-26
-class _Beginning(EMEstimator):
-    "Settings, units and the model."
-
-    _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left")],
-        "rule": [StrOptions(set(RULES))],
-        "background": [Interval(Real, None, None, closed="neither")],
-        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
-        "min_noise": [Interval(Real, 0, None, closed="neither")],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
-        "init": [StrOptions({"factors", "examples"}), "array-like"],
-        **{name: rule for name, rule in EMEstimator._parameter_constraints.items() if name != "acceleration"},
-    }
-
-    def _unit(self, largest, X):
-        "The root of the mean square of X about the background, without overflow."
-        check_size(np.array([largest]))
-        largest = max(largest, abs(self.background)) or 1.0
-        size = float(np.sqrt(np.mean((X / largest - self.background / largest) ** 2)))
-        return largest * size or largest
-
-    def _look_below(self, deviations):
-        "Warn where much of X, told by its deviations from the background, can be told by no expert."
-        if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
-            warnings.warn(f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
-                          "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'", UserWarning, stacklevel=4)
-
-    def _model(self, unit):
-        "The model on the engine, in these units."
-        noise = None if self.noise == "learned" else float(self.noise) / unit / unit
-        if noise is not None and not 1e-290 < noise < 1e290:
-            raise ValueError(f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass noise='learned'")
-        cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
-        background = float(check_number("background", self.background)) / unit
-        return GaussianCompositions(self.rule, background, cost, self.max_active, noise, float(self.min_noise))
-
-# %% ../../nbs/composition/gaussian.ipynb #real-27
-class _Learning(_Beginning):
-    "Starts, and what is kept of learning."
-
-    def _starts(self, X, unit):
-        "Means of stacked starts, from examples X (n, D) in the model's units."
-        rng, K = check_random_state(self.random_state), self.n_experts
-        if not isinstance(self.init, str):
-            given = np.asarray(as_floating("init", self.init), np.float64)
-            templates = check_values("init", check_shape("init", given, (K, X.shape[1])))[None] / unit
-        elif self.init == "examples":
-            templates = X[np.stack([rng.choice(len(X), K, len(X) < K) for _ in range(self.n_init)])]
-        else:
-            q, one_sided = self.background / unit, self.rule == "maximum"
-            templates = np.stack([factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)])
-        noise = 1.0 if self.noise == "learned" else float(self.noise) / unit / unit
-        return Means(templates, np.full(len(templates), noise))
-
-    def _keep(self, found, sets, times, unit, n_samples):
-        "Set the public attributes."
-        self.templates_ = found.templates[0] * unit
-        self.noise_variance_ = float(found.variance[0]) * unit * unit
-        self.active_sets_, self.active_set_counts_ = sets[times > 0], times[times > 0]
-        log_unit = self.n_features_in_ * math.log(unit)                  # densities are per unit of X
-        self.lower_bound_ -= log_unit
-        self.history_ = {name: a - n_samples * log_unit for name, a in self.history_.items()}
-        if not np.any(self.active_sets_):
-            warnings.warn("no expert is active in any of the examples, so that nothing has been learned; "
-                          "lower expert_cost, or choose another background", ConvergenceWarning, stacklevel=4)
-
 # %% ../../nbs/composition/gaussian.ipynb #real-28
-class _Explaining(_Learning, TransformerMixin):
-    "The best sets of new examples."
+class _FittedMeans(TransformerMixin):
+    "What fitted experts say of examples, with the `_model` of an estimator: the best sets, composed means, scores."
 
     def _explained(self, X):
         "Active experts (n, K) of bool, and ln P(x | s) (n,), −∞ for examples that are too far away."
@@ -311,10 +243,6 @@ class _Explaining(_Learning, TransformerMixin):
             told = model.log_likelihood(x, mu, variance) - X.shape[1] * math.log(unit)
             active[rows], likelihood[rows] = sets[best], np.where(far, -np.inf, told)
         return active, likelihood
-
-# %% ../../nbs/composition/gaussian.ipynb #real-29
-class _Outputs(_Explaining):
-    "What a fitted model says of examples."
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
@@ -344,7 +272,7 @@ class _Outputs(_Explaining):
         return np.array([f"expert{k}" for k in range(len(self.templates_))], dtype=object)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-30
-class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
+class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator):
     """Real-valued examples as compositions of a few experts and Gaussian noise, learned by hard EM.
 
     The experts stay where they are; for binary images, and for experts that move, see `CompositionalModel`.
@@ -403,7 +331,17 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
     An expert that is active in no training example is left as it started; see `active_sets_`.
     """
 
-    _parameter_constraints = _Beginning._parameter_constraints
+    _parameter_constraints = {
+        "n_experts": [Interval(Integral, 1, None, closed="left")],
+        "rule": [StrOptions(set(RULES))],
+        "background": [Interval(Real, None, None, closed="neither")],
+        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
+        "min_noise": [Interval(Real, 0, None, closed="neither")],
+        "expert_cost": [Interval(Real, 0, None, closed="left")],
+        "max_active": [Interval(Integral, 1, None, closed="left"), None],
+        "init": [StrOptions({"factors", "examples"}), "array-like"],
+        **{name: rule for name, rule in EMEstimator._parameter_constraints.items() if name != "acceleration"},
+    }
 
     def __init__(self, n_experts: int = 8, *, rule: str = "maximum", background: float = 0.0,
                  noise: float | str = "learned", min_noise: float = 1e-6, expert_cost: float = 0.0,
@@ -470,3 +408,51 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
         drawn = self.active_sets_[rng.choice(len(share), n_samples, p=share)].astype(np.float64)
         means = self.inverse_transform(drawn)
         return means + math.sqrt(self.noise_variance_) * rng.standard_normal(means.shape), drawn
+
+    def _unit(self, largest, X):
+        "The root of the mean square of X about the background, without overflow."
+        check_size(np.array([largest]))
+        largest = max(largest, abs(self.background)) or 1.0
+        size = float(np.sqrt(np.mean((X / largest - self.background / largest) ** 2)))
+        return largest * size or largest
+
+    def _look_below(self, deviations):
+        "Warn where much of X, told by its deviations from the background, can be told by no expert."
+        if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
+            warnings.warn(f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
+                          "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'", UserWarning, stacklevel=4)
+
+    def _model(self, unit):
+        "The model on the engine, in these units."
+        noise = None if self.noise == "learned" else float(self.noise) / unit / unit
+        if noise is not None and not 1e-290 < noise < 1e290:
+            raise ValueError(f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass noise='learned'")
+        cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
+        background = float(check_number("background", self.background)) / unit
+        return GaussianCompositions(self.rule, background, cost, self.max_active, noise, float(self.min_noise))
+
+    def _starts(self, X, unit):
+        "Means of stacked starts, from examples X (n, D) in the model's units."
+        rng, K = check_random_state(self.random_state), self.n_experts
+        if not isinstance(self.init, str):
+            given = np.asarray(as_floating("init", self.init), np.float64)
+            templates = check_values("init", check_shape("init", given, (K, X.shape[1])))[None] / unit
+        elif self.init == "examples":
+            templates = X[np.stack([rng.choice(len(X), K, len(X) < K) for _ in range(self.n_init)])]
+        else:
+            q, one_sided = self.background / unit, self.rule == "maximum"
+            templates = np.stack([factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)])
+        noise = 1.0 if self.noise == "learned" else float(self.noise) / unit / unit
+        return Means(templates, np.full(len(templates), noise))
+
+    def _keep(self, found, sets, times, unit, n_samples):
+        "Set the public attributes."
+        self.templates_ = found.templates[0] * unit
+        self.noise_variance_ = float(found.variance[0]) * unit * unit
+        self.active_sets_, self.active_set_counts_ = sets[times > 0], times[times > 0]
+        log_unit = self.n_features_in_ * math.log(unit)                  # densities are per unit of X
+        self.lower_bound_ -= log_unit
+        self.history_ = {name: a - n_samples * log_unit for name, a in self.history_.items()}
+        if not np.any(self.active_sets_):
+            warnings.warn("no expert is active in any of the examples, so that nothing has been learned; "
+                          "lower expert_cost, or choose another background", ConvergenceWarning, stacklevel=4)

@@ -115,9 +115,52 @@ def _checked_directions(name, r, X):
     "The number of directions, or ValueError if X (n, p) has fewer features."
     return check_number(name, r, at_most=X.shape[1], integer=True, hint=f"X has n_features = {X.shape[1]}")
 
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-013
-class _Starts(MixtureExamples):
-    "Base of mixtures of linear manifolds: the model and the parameters from which EM starts."
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
+class _Fit(EMEstimator, MixtureExamples):
+    "Base of mixtures of linear manifolds: the parameters from which EM starts, and learning."
+
+    stacked = False
+
+    @atomic
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
+            checkpoint_every: float = 10.0) -> Self:
+        """Learn the mixture by EM.
+
+        Parameters
+        ----------
+        X : (n, p) array, or what `capslit.data.as_source` knows
+            Batches of a stream are X or (X, weight).
+        y : ignored
+        sample_weight : (n,) array, optional
+            Only their ratios count.
+        tangents : (n, t, p) array, optional
+            Tangent vectors of the examples, multiplied by their amounts λ; see
+            `capslit.mixtures.tangents`. X must then lie in memory.
+        checkpoint : path, optional
+            Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
+            random, `random_state` must be a whole number.
+        checkpoint_every : float
+            Seconds between two writes.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        if self.stacked:
+            return self._fit_stack(X, sample_weight, tangents, checkpoint)
+        data = _with_tangents(self._examples(X, sample_weight), tangents)
+        sample = self._sample(data)
+        model, parameters = self._begin(data, *sample)
+        chance = self._size(sample[0])[0] > 1 and self.means_init is None
+        drawn = (len(sample[0]) < data.n_samples or chance) and not self._goes_on()
+        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
+        self._keep(model, model.admissible(chosen), data.batches)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None) -> np.ndarray:
+        "Learn the mixture, and return the most responsible component (n,) of each example."
+        return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
 
     def _begin(self, data, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
@@ -163,57 +206,21 @@ class _Starts(MixtureExamples):
         check_shape("the array of directions of the last fit", parameters.loadings, shape, hint=WARM_START_HINT)
         return parameters._replace(means=parameters.means + (model.origin - origin))
 
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-020
+class _Mixture(
+    _Fit, MixtureDensities, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved, BaseEstimator
+):
+    """Base of mixtures of linear manifolds: all but the kind of noise.
 
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
-class _Fit(EMEstimator, _Starts):
-    "Base of mixtures of linear manifolds: learning by EM."
+    What is learned gives log-densities and responsibilities, of examples that may have moved along
+    tangents if these are given; codes, reconstructions and samples.
+    """
 
-    stacked = False
-
-    @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
-        """Learn the mixture by EM.
-
-        Parameters
-        ----------
-        X : (n, p) array, or what `capslit.data.as_source` knows
-            Batches of a stream are X or (X, weight).
-        y : ignored
-        sample_weight : (n,) array, optional
-            Only their ratios count.
-        tangents : (n, t, p) array, optional
-            Tangent vectors of the examples, multiplied by their amounts λ; see
-            `capslit.mixtures.tangents`. X must then lie in memory.
-        checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
-            random, `random_state` must be a whole number.
-        checkpoint_every : float
-            Seconds between two writes.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        if self.stacked:
-            return self._fit_stack(X, sample_weight, tangents, checkpoint)
-        data = _with_tangents(self._examples(X, sample_weight), tangents)
-        sample = self._sample(data)
-        model, parameters = self._begin(data, *sample)
-        chance = self._size(sample[0])[0] > 1 and self.means_init is None
-        drawn = (len(sample[0]) < data.n_samples or chance) and not self._goes_on()
-        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
-        self._keep(model, model.admissible(chosen), data.batches)
-        return self
-
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None) -> np.ndarray:
-        "Learn the mixture, and return the most responsible component (n,) of each example."
-        return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
-
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-017
-class _Densities(MixtureDensities):
-    "Base of mixtures of linear manifolds: log-densities and responsibilities, of examples that may have moved along tangents if these are given."
+    _parameter_constraints = {
+        **MixtureExamples._parameter_constraints,
+        "responsibilities": [StrOptions({"soft", "hard"})],
+        "means_init": ["array-like", None],
+    }
 
     def _log_joint(self, X, tangents=None):
         "log π_j + log N_j(x) (n, m)."
@@ -226,10 +233,6 @@ class _Densities(MixtureDensities):
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "Log-density (n,) of each example, which may have moved along its tangents (n, t, p) if these are given."
         return logsumexp(self._log_joint(X, tangents), axis=1)
-
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-019
-class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    "Base of mixtures of linear manifolds: codes, reconstructions and samples."
 
     @by_blocks
     def codes(self, X: Any) -> np.ndarray:
@@ -262,16 +265,6 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @property
     def _n_features_out(self):
         return self.recognition_.shape[0] * self.recognition_.shape[1]
-
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-020
-class _Mixture(_Fit, _Codes, Saved, BaseEstimator):
-    "Base of mixtures of linear manifolds: all but the kind of noise."
-
-    _parameter_constraints = {
-        **MixtureExamples._parameter_constraints,
-        "responsibilities": [StrOptions({"soft", "hard"})],
-        "means_init": ["array-like", None],
-    }
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-022
 def _principal(loadings, noise):
@@ -922,7 +915,7 @@ def _log_priors(priors, counts):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-056-1
 class _ClassDensities:
-    "Base of `ClassConditionalClassifier`: predictions from the densities of the classes."
+    "What the densities of the classes say of examples: predictions, and which to reject."
 
     def log_densities(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "log P(x|class) (n, n_classes); with tangents (n, t, p), of examples that may have moved along them."
@@ -955,10 +948,6 @@ class _ClassDensities:
         "The most probable label (n,) of each example; tangents as in `log_densities`."
         best = np.argmax(self.predict_log_proba(X, tangents=tangents), axis=1)
         return self.classes_[best]
-
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-058
-class _Rejects(_ClassDensities):
-    "Base of `ClassConditionalClassifier`: rejection of examples that are ambiguous or belong to no class."
 
     def rejects(self, X: Any, *, density: float = 0.01, probability: float = 0.0) -> np.ndarray:
         """Whether to reject each example (n,), because it is unlikely in every class or ambiguous.
@@ -1043,7 +1032,7 @@ def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
 
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-060
-class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator):
+class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEstimator):
     """Bayes' rule on one density model per class.
 
     Parameters

@@ -10,7 +10,7 @@ __all__ = ['FEW', 'LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'Err
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -165,6 +165,10 @@ class CapsuleRegression:
     def without_solver(self) -> "CapsuleRegression":
         "The model without what only the M-step needs: all that E-steps take along when they travel."
         return replace(self, solver=None)
+
+    def extended(self, kind: type, **own: Any) -> Any:
+        "The same problems as a model of a `kind` that extends this class, with what is its `own`."
+        return kind(**{each.name: getattr(self, each.name) for each in fields(CapsuleRegression)}, **own)
 
     @property
     def signature(self) -> dict:

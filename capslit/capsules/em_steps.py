@@ -535,7 +535,7 @@ def _fitting(model, weights, batch):
     x, y, w = _checked(model, batch, peek=False)
     return check_shape("x", x, (None, weights.shape[-1] - model.affine)), y, w
 
-
+# %% ../../nbs/capsules/em_steps.ipynb #cell-040-a
 def _checked(model, batch, peek=True):
     "The batch (x, y, weight) as floating arrays and class indices; `peek`: look at the labels of a device, which takes a transfer."
     x, y, w = batch
@@ -699,7 +699,7 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
                                      affine), xp.sum(v)))
     return SecondMoments(*map(xp.stack, zip(*found)))
 
-
+# %% ../../nbs/capsules/em_steps.ipynb #cell-046-a
 def _second_moment(x, weight, affine):
     "Σ w x xᵀ (p, p)."
     if isinstance(x, SparseRows):

@@ -83,7 +83,7 @@ def best_means(upper: np.ndarray, lower: np.ndarray, S: np.ndarray, N: np.ndarra
     down, less = best_above(-lower, N * (upper - q) - S, N)
     return np.where(less > np.maximum(gain, 0), -down, best)
 
-
+# %% ../../nbs/composition/gaussian.ipynb #real-10-a
 def exact_means(templates: np.ndarray, sets: np.ndarray, times: np.ndarray, sums: np.ndarray, q: float,
                 rule: str) -> np.ndarray:
     """The M-step: templates (K, D), with the extremal rules one expert after the other.

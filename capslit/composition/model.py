@@ -457,7 +457,7 @@ def _best_above(others, charge):
     gain = xlogy(S, v) + xlog1py(N - S, -v) - before + charge.prior(v) - charge.price(S, N)
     return np.take_along_axis(v, np.argmax(gain, axis=0)[None], axis=0)[0]
 
-
+# %% ../../nbs/composition/model.ipynb #still-5-a
 def best_opinions(others: Others, now: np.ndarray, charge: Charge, one_sided: bool = False) -> np.ndarray:
     """The best opinions (D,) of one expert, given the others; never worse than those that it has `now`.
 

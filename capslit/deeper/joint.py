@@ -151,7 +151,7 @@ class GateCodes(NamedTuple):
     gates: np.ndarray
     weights: np.ndarray
 
-
+# %% ../../nbs/deeper/joint.ipynb #joint-26-a
 class CodeStatistics(NamedTuple):
     "Sums over images: Σ q z̃ᵀ, or Σ (q − ρ) z̃ᵀ; Σ‖z‖²; n · gates; Σ h̄ c̄ᵀ; Σ E[c cᵀ]; the bound."
 
@@ -354,7 +354,7 @@ def gate_solver(z: np.ndarray) -> LeastSquares:
     rows = with_constant(z).reshape(-1, z.shape[-1] + 1)
     return LeastSquares.from_gram((rows.T @ rows)[None])
 
-
+# %% ../../nbs/deeper/joint.ipynb #joint-32-a
 def capsules_above(classifier: Any) -> np.ndarray:
     "Weights (1, m, d, C) of a fitted multiclass `CapsuleClassifier`."
     return np.concatenate([classifier.coef_, classifier.intercept_[..., None]], axis=2)[None]

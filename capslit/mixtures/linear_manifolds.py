@@ -78,14 +78,13 @@ def _start(X, weight, tangents, labels, shape, floor):
     means, loadings, noise = (np.stack(part) for part in zip(*parts))
     return ManifoldParameters(np.log(share / np.sum(share)), means, loadings, np.log(noise))
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-006-a
 def _tied_start(X, weight, tangents, labels, shape, floor):
     "As `_start`, with the loadings and the noise of all examples about the means of their components."
     start = _start(X, weight, tangents, labels, (shape[0], 0), floor)
     _, loadings, noise = _component(X - start.means[labels].astype(X.dtype), weight, tangents, shape[1], floor)
     loadings, log_noise = (np.repeat(a[None], shape[0], axis=0) for a in (loadings, np.log(noise)))
     return start._replace(loadings=loadings, log_noise=log_noise)
-
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-010
 def _checked_tangents(X, tangents):
@@ -380,7 +379,7 @@ class _Trials:
                 self.rows |= {(*size, share): row for share, row, gain in zip(self.shares, found, total) if gain > -np.inf}
         return self.best[size]
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7-a
 def _described(m, r, kind):
     "Sizes and kind of noise, as they are given to an estimator."
     return f"n_components={m}, n_factors={r}, noise={kind[0]!r}, tied={kind[1]}"
@@ -433,7 +432,7 @@ class _Choice:
         m, r, kind = best
         return [m, r, trials(*best)[0] if asked[2] == "auto" else asked[2], *kind]
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7-1-a
 def _noises(asked):
     "Kinds of noise to choose from."
     return ["diagonal", "isotropic"] if asked == "auto" else [asked]
@@ -1016,7 +1015,7 @@ def _mean_variance(X, weight):
     centre = np.average(X, axis=0, weights=weight)
     return float(np.mean(np.average((X - centre) ** 2, axis=0, weights=weight)))
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-9-a
 def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
     "A clone of a density of which all classes y (n,) take the share of noise with the fewest errors, in one unit."
     mass = np.ones(len(X)) if weight is None else weight.astype(np.float64)
@@ -1029,7 +1028,6 @@ def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
         jobs = [delayed(_learned)(trial, X, weight, tangents, own[y[own] == c]) for c in range(len(log_priors))]
         found += _confusion(Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], mass[held], log_priors, unit)
     return density.set_params(added_noise=SHARES[min(range(len(SHARES)), key=lambda k: tuple(found[k]))])
-
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-060
 class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEstimator):

@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-import warnings
 from functools import reduce
 
 import numpy as np
@@ -395,13 +394,3 @@ def test_states_and_sequences_come_as_a_user_has_them():
         model.inverse_transform(states[:, :1])
 
 
-@together("e_step", ["exact", "mean_field"])
-def test_a_run_goes_on_from_its_checkpoint(e_step, tmp_path):
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    settings = {"e_step": e_step, "n_init": 2, "random_state": 0, "tol": 0.0, "patience": 10**6, "n_sweeps": 1}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        whole = FactorialHMM(2, 2, max_iter=12, **settings).fit(X)
-        FactorialHMM(2, 2, max_iter=5, **settings).fit(X, checkpoint=tmp_path / "run.npz", checkpoint_every=0)
-        again = FactorialHMM(2, 2, max_iter=12, **settings).fit(X, checkpoint=tmp_path / "run.npz")
-    assert np.array_equal(again.weights_, whole.weights_) and again.n_iter_ == whole.n_iter_ == 12

@@ -183,7 +183,7 @@ class Compositions(_Inference):
     max_active : int, optional
         Most experts in an image.
     prune : bool
-        Whether pixels abstain unless their votes make the description of the images shorter.
+        Whether pixels abstain unless their opinions make the description of the images shorter.
     expert_cost : float
         Nats that each active expert costs.
     """
@@ -395,10 +395,10 @@ def _logs(upper, lower, q):
 
 # %% ../../nbs/composition/model.ipynb #still-3
 class Charge(NamedTuple):
-    "The prior of opinions with its mode at abstention q, and the price in nats of those that do not abstain."
+    "The prior of opinions, its mode at abstention q, and what opinions add to the description length, in nats."
     q: float
     pseudocount: float
-    vote: float | None            # log K; None where opinions are free
+    vote: float | None            # log K, to say whose opinion it is; None: opinions add nothing
 
     def best(self, S: Any, N: Any) -> np.ndarray:
         "The opinion of a lone expert with ink in S of N images."
@@ -409,7 +409,7 @@ class Charge(NamedTuple):
         return 2 * self.pseudocount * (xlogy(self.q, v / self.q) + xlog1py(1 - self.q, -v) - xlog1py(1 - self.q, -self.q))
 
     def price(self, S: Any, N: Any) -> Any:
-        "What it costs to tell an opinion that rests on ink in S of N images."
+        "Description length of an opinion that rests on ink in S of N images."
         if self.vote is None:
             return 0.0
         v = self.best(S, N)
@@ -433,7 +433,7 @@ class Others(NamedTuple):
         return Others(1 - self.lower, 1 - self.upper, self.times - self.ink, self.times)
 
     def gain(self, v: np.ndarray, charge: Charge) -> np.ndarray:
-        "What the opinions v (D,) are worth, in nats, prior and price included; 0 for abstention."
+        "Gain of the opinions v (D,) in log-likelihood and log-prior, less their description length; 0 for abstention."
         q, off = charge.q, self.times - self.ink
         log_on, log_off = _logs(np.maximum(self.upper, v), np.minimum(self.lower, v), q)
         before_on, before_off = _logs(self.upper, self.lower, q)
@@ -658,7 +658,7 @@ def find_experts(model: Compositions, X: np.ndarray, n_experts: int | None, rng:
     model : Compositions without transforms
     X : (n, D) array of zeros and ones
     n_experts : int, optional
-        As many as make the description shorter, the names of votes not counted, if None: until two more have not.
+        By default as many as make the description shorter, log K for each opinion not counted: until two more have not.
     rng : RandomState
     n_init, max_iter : int
         Drawings of pairs and factors, and alternating steps from each of them.
@@ -727,12 +727,12 @@ def _drawn_templates(X, size, halved, rng):
     return (templates + X[rng.randint(len(X), size=size)]) / 2 if halved else templates
 
 
-def _searched_templates(model, X, n_experts, priced, rng, n_init, max_iter):
-    "Templates (K, D) of `find_experts`, learned without the price of opinions unless they are to be `priced`."
+def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
+    "Templates (K, D) of `find_experts`; unless pixels are pruned, of opinions that add nothing to the description length."
     if len(X) > MOST_SEARCHED:
         X = X[np.sort(rng.choice(len(X), MOST_SEARCHED, replace=False))]
     templates, active, _ = find_experts(model, X, n_experts, rng, n_init, max_iter)
-    if priced:
+    if prunes:
         return templates
     search, free = StillExperts(model, X, len(templates)), Charge(model.q, model.pseudocount, None)
     for _ in range(5):
@@ -911,8 +911,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         How many; at most so many with `init="online"`. By default their number is found: experts are added
         as long as the description of the images becomes shorter.
     rule : {"max_minus_min", "maximum"}, default="max_minus_min"
-        Composition rule. With "maximum" experts add ink to a white background; otherwise they may vote
-        for ink and against it.
+        Composition rule. With "maximum" experts add ink to a white background; otherwise they may have
+        opinions for ink and against it.
     q : float, default=0.5
         Abstention of "max_minus_min".
     background : float, default=0.01
@@ -937,8 +937,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         Nats by which an expert must raise the likelihood of an image to be active in it. With log(K T), for K experts in
         T poses, inference shortens the description of the images. The start "search" charges log K at the least.
     prune : bool or "auto", default="auto"
-        Whether pixels of templates abstain in the end unless their votes make the description of the
-        images shorter; "auto" does so if the number of experts is to be found.
+        Whether pixels of templates abstain in the end unless their opinions make the description of
+        the images shorter; "auto" does so if the number of experts is to be found.
     binarize : float, optional
         Numbers above it count as ink, the others as none. By default X must hold zeros and ones.
     tol : float, default=1e-3

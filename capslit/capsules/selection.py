@@ -217,7 +217,7 @@ def uncentred(design: Design, weights: np.ndarray, x: Any) -> np.ndarray:
     return np.concatenate([weights[..., :-1], weights[..., -1:]
                            - (weights[..., :-1] @ np.mean(x, axis=0))[..., None]], axis=-1)
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-018-a
 def halved(x: Any) -> Any:
     "Inputs (n, p) in single precision, which tells candidates apart in half the time; as they are where they are sparse or it has no room for their squares."
     if isinstance(x, SparseRows) or not 1e-15 < np.max(np.abs(x), initial=0) < 1e15:
@@ -238,7 +238,7 @@ def spreads_tried(x: np.ndarray) -> list[np.ndarray | None]:
         return [None]
     return [None, np.where(varies, spread / np.sqrt(mean_variance(x)), 1.0)]
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-018-b
 def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng: np.random.Generator,
                  spreads: Sequence = (None,)) -> list[KernelFeatures | None]:
     """The feature maps to be tried; None stands for the inputs alone.
@@ -361,7 +361,7 @@ def least_loss(rows: Sequence[dict]) -> int:
     "The number of the row with the smallest log loss."
     return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-020-1-a
 def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float],
              rng: np.random.Generator, steps: Sequence[int]) -> tuple:
     "The rows of all feature maps after so many iterations, of the best one after so many more (and of the next, if it then is no longer the best); its `Trial`, and the number of its best alpha."

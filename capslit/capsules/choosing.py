@@ -77,10 +77,10 @@ def _kernel_of(estimator, data):
 
 def _may_scale(estimator, data):
     "Whether folds may divide inputs by their spreads: nothing is given in units of the inputs."
-    asked = estimator.kernel, estimator.gamma, estimator.alpha
-    if data.sparse or not isinstance(estimator.init, str):
+    if data.sparse or callable(estimator.kernel) or not isinstance(estimator.init, str):
         return False
-    return all(isinstance(value, str) and value == "auto" for value in asked)
+    asked = (estimator.alpha,) if estimator.kernel is None else (estimator.alpha, estimator.gamma)
+    return all(isinstance(value, str) for value in asked)
 
 
 def _landmarks(estimator, data, n):

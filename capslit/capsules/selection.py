@@ -247,10 +247,10 @@ def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng:
     gamma : "auto", float or sequence of float
     n_components : int
     spreads : sequence
-        As of `spreads_tried`; "auto" and radial kernels are tried with each.
+        As of `spreads_tried`; each map is tried with each.
     """
     if kernel is None:
-        return [None]
+        return [spread if spread is None else scaling_map(x, spread) for spread in spreads]
     variance = mean_variance(x)
     length = np.sqrt(x.shape[1] * variance)
     gammas = [g / length**2 for g in GAMMAS] if isinstance(gamma, str) else candidates("gamma", gamma)
@@ -359,17 +359,20 @@ def least_loss(rows: Sequence[dict]) -> int:
 
 def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float],
              rng: np.random.Generator, steps: Sequence[int]) -> tuple:
-    "The rows of all feature maps after so many iterations, of the best one after so many more; its `Trial`, and the number of its best alpha."
+    "The rows of all feature maps after so many iterations, of the best one after so many more (and of the next, if it then is no longer the best); its `Trial`, and the number of its best alpha."
     plain, trials = None, []
     for features in maps:
         alone = getattr(features, "kernel", None) is None
         trials.append(Trial.begin(design, features, examples, alphas, rng, None if alone else plain).advanced(steps[0]))
         plain = trials[-1] if alone else plain
-    rows = [judged(trial) for trial in trials]
-    best = min(range(len(trials)), key=lambda i: rows[i][least_loss(rows[i])]["log_loss"])
-    winner = trials[best].advanced(steps[1])
-    rows[best] = judged(winner)
-    return sum(rows, []), winner, least_loss(rows[best])
+    rows, further = [judged(trial) for trial in trials], set()
+    while True:
+        best = min(range(len(trials)), key=lambda i: rows[i][least_loss(rows[i])]["log_loss"])
+        if best in further:
+            return sum(rows, []), trials[best], least_loss(rows[best])
+        trials[best] = trials[best].advanced(steps[1])
+        rows[best] = judged(trials[best])
+        further.add(best)
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-2
 def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas: Sequence[float], rng: np.random.Generator) -> Choice:

@@ -9,13 +9,13 @@ __all__ = ['OBSERVABLES', 'CauseParameters', 'CauseStatistics', 'state_rows', 's
 # %% ../../nbs/factorial/model.ipynb #cell-052
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, gammaln
 
 from ..arrays import to_numpy
+from ..em.stack import WarmStarts
 from .e_steps import (Exact, Gibbs, Terms, as_e_step, configurations, gaussian_base, gaussian_terms, squared_norms,
                                        uniform_numbers)
 from ..validation import as_floating, check_choice, check_count, check_indices, check_number, check_shape, check_values
@@ -319,7 +319,7 @@ def _objective(model, parameters, statistics):
 
 # %% ../../nbs/factorial/model.ipynb #cell-092
 @dataclass(frozen=True)
-class FactorialVectorModel:
+class FactorialVectorModel(WarmStarts):
     """Factorial vector quantisation: q stacked models of d vectors of k mutually exclusive states.
 
     Batches are (y (b, p), weight (b,) or None, row (b,) or None). Rows are the numbers of the examples; Gibbs
@@ -356,7 +356,7 @@ class FactorialVectorModel:
     floor: float = 0.0
     n_examples: int = 0
     streams: tuple | None = field(default=None, repr=False)                   # numbers of the stacked problems
-    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, …), see `with_memory`
+    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, …), see `WarmStarts`
 
     def __post_init__(self):
         object.__setattr__(self, "inference", as_e_step(self.inference))
@@ -374,26 +374,11 @@ class FactorialVectorModel:
         rows = self.inference.block_rows(self.n_vectors, self.n_states)
         return rows if self.observable == "gaussian" else 8 * rows      # the table of constants costs more
 
-    def select(self, problems: Any) -> "FactorialVectorModel":
-        "The model of some of the stacked problems."
-        mine = tuple(range(int(np.max(problems)) + 1)) if self.streams is None else self.streams
-        return replace(self, streams=tuple(int(mine[q]) for q in problems))
-
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         "An empty memory (q, n, …) of `n_examples`; None if there are none, and for the exact and Gibbs E-steps, which need none."
         if not (self.n_examples and hasattr(self.inference, "memory")):
             return None
         return self.inference.memory(n_problems, self.n_examples, self.n_vectors, self.n_states)
-
-    def with_memory(self, start: np.ndarray | None, found: np.ndarray | None = None) -> "FactorialVectorModel":
-        "The model whose E-step reads from `start` where the last one ended, and writes into `found`, or into `start`, where it ends itself."
-        return self if start is None else replace(self, memory=(start, start if found is None else found))
-
-    def forget(self, rejected: np.ndarray) -> None:
-        "Let the next E-step of the rejected problems (q,) start from where the last one did."
-        start, found = self.memory
-        rows = np.flatnonzero(rejected) if self.streams is None else np.array(self.streams)[rejected]
-        found[rows] = start[rows]
 
     def initialise(self, y: Any, n_problems: int = 1, random_state: Any = None, spread: float = 1.0) -> CauseParameters:
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).

@@ -1,6 +1,7 @@
 """`CapsuleClassifier` with its defaults: what it chooses, what its choices do not depend on, and what they are worth."""
 
 import warnings
+from functools import partial
 
 import array_api_strict as strict
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from capslit import CapsuleClassifier, em
 from capslit.capsules.cross_validation import cross_validate
-from capslit.capsules.features import KernelFeatures
+from capslit.capsules.features import KernelFeatures, polynomial
 
 X, Y = (a[::2] for a in load_iris(return_X_y=True))
 MOONS = make_moons(200, noise=0.2, random_state=0)
@@ -119,20 +120,31 @@ def test_inputs_may_lie_far_from_zero(kernel):
     assert near > 0.95 and abs(near - far) < 0.02
 
 
-@together("load", [load_wine, load_breast_cancer])
-def test_columns_in_different_units_need_no_scaler(load, tmp_path):
+@together("load, kernel", [(load_wine, "auto"), (load_wine, None), (load_wine, "rbf"), (load_breast_cancer, "auto"), (load_breast_cancer, "rbf")])
+def test_columns_in_different_units_need_no_scaler(load, kernel, tmp_path):
     X, y = load(return_X_y=True)
     X = X.astype(np.float32)
     told, new = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 3 == 0
-    model, scaler = CapsuleClassifier().fit(X[told], y[told]), StandardScaler().fit(X[told])
-    other = CapsuleClassifier().fit(scaler.transform(X[told]), y[told])
+    model, scaler = CapsuleClassifier(kernel=kernel).fit(X[told], y[told]), StandardScaler().fit(X[told])
+    other = CapsuleClassifier(kernel=kernel).fit(scaler.transform(X[told]), y[told])
     loss, least = log_loss(y[new], model.predict_proba(X[new])), log_loss(y[new], other.predict_proba(scaler.transform(X[new])))
     assert loss < least + 0.03 and set(model.cv_results_["scaled"]) == {True, False} and not any(other.cv_results_["scaled"])
     assert model.kernel_features_.spread is not None and model.coef_.dtype == np.float32
     model.save(tmp_path / "scaled.npz")
     assert np.array_equal(CapsuleClassifier.load(tmp_path / "scaled.npz").predict_proba(X), model.predict_proba(X))
-    kept = [CapsuleClassifier(**{name: value}).fit(X[told], y[told]) for name, value in (("kernel", None), ("alpha", 1.0), ("gamma", 1.0))]
+    given = {"alpha": 1.0}, {"gamma": 1.0}, {"kernel": None, "alpha": (0.1, 1.0)}, {"kernel": partial(polynomial, gamma=1e-6)}
+    kept = [CapsuleClassifier(**settings).fit(X[told], y[told]) for settings in given]
     assert all(getattr(one.kernel_features_, "spread", None) is None for one in kept)       # what is given is in units of the inputs
+
+
+def test_what_is_chosen_has_the_least_loss_of_all_that_was_tried():
+    "Also where the first choice falls behind while it goes on learning."
+    X, y = load_breast_cancer(return_X_y=True)
+    for part, _ in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
+        model = CapsuleClassifier(kernel=None, random_state=0).fit(X[part], y[part])
+        best = np.argmin(model.cv_results_["log_loss"])
+        scaled = getattr(model.kernel_features_, "spread", None) is not None
+        assert (scaled, model.alpha_) == (model.cv_results_["scaled"][best], model.cv_results_["alpha"][best])
 
 
 def test_small_principal_components_are_not_enlarged():

@@ -446,8 +446,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         One capsule per class; or one binary problem per class; or one per pair of classes, decided by vote. "auto" is "ovo".
     kernel : {"auto", "rbf", "poly"}, callable or None, default="auto"
         Features of a kernel beside the inputs: exp(−γ‖x − z‖²), (1 + γ xᵀz)³, or a function of x (n, p) and z (q, p) that returns (n, q); None for the
-        inputs alone. "auto" finds out whether a radial kernel pays and, where some inputs vary in a much wider range than others (and `alpha` and `gamma` are "auto"), whether
-        all should be divided by their standard deviations. See `capslit.capsules.features` and `capslit.capsules.selection`.
+        inputs alone. "auto" finds out whether a radial kernel pays. Where some inputs vary in a much wider range than others, and neither `alpha` nor the `gamma` of a
+        kernel is given, folds find out whether all should be divided by their standard deviations. See `capslit.capsules.features` and `capslit.capsules.selection`.
     gamma : "auto", float or sequence of float, default="auto"
         How fast the kernel falls with distance (its γ, which has nothing to do with that of momentum), or values to choose from; "auto": 0.5 and 2 over the number of inputs times their mean variance.
     n_components : "auto" or int, default="auto"

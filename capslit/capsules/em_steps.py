@@ -10,7 +10,7 @@ __all__ = ['root_of_inverse', 'LeastSquares', 'CapsuleParameters', 'CapsuleStati
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -167,6 +167,10 @@ class CapsuleRegression:
     def without_solver(self) -> "CapsuleRegression":
         "The model without what only the M-step needs: all that E-steps take along when they travel."
         return replace(self, solver=None)
+
+    def extended(self, kind: type, **own: Any) -> Any:
+        "The same problems as a model of a `kind` that extends this class, with what is its `own`."
+        return kind(**{each.name: getattr(self, each.name) for each in fields(CapsuleRegression)}, **own)
 
     @property
     def signature(self) -> dict:
@@ -534,7 +538,7 @@ def _fitting(model, weights, batch):
     x, y, w = _checked(model, batch, peek=False)
     return check_shape("x", x, (None, weights.shape[-1] - model.affine)), y, w
 
-
+# %% ../../nbs/capsules/em_steps.ipynb #cell-040-a
 def _checked(model, batch, peek=True):
     "The batch (x, y, weight) as floating arrays and class indices; `peek`: look at the labels of a device, which takes a transfer."
     x, y, w = batch
@@ -695,7 +699,7 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
                                      affine), xp.sum(v)))
     return SecondMoments(*map(xp.stack, zip(*found)))
 
-
+# %% ../../nbs/capsules/em_steps.ipynb #cell-046-a
 def _second_moment(x, weight, affine):
     "Σ w x xᵀ (p, p)."
     if isinstance(x, SparseRows):

@@ -217,7 +217,7 @@ def uncentred(design: Design, weights: np.ndarray, x: Any) -> np.ndarray:
     return np.concatenate([weights[..., :-1], weights[..., -1:]
                            - (weights[..., :-1] @ np.mean(x, axis=0))[..., None]], axis=-1)
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-018-a
 def halved(x: Any) -> Any:
     "Inputs (n, p) in single precision, which tells candidates apart in half the time; as they are where they are sparse or it has no room for their squares."
     if isinstance(x, SparseRows) or not 1e-15 < np.max(np.abs(x), initial=0) < 1e15:
@@ -238,7 +238,7 @@ def spreads_tried(x: np.ndarray) -> list[np.ndarray | None]:
         return [None]
     return [None, np.where(varies, spread / np.sqrt(mean_variance(x)), 1.0)]
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-018-b
 def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng: np.random.Generator,
                  spreads: Sequence = (None,)) -> list[KernelFeatures | None]:
     """The feature maps to be tried; None stands for the inputs alone.
@@ -252,10 +252,10 @@ def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng:
     gamma : "auto", float or sequence of float
     n_components : int
     spreads : sequence
-        As of `spreads_tried`; "auto" and radial kernels are tried with each.
+        As of `spreads_tried`; each map is tried with each.
     """
     if kernel is None:
-        return [None]
+        return [spread if spread is None else scaling_map(x, spread) for spread in spreads]
     variance = mean_variance(x)
     length = np.sqrt(x.shape[1] * variance)
     gammas = [g / length**2 for g in GAMMAS] if isinstance(gamma, str) else candidates("gamma", gamma)
@@ -361,20 +361,23 @@ def least_loss(rows: Sequence[dict]) -> int:
     "The number of the row with the smallest log loss."
     return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-020-1-a
 def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float],
              rng: np.random.Generator, steps: Sequence[int]) -> tuple:
-    "The rows of all feature maps after so many iterations, of the best one after so many more; its `Trial`, and the number of its best alpha."
+    "The rows of all feature maps after so many iterations, of the best one after so many more (and of the next, if it then is no longer the best); its `Trial`, and the number of its best alpha."
     plain, trials = None, []
     for features in maps:
         alone = getattr(features, "kernel", None) is None
         trials.append(Trial.begin(design, features, examples, alphas, rng, None if alone else plain).advanced(steps[0]))
         plain = trials[-1] if alone else plain
-    rows = [judged(trial) for trial in trials]
-    best = min(range(len(trials)), key=lambda i: rows[i][least_loss(rows[i])]["log_loss"])
-    winner = trials[best].advanced(steps[1])
-    rows[best] = judged(winner)
-    return sum(rows, []), winner, least_loss(rows[best])
+    rows, further = [judged(trial) for trial in trials], set()
+    while True:
+        best = min(range(len(trials)), key=lambda i: rows[i][least_loss(rows[i])]["log_loss"])
+        if best in further:
+            return sum(rows, []), trials[best], least_loss(rows[best])
+        trials[best] = trials[best].advanced(steps[1])
+        rows[best] = judged(trials[best])
+        further.add(best)
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-2
 def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas: Sequence[float], rng: np.random.Generator) -> Choice:

@@ -15,7 +15,6 @@ import os
 import platform
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -247,9 +246,12 @@ class Part:
     cost : float
         Roughly how long it takes beside the other parts.
     independent : bool
-        Whether it reads neither what other parts have found nor other records. Then a record keeps it when parts are added or changed.
+        Whether it reads neither what other parts have found, but for those in `reads`, nor other records. Then a record keeps it when
+        parts are added or changed.
     files : tuple of str
         Names of the data files that it reads; all, if empty.
+    reads : tuple of str
+        Names of earlier parts whose findings it reads; a record that has lost one of these does not keep it.
     """
 
     name: str
@@ -257,6 +259,7 @@ class Part:
     cost: float = 1.0
     independent: bool = False
     files: tuple = ()
+    reads: tuple = ()
 
 # %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)
@@ -483,8 +486,11 @@ def _kept_parts(path, parts, seed, hashes):
     if record is None or record.seed != seed:
         return {}
     of = lambda name: {key.rsplit("/", 1)[1]: a for key, a in record.arrays.items() if key.rsplit("/", 1)[0] == name}
-    origin = {"machine": record.machine, "date": record.date, "code": record.code}
-    return {part.name: (origin | record.parts[part.name], of(part.name)) for part in parts if _same_part(part, record, hashes)}
+    origin, kept = {"machine": record.machine, "date": record.date, "code": record.code}, {}
+    for part in parts:
+        if _same_part(part, record, hashes) and kept.keys() >= set(part.reads):
+            kept[part.name] = origin | record.parts[part.name], of(part.name)
+    return kept
 
 # %% ../../nbs/experiments/records.ipynb #cell-031-2
 def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):
@@ -565,29 +571,29 @@ def perform(name: str, experiment: Experiment, data: str, *, profile: str = "pap
 
 # %% ../../nbs/experiments/records.ipynb #cell-039
 def describe_run(record: Record) -> str:
-    "A record's data, time, machine and code as a table in Markdown."
+    "A record's data, time, machine and code as a table in Markdown, headed by the data."
     machine, times = record.machine, [record.seconds(name) for name in record.parts]
     cpu = sum(record.seconds(name, clock="cpu_seconds") for name in record.parts)
     parts = f" in {len(times)} parts" if len(times) > 1 else ""
     n = machine.get("threads", machine["cores"])
     threads = "" if n == machine["cores"] else f", matrix products with {n} thread{'s' * (n > 1)}"
     resumed = ", once interrupted" if any(part["resumed"] for part in record.parts.values()) else ""
-    rows = {"data": f"{datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed}",
-            "time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
+    rows = {"time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
             "machine": f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}",
             "code": f"{_versions(record)}, {record.date}"}
-    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {text} |" for name, text in rows.items())
+    head = f"| record | {datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed} |\n|---|---|\n"
+    return head + "\n".join(f"| {name} | {text} |" for name, text in rows.items())
 
 
 def _versions(record):
-    "Version and commit that the parts of a record ran at, and how many at each where they differ."
-    words = []
-    for part in record.parts.values():
-        code = part.get("code", record.code)
-        commit = f", commit {code['commit'][:10]}{' with changes' if code['modified'] else ''}" if code["commit"] else ""
-        words.append(f"version {code['version']}{commit}")
-    kinds = Counter(words)
-    return words[0] if len(kinds) == 1 else "; ".join(f"{n} of {len(words)} parts: {kind}" for kind, n in kinds.items())
+    "Version and commit of the code that made a record, or of how many commits its parts are: the record has that of each."
+    codes = [part.get("code", record.code) for part in record.parts.values()]
+    versions = "version " + " and ".join(sorted({code["version"] for code in codes}))
+    commits = sorted({code["commit"] for code in codes if code["commit"]})
+    changed = " with changes" if any(code["modified"] for code in codes) else ""
+    if len(commits) > 1:
+        return f"{versions}, parts of {len(commits)} commits{changed}"
+    return f"{versions}, commit {commits[0][:10]}{changed}" if commits else versions
 
 # %% ../../nbs/experiments/records.ipynb #cell-039-1
 def _words(seconds):

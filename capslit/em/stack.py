@@ -7,7 +7,7 @@ __all__ = ['tree_map', 'choose', 'Running', 'State', 'WarmStarts']
 
 # %% ../../nbs/em/stack.ipynb #cell-002
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np

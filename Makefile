@@ -24,11 +24,12 @@ $(STAMP):
 		echo "Creating $(VENV)"; \
 		$(PYTHON) -m venv --clear $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install pip; }; \
 	fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dask.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-torch.lock >/dev/null 2>&1 \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements-dask.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements-torch.lock >/dev/null 2>&1 \
 		|| echo "No build of PyTorch from requirements-torch.lock is offered here: the chapter on the capsule network will be shown without being run."
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores, which pip does on one; some templates are no Python
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

@@ -10,7 +10,9 @@ from unittest.mock import patch
 
 import numpy as np
 from _table import Row, alone, cpu_seconds
+from composition import SIZES as IMAGES
 from composition import TRANSFORMS, correlations, letters, strokes
+from cooperative import SIZES, floor, problem
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -22,6 +24,8 @@ from capslit.capsules.em_steps import CapsuleRegression
 from capslit.capsules.kernels import TILE
 from capslit.composition import pursuit
 from capslit.data import deformations
+from capslit.em.statistics import accumulate
+from capslit.factorial import e_steps
 
 
 @contextmanager
@@ -132,11 +136,29 @@ def searches(n=100):
     for name, q in (("write-black", 0.01), ("write-white-and-black", 0.5)):
         pursuit._compiled_scores.asked = pursuit._compiled_scores.enough
         run = lambda: pursuit.matching_pursuit(X, templates, q=q, transforms=TRANSFORMS)
-        floor, = in_turns(correlations(X, templates, run(), q, False), rounds=3)
+        found = run()
+        floor = min(in_turns(*[correlations(X, templates, found, q, False, size) for size in IMAGES], rounds=3))
         parts = least_parts(run, 3, correlations=(pursuit._Correlations, "__call__"), gains_of_pixels=(pursuit, "_level_gains"),
                             exact_scores=(pursuit, "_scores_of"), spectra_of_templates=(pursuit, "_Bounds"))
         whole = parts.pop("whole")
         yield from rows_of(f"matching pursuit, {name}", floor, "its correlations", parts | {"the_rest": whole - sum(parts.values())})
+
+
+def quantized(n=20_000, p=64):
+    "The exact E-step of quantizers, in units of its matrix products."
+    for d, k in ((2, 4), (4, 4), (3, 8)):
+        model, parameters, y = problem(d, k, p, n)
+        for step in e_steps._STEPS:
+            step.asked = step.enough
+        run = lambda: accumulate(lambda block: model.e_step(parameters, block), (y, None, None), model.block_rows(parameters))
+        run()
+        times = in_turns(*[floor(y, parameters.weights[0], size, tables) for tables in (True, False) for size in SIZES], rounds=15)
+        both, alone = np.min(times[:len(SIZES)]), np.min(times[len(SIZES):])
+        parts = least_parts(run, 15, sums=(e_steps, "_exact_sums"), before=(e_steps, "_Products"), posteriors=(e_steps, "_part"), norms=(e_steps, "squared_norms"))
+        once, reading = parts["whole"] - parts["sums"] + parts["before"], parts["sums"] - parts["before"] - parts["posteriors"] - parts["norms"]
+        yield from rows_of(f"quantizers, exact E-step, {d} vectors of {k} states", both, "its floor, matrix products", {
+            "products_with_the_examples": alone, "products_of_tables": both - alone, "exponentials,_factors_and_sums_of_states": parts["posteriors"] - both + alone,
+            "squared_norms": parts["norms"], "the_order_of_fields_and_sums_over_examples": reading - alone, "once_for_each_block": once})
 
 
 def routed():
@@ -150,7 +172,7 @@ def routed():
 
 def rows():
     with threadpool_limits(1):
-        for part in (small_fits, deformed, pairs, searches, routed):    # pairs find Numba in memory
+        for part in (small_fits, deformed, pairs, searches, quantized, routed):    # pairs find Numba in memory
             yield from part()
 
 

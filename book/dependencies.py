@@ -3,6 +3,7 @@
 `key(path)` is a hash of all of it: as long as it stays the same, the notebook need not be executed again.
 """
 import ast
+import gc
 import hashlib
 import importlib.util
 import json
@@ -37,16 +38,24 @@ def modules():
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 
-@cache
+def parsed(code):
+    """The syntax tree of some code: a hundred thousand objects, none of them garbage, which Python would go through again and again as they are made."""
+    gc.disable()
+    try:
+        return ast.parse(code)
+    finally:
+        gc.enable()
+
+
 def tree(path):
     """The syntax tree of a module, or of all code cells of a notebook together."""
     if path.suffix == ".py":
-        return ast.parse(path.read_text(encoding="utf-8"))
+        return parsed(path.read_text(encoding="utf-8"))
     code = "\n".join(source for source, _ in code_cells(path))
     if re.search(r"^\s*[%!?]|\?$", code, re.MULTILINE):  # IPython's magics become calls
         code = "\n".join(TransformerManager().transform_cell(source) for source, _ in code_cells(path))
     with warnings.catch_warnings(action="ignore"):  # the cells give their own when they are executed
-        return ast.parse(code)
+        return parsed(code)
 
 
 @cache

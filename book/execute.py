@@ -115,6 +115,7 @@ def execute(path, **environ):
     here = []  # the cell that is being executed
     client = NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}},
                             timeout=None, startup_timeout=FOREVER, iopub_timeout=FOREVER, extra_arguments=["--log-level=ERROR"],
+                            shutdown_kernel="immediate",  # what it holds need not be taken apart
                             on_cell_start=lambda cell, cell_index: here.append(cell))
     environ = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])} | environ
     start = time.monotonic()

@@ -17,19 +17,23 @@ from sphinx.util.docutils import SphinxRole
 from sphinx.util.nodes import make_refnode
 
 FOLDER = "_static/figures"
+LARGE = 50_000  # bytes
 PICTURE = re.compile(r'(<img\b[^>]*?)\ssrc="data:image/png;base64,([A-Za-z0-9+/=]+)"')
 FIGURE = re.compile(r'<figure class="capslit-figure" id="([^"]+)">')
 CAPTION = re.compile(r'(<figure class="capslit-figure" id="([^"]+)">.*?<figcaption[^>]*>)', re.DOTALL)
 
 
 def compressed(png):
-    """The picture as WebP: without loss, or at quality 90 where that is smaller."""
-    image, sizes = Image.open(io.BytesIO(png)), []
-    for options in ({"lossless": True}, {"quality": 90}):
+    """The picture as WebP: without loss, or, if that is large, at quality 90 where that is smaller; small ones nearly never are."""
+    image = Image.open(io.BytesIO(png))
+
+    def encoded(**options):
         buffer = io.BytesIO()
         image.save(buffer, "WEBP", **options)
-        sizes.append(buffer.getvalue())
-    return min(sizes, key=len)
+        return buffer.getvalue()
+
+    exact = encoded(lossless=True)
+    return exact if len(exact) < LARGE else min(exact, encoded(quality=90), key=len)
 
 
 def write_picture(folder, png):

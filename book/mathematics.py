@@ -30,7 +30,7 @@ MathJax.config.startup.pageReady = () => {  // what is near the window, and neve
   const work = async () => {
     await null;  // so that `working` is set before it is taken back
     while (near.length || (all && rest.size)) {
-      const start = performance.now(), part = (near.length ? near : [...rest]).splice(0, count);
+      const start = performance.now(), part = (near.length ? near : [...rest]).splice(0, hurry ? 100 : count);
       part.forEach(element => rest.delete(element));
       await MathJax.typesetPromise(part);
       part.forEach(element => seen.delete(element));

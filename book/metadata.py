@@ -77,6 +77,13 @@ def elsewhere(path):
     return path in notebooks() and not reads_notebooks(path)
 
 
+def look_once(app, env):
+    """Look at all notebooks before the pages are written, each by a process of its own that would begin anew."""
+    for path in notebooks():
+        elsewhere(path)
+    return []
+
+
 def launch(pagename):
     """Where the copy of a notebook that installs the package (book/elsewhere.py) can be run: name, picture and address."""
     owner = SOURCE.removeprefix("https://github.com/")
@@ -117,6 +124,7 @@ def list_all_pages(app, exception):
 def setup(app):
     app.add_config_value("capslit_version", VERSION, "html")  # where it changes, all pages are written anew
     app.connect("config-inited", configure, priority=100)
+    app.connect("env-updated", look_once)
     app.connect("html-page-context", describe, priority=100)
     app.connect("html-page-context", add_buttons, priority=900)
     app.connect("build-finished", write_robots)

@@ -196,7 +196,7 @@ def _as_json(value):
         f"arrays, not {type(value).__name__}"
     )
 
-
+# %% ../nbs/plotting.ipynb #live-2-a
 def live_data(name, data):
     "The data of a live part as plain lists and dictionaries"
     text = json.dumps(data, default=_as_json, allow_nan=False, separators=(",", ":"))

@@ -147,7 +147,7 @@ def check_count(name: str, value: Any) -> Any:
     "`value`; ValueError unless it is a whole number of at least 1."
     return check_number(name, value, at_least=1, integer=True)
 
-
+# %% ../nbs/validation.ipynb #cell-046-a
 def check_image_shape(image_shape: Any, n_features: int) -> tuple:
     "Height and width of images of `n_features` pixels; for None a square, or one row if there is no such square."
     if image_shape is None:
@@ -254,7 +254,7 @@ def is_missing(value: Any) -> bool:
     "Whether a value is None, NaN, or the missing value of a library."
     return value is None or type(value).__name__ in ("NAType", "NaTType") or isinstance(value, Real | Decimal | np.datetime64 | np.timedelta64) and bool(value != value)
 
-
+# %% ../nbs/validation.ipynb #cell-018-c-a
 def _fault_of(value):
     try:
         number = float(value)
@@ -294,7 +294,7 @@ def _holds_dates(X):
     "Whether an array, or a column of a frame of pandas, has a type of dates or times, which scikit-learn would take for whole numbers."
     return any(getattr(dtype, "kind", None) in ("m", "M") for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)]))
 
-
+# %% ../nbs/validation.ipynb #cell-018-d-a
 def _listed(columns):
     more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
     return f"the column{'s' * (len(columns) > 1)} {', '.join(columns[:5])}{more}"

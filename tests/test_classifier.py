@@ -1,7 +1,6 @@
 """`CapsuleClassifier` as a demanding user of scikit-learn meets it, and against brute force."""
 
 import functools
-import pickle
 import warnings
 from itertools import combinations
 
@@ -13,7 +12,7 @@ from conftest import together
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -73,28 +72,10 @@ def test_pipeline_clone_and_search():
     assert features.fit(X, y).score(X, y) > 0.9
 
 
-def test_clone_keeps_every_parameter():
-    parameters = {"capsule_dim": {"ant": 1, "bee": 2}, "architecture": "ovo", "init": "random", "alpha": 0.5, "n_jobs": 1, "tol": 1e-3}
-    assert clone(CapsuleClassifier.paper(**parameters)).get_params() == CapsuleClassifier.paper(**parameters).get_params()
-
-
-def test_cross_validation_with_weights():
-    X, y = blobs()
-    w = np.random.default_rng(1).random(len(y))
-    assert cross_val_score(CapsuleClassifier.paper(2, **QUICK), X, y, cv=3, params={"sample_weight": w}).mean() > 0.85
-
-
 def test_calibration():
     X, y = blobs()
     model = CalibratedClassifierCV(CapsuleClassifier.paper(2, **QUICK), cv=2).fit(X, y)
     assert model.score(X, y) > 0.85
-
-
-@together("copy", [lambda m, p: pickle.loads(pickle.dumps(m)), lambda m, p: (joblib.dump(m, p), joblib.load(p))[1]])
-def test_pickle_and_joblib(copy, tmp_path):
-    X, y = blobs()
-    model = CapsuleClassifier.paper(2, **QUICK).fit(X, y)
-    assert np.array_equal(copy(model, tmp_path / "model.joblib").predict_proba(X), model.predict_proba(X))
 
 
 @together("architecture, columns", [("multiclass", 3 * 2), ("ovr", 3 * 2 * 2), ("ovo", 3 * 2 * 2)])
@@ -127,16 +108,6 @@ def test_precision_is_kept(dtype, architecture):
     assert {a.dtype for a in outputs} == {np.dtype(dtype)}
     double = CapsuleClassifier.paper(2, architecture=architecture, **QUICK).fit(X, y)
     assert np.mean(model.predict(X) == double.predict(X)) > 0.97
-
-
-def test_unfitted():
-    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "squash"):
-        with pytest.raises(NotFittedError):
-            getattr(CapsuleClassifier.paper(), method)(np.ones((2, 2)))
-    with pytest.raises(NotFittedError):
-        CapsuleClassifier.paper().save("nowhere.npz")
-    model = CapsuleClassifier.paper(2, architecture="ovo", **QUICK).fit(*blobs())
-    assert not hasattr(model, "posterior_mean") and not hasattr(model, "prototypes")
 
 
 # ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -405,58 +376,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 def files(architecture="multiclass", **parameters):
     return CapsuleClassifier.paper(**({"capsule_dim": 2, "architecture": architecture} | QUICK | parameters))
-
-
-@together("model, labels", [
-    *((files(a), kind) for a in ARCHITECTURES for kind in (LETTERS, LETTERS.astype(object), np.arange(5) * 7 - 3)),
-    (files(capsule_dim={"ant": 1, "bee": 3, "cat": 2}, alpha=0.1), LETTERS), (files(capsule_dim={0: 1, 1: 3, 2: 2}), np.arange(5)),
-    (files(fit_intercept=False, random_state=3, verbose=0, warm_start=True), np.arange(5)), (files(init=np.ones((3, 2, 5)) * np.arange(5)), np.arange(5)),
-    (files(init="random", random_state=np.random.RandomState(0)), np.arange(5) > 0)])
-def test_save_and_load(model, labels, tmp_path):
-    X, y = blobs()
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    model = clone(model).fit(frame, labels[y])
-    model.save(tmp_path / "model.npz")
-    again = CapsuleClassifier.load(tmp_path / "model.npz")
-    for method in ("predict", "predict_proba", "decision_function", "transform"):
-        assert np.array_equal(getattr(again, method)(frame), getattr(model, method)(frame))
-    assert again.classes_.tolist() == model.classes_.tolist() and again.feature_names_in_.tolist() == list("abcde")
-    assert again.n_iter_ == model.n_iter_ and again.history_.keys() == model.history_.keys()
-    wanted, found = model.get_params(), again.get_params()
-    assert np.array_equal(wanted.pop("init"), found.pop("init"))
-    if not isinstance(wanted["random_state"], np.random.RandomState):
-        assert wanted == found
-    again.save(tmp_path / "again.npz")
-    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "model.npz").read_bytes()
-
-
-def test_online_learning_goes_on_after_loading(tmp_path):
-    X, y = blobs(n=240)
-    model = files().partial_fit(X[:80], y[:80], classes=[0, 1, 2]).partial_fit(X[80:160], y[80:160])
-    model.save(tmp_path / "model.npz")
-    again = CapsuleClassifier.load(tmp_path / "model.npz").partial_fit(X[160:], y[160:])
-    assert np.array_equal(again.coef_, model.partial_fit(X[160:], y[160:]).coef_)
-
-
-def test_a_file_of_something_else_is_refused(tmp_path):
-    CapsuleClassifier.paper(2, **QUICK).fit(*blobs(), checkpoint=tmp_path / "run.npz")
-    with pytest.raises(ValueError, match="holds no CapsuleClassifier"):
-        CapsuleClassifier.load(tmp_path / "run.npz")
-    with pytest.raises(OSError, match="no such file"):
-        CapsuleClassifier.load(tmp_path / "missing.npz")
-
-
-@together("damage", [
-    lambda arrays, meta: arrays.pop("coef_"), lambda arrays, meta: meta.pop("attributes"), lambda arrays, meta: meta["parameters"].update(depth=3),
-    lambda arrays, meta: meta["attributes"].update(predict=1), lambda arrays, meta: meta["attributes"].update(coef_={"array": ["missing", [0]]})])
-def test_a_file_of_another_version_is_refused(damage, tmp_path):
-    path = tmp_path / "model.npz"
-    files().fit(*blobs()).save(path)
-    arrays, meta = load_arrays(path)
-    damage(arrays, meta)
-    save_arrays(path, arrays | {"predict": np.ones(1)}, meta)
-    with pytest.raises(ValueError, match="cannot read .*model.npz"):
-        CapsuleClassifier.load(path)
 
 
 def test_other_arrays_in_a_file_are_ignored(tmp_path):

@@ -650,22 +650,6 @@ def test_poses_between_the_pixels():
     assert np.allclose(half[:, 1:], (mu[:, 1:] + mu[:, :-1]) / 2)
 
 
-def test_checkpoints_resume_and_belong_to_their_run(tmp_path):
-    path, settings = tmp_path / "run.npz", {"init": "random", "random_state": 0, "n_jobs": 1, "tol": 0, "patience": 3}
-    X = problem()[0]
-    whole = CompositionalModel(3, max_iter=9, **settings)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        whole.fit(X)
-        CompositionalModel(3, max_iter=2, **settings).fit(X, checkpoint=path)
-        resumed = CompositionalModel(3, max_iter=9, **settings).fit(X, checkpoint=path)
-        assert np.array_equal(whole.templates_, resumed.templates_) and np.array_equal(whole.history_["objective"], resumed.history_["objective"])
-        with pytest.raises(ValueError, match="other settings"):
-            CompositionalModel(3, pseudocount=0.5, **settings).fit(X, checkpoint=path)
-        with pytest.raises(ValueError, match="other data"):
-            CompositionalModel(3, **settings).fit(1 - X, checkpoint=path)
-
-
 def test_no_noise_no_second_expert():
     X = np.repeat(problem()[0][:1], 10, axis=0)
     model = CompositionalModel(n_jobs=1).fit(X)

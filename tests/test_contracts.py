@@ -28,7 +28,7 @@ from capslit import (CapsuleClassifier, ClassConditionalClassifier, Compositiona
 from capslit.composition import GaussianCompositionalModel, Transforms
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
-from capslit.em.checkpoint import CheckpointWarning
+from capslit.em.checkpoint import Checkpoint, CheckpointWarning
 from capslit.mixtures.tangents import TangentDistanceClassifier
 
 pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.filterwarnings("ignore::UserWarning"),
@@ -390,6 +390,36 @@ def test_the_same_seed_makes_the_same_bits(entry, model, tmp_path):
             if hasattr(model, "sample"):
                 assert all(map(np.array_equal, other.sample(5), model.sample(5)))
     (tmp_path / "model.npz").unlink()
+
+
+ANOTHER_RUN = {  # settings that a checkpoint does not serve
+    "CapsuleClassifier": {"alpha": 0.5}, "SharedCapsuleClassifier": {"alpha": 0.5}, "GaussianMixture": {"reg_covar": 1e-3},
+    "MixtureOfFactorAnalyzers": {"added_noise": 0.3}, "MixtureOfPCA": {"temperature": 2.0}, "FactorialVectorQuantizer": {"ridge": 0.1},
+    "FactorialHMM": {"min_noise": 0.1}, "CompositionalModel": {"pseudocount": 0.5}, "GaussianCompositionalModel": {"expert_cost": 0.7}}
+
+
+@rows(only=[name for name, entry in ESTIMATORS.items() if takes(entry.estimator, "checkpoint")])
+def test_a_run_goes_on_from_its_checkpoint(entry, model, tmp_path, monkeypatch):
+    "To the same bits, after it was stopped in its second iteration; and no other run does."
+    path, write, written = tmp_path / "run.npz", Checkpoint.write, []
+
+    def stop(self, found):
+        write(self, found)
+        written.append(found.n_iter)
+        if len(written) == 2:
+            raise KeyboardInterrupt
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Checkpoint, "write", stop)
+        clone(model).fit(entry.X, entry.y, checkpoint=path, checkpoint_every=0)
+    straight, resumed = clone(model).fit(entry.X, entry.y), clone(model).fit(entry.X, entry.y, checkpoint=path)
+    found, wanted = outputs(resumed, entry.X), outputs(straight, entry.X)
+    assert resumed.n_iter_ == straight.n_iter_ > 2 and all(np.array_equal(found[method], value) for method, value in wanted.items())
+    other = 1 - entry.X if entry.X is BITS else entry.X[::-1] * [1, 2, 1, 1]
+    with pytest.raises(ValueError, match="checkpoint"):
+        clone(model).fit(other, entry.y, checkpoint=path)
+    with pytest.raises(ValueError, match="checkpoint .* other settings"):
+        clone(model).set_params(**ANOTHER_RUN[type(model).__name__]).fit(entry.X, entry.y, checkpoint=path)
+    path.unlink()
 
 
 WEIGHED = [name for name, entry in ESTIMATORS.items() if takes(entry.estimator, "sample_weight")]

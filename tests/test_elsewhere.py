@@ -25,6 +25,7 @@ from capslit.experiments import records  # noqa: E402
 from capslit.storage import load_json  # noqa: E402
 
 CHAPTERS = [path for path in NOTEBOOKS if not reads_notebooks(path)]
+known_distributions = functools.cache(importlib.metadata.packages_distributions)  # it reads the lists of files of all that is installed
 
 
 def names(*extras):
@@ -46,7 +47,7 @@ def test_a_chapter_imports_only_what_its_copy_installs(path):
     extras = first.split("[")[1].split("]")[0].split(",")
     allowed = names("", *(f"{extra}_" for extra in extras)) | {"capslit"}
     allowed |= {name for dist in allowed - {"capslit"} for name in brought_by(dist)}
-    known = importlib.metadata.packages_distributions()
+    known = known_distributions()
     for name in elsewhere.imports(path) - set(sys.stdlib_module_names):
         found = {canonicalize_name(dist) for dist in known.get(name, [name])}
         assert found & allowed, f"{path.name} imports {name}, which none of the extras {extras} brings"

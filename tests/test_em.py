@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-import capslit.capsules.em_steps as em_steps
 import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
 from capslit import em
@@ -541,7 +540,7 @@ def test_a_few_cases_are_summed_as_many_are(architecture, dtype, monkeypatch):
              (model, parameters, (0 * x, y, None)), (model, parameters, (far, y, None))]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         few = [(a.e_step(W, batch), a.count_errors(W, batch)) for a, W, batch in asked]
-        monkeypatch.setattr(em_steps, "FEW", 0)
+        monkeypatch.setattr(CapsuleRegression, "few", 0)
         many = [(a.e_step(W, batch), a.count_errors(W, batch)) for a, W, batch in asked]
     for found, usual in zip(few, many):
         for ours, theirs in zip(found, usual):

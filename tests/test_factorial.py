@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.special import expit, gammaln, logsumexp
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from capslit.factorial.quantizer import FactorialVectorQuantizer, _origin_and_unit
 
@@ -202,17 +201,6 @@ def test_the_same_seed_makes_the_same_bits(e_step):
     a, b, c = (quantizer(3, 3, e_step=e_step, random_state=seed, n_jobs=jobs).fit(X) for seed, jobs in ((0, 1), (0, 2), (1, 1)))
     assert np.array_equal(a.components_, b.components_) and all(np.array_equal(x, y) for x, y in zip(outputs(a, X), outputs(b, X)))
     assert not np.array_equal(a.components_, c.components_)
-
-
-@e_steps
-def test_checkpoints(e_step, tmp_path):
-    X, path = sums(100, 6, (3, 3), noise=0.5)[0], tmp_path / "causes.npz"
-    with pytest.warns(ConvergenceWarning, match="max_iter = 3"):
-        quantizer(3, 3, e_step=e_step, max_iter=3).fit(X, checkpoint=path)
-    resumed, straight = quantizer(3, 3, e_step=e_step).fit(X, checkpoint=path), quantizer(3, 3, e_step=e_step).fit(X)
-    assert np.array_equal(resumed.components_, straight.components_) and resumed.n_iter_ == straight.n_iter_ > 3
-    with pytest.raises(ValueError, match="checkpoint"):
-        quantizer(3, 3, e_step=e_step).fit(X[::-1] * [1, 2, 1, 1, 1, 1], checkpoint=path)
 
 
 class Forgetful(FactorialVectorQuantizer):

@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-import warnings
 from functools import reduce
 
 import numpy as np
@@ -185,12 +184,15 @@ def test_what_stands_in_the_padding_does_not_matter():
 def test_memory_is_that_of_the_active_problems():
     rng = np.random.default_rng(5)
     parameters, Y = random_parameters(rng, 2, 2, 3, s=3), rng.normal(size=(4, 6, 3))
-    memory = np.full((4, 6, 3, 2, 2), 0.5)
-    model = FactorialChains("mean_field").select(np.array([0, 2]))
-    chosen = ChainParameters(*(leaf[[0, 2]] for leaf in parameters))
-    states, _ = model.infer(chosen, Y, None, memory)
-    assert np.all(memory[:, :, 1] == 0.5) and np.array_equal(memory[:, :, [0, 2]], states.reshape(4, 6, 2, 2, 2))
-    assert model.select(np.array([1])).problems == (2,)
+    model = FactorialChains("mean_field", n_sweeps=3, sweep_tol=0, sequences=(4, 6, 2, 2))
+    start, found, all_found = (model.warm_starts(3) for _ in range(3))
+    model.with_memory(start, all_found).e_step(parameters, (Y, None, np.arange(4)))
+    chosen, rows = ChainParameters(*(leaf[[0, 2]] for leaf in parameters)), np.array([2, 0, 3, 1])
+    model = model.with_memory(start, found).select(np.array([0, 2]))
+    model.e_step(chosen, (Y[rows], None, rows))
+    assert np.all(found[1] == 0.5) and np.all(start == 0.5)
+    assert np.allclose(found[[0, 2]], all_found[[0, 2]], rtol=0, atol=1e-12) and not np.any(np.all(found[0] == 0.5, axis=(1, 2, 3)))
+    assert model.select(np.array([1])).streams == (2,)
 
 
 def test_a_backward_sweep_is_a_forward_sweep_of_the_chains_in_reverse():
@@ -369,10 +371,12 @@ def test_clear_errors_of_the_model():
     for settings, said in (({"inference": "gibbs"}, "inference"), ({"floor": -1}, "floor"), ({"n_sweeps": 0}, "n_sweeps"), ({"sweep_tol": -1}, "sweep_tol")):
         with pytest.raises(ValueError, match=said):
             FactorialChains(**settings)
+    model = FactorialChains("mean_field", sequences=(4, 5, 2, 2))
+    model = model.with_memory(model.warm_starts(1))
     for batch, said in (((Y[..., :2], None, None), "Y has shape"), ((Y, [5, 5, 5], None), "lengths has shape"), ((Y, [5, 6, 5, 5], None), "lengths must"),
-                        ((Y, None, np.ones((4, 5, 1, 2, 3))), "memory has shape")):
+                        ((Y, None, np.ones(3)), "row has shape"), ((Y, None, None), "pass batches")):
         with pytest.raises(ValueError, match=said):
-            FactorialChains("mean_field").e_step(parameters, batch)
+            model.e_step(parameters, batch)
     with pytest.raises(ValueError, match=r"n_states \*\* n_chains is 2 \*\* 13"):
         FactorialChains().e_step(random_parameters(rng, 13, 2, 3), (Y, None, None))
 
@@ -390,14 +394,3 @@ def test_states_and_sequences_come_as_a_user_has_them():
         model.inverse_transform(states[:, :1])
 
 
-def test_a_run_goes_on_from_its_checkpoint(tmp_path):
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    settings = {"n_init": 2, "random_state": 0, "tol": 0.0, "patience": 10**6}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        whole = FactorialHMM(2, 2, max_iter=12, **settings).fit(X)
-        FactorialHMM(2, 2, max_iter=5, **settings).fit(X, checkpoint=tmp_path / "run.npz", checkpoint_every=0)
-        again = FactorialHMM(2, 2, max_iter=12, **settings).fit(X, checkpoint=tmp_path / "run.npz")
-    assert np.array_equal(again.weights_, whole.weights_) and again.n_iter_ == whole.n_iter_ == 12
-    with pytest.raises(ValueError, match="checkpoint needs e_step='exact'"):
-        FactorialHMM(2, 2, e_step="mean_field").fit(X, checkpoint=tmp_path / "other.npz")

@@ -1,4 +1,4 @@
-"""Compositional models of real numbers: the steps against brute force, special cases, recovery, units, streams and checkpoints."""
+"""Compositional models of real numbers: the steps against brute force, special cases, recovery, units and streams."""
 import itertools
 
 import numpy as np
@@ -141,18 +141,12 @@ def test_units_do_not_matter(rule):
         assert np.isclose(scaled.score(unit * X) + 5 * np.log(unit), plain.score(X))
 
 
-def test_streams_checkpoints_and_what_is_said_when_nothing_is_learned(tmp_path):
+def test_streams_and_what_is_said_when_nothing_is_learned():
     X, bars, _ = noisy_bars(200, np.random.default_rng(0))
     settings = {"n_experts": 4, "random_state": 0, "n_jobs": 1, "tol": 0.0}
     whole = GaussianCompositionalModel(**settings).fit(X)
     parts = GaussianCompositionalModel(**settings).fit(lambda: (X[i:i + 50] for i in range(0, 200, 50)))
     assert np.allclose(parts.templates_, whole.templates_)
-    with pytest.warns(ConvergenceWarning, match="has not converged"):
-        GaussianCompositionalModel(**settings, max_iter=2).fit(X, checkpoint=tmp_path / "run.npz", checkpoint_every=0)
-    resumed = GaussianCompositionalModel(**settings).fit(X, checkpoint=tmp_path / "run.npz")
-    assert np.array_equal(resumed.templates_, whole.templates_) and resumed.n_iter_ == whole.n_iter_
-    with pytest.raises(ValueError, match="checkpoint"):
-        GaussianCompositionalModel(**settings, rule="sum").fit(X, checkpoint=tmp_path / "run.npz")
     with pytest.warns(ConvergenceWarning, match="no expert is active"):
         GaussianCompositionalModel(2, expert_cost=1e6, random_state=0, n_jobs=1).fit(X)
     with pytest.warns(UserWarning, match="lies below background=0"):

@@ -12,7 +12,7 @@ from test_em import problem
 import capslit.capsules.classifier as classifier
 from capslit import CapsuleClassifier, em
 from capslit.capsules import kernels, prediction
-from capslit.capsules.special import ratio_table
+from capslit.capsules.special import ratio_rows
 from capslit.em.compiling import compiled, read_only
 
 pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
@@ -76,7 +76,7 @@ def test_the_loops_are_plain_python(dtype, d):
     weights, x, sizes = rng.standard_normal((2, 3, d, 5)).astype(dtype), rng.standard_normal((600, 4)).astype(dtype), np.array([d, d, 1], dtype)
     weights[:, 2, 1:] = 0
     capsules, nu, w = rng.integers(0, 3, (2, 600)).astype(np.int32), np.array([0.5, -np.inf], dtype), rng.random((2, 600)).astype(dtype)
-    arguments = *kernels.weights_for(weights, 4), read_only(x), capsules, sizes, ratio_table(sizes.sum() / 2, np.dtype(dtype)), nu, w
+    arguments = *kernels.weights_for(weights, 4), read_only(x), capsules, sizes, ratio_rows(sizes.sum() / 2, np.dtype(dtype)), nu, w
     assert (2 * 3 * d > kernels.FEW) == (d == 20)
     for learn in (True, False):
         (moments, sums), (known, totals) = (function(*arguments, learn) for function in (kernels.compiled_sums(), kernels.block_sums))

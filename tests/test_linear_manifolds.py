@@ -139,15 +139,6 @@ def test_as_many_factors_as_features_make_a_full_covariance():
     assert ours.n_parameters_ == theirs._n_parameters() and abs(ours.bic(X) - theirs.bic(X)) < 1e-6
 
 
-def test_criteria_count_parameters():
-    X = blobs()
-    one = MixtureOfFactorAnalyzers(3, 2, random_state=0).fit(X)
-    assert one.n_parameters_ == 2 + 3 * (5 + 5 * 2 - 1 + 5)
-    assert np.isclose(one.bic(X), -2 * one.score(X) * 120 + one.n_parameters_ * np.log(120))
-    assert np.isclose(one.aic(X), -2 * one.score(X) * 120 + 2 * one.n_parameters_)
-    assert MixtureOfFactorAnalyzers(3, 2, noise="isotropic", random_state=0).fit(X).n_parameters_ == 2 + 3 * (5 + 9 + 1)
-
-
 def test_noise_left_open_is_that_of_examples_left_out():
     "Against a search by hand: fit with the least noise on four fifths, add noise, and ask the last."
     X = StandardScaler().fit_transform(load_iris().data)
@@ -426,16 +417,6 @@ def test_directions_beyond_the_share_of_variance_are_given_up():
     needed = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.9)) + 1
     assert np.count_nonzero(model.explained_variances_) == needed < 4 and not np.any(model.components_[0, needed:])
     assert model.transform(X).shape == (200, 4) and not np.any(model.transform(X)[:, needed:])
-
-
-def test_checkpoints(tmp_path):
-    X, path = blobs(200, 6), tmp_path / "mixture.npz"
-    with pytest.warns(ConvergenceWarning, match="max_iter = 3"):
-        KINDS["factors"](max_iter=3).fit(X, checkpoint=path)
-    resumed, straight = KINDS["factors"]().fit(X, checkpoint=path), KINDS["factors"]().fit(X)
-    assert np.array_equal(resumed.loadings_, straight.loadings_) and resumed.n_iter_ == straight.n_iter_
-    with pytest.raises(ValueError, match="checkpoint"):
-        KINDS["factors"]().fit(X[::-1] * [1, 2, 1, 1, 1, 1], checkpoint=path)
 
 
 # ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────

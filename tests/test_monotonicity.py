@@ -55,7 +55,8 @@ def chains(seed, e_step):
     start = test_factorial_hmm.random_parameters(rng, d, k, p, s=2, scale=scale)
     Y, lengths = scale * rng.normal(size=(5, T, p)) + 2 * scale * rng.integers(0, 3, (5, T, 1)), rng.integers(1, T + 1, 5)
     sweeps = {"n_sweeps": int(rng.integers(1, 4))} if e_step == "mean_field" else {}
-    return FactorialChains(e_step, floor=scale**2 * rng.choice([0, 0.5]), **sweeps), start, (Y, lengths, np.full((5, T, 2, d, k), 1 / k))
+    model = FactorialChains(e_step, floor=scale**2 * rng.choice([0, 0.5]), sequences=(5, T, d, k), **sweeps)
+    return model.with_memory(model.warm_starts(2)), start, (Y, lengths, np.arange(5))
 
 
 def vectors(seed, e_step):

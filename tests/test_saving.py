@@ -55,6 +55,7 @@ MAKERS = {  # what is written by this release: an unfitted estimator, its inputs
 MORE = {  # further kinds of parameters and attributes
     "object labels": (CapsuleClassifier.paper(2, init=np.ones((3, 2, 6)), **QUICK), X, NAMES.astype(object)),
     "bool labels": (CapsuleClassifier.paper(2, **QUICK | {"random_state": np.random.RandomState(0)}), X, LABELS > 0),
+    "ovr": (CapsuleClassifier.paper({0: 1, 1: 3, 2: 2}, architecture="ovr", warm_start=True, **QUICK), FRAME, LABELS),
     "ovo": (CapsuleClassifier.paper(2, architecture="ovo", fit_intercept=False, **QUICK), X, LABELS * 7 - 3),
     "means as a list": (GaussianMixture(2, means_init=X[:2].tolist(), covariance_type="diag"), X, None),
     "means as a frame": (GaussianMixture(2, means_init=FRAME[:2]), X, None),

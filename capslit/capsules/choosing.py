@@ -59,7 +59,7 @@ def _sampled(data, rng):
     x, y = x[rows] if _is_wide(data) else to_numpy(x[rows]).astype(np.float64), y[rows]
     return x, y, np.ones(len(y)) if w is None else w[rows].astype(np.float64)
 
-
+# %% ../../nbs/capsules/choosing.ipynb #cell-005-a
 def _is_wide(data):
     "Whether inputs are sparse and have so many columns that not even a sample of them is made dense."
     return data.sparse and data.n_features > WIDE
@@ -82,7 +82,7 @@ def _may_scale(estimator, data):
     asked = (estimator.alpha,) if estimator.kernel is None else (estimator.alpha, estimator.gamma)
     return all(isinstance(value, str) for value in asked)
 
-
+# %% ../../nbs/capsules/choosing.ipynb #cell-005-b
 def _landmarks(estimator, data, n):
     "How many landmarks n examples pay for, such that the matrices of the M-steps of all problems have room."
     if not isinstance(estimator.n_components, str):
@@ -153,7 +153,7 @@ def _design(estimator, data, dim):
                   estimator.architecture != "ovr", estimator.momentum, estimator.max_iter,
                   dim)
 
-
+# %% ../../nbs/capsules/choosing.ipynb #cell-008-a
 def _enlarged(estimator, data, choice, n, rng):
     """A choice of n examples, for all: a kernel gets the landmarks that all can pay for, and the prior at most the same total precision, less if a
     second look at more examples says so."""
@@ -176,13 +176,13 @@ def _enlarged(estimator, data, choice, n, rng):
         return _changed(choice, maps[0], choice.alpha * shrink)
     return _second_look(estimator, data, choice, maps, choice.alpha * n, rng)
 
-
+# %% ../../nbs/capsules/choosing.ipynb #cell-008-b
 def _changed(choice, features, alpha):
     "The choice with other features, to which the weights of a fold do not belong, and another prior."
     return choice._replace(features=features, alpha=alpha,
                            weights=choice.weights if features is choice.features else None)
 
-
+# %% ../../nbs/capsules/choosing.ipynb #cell-008-c
 def _second_look(estimator, data, choice, maps, precision, rng):
     "The choice with the features and the share of the prior's total precision that some pairs of classes favour, by a third of many examples."
     few = ring(_design(estimator, data, choice.capsule_dim),

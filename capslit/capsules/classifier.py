@@ -16,7 +16,8 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from functools import lru_cache, partial, update_wrapper
+from inspect import signature
 from itertools import combinations
 from numbers import Integral, Real
 from types import MethodType
@@ -28,7 +29,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from .. import em
@@ -246,8 +247,8 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
         alpha = alpha[:, None] + dropout_precision(float(estimator.dropout), targets, moments.gram, affine)
     solver = least_squares(targets, moments.gram, alpha, affine, starts=starts, like=like)
     seen_by = np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts                    # latent variables of an example, on average
-    model = replace(estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, np.concatenate([alpha] * starts)),
-                    compiled=worth_compiling(data.n_samples, shape[-1], seen_by))
+    model = estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, np.concatenate([alpha] * starts),
+                             worth_compiling(data.n_samples, shape[-1], seen_by))
     if estimator.reconstruction:
         model = with_penalty(model, float(estimator.reconstruction), moments.gram)
     if estimator.lasso:
@@ -338,7 +339,6 @@ def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015-a
 def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, classes: Any = None) -> Any:
     "What a method of the predictor says of each input, (n, *shape); with `classes`, labels in place of indices."
-    check_is_fitted(estimator, "coef_")
     source = fitting_source(estimator, X)
     if source is not None:
         answer = PredictorMethod(estimator._predictor(), method, classes)
@@ -352,8 +352,13 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
     try:
         with em.threads(estimator._n_threads) if answer.predictor.compiled and n > answer.predictor.rows else nullcontext() as pool:
             rows = rows if pool is None else _equal_shares(n, rows, pool._max_workers)
-            found = list(em.ordered_map(answer, (X[i:min(i + rows, n), :] for i in range(0, n, rows)), pool))
-            found = found[0] if len(found) == 1 else namespace(X).concat(found)
+            blocks = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
+            if len(blocks) > 1 and isinstance(X, np.ndarray) and method == "probabilities":
+                found = np.empty((n, *shape), X.dtype)           # which each thread fills where it is
+                list(em.ordered_map(lambda part: np.copyto(found[part], answer(X[part])), blocks, pool))
+            else:
+                found = list(em.ordered_map(answer, (X[part, :] for part in blocks), pool))
+                found = found[0] if len(found) == 1 else namespace(X).concat(found)
     except ValueError:                                         # NaN and infinity in X reach all pose vectors
         checked_inputs(estimator, given)
         raise
@@ -363,7 +368,7 @@ def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, 
 def _rows_at_once(predictor, X):
     "Examples per block; fewer where sparse inputs will be made dense for a kernel, more where compiled loops read them in memory."
     if predictor.compiled and predictor.features is None and isinstance(X, np.ndarray):
-        return 4 * predictor.rows
+        return 8 * predictor.rows
     wide = isinstance(X, SparseRows) and predictor.features is not None
     return min(predictor.rows, max(1, 2**22 // X.shape[1])) if wide else predictor.rows
 
@@ -770,8 +775,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     def predict(self, X: Any) -> Any:
         "Labels (n,) of the most probable classes; of equally probable ones the first."
-        check_is_fitted(self, "coef_")
-        return evaluate(self, "labels", X, (), to_numpy(self.classes_))
+        return evaluate(self, "labels", X, (), to_numpy(self._known_classes()))
 
     def predict_log_proba(self, X: Any) -> Any:
         "Logarithms of `predict_proba` (n, n_classes), accurate for the smallest probabilities in the multiclass architecture."
@@ -840,9 +844,18 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     def _n_threads(self):
         return None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
 
+    def _known_classes(self):
+        if not hasattr(self, "coef_"):
+            check_is_fitted(self, "coef_")                     # which asks for more, one row after another
+        return self.classes_
+
     def _per_class(self):
-        check_is_fitted(self, "coef_")
-        return (self.classes_.shape[0],)
+        return (self._known_classes().shape[0],)
+
+    def _validate_params(self):
+        "Check parameters other than their defaults, as scikit-learn would check all."
+        given = {name: getattr(self, name) for name, default in _defaults(type(self)).items() if getattr(self, name) is not default}
+        validate_parameter_constraints(self._parameter_constraints, given, caller_name=type(self).__name__)
 
     def _checked_schedule(self):
         "The rounds of learning, after all parameters have been checked."
@@ -850,10 +863,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         check_choices(self)
         return threshold_schedule(self.thresholds, self.patience)
 
-    def _model(self, targets, dims, solver, alpha):
+    def _model(self, targets, dims, solver, alpha, compiled=False):
         "The model of the stacked problems."
         kind = ExpandedCapsuleRegression if self.parameter_expansion else CapsuleRegression
-        return kind(targets, dims, solver, alpha if np.any(alpha) else 0.0, self.fit_intercept)
+        return kind(targets, dims, solver, alpha if np.any(alpha) else 0.0, self.fit_intercept, compiled=compiled)
 
     def _problems(self, classes, capsule_dim=None):
         "Targets and capsule dimensions of the problems; of the capsule dimension that was chosen, unless another is given."
@@ -935,9 +948,23 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     def _rng(self):
         "Random numbers of this fit: the same each time where something is chosen and no `random_state` says otherwise."
         same = self.random_state is None and self._adapts()
+        if isinstance(self.random_state, Integral):
+            return np.random.default_rng(_drawn_seed(self.random_state))
         return np.random.default_rng(0 if same else check_random_state(self.random_state).randint(2**31))
 
     def _settle(self, choice):
         "Set what was chosen; the weights to begin with, or None."
         self.kernel_features_, self.alpha_, self.sharpness_, self.cv_results_, weights, self.capsule_dim_ = choice
         return weights
+
+
+@lru_cache(maxsize=64)
+def _defaults(kind):
+    "The defaults of the parameters of a class of estimators, by name."
+    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}
+
+
+@lru_cache(maxsize=64)
+def _drawn_seed(random_state):
+    "The seed that a whole number given as `random_state` leads to."
+    return check_random_state(random_state).randint(2**31)

@@ -35,7 +35,7 @@ def _radial(x, z, gamma):
     squares *= -gamma
     return np.exp(squares, out=squares).astype(x.dtype, copy=False)
 
-
+# %% ../../nbs/capsules/features.ipynb #cell-006-a
 def polynomial(x: Any, z: Any, gamma: float) -> Any:
     "(1 + γ xᵀz)³ for all pairs of rows of x (n, p) and z (q, p)."
     # what is not finite is refused where landmarks are chosen
@@ -133,7 +133,7 @@ def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int,
     root = vectors[:, keep] * (scale / np.sqrt(np.sum(values) / len(z) * values[keep]))
     return KernelFeatures(kernel, gamma, z, root, spread)
 
-
+# %% ../../nbs/capsules/features.ipynb #cell-008-a
 def scaling_map(x: np.ndarray, spread: np.ndarray) -> KernelFeatures:
     "The map from inputs to these less their mean over the rows of x (n, p), divided by `spread` (p,)."
     return KernelFeatures(None, None, np.mean(x, axis=0, dtype=np.float64)[None], np.empty((1, 0)), spread)

@@ -181,18 +181,8 @@ def with_lasso(
     "A multiclass model with a penalty `strength` on groups of weights, from Σ w x xᵀ (p, p)."
     penalised = np.arange(len(gram)) < len(gram) - model.affine
     alpha = np.broadcast_to(np.atleast_1d(model.alpha)[0], len(gram))
-    return LassoCapsuleRegression(
-        model.targets,
-        model.dims,
-        model.solver,
-        model.alpha,
-        model.affine,
-        model.columns,
-        model.compiled,
-        strength * penalised,
-        groups,
-        gram + np.diag(alpha * penalised),
-    )
+    own = {"strength": strength * penalised, "gram": gram + np.diag(alpha * penalised)}
+    return model.extended(LassoCapsuleRegression, lasso_groups=groups, **own)
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-49
 def zeros_settled(

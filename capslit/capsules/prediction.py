@@ -19,7 +19,7 @@ from .em_steps import pose_vectors
 from .inference import log_class_probabilities, rest_and_shrink, squash
 from .kernels import compiled_probabilities, weights_for
 from .sharpness import sharpened
-from .special import ratio_table
+from .special import ratio_rows
 from ..em.compiling import read_only
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-004
@@ -205,7 +205,7 @@ class Predictor:
             return None
         x = x if self.features is None else self.features(x)
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
-        table = ratio_table(int(dims.sum()) / 2, x.dtype)
+        table = ratio_rows(int(dims.sum()) / 2, x.dtype)
         weights = self.weights.astype(x.dtype, copy=False)
         return out if loops(*weights_for(weights, x.shape[1]), read_only(x),
                             dims.astype(x.dtype), table, *[coupled] * several,

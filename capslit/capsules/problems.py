@@ -15,10 +15,10 @@ import numpy as np
 
 from .. import em
 from ..arrays import asarray_like, to_numpy
-from .initialisation import random_weights, subspace
-from .em_steps import LeastSquares, SecondMoments, second_moments
+from .initialisation import principal_rows, random_weights
+from .em_steps import LeastSquares, SecondMoments, root_of_inverse, second_moments
 from ..estimator.training_data import TrainingData
-from ..validation import check_choice, check_number
+from ..validation import check_choice, check_number, check_values
 
 # %% ../../nbs/capsules/problems.ipynb #cell-004
 def capsule_targets(n_classes: int, architecture: str) -> np.ndarray:
@@ -66,7 +66,9 @@ def _comparable(moments, classes, affine):
     unit = np.ones(len(overall))
     if affine:
         unit[-1] = np.sqrt(np.mean(np.diag(overall)[:-1])) or 1.0
-    return overall * unit * unit[:, None], unit
+        overall[-1] *= unit[-1]
+        overall[:, -1] *= unit[-1]
+    return overall, unit
 
 # %% ../../nbs/capsules/problems.ipynb #cell-008
 def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoments, *,
@@ -90,9 +92,9 @@ def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoment
         if rows is None:
             own, unit = _comparable(moments, classes if present[classes].any()
                                     else np.flatnonzero(present | ~present.any()), affine)
-            overall = _mean_moment(moments, np.flatnonzero(present | ~present.any())) * unit * unit[:, None]
-            rows, found = subspace(own if present[classes].any() else 0 * own, dims[q, j],
-                                   overall, rng)
+            overall = lambda: _mean_moment(moments, np.flatnonzero(present | ~present.any())) * unit * unit[:, None]
+            rows, found = principal_rows(own if present[classes].any() else 0 * own,
+                                         dims[q, j], overall, rng)
             rows = rows * unit
             # without random rows: the same in every pair
             complete |= {key: (rows, found)} if found == dims[q, j] else {}
@@ -149,8 +151,10 @@ def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: Any, affine: boo
     penalty[:, p - affine:] = 0
     if not paired:
         return LeastSquares.from_gram(gram.sum(0)[None], (0,), alpha=penalty + inertia, like=like)
-    roots, ranks = np.empty((k, p, p)), []
+    roots, ranks, gram = np.empty((k, p, p)), [], check_values("gram", gram)
     for q, sees in enumerate(targets >= 0):                    # one after another, for they are large
-        own = LeastSquares.from_gram(gram[sees].sum(0)[None], alpha=penalty[q] + inertia)
-        roots[q], ranks = own.root[0], [*ranks, *own.rank]
+        own = gram[sees].sum(0)
+        own.flat[::p + 1] += penalty[q] + inertia
+        roots[q], rank = root_of_inverse(own)
+        ranks.append(rank)
     return LeastSquares(roots if like is None else asarray_like(roots, like), tuple(range(k)) * starts, tuple(ranks))

@@ -137,13 +137,4 @@ def with_penalty(
     "A multiclass model with a penalty, from the second moments of the classes (m, p, p)."
     root = to_numpy(model.solver.root)[0]
     penalty = reconstruction_penalty(strength, grams, root, model.affine)
-    return ReconstructingCapsuleRegression(
-        model.targets,
-        model.dims,
-        model.solver,
-        model.alpha,
-        model.affine,
-        model.columns,
-        model.compiled,
-        penalty,
-    )
+    return model.extended(ReconstructingCapsuleRegression, penalty=penalty)

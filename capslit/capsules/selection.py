@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'UNEVEN', 'ENOUGH', 'MANY', 'FEW', 'EFFORT', 'Examples', 'fold_numbers', 'folds_of',
-           'training_moments', 'Design', 'fold_stack', 'HeldOutPredictions', 'by_problem', 'together', 'mean_variance',
-           'Choice', 'candidates', 'centred', 'uncentred', 'halved', 'spreads_tried', 'feature_maps', 'ring', 'Trial',
-           'judged', 'least_loss', 'compared', 'select']
+           'training_moments', 'Design', 'FoldRegression', 'fold_stack', 'HeldOutPredictions', 'by_problem', 'together',
+           'mean_variance', 'Choice', 'candidates', 'centred', 'uncentred', 'halved', 'spreads_tried', 'feature_maps',
+           'ring', 'Trial', 'judged', 'least_loss', 'compared', 'select']
 
 # %% ../../nbs/capsules/selection.ipynb #cell-002
 from collections.abc import Sequence
@@ -108,6 +108,11 @@ class Design:
 STEPS = (8, 12, 15)                                          # iterations that tell feature maps apart, then priors, and that settle what was chosen
 
 
+class FoldRegression(CapsuleRegression):
+    "Capsule regressions on folds of examples that are in memory all at once."
+    few = 2**14
+
+
 def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng: np.random.Generator, start: Any = None) -> tuple:
     "The model, the initial parameters (those of `start`, if it is given) and the batch of all folds × `alphas` × problems, in this order."
     moments, k = training_moments(examples, design.n_classes, design.affine), len(design.targets)
@@ -120,7 +125,7 @@ def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng:
     own = len(roots) // copies                                  # matrices of a copy: one for each problem, or one for all
     solver = LeastSquares(roots, tuple(c * own + q % own for c in range(copies) for q in range(k)), ranks)
     seen_by = copies * np.mean(design.targets >= 0, axis=1) @ design.dims.sum(axis=1)              # latent variables of an example, on average
-    model = CapsuleRegression(np.tile(design.targets, (copies, 1)), np.tile(design.dims, (copies, 1)), solver, np.concatenate(precision), design.affine,
+    model = FoldRegression(np.tile(design.targets, (copies, 1)), np.tile(design.dims, (copies, 1)), solver, np.concatenate(precision), design.affine,
                               np.repeat(np.arange(len(moments)), len(alphas) * k), worth_compiling(*examples.x.shape, seen_by, sum(STEPS)))
     columns = (examples.fold[:, None] != np.arange(len(moments))) * examples.weight[:, None]
     return model, CapsuleParameters(start), (examples.x, examples.y, columns.astype(examples.x.dtype))
@@ -212,7 +217,7 @@ def uncentred(design: Design, weights: np.ndarray, x: Any) -> np.ndarray:
     return np.concatenate([weights[..., :-1], weights[..., -1:]
                            - (weights[..., :-1] @ np.mean(x, axis=0))[..., None]], axis=-1)
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-018-a
 def halved(x: Any) -> Any:
     "Inputs (n, p) in single precision, which tells candidates apart in half the time; as they are where they are sparse or it has no room for their squares."
     if isinstance(x, SparseRows) or not 1e-15 < np.max(np.abs(x), initial=0) < 1e15:
@@ -233,7 +238,7 @@ def spreads_tried(x: np.ndarray) -> list[np.ndarray | None]:
         return [None]
     return [None, np.where(varies, spread / np.sqrt(mean_variance(x)), 1.0)]
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-018-b
 def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng: np.random.Generator,
                  spreads: Sequence = (None,)) -> list[KernelFeatures | None]:
     """The feature maps to be tried; None stands for the inputs alone.
@@ -356,7 +361,7 @@ def least_loss(rows: Sequence[dict]) -> int:
     "The number of the row with the smallest log loss."
     return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
 
-
+# %% ../../nbs/capsules/selection.ipynb #cell-020-1-a
 def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float],
              rng: np.random.Generator, steps: Sequence[int]) -> tuple:
     "The rows of all feature maps after so many iterations, of the best one after so many more (and of the next, if it then is no longer the best); its `Trial`, and the number of its best alpha."

@@ -54,7 +54,7 @@ def learn_sharpness(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray | None 
         s = then
     return float(s), float(_loss_of_power(log_p, weight, told, s)[0] / weight.sum())
 
-
+# %% ../../nbs/capsules/sharpness.ipynb #cell-011-a
 def _loss_of_power(log_p, weight, told, s):
     "The log loss of the power s, and its first two derivatives in s; log_p (n, m) is 0 for the most probable class."
     p = np.exp(s * log_p)

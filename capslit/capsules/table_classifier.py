@@ -104,7 +104,7 @@ def _coded(name, values, words, given):
         raise ValueError(f"column {name!r} must hold numbers, as it did in fit, but holds {word!r}; convert it, with NaN where nothing is known")
     return values
 
-
+# %% ../../nbs/capsules/table_classifier.ipynb #cell-005-c-a
 def _stacked(columns, categories, given):
     "Codes (n, p) of the columns {name: what `read_column` gives}."
     return np.stack([_coded(name, values, categories.get(k), k in given)
@@ -159,7 +159,7 @@ def _array_errors(*names):
             raise
         raise ValueError(f"X is an array that holds text ({error.__cause__ or error}); pass a frame such as pandas.DataFrame(X), in which columns of text are categories") from error
 
-
+# %% ../../nbs/capsules/table_classifier.ipynb #cell-006-a
 def _numbers_of(transformer, fill):
     "What a fitted `encoder` fills, subtracts and divides by, each (p,); `fill` has NaN in the columns of numbers."
     mean, scale = np.zeros(len(fill)), np.ones(len(fill))

@@ -35,7 +35,8 @@ from ..validation import (as_floating, atomic, check_count, check_number, check_
 RULES = ("maximum", "max_minus_min", "sum")
 
 
-def compose_means(templates: np.ndarray, sets: np.ndarray, q: float, rule: str) -> np.ndarray:
+def compose_means(templates: np.ndarray, sets: np.ndarray, q: float,
+                  rule: str) -> np.ndarray:
     "Composed means (M, D) of sets (M, K) of bool of the templates (K, D)."
     if rule == "sum":
         return q + sets @ (templates - q)
@@ -72,9 +73,11 @@ def best_above(u: np.ndarray, S: np.ndarray, N: np.ndarray) -> tuple[np.ndarray,
 # %% ../../nbs/composition/gaussian.ipynb #real-10
 def best_means(upper: np.ndarray, lower: np.ndarray, S: np.ndarray, N: np.ndarray, q: float,
                one_sided: bool) -> np.ndarray:
-    """The best opinions (D,) of an expert, given the extremes of the others in the sets that contain it.
+    """The best opinions (D,) of an expert, given the extremes of the others in
+    the sets that contain it.
 
-    `upper`, `lower`, S and N are arrays as of `best_above`; with `one_sided` no opinion is below q.
+    `upper`, `lower`, S and N are arrays as of `best_above`; with `one_sided`
+    no opinion is below q.
     """
     v, gain = best_above(upper, S - N * (lower - q), N)
     best = np.where(gain > 0, v, q)
@@ -83,13 +86,14 @@ def best_means(upper: np.ndarray, lower: np.ndarray, S: np.ndarray, N: np.ndarra
     down, less = best_above(-lower, N * (upper - q) - S, N)
     return np.where(less > np.maximum(gain, 0), -down, best)
 
-
-def exact_means(templates: np.ndarray, sets: np.ndarray, times: np.ndarray, sums: np.ndarray, q: float,
+# %% ../../nbs/composition/gaussian.ipynb #real-10-a
+def exact_means(templates: np.ndarray, sets: np.ndarray, times: np.ndarray,
+                sums: np.ndarray, q: float,
                 rule: str) -> np.ndarray:
     """The M-step: templates (K, D), with the extremal rules one expert after the other.
 
-    `times` (M,) and `sums` (M, D) of the examples that each of the sets (M, K) explains; an expert in
-    none of them stays as it is.
+    `times` (M,) and `sums` (M, D) of the examples that each of the sets (M, K) explains; an
+    expert in none of them stays as it is.
     """
     if rule == "sum":
         together, alone = (sets.T * times) @ sets, sets.T @ (sums - times[:, None] * q)
@@ -100,7 +104,8 @@ def exact_means(templates: np.ndarray, sets: np.ndarray, times: np.ndarray, sums
         if np.any(on):
             rest = sets[on] & (np.arange(len(templates)) != k)
             extremes = extremes_of(templates, rest, q)
-            templates[k] = best_means(*extremes, sums[on], times[on, None], q, rule == "maximum")
+            templates[k] = best_means(*extremes, sums[on], times[on, None], q,
+                                      rule == "maximum")
     return templates
 
 # %% ../../nbs/composition/gaussian.ipynb #real-15
@@ -111,7 +116,9 @@ class Means(NamedTuple):
 
 
 class SetStatistics(NamedTuple):
-    "Sufficient statistics: sums over examples, by the set of experts that explains them best."
+    """Sufficient statistics: sums over examples, by the set of experts
+    that explains them best.
+    """
     times: np.ndarray             # (k, M)      N_s
     sums: np.ndarray              # (k, M, D)   S_s
     squares: np.ndarray           # (k,)        Σ |x|²
@@ -173,7 +180,9 @@ class _Steps(_Sets):
 
 # %% ../../nbs/composition/gaussian.ipynb #real-18
 class GaussianCompositions(_Steps):
-    "k stacked models of experts with Gaussian noise, for the engine. Batches are (x (b, D), None)."
+    """k stacked models of experts with Gaussian noise, for the engine.
+    Batches are (x (b, D), None).
+    """
 
     @property
     def signature(self) -> dict:
@@ -203,12 +212,16 @@ class GaussianCompositions(_Steps):
     def m_step(self, statistics: SetStatistics) -> Means:
         "Means, by the exact step from the templates with which the sets were found."
         times, sums, squares, templates, _, weight = statistics
-        found = map(self.step, times, sums, squares, templates / weight[:, None, None], weight)
+        found = map(self.step, times, sums, squares, templates / weight[:, None, None],
+                    weight)
         return Means(*map(np.stack, zip(*found)))
 
 # %% ../../nbs/composition/gaussian.ipynb #real-24
-def factor_means(X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any) -> np.ndarray:
-    "Templates (n_experts, D) of non-negative factors of X above q, and below it unless `one_sided`."
+def factor_means(X: np.ndarray, n_experts: int, q: float, one_sided: bool,
+                 rng: Any) -> np.ndarray:
+    """Templates (n_experts, D) of non-negative factors of X above q, and below
+    it unless `one_sided`.
+    """
     above, below, D = np.maximum(X - q, 0), np.maximum(q - X, 0), X.shape[1]
     if one_sided:
         return q + scaled_factors(above, n_experts, rng)
@@ -223,80 +236,16 @@ def _numbers(batch, start, unit):
         raise ValueError("X comes with weights, but examples count alike; leave the weights out")
     return X.astype(np.float64) / unit, None
 
-# %% ../../nbs/composition/gaussian.ipynb #real-26
-class _Beginning(EMEstimator):
-    "Settings, units and the model."
-
-    _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left")],
-        "rule": [StrOptions(set(RULES))],
-        "background": [Interval(Real, None, None, closed="neither")],
-        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
-        "min_noise": [Interval(Real, 0, None, closed="neither")],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
-        "init": [StrOptions({"factors", "examples"}), "array-like"],
-        **{name: rule for name, rule in EMEstimator._parameter_constraints.items() if name != "acceleration"},
-    }
-
-    def _unit(self, largest, X):
-        "The root of the mean square of X about the background, without overflow."
-        check_size(np.array([largest]))
-        largest = max(largest, abs(self.background)) or 1.0
-        size = float(np.sqrt(np.mean((X / largest - self.background / largest) ** 2)))
-        return largest * size or largest
-
-    def _look_below(self, deviations):
-        "Warn where much of X, told by its deviations from the background, can be told by no expert."
-        if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
-            warnings.warn(f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
-                          "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'", UserWarning, stacklevel=4)
-
-    def _model(self, unit):
-        "The model on the engine, in these units."
-        noise = None if self.noise == "learned" else float(self.noise) / unit / unit
-        if noise is not None and not 1e-290 < noise < 1e290:
-            raise ValueError(f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass noise='learned'")
-        cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
-        background = float(check_number("background", self.background)) / unit
-        return GaussianCompositions(self.rule, background, cost, self.max_active, noise, float(self.min_noise))
-
-# %% ../../nbs/composition/gaussian.ipynb #real-27
-class _Learning(_Beginning):
-    "Starts, and what is kept of learning."
-
-    def _starts(self, X, unit):
-        "Means of stacked starts, from examples X (n, D) in the model's units."
-        rng, K = check_random_state(self.random_state), self.n_experts
-        if not isinstance(self.init, str):
-            given = np.asarray(as_floating("init", self.init), np.float64)
-            templates = check_values("init", check_shape("init", given, (K, X.shape[1])))[None] / unit
-        elif self.init == "examples":
-            templates = X[np.stack([rng.choice(len(X), K, len(X) < K) for _ in range(self.n_init)])]
-        else:
-            q, one_sided = self.background / unit, self.rule == "maximum"
-            templates = np.stack([factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)])
-        noise = 1.0 if self.noise == "learned" else float(self.noise) / unit / unit
-        return Means(templates, np.full(len(templates), noise))
-
-    def _keep(self, found, sets, times, unit, n_samples):
-        "Set the public attributes."
-        self.templates_ = found.templates[0] * unit
-        self.noise_variance_ = float(found.variance[0]) * unit * unit
-        self.active_sets_, self.active_set_counts_ = sets[times > 0], times[times > 0]
-        log_unit = self.n_features_in_ * math.log(unit)                  # densities are per unit of X
-        self.lower_bound_ -= log_unit
-        self.history_ = {name: a - n_samples * log_unit for name, a in self.history_.items()}
-        if not np.any(self.active_sets_):
-            warnings.warn("no expert is active in any of the examples, so that nothing has been learned; "
-                          "lower expert_cost, or choose another background", ConvergenceWarning, stacklevel=4)
-
 # %% ../../nbs/composition/gaussian.ipynb #real-28
-class _Explaining(_Learning, TransformerMixin):
-    "The best sets of new examples."
+class _FittedMeans(TransformerMixin):
+    """What fitted experts say of examples, with the `_model` of an estimator: the best
+    sets, composed means, scores.
+    """
 
     def _explained(self, X):
-        "Active experts (n, K) of bool, and ln P(x | s) (n,), −∞ for examples that are too far away."
+        """Active experts (n, K) of bool, and ln P(x | s) (n,), −∞ for examples
+        that are too far away.
+        """
         check_is_fitted(self)
         with error_context("X"):
             X = validate_inputs(self, X, reset=False, dtype=np.float64, order="C")
@@ -312,17 +261,15 @@ class _Explaining(_Learning, TransformerMixin):
             active[rows], likelihood[rows] = sets[best], np.where(far, -np.inf, told)
         return active, likelihood
 
-# %% ../../nbs/composition/gaussian.ipynb #real-29
-class _Outputs(_Explaining):
-    "What a fitted model says of examples."
-
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
         "Which experts are active (n, K), as zeros and ones."
         return self._explained(X)[0].astype(np.float64)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        "The composed means (n, D) of rows such as those of `transform`; an expert is active above one half."
+        """The composed means (n, D) of rows such as those of `transform`; an expert is
+        active above one half.
+        """
         check_is_fitted(self)
         X = np.asarray(as_floating("X", X), np.float64)
         check_values("X", check_shape("X", X, (None, len(self.templates_))))
@@ -330,11 +277,15 @@ class _Outputs(_Explaining):
 
     @by_blocks
     def score_samples(self, X: Any) -> np.ndarray:
-        "ln P(x | s) (n,), in nats, of each example with the mean that its best set composes."
+        """ln P(x | s) (n,), in nats, of each example with the mean that
+        its best set composes.
+        """
         return self._explained(X)[1]
 
     def score(self, X: Any, y: Any = None) -> float:
-        "Mean of `score_samples`; the sets are not paid for, so that more experts score better."
+        """Mean of `score_samples`; the sets are not paid for, so that
+        more experts score better.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -344,10 +295,12 @@ class _Outputs(_Explaining):
         return np.array([f"expert{k}" for k in range(len(self.templates_))], dtype=object)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-30
-class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
-    """Real-valued examples as compositions of a few experts and Gaussian noise, learned by hard EM.
+class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator):
+    """Real-valued examples as compositions of a few experts and Gaussian
+    noise, learned by hard EM.
 
-    The experts stay where they are; for binary images, and for experts that move, see `CompositionalModel`.
+    The experts stay where they are; for binary images, and for experts that move,
+    see `CompositionalModel`.
 
     Parameters
     ----------
@@ -366,8 +319,9 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
     max_active : int, optional
         Most experts in an example.
     init : {"factors", "examples"} or (n_experts, n_features) array, default="factors"
-        Experts from which EM starts: non-negative factors of X above (and below) the background, or
-        examples. Of more examples than 64 megabytes hold, a sample is looked at.
+        Experts from which EM starts: non-negative factors of X above
+        (and below) the background, or examples. Of more examples than 64
+        megabytes hold, a sample is looked at.
     n_init : int, default=5
         Starts, of which the best outcome is kept.
     tol : float, default=1e-4
@@ -400,14 +354,29 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
 
     Notes
     -----
-    An expert that is active in no training example is left as it started; see `active_sets_`.
+    An expert that is active in no training example is left as it
+    started; see `active_sets_`.
     """
 
-    _parameter_constraints = _Beginning._parameter_constraints
+    _parameter_constraints = {
+        "n_experts": [Interval(Integral, 1, None, closed="left")],
+        "rule": [StrOptions(set(RULES))],
+        "background": [Interval(Real, None, None, closed="neither")],
+        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
+        "min_noise": [Interval(Real, 0, None, closed="neither")],
+        "expert_cost": [Interval(Real, 0, None, closed="left")],
+        "max_active": [Interval(Integral, 1, None, closed="left"), None],
+        "init": [StrOptions({"factors", "examples"}), "array-like"],
+        **{name: rule for name, rule in EMEstimator._parameter_constraints.items()
+           if name != "acceleration"},
+    }
 
-    def __init__(self, n_experts: int = 8, *, rule: str = "maximum", background: float = 0.0,
-                 noise: float | str = "learned", min_noise: float = 1e-6, expert_cost: float = 0.0,
-                 max_active: int | None = None, init: Any = "factors", n_init: int = 5, tol: float = 1e-4,
+    def __init__(self, n_experts: int = 8, *, rule: str = "maximum",
+                 background: float = 0.0,
+                 noise: float | str = "learned", min_noise: float = 1e-6,
+                 expert_cost: float = 0.0,
+                 max_active: int | None = None, init: Any = "factors", n_init: int = 5,
+                 tol: float = 1e-4,
                  patience: int = 1, max_iter: int = 200, n_jobs: int | None = None,
                  random_state: Any = None, verbose: int = 0):
         self.n_experts = n_experts
@@ -427,7 +396,8 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0) -> Self:
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None,
+            checkpoint_every: float = 10.0) -> Self:
         """Learn the experts.
 
         Parameters
@@ -435,8 +405,8 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
         X : (n, D) array of numbers, or what `capslit.data.as_source` knows
         y : ignored
         checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it. `random_state` must then be a
-            whole number, unless `init` is an array.
+            Written as EM goes on; a fit that finds it resumes from it. `random_state` must
+            then be a whole number, unless `init` is an array.
         checkpoint_every : float
             Seconds between two writes.
 
@@ -453,7 +423,8 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
         model, batches = self._model(unit), data.apply(partial(_numbers, unit=unit)).batches
         found = self._learn(model, self._starts(sample / unit, unit), batches, checkpoint,
                             isinstance(self.init, str), checkpoint_every=checkpoint_every)
-        counted = em.accumulate(em.BoundStep(model, "e_step", found), batches, model.block_rows(found))
+        counted = em.accumulate(em.BoundStep(model, "e_step", found), batches,
+                                model.block_rows(found))
         sets = small_sets(self.n_experts, self.max_active)
         self._keep(found, sets, counted.times[0], unit, data.n_samples)
         return self
@@ -461,12 +432,67 @@ class GaussianCompositionalModel(_Outputs, Saved, BaseEstimator):
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Random examples (n_samples, D), and the active experts (n_samples, K).
 
-        A set of experts is drawn from those of the training examples, and noise is added to what it composes.
+        A set of experts is drawn from those of the training examples, and noise is
+        added to what it composes.
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
         rng = check_random_state(self.random_state)
         share = self.active_set_counts_ / np.sum(self.active_set_counts_)
-        drawn = self.active_sets_[rng.choice(len(share), n_samples, p=share)].astype(np.float64)
+        chosen = rng.choice(len(share), n_samples, p=share)
+        drawn = self.active_sets_[chosen].astype(np.float64)
         means = self.inverse_transform(drawn)
         return means + math.sqrt(self.noise_variance_) * rng.standard_normal(means.shape), drawn
+
+    def _unit(self, largest, X):
+        "The root of the mean square of X about the background, without overflow."
+        check_size(np.array([largest]))
+        largest = max(largest, abs(self.background)) or 1.0
+        size = float(np.sqrt(np.mean((X / largest - self.background / largest) ** 2)))
+        return largest * size or largest
+
+    def _look_below(self, deviations):
+        """Warn where much of X, told by its deviations from the background,
+        can be told by no expert.
+        """
+        if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
+            warnings.warn(f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
+                          "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'", UserWarning, stacklevel=4)
+
+    def _model(self, unit):
+        "The model on the engine, in these units."
+        noise = None if self.noise == "learned" else float(self.noise) / unit / unit
+        if noise is not None and not 1e-290 < noise < 1e290:
+            raise ValueError(f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass noise='learned'")
+        cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
+        background = float(check_number("background", self.background)) / unit
+        return GaussianCompositions(self.rule, background, cost, self.max_active, noise,
+                                    float(self.min_noise))
+
+    def _starts(self, X, unit):
+        "Means of stacked starts, from examples X (n, D) in the model's units."
+        rng, K = check_random_state(self.random_state), self.n_experts
+        if not isinstance(self.init, str):
+            given = np.asarray(as_floating("init", self.init), np.float64)
+            check_values("init", check_shape("init", given, (K, X.shape[1])))
+            templates = given[None] / unit
+        elif self.init == "examples":
+            templates = X[np.stack([rng.choice(len(X), K, len(X) < K) for _ in range(self.n_init)])]
+        else:
+            q, one_sided = self.background / unit, self.rule == "maximum"
+            templates = np.stack([factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)])
+        noise = 1.0 if self.noise == "learned" else float(self.noise) / unit / unit
+        return Means(templates, np.full(len(templates), noise))
+
+    def _keep(self, found, sets, times, unit, n_samples):
+        "Set the public attributes."
+        self.templates_ = found.templates[0] * unit
+        self.noise_variance_ = float(found.variance[0]) * unit * unit
+        self.active_sets_, self.active_set_counts_ = sets[times > 0], times[times > 0]
+        log_unit = self.n_features_in_ * math.log(unit)                  # densities are per unit of X
+        self.lower_bound_ -= log_unit
+        self.history_ = {name: a - n_samples * log_unit for name, a in self.history_.items()}
+        if not np.any(self.active_sets_):
+            warnings.warn("no expert is active in any of the examples, so that nothing has been learned; "
+                          "lower expert_cost, or choose another background",
+                          ConvergenceWarning, stacklevel=4)

@@ -13,7 +13,7 @@ __all__ = ['MOST_SETS', 'MOST_SEARCHED', 'owners', 'Experts', 'ExpertStatistics'
 # %% ../../nbs/composition/model.ipynb #cell-003
 import math
 import warnings
-from collections import Counter
+from collections import Counter, namedtuple
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
@@ -40,7 +40,8 @@ from ..validation import (as_floating, atomic, check_count, check_indices, check
                                 error_context, validate_inputs)
 
 # %% ../../nbs/composition/model.ipynb #cell-004
-_all_ = ["Transforms", "compose", "max_minus_min", "maximum", "mean", "noisy_or", "normalized_sum",
+_all_ = ["Transforms", "compose", "max_minus_min", "maximum", "mean", "noisy_or",
+         "normalized_sum",
          "sum_of_log_odds", "sum_of_odds"]
 
 # %% ../../nbs/composition/model.ipynb #cell-008
@@ -49,8 +50,10 @@ def _placed(templates, experts, index, transforms, fill):
     return templates[experts] if transforms is None else transforms.transform(templates[experts], index, fill)
 
 # %% ../../nbs/composition/model.ipynb #cell-008-1
-def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None = None, q: float | None = None) -> np.ndarray:
-    """The active experts with the highest and the lowest opinion about each pixel of an image.
+def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None = None,
+           q: float | None = None) -> np.ndarray:
+    """The active experts with the highest and the lowest opinion about
+    each pixel of an image.
 
     Parameters
     ----------
@@ -58,14 +61,14 @@ def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None 
     templates : (K, D) array
     transforms : Transforms, optional
     q : float, optional
-        Opinions above and below it count; the abstention of `found` by default. With 0 all of them
-        are above.
+        Opinions above and below it count; the abstention of `found` by default. With 0
+        all of them are above.
 
     Returns
     -------
     highest, lowest : (n, D) arrays
-        Slots in `found.experts`: the first with the largest opinion above q, and the first with the
-        smallest below q; −1 where there is none.
+        Slots in `found.experts`: the first with the largest opinion above q, and the first
+        with the smallest below q; −1 where there is none.
 
     Source: Goessling and Amit, section 4 (goessling:owners).
     """
@@ -76,14 +79,17 @@ def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None 
         on = np.flatnonzero(experts >= 0)
         if not on.size:
             continue
-        p, upper, lower = _placed(templates, experts[on], index[on], transforms, found.q), U[on], L[on]
+        p, upper, lower = _placed(templates, experts[on], index[on], transforms,
+                                  found.q), U[on], L[on]
         highest[on], lowest[on] = np.where(p > upper, j, highest[on]), np.where(p < lower, j, lowest[on])
         U[on], L[on] = np.maximum(upper, p), np.minimum(lower, p)
     return highest, lowest
 
 # %% ../../nbs/composition/model.ipynb #cell-008-2
 def _owned(experts, slots, x, weight, K):
-    "Σ w R x and Σ w R (K, D) of experts that do not move; `slots`: (n, D) arrays as of `owners`."
+    """Σ w R x and Σ w R (K, D) of experts that do not move; `slots`: (n, D)
+    arrays as of `owners`.
+    """
     D, ink, counts = x.shape[1], 0.0, 0.0
     for slot in slots:
         rows, pixels = np.nonzero(slot >= 0)
@@ -100,7 +106,9 @@ class Experts(NamedTuple):
 
 
 class ExpertStatistics(NamedTuple):
-    "Sufficient statistics, sums over examples of weight w: of owned pixels R, activity a and poses g."
+    """Sufficient statistics, sums over examples of weight w: of owned pixels R,
+    activity a and poses g.
+    """
     ink: np.ndarray               # (k, K, D)      Σ w Φ⁻¹(R x)
     counts: np.ndarray            # (k, K, D)      Σ w Φ⁻¹(R)
     together: np.ndarray          # (k, K, K)      Σ w a aᵀ
@@ -112,7 +120,9 @@ class ExpertStatistics(NamedTuple):
 
 # %% ../../nbs/composition/model.ipynb #cell-018
 class _Inference:
-    "Inference by the settings of `Compositions`: matching pursuit, ownership of pixels, statistics."
+    """Inference by the settings of `Compositions`: matching pursuit, ownership
+    of pixels, statistics.
+    """
 
     @property
     def n_poses(self) -> int:
@@ -126,11 +136,15 @@ class _Inference:
 
     def explain(self, templates: np.ndarray, x: np.ndarray) -> Pursuit:
         "The Pursuit of images x (b, D) with templates (K, D)."
-        return matching_pursuit(x, self.effective(templates), q=self.q, transforms=self.transforms,
-                                truncated=self.truncated, max_experts=self.max_active, expert_cost=self.expert_cost)
+        return matching_pursuit(x, self.effective(templates), q=self.q,
+                                transforms=self.transforms,
+                                truncated=self.truncated, max_experts=self.max_active,
+                                expert_cost=self.expert_cost)
 
     def effective(self, templates: np.ndarray) -> np.ndarray:
-        "Templates as they are composed: with the maximum rule none is below the background."
+        """Templates as they are composed: with the maximum rule none
+        is below the background.
+        """
         return np.maximum(templates, self.q) if self.rule == "maximum" else templates
 
     def owners(self, found: Pursuit, templates: np.ndarray) -> np.ndarray:
@@ -138,14 +152,18 @@ class _Inference:
         q = 0.0 if self.rule == "maximum" else None
         return owners(found, templates, self.transforms, q)
 
-    def count(self, templates: np.ndarray, x: np.ndarray, weight: np.ndarray, found: Pursuit) -> ExpertStatistics:
-        "ExpertStatistics, without the leading axis, of images x with their pursuit `found` by templates (K, D)."
+    def count(self, templates: np.ndarray, x: np.ndarray, weight: np.ndarray,
+              found: Pursuit) -> ExpertStatistics:
+        """ExpertStatistics, without the leading axis, of images x with their pursuit
+        `found` by templates (K, D).
+        """
         K, D = templates.shape
         highest, lowest = self.owners(found, templates)
         likelihood, active = np.where(weight > 0, found.log_likelihood, 0.0), active_experts(found.experts, K).astype(np.float64)
         if self.transforms is None:
             ink, counts = _owned(found.experts, (highest, lowest), x, weight, K)
-            return ExpertStatistics(ink, counts, (weight[:, None] * active).T @ active, np.zeros((K, K, 3)), np.zeros((3 * K, 3 * K)),
+            return ExpertStatistics(ink, counts, (weight[:, None] * active).T @ active,
+                                    np.zeros((K, K, 3)), np.zeros((3 * K, 3 * K)),
                                     weight @ likelihood, np.sum(weight), np.zeros((K, 3)))
         (ink, counts), g, places = np.zeros((2, K, D)), np.zeros((len(x), K, 3)), np.zeros((K, 3))
         for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
@@ -157,10 +175,13 @@ class _Inference:
             ink += one_hot @ self.transforms.pull_back(R * x[on], index[on])
             counts += one_hot @ self.transforms.pull_back(R, index[on])
             g[on, experts[on]] = self.transforms.poses[index[on]]
-            places -= one_hot @ (weight[on, None] * self.transforms.inverses[index[on]] * [1, 1, 0])
+            places -= one_hot @ (weight[on, None] * self.transforms.inverses[index[on]]
+                                 * [1, 1, 0])
         heavy, rows = weight[:, None] * active, g.reshape(len(x), 3 * K)
-        return ExpertStatistics(ink, counts, heavy.T @ active, np.einsum("nl,njc->jlc", heavy, g),
-                                (weight[:, None] * rows).T @ rows, weight @ likelihood, np.sum(weight), places)
+        return ExpertStatistics(ink, counts, heavy.T @ active,
+                                np.einsum("nl,njc->jlc", heavy, g),
+                                (weight[:, None] * rows).T @ rows, weight @ likelihood,
+                                np.sum(weight), places)
 
 # %% ../../nbs/composition/model.ipynb #cell-020
 @dataclass(frozen=True)
@@ -183,7 +204,8 @@ class Compositions(_Inference):
     max_active : int, optional
         Most experts in an image.
     prune : bool
-        Whether pixels abstain unless their votes make the description of the images shorter.
+        Whether pixels abstain unless their opinions make the description
+        of the images shorter.
     expert_cost : float
         Nats that each active expert costs.
     """
@@ -200,9 +222,12 @@ class Compositions(_Inference):
     def signature(self) -> dict:
         "Settings compared on resume."
         T = self.transforms
-        poses = None if T is None else [list(T.image_shape), list(T.shifts), list(T.rotations)]
-        return {"rule": self.rule, "q": float(self.q), "poses": poses, "max_active": self.max_active,
-                "pseudocount": float(self.pseudocount), "truncated": bool(self.truncated), "prune": bool(self.prune), "expert_cost": float(self.expert_cost)}
+        poses = None if T is None else [list(T.image_shape), list(T.shifts),
+                                        list(T.rotations)]
+        return {"rule": self.rule, "q": float(self.q), "poses": poses,
+                "max_active": self.max_active,
+                "pseudocount": float(self.pseudocount), "truncated": bool(self.truncated),
+                "prune": bool(self.prune), "expert_cost": float(self.expert_cost)}
 
     def block_rows(self, parameters: Experts) -> int:
         "Examples per block."
@@ -213,7 +238,9 @@ class Compositions(_Inference):
         return self
 
     def objective(self, parameters: Experts, statistics: ExpertStatistics) -> np.ndarray:
-        "The log-likelihood (k,) less the costs of active experts, or the negative description length if `prune`."
+        """The log-likelihood (k,) less the costs of active experts, or the negative
+        description length if `prune`.
+        """
         if self.prune:
             return -description_length(self, parameters, statistics)
         return statistics.log_likelihood - self.expert_cost * np.trace(statistics.together, axis1=1, axis2=2)
@@ -229,7 +256,9 @@ class Compositions(_Inference):
         return ExpertStatistics(*map(np.stack, zip(*parts)))
 
     def m_step(self, statistics: ExpertStatistics) -> Experts:
-        "Experts by equation 1, at the mean of their places; pixels that no expert owns abstain (goessling:1)."
+        """Experts by equation 1, at the mean of their places; pixels that no expert owns
+        abstain (goessling:1).
+        """
         (ink, N), eps = self._centred(statistics), self.pseudocount
         mu = (ink + 2 * eps * self._prior(N)) / (N + 2 * eps)
         if self.prune:
@@ -239,11 +268,15 @@ class Compositions(_Inference):
         return Experts(mu, N + 2 * eps)
 
     def _prior(self, N):
-        "The mean of the prior with N examples: abstention with none, ½ from a whole one on."
+        """The mean of the prior with N examples: abstention with none,
+        ½ from a whole one on.
+        """
         return self.q + (0.5 - self.q) * np.minimum(N, 1)
 
     def _centred(self, statistics):
-        "Ink and counts of templates that have been moved to the mean of their places, in whole pixels."
+        """Ink and counts of templates that have been moved to the mean of their
+        places, in whole pixels.
+        """
         ink, N, T = statistics.ink, statistics.counts, self.transforms
         if T is None:
             return ink, N
@@ -252,11 +285,14 @@ class Compositions(_Inference):
         return tuple(warp(a.reshape(len(place), -1), place, T.image_shape).reshape(a.shape) for a in (ink, N))
 
     def update(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
-        "Experts after further examples: the online rule, with the prior of the M-step (goessling:online)."
+        """Experts after further examples: the online rule, with the prior of the
+        M-step (goessling:online).
+        """
         N, new, weight = parameters.counts + statistics.counts, statistics.counts > 0, 2 * self.pseudocount
         had, before, after = parameters.counts - weight, *(self._prior(n - weight) for n in (parameters.counts, N))
         said = parameters.counts * parameters.templates
-        said = np.where(before == after, said, np.clip(said - weight * before, 0, had) + weight * after)
+        said = np.where(before == after, said,
+                        np.clip(said - weight * before, 0, had) + weight * after)
         mu = (said + statistics.ink) / np.where(new, N, 1)
         return Experts(np.where(new, mu, parameters.templates), N)
 
@@ -289,7 +325,8 @@ def new_expert(x: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min",
 
 # %% ../../nbs/composition/model.ipynb #cell-035-1
 def misfit(X: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min") -> np.ndarray:
-    """Gain (n,) in log-likelihood, in nats, if the pixels that the templates predict wrongly had probability ½.
+    """Gain (n,) in log-likelihood, in nats, if the pixels that the templates predict
+    wrongly had probability ½.
 
     Parameters
     ----------
@@ -331,14 +368,16 @@ def append_expert(model: Compositions, parameters: Experts, x: np.ndarray, found
 def _learned(model, parameters, x, found):
     "Experts, a stack of one, after the images x by the online rule."
     counted = model.count(parameters.templates[0], x, np.ones(len(x)), found)
-    return model.update(parameters, ExpertStatistics(*(np.asarray(leaf)[None] for leaf in counted)))
+    return model.update(parameters,
+                        ExpertStatistics(*(np.asarray(leaf)[None] for leaf in counted)))
 
 
-def learn_online(model: Compositions, parameters: Experts, X: np.ndarray, n_experts: int | None = None) -> Experts:
+def learn_online(model: Compositions, parameters: Experts, X: np.ndarray,
+                 n_experts: int | None = None) -> Experts:
     """One online pass over the images X (n, D): Experts, a stack of one.
 
-    An image makes a new expert, up to `n_experts`, if its misfit exceeds what it costs to say which
-    expert is active in which pose; without a limit, log D nats more.
+    An image makes a new expert, up to `n_experts`, if its misfit exceeds what it costs to
+    say which expert is active in which pose; without a limit, log D nats more.
 
     Source: Goessling and Amit, section 4.1.
     """
@@ -395,10 +434,10 @@ def _logs(upper, lower, q):
 
 # %% ../../nbs/composition/model.ipynb #still-3
 class Charge(NamedTuple):
-    "The prior of opinions with its mode at abstention q, and the price in nats of those that do not abstain."
+    "The prior of opinions, its mode at abstention q, and what opinions add to the description length, in nats."
     q: float
     pseudocount: float
-    vote: float | None            # log K; None where opinions are free
+    vote: float | None            # log K, to say whose opinion it is; None: opinions add nothing
 
     def best(self, S: Any, N: Any) -> np.ndarray:
         "The opinion of a lone expert with ink in S of N images."
@@ -409,7 +448,7 @@ class Charge(NamedTuple):
         return 2 * self.pseudocount * (xlogy(self.q, v / self.q) + xlog1py(1 - self.q, -v) - xlog1py(1 - self.q, -self.q))
 
     def price(self, S: Any, N: Any) -> Any:
-        "What it costs to tell an opinion that rests on ink in S of N images."
+        "Description length of an opinion that rests on ink in S of N images."
         if self.vote is None:
             return 0.0
         v = self.best(S, N)
@@ -422,7 +461,9 @@ class Charge(NamedTuple):
 
 # %% ../../nbs/composition/model.ipynb #still-4
 class Others(NamedTuple):
-    "The images that an expert shares with others, by sets of active experts: what the others say, and how often there is ink."
+    """The images that an expert shares with others, by sets of active experts: what the
+    others say, and how often there is ink.
+    """
     upper: np.ndarray             # (M, D)  u
     lower: np.ndarray             # (M, D)  l
     ink: np.ndarray               # (M, D)  S_s
@@ -433,18 +474,23 @@ class Others(NamedTuple):
         return Others(1 - self.lower, 1 - self.upper, self.times - self.ink, self.times)
 
     def gain(self, v: np.ndarray, charge: Charge) -> np.ndarray:
-        "What the opinions v (D,) are worth, in nats, prior and price included; 0 for abstention."
+        """Gain of the opinions v (D,) in log-likelihood and log-prior, less their
+        description length; 0 for abstention.
+        """
         q, off = charge.q, self.times - self.ink
         log_on, log_off = _logs(np.maximum(self.upper, v), np.minimum(self.lower, v), q)
         before_on, before_off = _logs(self.upper, self.lower, q)
         own = (v > self.upper) | (v < self.lower)
         S, N = np.sum(self.ink * own, axis=0), np.sum(self.times * own, axis=0)
-        told = np.sum(self.ink * (log_on - before_on) + off * (log_off - before_off), axis=0)
+        told = np.sum(self.ink * (log_on - before_on) + off * (log_off - before_off),
+                      axis=0)
         return np.where(v == q, 0.0, told + charge.prior(v) - charge.price(S, N))
 
 # %% ../../nbs/composition/model.ipynb #still-5
 def _best_above(others, charge):
-    "For each pixel the opinion v ≥ q that explains best the images in which nobody contradicts (D,)."
+    """For each pixel the opinion v ≥ q that explains best the images in which
+    nobody contradicts (D,).
+    """
     q, order = charge.q, np.argsort(others.upper, axis=0)
     u, free, ink = (np.take_along_axis(a, order, axis=0)
                     for a in (others.upper, (others.lower >= q) * others.times, others.ink))
@@ -457,9 +503,11 @@ def _best_above(others, charge):
     gain = xlogy(S, v) + xlog1py(N - S, -v) - before + charge.prior(v) - charge.price(S, N)
     return np.take_along_axis(v, np.argmax(gain, axis=0)[None], axis=0)[0]
 
-
-def best_opinions(others: Others, now: np.ndarray, charge: Charge, one_sided: bool = False) -> np.ndarray:
-    """The best opinions (D,) of one expert, given the others; never worse than those that it has `now`.
+# %% ../../nbs/composition/model.ipynb #still-5-a
+def best_opinions(others: Others, now: np.ndarray, charge: Charge,
+                  one_sided: bool = False) -> np.ndarray:
+    """The best opinions (D,) of one expert, given the others; never worse than
+    those that it has `now`.
 
     With `one_sided` only opinions of at least q, as the maximum rule has them.
     """
@@ -473,8 +521,10 @@ def best_opinions(others: Others, now: np.ndarray, charge: Charge, one_sided: bo
     return best
 
 # %% ../../nbs/composition/model.ipynb #still-6
-def exact_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray, charge: Charge, one_sided: bool = False) -> np.ndarray:
-    """The exact M-step: templates (K, D), one expert after the other, given who is active (n, K) in the images X (n, D).
+def exact_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray,
+                    charge: Charge, one_sided: bool = False) -> np.ndarray:
+    """The exact M-step: templates (K, D), one expert after the other, given who is active
+    (n, K) in the images X (n, D).
 
     An expert that is active nowhere abstains.
     """
@@ -493,7 +543,9 @@ MOST_SETS, MOST_SEARCHED = 1024, 4096      # sets that are tried for each image,
 
 @lru_cache(maxsize=32)
 def small_sets(n_experts: int, most: int | None = None) -> np.ndarray:
-    "Sets of experts (M, n_experts), the smaller ones first: of up to `most` members, as long as they are at most 1024 and one more size fits."
+    """Sets of experts (M, n_experts), the smaller ones first: of up to `most` members, as
+    long as they are at most 1024 and one more size fits.
+    """
     sets = [()]
     for size in range(1, min(n_experts, most or n_experts) + 1):
         if size > 1 and len(sets) + math.comb(n_experts, size) > MOST_SETS:
@@ -507,74 +559,12 @@ def small_sets(n_experts: int, most: int | None = None) -> np.ndarray:
 
 # %% ../../nbs/composition/model.ipynb #search-3
 class _Found(NamedTuple):
-    "Templates, who is active in each image, and the objective: minus the description length, in nats."
+    """Templates, who is active in each image, and the objective: minus the
+    description length, in nats.
+    """
     templates: np.ndarray         # (K, D)
     active: np.ndarray            # (n, K)
     objective: float
-
-
-@dataclass(frozen=True)
-class _Climb:
-    "Alternating exact steps for experts that stay where they are, in images X (n, D); `target` experts are aimed at."
-    model: Compositions
-    X: np.ndarray
-    target: int
-
-    @property
-    def naming_cost(self) -> float:
-        "What it costs to say which expert it is, in nats."
-        return math.log(max(self.target, 2))
-
-    @property
-    def cost(self) -> float:
-        "What an active expert costs: to say which it is, or more if the model says so."
-        return max(self.naming_cost, self.model.expert_cost)
-
-    @property
-    def charge(self) -> Charge:
-        return Charge(self.model.q, self.model.pseudocount, self.naming_cost)
-
-    def explain(self, templates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        "The best of `small_sets` for each image (n, K), and its log-likelihood less the costs of active experts."
-        sets = small_sets(len(templates), self.model.max_active)
-        on, off = _logs(*extremes_of(templates, sets, self.model.q), self.model.q)
-        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost * np.sum(sets, axis=1))
-        best = np.argmax(score, axis=1)
-        return sets[best], score[np.arange(len(best)), best]
-
-# %% ../../nbs/composition/model.ipynb #search-4
-class _Steps(_Climb):
-    "The steps, up to where they come to rest."
-
-    def learn(self, templates: np.ndarray, active: np.ndarray, charge: Charge | None = None) -> np.ndarray:
-        "`exact_templates` of the images."
-        return exact_templates(templates, active, self.X, charge or self.charge, self.model.rule == "maximum")
-
-    def likelihoods(self, templates: np.ndarray, active: np.ndarray) -> np.ndarray:
-        "Log-likelihood (n,) of the images, given who is active in them, less their costs."
-        log_on, log_off = _logs(*extremes_of(templates, active, self.model.q), self.model.q)
-        return np.sum(np.where(self.X == 1, log_on, log_off), axis=1) - self.cost * np.sum(active, axis=1)
-
-    def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
-        "What both steps raise."
-        charge, q, total = self.charge, self.model.q, np.sum(score) - len(self.X) * math.log(len(templates) + 1)
-        for k, (mu, on) in enumerate(zip(templates, active.T)):
-            U, L = extremes_of(templates, active[on] & (np.arange(len(templates)) != k), q)
-            own = (mu > U) | (mu < L)
-            S, N = np.sum(self.X[on] * own, axis=0), np.sum(own, axis=0)
-            total += np.sum(np.where(mu == q, 0, charge.prior(mu) - charge.price(S, N)))
-        return float(total)
-
-    def settle(self, templates: np.ndarray, max_iter: int) -> _Found:
-        "What alternating steps lead to, until nothing changes."
-        before = None
-        for _ in range(max_iter):
-            active = self.explain(templates)[0]
-            if before is not None and np.array_equal(active, before):
-                break
-            templates, before = self.learn(templates, active), active
-        active, score = self.explain(templates)
-        return _Found(templates, active, self.objective(templates, active, score))
 
 # %% ../../nbs/composition/model.ipynb #search-5
 def newcomer(X: np.ndarray, upper: np.ndarray, lower: np.ndarray, charge: Charge, one_sided: bool, rng: Any,
@@ -602,7 +592,9 @@ def newcomer(X: np.ndarray, upper: np.ndarray, lower: np.ndarray, charge: Charge
 
 # %% ../../nbs/composition/model.ipynb #search-6
 def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
-    "Non-negative factors (n_factors, D) of rows Z (n, D), as large as they are in a row that has them."
+    """Non-negative factors (n_factors, D) of rows Z (n, D), as large as they are
+    in a row that has them.
+    """
     from sklearn.decomposition import NMF
     if not np.any(Z):
         return np.zeros((n_factors, Z.shape[1]))
@@ -614,24 +606,95 @@ def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
     return H * np.array(top)[:, None]
 
 
-def factor_templates(X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any) -> np.ndarray:
-    "Templates (n_experts, D) made of non-negative factors of the images: of ink, and of paper too unless `one_sided`."
+def factor_templates(X: np.ndarray, n_experts: int, q: float, one_sided: bool,
+                     rng: Any) -> np.ndarray:
+    """Templates (n_experts, D) made of non-negative factors of the images: of ink, and of
+    paper too unless `one_sided`.
+    """
     Z, D = X if one_sided else np.concatenate([X, 1 - X], axis=1), X.shape[1]
     H = np.minimum(scaled_factors(Z, n_experts, rng), 0.95)
-    return np.maximum(H, q) if one_sided else np.clip(q + q * (H[:, :D] - H[:, D:]), 0.05, 0.95)
+    if one_sided:
+        return np.maximum(H, q)
+    return np.clip(q + q * (H[:, :D] - H[:, D:]), 0.05, 0.95)
 
 # %% ../../nbs/composition/model.ipynb #search-7
-class StillExperts(_Steps):
-    "The search for experts that stay where they are."
+@dataclass(frozen=True)
+class StillExperts:
+    """The search for experts that stay where they are, in images X (n, D), by alternating
+    exact steps; `target` experts are aimed at.
+    """
+    model: Compositions
+    X: np.ndarray
+    target: int
+
+    @property
+    def naming_cost(self) -> float:
+        "What it costs to say which expert it is, in nats."
+        return math.log(max(self.target, 2))
+
+    @property
+    def cost(self) -> float:
+        "What an active expert costs: to say which it is, or more if the model says so."
+        return max(self.naming_cost, self.model.expert_cost)
+
+    @property
+    def charge(self) -> Charge:
+        return Charge(self.model.q, self.model.pseudocount, self.naming_cost)
 
     @property
     def one_sided(self) -> bool:
         return self.model.rule == "maximum"
 
+    def explain(self, templates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The best of `small_sets` for each image (n, K), and its log-likelihood less the
+        costs of active experts.
+        """
+        sets = small_sets(len(templates), self.model.max_active)
+        on, off = _logs(*extremes_of(templates, sets, self.model.q), self.model.q)
+        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost
+                                         * np.sum(sets, axis=1))
+        best = np.argmax(score, axis=1)
+        return sets[best], score[np.arange(len(best)), best]
+
+    def learn(self, templates: np.ndarray, active: np.ndarray,
+              charge: Charge | None = None) -> np.ndarray:
+        "`exact_templates` of the images."
+        return exact_templates(templates, active, self.X, charge or self.charge,
+                               self.one_sided)
+
+    def likelihoods(self, templates: np.ndarray, active: np.ndarray) -> np.ndarray:
+        "Log-likelihood (n,) of the images, given who is active in them, less their costs."
+        log_on, log_off = _logs(*extremes_of(templates, active, self.model.q), self.model.q)
+        return np.sum(np.where(self.X == 1, log_on, log_off), axis=1) - self.cost * np.sum(active, axis=1)
+
+    def objective(self, templates: np.ndarray, active: np.ndarray,
+                  score: np.ndarray) -> float:
+        "What both steps raise."
+        charge, q, total = self.charge, self.model.q, np.sum(score) - len(self.X) * math.log(len(templates) + 1)
+        for k, (mu, on) in enumerate(zip(templates, active.T)):
+            U, L = extremes_of(templates, active[on] & (np.arange(len(templates)) != k), q)
+            own = (mu > U) | (mu < L)
+            S, N = np.sum(self.X[on] * own, axis=0), np.sum(own, axis=0)
+            total += np.sum(np.where(mu == q, 0, charge.prior(mu) - charge.price(S, N)))
+        return float(total)
+
+    def settle(self, templates: np.ndarray, max_iter: int) -> _Found:
+        "What alternating steps lead to, until nothing changes."
+        before = None
+        for _ in range(max_iter):
+            active = self.explain(templates)[0]
+            if before is not None and np.array_equal(active, before):
+                break
+            templates, before = self.learn(templates, active), active
+        active, score = self.explain(templates)
+        return _Found(templates, active, self.objective(templates, active, score))
+
     def further(self, templates: np.ndarray, rng: Any) -> np.ndarray:
         "Templates with a `newcomer`."
         U, L = extremes_of(templates, self.explain(templates)[0], self.model.q)
-        return np.concatenate([templates, newcomer(self.X, U, L, self.charge, self.one_sided, rng)[None]])
+        return np.concatenate([templates,
+                               newcomer(self.X, U, L, self.charge, self.one_sided,
+                                        rng)[None]])
 
     def grown(self, rng: Any) -> np.ndarray:
         "Templates made one after the other."
@@ -641,19 +704,24 @@ class StillExperts(_Steps):
             templates = self.learn(templates, self.explain(templates)[0])
         return templates
 
-    def best_start(self, rng: Any, n_init: int, max_iter: int, known: _Found | None = None) -> _Found:
-        "The best of what factors and newcomers lead to; `known`: what was found with one expert less."
+    def best_start(self, rng: Any, n_init: int, max_iter: int,
+                   known: _Found | None = None) -> _Found:
+        """The best of what factors and newcomers lead to; `known`: what was
+        found with one expert less.
+        """
         starts = [factor_templates(self.X, self.target, self.model.q, self.one_sided, rng) for _ in range(n_init) if np.any(self.X)]
         if known is not None:
             starts.append(self.further(known.templates, rng))
         elif not self.one_sided or not starts:
             starts += [self.grown(rng) for _ in range(n_init)]
-        return max((self.settle(start, max_iter) for start in starts), key=lambda one: one.objective)
+        return max((self.settle(start, max_iter) for start in starts),
+                   key=lambda one: one.objective)
 
     def renewed(self, found: _Found, rng: Any, max_iter: int) -> _Found:
         "Each expert in turn replaced by a newcomer, where that shortens the description."
         for k in range(len(found.templates)):
-            other = self.settle(self.further(np.delete(found.templates, k, axis=0), rng), min(max_iter, 5))
+            other = self.settle(self.further(np.delete(found.templates, k, axis=0), rng),
+                                min(max_iter, 5))
             found = other if other.objective > found.objective + 1e-6 else found
         return self.settle(found.templates, max_iter)
 
@@ -666,7 +734,7 @@ def find_experts(model: Compositions, X: np.ndarray, n_experts: int | None, rng:
     model : Compositions without transforms
     X : (n, D) array of zeros and ones
     n_experts : int, optional
-        As many as make the description shorter, the names of votes not counted, if None: until two more have not.
+        By default as many as make the description shorter, log K for each opinion not counted: until two more have not.
     rng : RandomState
     n_init, max_iter : int
         Drawings of pairs and factors, and alternating steps from each of them.
@@ -709,9 +777,12 @@ def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
 
 # %% ../../nbs/composition/model.ipynb #cell-046-1
 def add_statistics(old: ExpertStatistics, new: ExpertStatistics) -> ExpertStatistics:
-    "The sum of ExpertStatistics without the leading axis, of which the second may have more experts."
+    """The sum of ExpertStatistics without the leading axis, of which the second
+    may have more experts.
+    """
     def padded(a, like):
-        return np.pad(a, [(0, more - less) for less, more in zip(a.shape, like.shape)]) if a.ndim else a
+        return np.pad(a,
+                      [(0, more - less) for less, more in zip(a.shape, like.shape)]) if a.ndim else a
     return ExpertStatistics(*(padded(a, b) + b for a, b in zip(*(map(np.asarray, part) for part in (old, new)))))
 
 # %% ../../nbs/composition/model.ipynb #cell-048
@@ -728,152 +799,80 @@ def _ink(batch, start, threshold):
                          f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink")
     return X.astype(np.float64, copy=False), None
 
-# %% ../../nbs/composition/model.ipynb #cell-049
-class _Settings(EMEstimator):
-    "Settings and images, checked."
-
-    _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left"), None],
-        "rule": [StrOptions({"max_minus_min", "maximum"})],
-        "q": [Interval(Real, 0, 1, closed="neither")],
-        "background": [Interval(Real, 0, 0.5, closed="neither")],
-        "transforms": [Transforms, None],
-        "pseudocount": [Interval(Real, 0, None, closed="neither")],
-        "init": [StrOptions({"auto", "search", "sequential", "online", "random"}), "array-like"],
-        "truncated": ["boolean", StrOptions({"auto"})],
-        "prune": ["boolean", StrOptions({"auto"})],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
-        "binarize": [Interval(Real, None, None, closed="neither"), None],
-        **{name: rule for name, rule in EMEstimator._parameter_constraints.items() if name != "acceleration"},
-    }
-
-    def _images(self, X, reset=False):
-        "X (n, D) of zeros and ones, in double precision."
-        with error_context("X"):
-            X = validate_inputs(self, X, reset=reset, dtype=np.float64, order="C")
-        return self._ink((X, None), 0)[0]
-
-    @property
-    def _ink(self):
-        "From batches of numbers to batches of zeros and ones."
-        check_number("binarize", self.binarize, optional=True, hint="numbers above it count as ink")
-        return partial(_ink, threshold=self.binarize)
-
-    def _model(self):
-        "The model on the engine."
-        T, maximum = self.transforms, self.rule == "maximum"
-        if T is not None and math.prod(T.image_shape) != self.n_features_in_:
-            raise ValueError(f"transforms is for images of shape {T.image_shape}, but X has {self.n_features_in_} "
-                             "features; pass the images' height and width as its image_shape")
-        if T is not None and 0.0 not in T.rotations:
-            raise ValueError(f"transforms must have the angle 0 among its rotations, not only {T.rotations}")
-        q = float(self.background if maximum else self.q)
-        truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
-        return Compositions(self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=float(check_number("expert_cost", self.expert_cost, at_least=0)))
-
-    def _prunes(self):
-        return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
-
 # %% ../../nbs/composition/model.ipynb #drawn
-class _Drawn(_Settings):
-    "Templates that are drawn, given or searched for."
+def _drawn_templates(X, size, halved, rng):
+    "Random templates (*size, D), or their means with random images X."
+    templates = rng.uniform(size=(*size, X.shape[1]))
+    return (templates + X[rng.randint(len(X), size=size)]) / 2 if halved else templates
 
-    def _given(self, X):
-        "Random templates, with the maximum half an image each, or those of `init`, as a stack (k, K, D)."
-        if isinstance(self.init, str):
-            rng, size = check_random_state(self.random_state), (self.n_init, self._number())
-            templates = rng.uniform(size=(*size, X.shape[1]))
-            return (templates + X[rng.randint(len(X), size=size)]) / 2 if self.rule == "maximum" else templates
-        templates = np.asarray(as_probabilities("init", self.init), np.float64)
-        return check_shape("init", templates, (self.n_experts, X.shape[1]))[None]
 
-    def _number(self):
-        return check_number("n_experts", self.n_experts, at_least=1, integer=True, hint=f"init={self.init!r} needs it; pass one, or init='sequential'")
-
-    def _searched(self, model, X):
-        "Templates (K, D) of `find_experts`; without their prices, if none are to be pruned."
-        rng = check_random_state(self.random_state)
-        if len(X) > MOST_SEARCHED:
-            X = X[np.sort(rng.choice(len(X), MOST_SEARCHED, replace=False))]
-        found = find_experts(model, X, self.n_experts, rng, self.n_init, self.max_iter)
-        if self._prunes():
-            return found.templates
-        search, free = StillExperts(model, X, len(found.templates)), Charge(model.q, model.pseudocount, None)
-        templates = found.templates
-        for _ in range(5):
-            templates = search.learn(templates, found.active, free)
+def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
+    """Templates (K, D) of `find_experts`; unless pixels are pruned, of opinions that add
+    nothing to the description length.
+    """
+    if len(X) > MOST_SEARCHED:
+        X = X[np.sort(rng.choice(len(X), MOST_SEARCHED, replace=False))]
+    templates, active, _ = find_experts(model, X, n_experts, rng, n_init, max_iter)
+    if prunes:
         return templates
+    search, free = StillExperts(model, X, len(templates)), Charge(model.q, model.pseudocount, None)
+    for _ in range(5):
+        templates = search.learn(templates, active, free)
+    return templates
 
 # %% ../../nbs/composition/model.ipynb #cell-050
-class _Initialisation(_Drawn):
-    "Experts from which EM starts."
+def _counted(model, parameters, data):
+    "ExpertStatistics of images."
+    return em.accumulate(em.BoundStep(model, "e_step", parameters), data,
+                         model.block_rows(parameters))
 
-    def _start(self, model, X):
-        "Experts, a stack of starts."
-        how = self._init()
-        if how == "sequential":
-            return self._sequential_initialisation(model, X)
-        if how == "online":
-            return learn_online(model, no_experts(X.shape[1]), X, self._number())
-        if how == "search":
-            templates = self._searched(model, X)
-            counted = model.count(templates, X, np.ones(len(X)), model.explain(templates, X))
-            return Experts(templates[None], counted.counts[None] + 2 * model.pseudocount)
-        templates = self._given(X)
-        return Experts(templates, np.full_like(templates, 2 * model.pseudocount))
 
-    def _init(self):
-        "The kind of start; \"given\" for templates."
-        if not isinstance(self.init, str):
-            return "given"
-        if self.init == "search" and self.transforms is not None:
-            raise ValueError("init='search' is for experts that stay where they are; pass init='sequential', or no transforms")
-        still = "search" if self.transforms is None else "sequential"
-        return still if self.init == "auto" else self.init
+def _until_convergence(model, parameters, data, prunes, settings):
+    """Experts that EM finds, first with all opinions, then with those that pay if
+    others are to be pruned.
+    """
+    parameters = em.fit(model, parameters, data, **settings).parameters
+    if not prunes:
+        return parameters
+    model = replace(model, prune=True)
+    return em.fit(model, model.m_step(_counted(model, parameters, data)), data,
+                  **settings).parameters
 
-    def _until_convergence(self, model, parameters, data, **settings):
-        "Experts that EM finds, first with all votes, then with those that pay if others are to be pruned."
-        settings = self._settings() | {"progress": False} | settings
-        parameters = em.fit(model, parameters, data, **settings).parameters
-        if not self._prunes():
-            return parameters
-        model = replace(model, prune=True)
-        return em.fit(model, model.m_step(self._count(model, parameters, data)), data, **settings).parameters
+# %% ../../nbs/composition/model.ipynb #cell-050-1
+def _proposals(model, best, X, tries=3):
+    """Starts with one expert more than `best`: from the images one by one, and from those
+    explained wrongly or hardly.
+    """
+    K = best.templates.shape[1]
+    online = learn_online(model, no_experts(X.shape[1]), X, K + 1)
+    if online.templates.shape[1] == K + 1:
+        yield online
+    if K:
+        found = model.explain(best.templates[0], X)
+        wrong, bare = -misfit(X, found.composed, model.rule), found.log_likelihood
+        worst = [np.argsort(bad, kind="stable")[:tries] for bad in (wrong, bare)]
+        for i in dict.fromkeys(np.concatenate(worst).tolist()):
+            yield append_expert(model, best, X[i:i + 1],
+                                model.explain(best.templates[0], X[i:i + 1]))
 
-    def _length(self, model, parameters, X):
-        return description_length(model, parameters, self._count(model, parameters, (X, None)))[0]
+# %% ../../nbs/composition/model.ipynb #cell-050-2
+def _one_by_one(model, X, n_experts, prunes, settings):
+    """Experts, one more at a time: `n_experts`, or as many as make the
+    description of X shorter.
+    """
+    def length_of(experts):
+        return description_length(model, experts, _counted(model, experts, (X, None)))[0]
 
-    def _count(self, model, parameters, data):
-        "ExpertStatistics of images."
-        return em.accumulate(em.BoundStep(model, "e_step", parameters), data, model.block_rows(parameters))
-
-    def _sequential_initialisation(self, model, X, tries=3):
-        "Experts, one more at a time: `n_experts`, or as many as make the description of X shorter."
-        best, length = no_experts(X.shape[1]), np.inf
-        while self.n_experts is None or best.templates.shape[1] < self.n_experts:
-            proposals = self._proposals(model, best, X, tries)
-            found = [self._until_convergence(model, start, (X, None), max_iter=5) for start in proposals]
-            lengths = [self._length(model, one, X) for one in found]
-            more = self._until_convergence(model, found[int(np.argmin(lengths))], (X, None))
-            needed = self._length(model, more, X)
-            if self.n_experts is None and not needed < length - 1e-9 * abs(needed):
-                break
-            best, length = more, needed
-        return best
-
-    def _proposals(self, model, best, X, tries):
-        "Starts with one expert more than `best`: from the images one by one, and from those explained wrongly or hardly."
-        K = best.templates.shape[1]
-        online = learn_online(model, no_experts(X.shape[1]), X, K + 1)
-        if online.templates.shape[1] == K + 1:
-            yield online
-        if K:
-            found = model.explain(best.templates[0], X)
-            wrong, bare = -misfit(X, found.composed, model.rule), found.log_likelihood
-            worst = [np.argsort(bad, kind="stable")[:tries] for bad in (wrong, bare)]
-            for i in dict.fromkeys(np.concatenate(worst).tolist()):
-                yield append_expert(model, best, X[i:i + 1], model.explain(best.templates[0], X[i:i + 1]))
+    best, length, few = no_experts(X.shape[1]), np.inf, settings | {"max_iter": 5}
+    while n_experts is None or best.templates.shape[1] < n_experts:
+        found = [_until_convergence(model, start, (X, None), prunes, few) for start in _proposals(model, best, X)]
+        more = _until_convergence(model, min(found, key=length_of), (X, None), prunes,
+                                  settings)
+        needed = length_of(more)
+        if n_experts is None and not needed < length - 1e-9 * abs(needed):
+            break
+        best, length = more, needed
+    return best
 
 # %% ../../nbs/composition/model.ipynb #cell-051
 def active_experts(experts: np.ndarray, n_experts: int) -> np.ndarray:
@@ -882,52 +881,21 @@ def active_experts(experts: np.ndarray, n_experts: int) -> np.ndarray:
     np.put_along_axis(active, np.where(experts < 0, n_experts, experts), True, axis=1)
     return active[:, :n_experts]
 
-
-class _Codes(NamedTuple):
-    "Statistics of images: their ExpertStatistics, field by field, and how often each set of experts is active."
-    ink: object
-    counts: object
-    together: object
-    first: object
-    second: object
-    log_likelihood: object
-    weight: object
-    places: object
-    sets: Counter
+# %% ../../nbs/composition/model.ipynb #cell-051-1
+_WithSets = namedtuple("_WithSets", (*ExpertStatistics._fields, "sets"))    # and how often each set of experts is active
 
 
 def _described(block, model, templates):
-    "The _Codes of a batch of images; sets of experts are rows of bytes."
+    "ExpertStatistics and sets of a batch of images; sets of experts are rows of bytes."
     X, found = block[0], model.explain(templates, block[0])
     sets = Counter(map(bytes, active_experts(found.experts, len(templates))))
-    return _Codes(*model.count(templates, X, np.ones(len(X)), found), sets)
-
-# %% ../../nbs/composition/model.ipynb #cell-051-1
-class _SparseCoding(_Initialisation):
-    "Statistics of the experts besides their templates."
-
-    def _keep(self, model, parameters, data, before=None):
-        "Set the public attributes; `before` holds statistics and active sets of earlier images."
-        self.templates_, self.counts_ = parameters.templates[0], parameters.counts[0]
-        K, describe = len(self.templates_), partial(_described, model=model, templates=self.templates_)
-        *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
-        statistics, times = ExpertStatistics(*statistics), np.array(list(sets.values()), float)
-        sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
-        if before is not None:
-            statistics = add_statistics(before[0], statistics)
-            sets = np.concatenate([np.pad(before[1], [(0, 0), (0, K - before[1].shape[1])]), sets])
-            times = np.concatenate([before[2], times])
-        self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)
-        self.active_set_counts_ = np.bincount(which.ravel(), times)
-        self.statistics_ = statistics
-        self.pose_mean_, self.pose_covariance_ = pose_moments(statistics)
-
-    def _before(self):
-        return (self.statistics_, self.active_sets_, self.active_set_counts_) if hasattr(self, "statistics_") else None
+    return _WithSets(*model.count(templates, X, np.ones(len(X)), found), sets)
 
 # %% ../../nbs/composition/model.ipynb #cell-052
-class _Transformer(_SparseCoding, TransformerMixin):
-    "Inference with fitted experts: active experts and poses, composed templates, scores."
+class _FittedExperts(TransformerMixin):
+    """What fitted experts say of images, with the `_images` and the `_model` of an
+    estimator: codes, scores, samples.
+    """
 
     def _explained(self, X):
         check_is_fitted(self)
@@ -936,7 +904,9 @@ class _Transformer(_SparseCoding, TransformerMixin):
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
-        "Which experts are active (n, K), as zeros and ones; with `transforms` followed by their poses (n, 3K)."
+        """Which experts are active (n, K), as zeros and ones; with `transforms` followed
+        by their poses (n, 3K).
+        """
         found = self._explained(X)
         active = active_experts(found.experts, len(self.templates_)).astype(np.float64)
         if self.transforms is None:
@@ -947,34 +917,39 @@ class _Transformer(_SparseCoding, TransformerMixin):
         return np.concatenate([active, g.reshape(len(g), -1)], axis=1)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """The composed templates (n, D), probabilities of ink, of rows such as those of `transform`.
+        """The composed templates (n, D), probabilities of ink, of rows such
+        as those of `transform`.
 
         An expert is active if its number is above one half. Poses may be any numbers.
         """
         check_is_fitted(self)
         K, D, model = *self.templates_.shape, self._model()
         X = np.asarray(as_floating("X", X), np.float64)
-        check_values("X", check_shape("X", X, (None, K if self.transforms is None else 4 * K)))
+        check_values("X",
+                     check_shape("X", X, (None, K if self.transforms is None else 4 * K)))
         U, L = np.full((2, len(X), D), model.q)
         for k, mu in enumerate(model.effective(self.templates_)):
             on = np.flatnonzero(X[:, k] > 0.5)
             if not on.size:
                 continue
             p = mu[None] if self.transforms is None else warp(
-                mu[None], X[on, K + 3 * k:K + 3 * k + 3], self.transforms.image_shape, model.q)
+                mu[None], X[on, K + 3 * k:K + 3 * k + 3], self.transforms.image_shape,
+                model.q)
             U[on], L[on] = np.maximum(U[on], p), np.minimum(L[on], p)
         return compose_extremes(U, L, model.q)
 
     @by_blocks
     def score_samples(self, X: Any) -> np.ndarray:
-        "log P(x | μ) (n,), in nats, of each image with the template that the experts found in it compose."
+        """log P(x | μ) (n,), in nats, of each image with the template that the
+        experts found in it compose.
+        """
         return self._explained(X).log_likelihood
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`.
 
-        The score has no penalty for the configurations, so that more experts score better: choose their number
-        by `n_experts=None`, not by this score.
+        The score has no penalty for the configurations, so that more experts score better:
+        choose their number by `n_experts=None`, not by this score.
         """
         return float(np.mean(self.score_samples(X)))
 
@@ -987,12 +962,9 @@ class _Transformer(_SparseCoding, TransformerMixin):
             names += [f"{name}_{what}" for name in names for what in ("row", "column", "angle")]
         return np.array(names, dtype=object)
 
-# %% ../../nbs/composition/model.ipynb #cell-053
-class _Sampling(_Transformer):
-    "Random poses and images from fitted experts."
-
     def pose_distribution(self, experts: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (3J,) and covariance (3J, 3J) of the poses of some experts: the marginal of the joint Gaussian.
+        """Mean (3J,) and covariance (3J, 3J) of the poses of some experts: the marginal
+        of the joint Gaussian.
 
         Parameters
         ----------
@@ -1009,8 +981,8 @@ class _Sampling(_Transformer):
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Random images and their configurations.
 
-        A set of active experts is drawn from those of the training images, their poses from the joint
-        Gaussian, the pixels from the composed template.
+        A set of active experts is drawn from those of the training images, their poses from
+        the joint Gaussian, the pixels from the composed template.
 
         Returns
         -------
@@ -1021,7 +993,8 @@ class _Sampling(_Transformer):
         check_count("n_samples", n_samples)
         rng = check_random_state(self.random_state)
         share = self.active_set_counts_ / np.sum(self.active_set_counts_)
-        drawn = self.active_sets_[rng.choice(len(share), n_samples, p=share)].astype(np.float64)
+        chosen = rng.choice(len(share), n_samples, p=share)
+        drawn = self.active_sets_[chosen].astype(np.float64)
         if self.transforms is not None:
             mean, covariance = self.pose_distribution()
             values, axes = np.linalg.eigh(covariance)
@@ -1031,52 +1004,63 @@ class _Sampling(_Transformer):
         return (rng.random_sample(templates.shape) < templates).astype(np.float64), drawn
 
 # %% ../../nbs/composition/model.ipynb #cell-054
-class CompositionalModel(_Sampling, Saved, BaseEstimator):
+class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     """Binary images as compositions of a few experts in a few poses, learned by hard EM.
 
     Parameters
     ----------
     n_experts : int, optional
-        How many; at most so many with `init="online"`. By default their number is found: experts are added
-        as long as the description of the images becomes shorter.
+        How many; at most so many with `init="online"`. By default their number is found:
+        experts are added as long as the description of the images becomes shorter.
     rule : {"max_minus_min", "maximum"}, default="max_minus_min"
-        Composition rule. With "maximum" experts add ink to a white background; otherwise they may vote
-        for ink and against it.
+        Composition rule. With "maximum" experts add ink to a white background; otherwise
+        they may have opinions for ink and against it.
     q : float, default=0.5
         Abstention of "max_minus_min".
     background : float, default=0.01
         With "maximum", the probability of ink where there is no expert.
     transforms : Transforms, optional
-        Shifts and rotations that experts may have; by default they stay where they are. Shifts should
-        reach across the whole range of an expert's places. Rotations must include the angle 0.
+        Shifts and rotations that experts may have; by default they stay where they
+        are. Shifts should reach across the whole range of an expert's places.
+        Rotations must include the angle 0.
     pseudocount : float, default=1.0
-        ε: how many examples with ink, and as many without, the prior counts for in each pixel.
+        ε: how many examples with ink, and as many without, the prior
+        counts for in each pixel.
     init : {"auto", "search", "sequential", "online", "random"} or (n_experts, n_features) array, default="auto"
-        Experts from which EM starts. "search", for experts that stay where they are, takes the shortest description that exact
-        steps find from factors and from newcomers, in a sample of 4096 images at most. "online" passes over the images in their order, and makes an expert
-        of what the others cannot explain. "sequential" adds one expert at a time, runs EM after each, and
-        has several images propose the next one, the online pass among them; the shortest description
-        wins. Of more images than 64 megabytes hold, both look at a sample. "random" draws all templates from (0, 1), and with "maximum" takes the mean with a random image.
-        "auto" is "search" without `transforms` and "sequential" with them.
+        Experts from which EM starts. "search", for experts that stay where they are, takes
+        the shortest description that exact steps find from factors and from newcomers, in a
+        sample of 4096 images at most. "online" passes over the images in their order, and
+        makes an expert of what the others cannot explain. "sequential" adds one expert at a
+        time, runs EM after each, and has several images propose the next one, the online
+        pass among them; the shortest description wins. Of more images than 64 megabytes
+        hold, both look at a sample. "random" draws all templates from (0, 1), and with
+        "maximum" takes the mean with a random image. "auto" is "search" without
+        `transforms` and "sequential" with them.
     truncated : bool or "auto", default="auto"
-        Whether experts are chosen by the templates max(½, μ); "auto" does so with "maximum".
+        Whether experts are chosen by the templates max(½, μ); "auto"
+        does so with "maximum".
     max_active : int, optional
         Most experts in an image.
     expert_cost : float, default=0.0
-        Nats by which an expert must raise the likelihood of an image to be active in it. With log(K T), for K experts in
-        T poses, inference shortens the description of the images. The start "search" charges log K at the least.
+        Nats by which an expert must raise the likelihood of an image to be active in it.
+        With log(K T), for K experts in T poses, inference shortens the description of the
+        images. The start "search" charges log K at the least.
     prune : bool or "auto", default="auto"
-        Whether pixels of templates abstain in the end unless their votes make the description of the
-        images shorter; "auto" does so if the number of experts is to be found.
+        Whether pixels of templates abstain in the end unless their opinions make
+        the description of the images shorter; "auto" does so if the number of
+        experts is to be found.
     binarize : float, optional
-        Numbers above it count as ink, the others as none. By default X must hold zeros and ones.
+        Numbers above it count as ink, the others as none. By default X
+        must hold zeros and ones.
     tol : float, default=1e-3
         Improvements per image, in nats, up to `tol` do not count.
     patience : int, default=2
-        Iterations without improvement that end EM. It may go down as well as up; the best is kept.
+        Iterations without improvement that end EM. It may go down as well
+        as up; the best is kept.
     max_iter : int, default=50
     n_init : int, default=1
-        Random starts, or starts of the search, of which the best is kept; "sequential" and "online" have only one.
+        Random starts, or starts of the search, of which the best is kept; "sequential" and
+        "online" have only one.
     n_jobs : int, optional
         Threads; by default as many as the matrix library would use; −1 for all processors.
     random_state : int, RandomState or None
@@ -1087,8 +1071,9 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
     Attributes
     ----------
     templates_ : (K, n_features) array
-        Probabilities of ink, after `fit` each at the mean of its places, up to half a pixel; `partial_fit` leaves
-        them where the first image has put them. Angles are never centred.
+        Probabilities of ink, after `fit` each at the mean of its places, up to
+        half a pixel; `partial_fit` leaves them where the first image has put them.
+        Angles are never centred.
     counts_ : (K, n_features) array
         Examples behind each of them, 2ε for the prior included.
     pose_mean_ : (K, 3) array
@@ -1099,35 +1084,60 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
     active_set_counts_ : (M,) array
         How often each occurs.
     statistics_ : ExpertStatistics
-        Sums over the training images; from `partial_fit`, of each image with the experts that had just learned it.
+        Sums over the training images; from `partial_fit`, of each image with the experts
+        that had just learned it.
     lower_bound_ : float
-        The objective of EM, per image: the log-likelihood, or the negative description length of pruned experts.
+        The objective of EM, per image: the log-likelihood, or the negative description
+        length of pruned experts.
     n_iter_ : int
     converged_ : bool
-        Whether EM ended by itself, after `patience` steps without improvement. Steps of equation 1 may go down, so that
-        the best templates, which are kept, need not be a place where they rest.
+        Whether EM ended by itself, after `patience` steps without improvement. Steps of
+        equation 1 may go down, so that the best templates, which are kept, need not be a
+        place where they rest.
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` and `objective`, summed over the images, before each step.
 
     Notes
     -----
-    `fit` depends on the order of the images if `init` is "sequential" or "online", and so does `partial_fit`, which
-    learns from them one by one, and makes new experts as long as there are fewer than `n_experts`; without
-    that number the threshold for a new one is higher. With "max_minus_min" a pixel that abstains, as after
-    pruning, does so for ever, whatever `partial_fit` is shown. An expert that is active in no image of the
-    last round of `fit` may be left as it started; see `active_sets_`.
-    Only `fit` sets `lower_bound_`, `n_iter_`, `converged_` and `history_`.
+    `fit` depends on the order of the images if `init` is "sequential" or "online", and so
+    does `partial_fit`, which learns from them one by one, and makes new experts as long as
+    there are fewer than `n_experts`; without that number the threshold for a new one is
+    higher. With "max_minus_min" a pixel that abstains, as after pruning, does so for ever,
+    whatever `partial_fit` is shown. An expert that is active in no image of the last round
+    of `fit` may be left as it started; see `active_sets_`. Only `fit` sets `lower_bound_`,
+    `n_iter_`, `converged_` and `history_`.
 
     Source: Goessling and Amit, sections 3 and 4.
     """
 
-    _parameter_constraints = _Settings._parameter_constraints
+    _parameter_constraints = {
+        "n_experts": [Interval(Integral, 1, None, closed="left"), None],
+        "rule": [StrOptions({"max_minus_min", "maximum"})],
+        "q": [Interval(Real, 0, 1, closed="neither")],
+        "background": [Interval(Real, 0, 0.5, closed="neither")],
+        "transforms": [Transforms, None],
+        "pseudocount": [Interval(Real, 0, None, closed="neither")],
+        "init": [StrOptions({"auto", "search", "sequential", "online", "random"}),
+                 "array-like"],
+        "truncated": ["boolean", StrOptions({"auto"})],
+        "prune": ["boolean", StrOptions({"auto"})],
+        "max_active": [Interval(Integral, 1, None, closed="left"), None],
+        "expert_cost": [Interval(Real, 0, None, closed="left")],
+        "binarize": [Interval(Real, None, None, closed="neither"), None],
+        **{name: rule for name, rule in EMEstimator._parameter_constraints.items()
+           if name != "acceleration"},
+    }
     _kinds = (ExpertStatistics, Transforms)
 
-    def __init__(self, n_experts: int | None = None, *, rule: str = "max_minus_min", q: float = 0.5, background: float = 0.01,
-                 transforms: Any = None, pseudocount: float = 1.0, init: str = "auto", truncated: bool | str = "auto",
-                 max_active: int | None = None, expert_cost: float = 0.0, prune: bool | str = "auto", binarize: float | None = None, tol: float = 1e-3,
-                 patience: int = 2, max_iter: int = 50, n_init: int = 1, n_jobs: int | None = None, random_state: Any = None,
+    def __init__(self, n_experts: int | None = None, *, rule: str = "max_minus_min",
+                 q: float = 0.5, background: float = 0.01,
+                 transforms: Any = None, pseudocount: float = 1.0, init: str = "auto",
+                 truncated: bool | str = "auto",
+                 max_active: int | None = None, expert_cost: float = 0.0,
+                 prune: bool | str = "auto", binarize: float | None = None,
+                 tol: float = 1e-3,
+                 patience: int = 2, max_iter: int = 50, n_init: int = 1,
+                 n_jobs: int | None = None, random_state: Any = None,
                  verbose: int = 0):
         self.n_experts = n_experts
         self.rule = rule
@@ -1150,7 +1160,8 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0) -> Self:
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None,
+            checkpoint_every: float = 10.0) -> Self:
         """Learn the experts from all images together.
 
         Parameters
@@ -1159,8 +1170,8 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
             Images, row by row; any numbers if `binarize` is given.
         y : ignored
         checkpoint : path, optional
-            Written as the last run of EM goes on; a fit that finds it resumes from it. If the start is
-            drawn at random, `random_state` must be a whole number.
+            Written as the last run of EM goes on; a fit that finds it resumes from it. If
+            the start is drawn at random, `random_state` must be a whole number.
         checkpoint_every : float
             Seconds between two writes.
 
@@ -1169,19 +1180,24 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
         self
         """
         self._validate_params()
-        data = read_training_data(self, X, labelled=False, precisions=(np.float64,)).apply(self._ink)
+        data = read_training_data(self, X, labelled=False,
+                                  precisions=(np.float64,)).apply(self._ink)
         model = self._model()
         sample = data.sample(self.random_state)[0]
         drawn = len(sample) < data.n_samples or self._init() in ("random", "search")
         parameters = self._start(model, sample)
         if self._prunes():
-            parameters = parameters if self._init() == "search" else self._until_convergence(model, parameters, data.batches)
+            if self._init() != "search":
+                parameters = _until_convergence(model, parameters, data.batches, True,
+                                                self._quiet_settings())
             model = replace(model, prune=True)
-        found = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
+        found = self._learn(model, parameters, data.batches, checkpoint, drawn,
+                            checkpoint_every=checkpoint_every)
         self._keep(model, found, data.batches)
         if not np.any(self.active_sets_):
             warnings.warn("no expert is active in any of the images, so that nothing has been learned; "
-                          "pass init='sequential', or check that there is ink in X", ConvergenceWarning, stacklevel=3)
+                          "pass init='sequential', or check that there is ink in X",
+                          ConvergenceWarning, stacklevel=3)
         return self
 
     @atomic
@@ -1210,5 +1226,93 @@ class CompositionalModel(_Sampling, Saved, BaseEstimator):
             parameters = Experts(*(leaf[:1] for leaf in parameters))
         for x in X[:, None]:
             parameters = learn_online(model, parameters, x, self.n_experts)
-            self._keep(model, parameters, (x, None), self._before())
+            self._keep(model, parameters, (x, None), add=True)
         return self
+
+    def _images(self, X, reset=False):
+        "X (n, D) of zeros and ones, in double precision."
+        with error_context("X"):
+            X = validate_inputs(self, X, reset=reset, dtype=np.float64, order="C")
+        return self._ink((X, None), 0)[0]
+
+    @property
+    def _ink(self):
+        "From batches of numbers to batches of zeros and ones."
+        check_number("binarize", self.binarize, optional=True,
+                     hint="numbers above it count as ink")
+        return partial(_ink, threshold=self.binarize)
+
+    def _model(self):
+        "The model on the engine."
+        T, maximum = self.transforms, self.rule == "maximum"
+        if T is not None and math.prod(T.image_shape) != self.n_features_in_:
+            raise ValueError(f"transforms is for images of shape {T.image_shape}, but X has {self.n_features_in_} "
+                             "features; pass the images' height and width as its image_shape")
+        if T is not None and 0.0 not in T.rotations:
+            raise ValueError(f"transforms must have the angle 0 among its rotations, not only {T.rotations}")
+        q = float(self.background if maximum else self.q)
+        truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
+        cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
+        return Compositions(self.rule, q, T, float(self.pseudocount), truncated,
+                            self.max_active, expert_cost=cost)
+
+    def _prunes(self):
+        return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
+
+    def _init(self):
+        "The kind of start; \"given\" for templates."
+        if not isinstance(self.init, str):
+            return "given"
+        if self.init == "search" and self.transforms is not None:
+            raise ValueError("init='search' is for experts that stay where they are; pass init='sequential', or no transforms")
+        still = "search" if self.transforms is None else "sequential"
+        return still if self.init == "auto" else self.init
+
+    def _number(self):
+        return check_number("n_experts", self.n_experts, at_least=1, integer=True,
+                            hint=f"init={self.init!r} needs it; pass one, or init='sequential'")
+
+    def _quiet_settings(self):
+        return self._settings() | {"progress": False}
+
+    def _start(self, model, X):
+        "Experts from which EM starts, a stack of starts."
+        how, rng, weight = self._init(), check_random_state(self.random_state), 2 * model.pseudocount
+        if how == "sequential":
+            return _one_by_one(model, X, self.n_experts, self._prunes(),
+                               self._quiet_settings())
+        if how == "online":
+            return learn_online(model, no_experts(X.shape[1]), X, self._number())
+        if how == "search":
+            templates = _searched_templates(model, X, self.n_experts, self._prunes(), rng,
+                                            self.n_init, self.max_iter)
+            counted = model.count(templates, X, np.ones(len(X)),
+                                  model.explain(templates, X))
+            return Experts(templates[None], counted.counts[None] + weight)
+        if how == "random":
+            templates = _drawn_templates(X, (self.n_init, self._number()),
+                                         self.rule == "maximum", rng)
+        else:
+            templates = np.asarray(as_probabilities("init", self.init), np.float64)
+            templates = check_shape("init", templates, (self.n_experts, X.shape[1]))[None]
+        return Experts(templates, np.full_like(templates, weight))
+
+    def _keep(self, model, parameters, data, add=False):
+        """Set the public attributes; `add`: to the statistics and the active sets of
+        earlier images, if there are any.
+        """
+        self.templates_, self.counts_ = parameters.templates[0], parameters.counts[0]
+        K, describe = len(self.templates_), partial(_described, model=model,
+                                                    templates=self.templates_)
+        *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
+        statistics, times = ExpertStatistics(*statistics), np.array(list(sets.values()), float)
+        sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
+        if add and hasattr(self, "statistics_"):
+            statistics = add_statistics(self.statistics_, statistics)
+            before = np.pad(self.active_sets_,
+                            [(0, 0), (0, K - self.active_sets_.shape[1])])
+            sets, times = np.concatenate([before, sets]), np.concatenate([self.active_set_counts_, times])
+        self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)
+        self.active_set_counts_ = np.bincount(which.ravel(), times)
+        self.statistics_ = statistics
+        self.pose_mean_, self.pose_covariance_ = pose_moments(statistics)

@@ -339,12 +339,19 @@ def exhaustive_search(X: Any, templates: Any, *, q: float = 0.5, transforms: Tra
     return _pursuit(X, candidates, T, chosen, most, q)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-045
-def _levels(values, q, count=10):
-    "Levels from the smallest to the largest of the probabilities `values`, about evenly spaced in log-odds, and q."
+def _levels(values, q, count=5):
+    """Levels from the smallest to the largest of the probabilities `values`, and q.
+
+    There are about `count` of them beside q, shared among the sides of q that have any; evenly spaced in
+    log-odds, but closer together near q, where most of the pixels at the edges of strokes are.
+    """
     ends = np.array([min(values.min(), q), max(values.max(), q)])
-    inner = expit(np.linspace(*logit(np.clip(ends, 1e-3, 1 - 1e-3)), count))
-    levels = np.unique([*ends, q, *inner[(inner > ends[0]) & (inner < ends[1])]])
-    return levels if len(levels) > 1 else np.unique([*ends, 0, 1])
+    sides = ends[np.abs(ends - q) > 1e-12 * min(q, 1 - q)]        # closer to q: rounding
+    steps = -(-count // max(1, len(sides)))
+    start, stop = (logit(np.clip(p, 1e-3, 1 - 1e-3)) for p in (q, sides))
+    inner = expit(start + np.outer((np.arange(1, steps) / steps) ** 1.5, stop - start))
+    levels = np.unique([q, *sides, *inner[(inner > ends[0]) & (inner < ends[1])]])
+    return levels if len(levels) > 1 else np.unique([q, 0, 1])
 
 
 def _hats(p, levels):

@@ -67,7 +67,7 @@ def _of_file(file, names, rows):
                 break
             yield batch
 
-
+# %% ../../nbs/data/arrow.ipynb #cell-004-3-a
 def _of_dataset(dataset, names, rows):
     "Record batches of a data set, one row group or other part after another."
     pa, options = _pyarrow(), {"columns": names, "batch_size": rows}
@@ -127,7 +127,7 @@ def _typed(argument, make, name, value, kind):
     except (TypeError, ValueError) as error:
         raise ValueError(f"{argument}: {value!r} cannot stand in the column {name!r}, which holds {kind}") from error
 
-
+# %% ../../nbs/data/arrow.ipynb #cell-006-1-a
 def _indicators(name, column, categories, fill):
     "A column as zeros and ones (n, k), one for each of k categories."
     column = _categories(name, column, fill)

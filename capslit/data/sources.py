@@ -68,7 +68,7 @@ def _column_values(name, values, n):
         _check_finite(name, values)
     return values
 
-
+# %% ../../nbs/data/sources.ipynb #cell-004-4-a
 def _label_values(name, values, n):
     "Labels (n,) as a NumPy array; of objects, all must be text, for others cannot be sorted."
     values = _column_values(name, values, n)

@@ -168,7 +168,7 @@ def _row_numbers(name, values):
 NUMBER_WITH_MARKS = re.compile(r"[+-]?\d[\d., ']*")
 
 
-def _advice(name, words):
+def _advice(words):
     "What to do about the words that keep a column from being numeric, if it may be meant to be: 'because of' the first of them, and the remedy; None otherwise."
     odd = [word for word in words if word is not None and _number(word) is None]
     if NUMBER_WITH_MARKS.fullmatch(odd[0]):
@@ -182,7 +182,7 @@ def _feature(name, words):
         return None, None, f"column {name!r} is left out: it has no entry"
     if (values := _numbers(name, words)) is not None:
         return values, None, _row_numbers(name, values)
-    odd, remedy = _advice(name, words) or (None, None)
+    odd, remedy = _advice(words) or (None, None)
     if identifies_rows(words):
         note = f"column {name!r} is left out: {len(set(words) - {None})} different words in {len(words)} rows"
         return None, None, note if odd is None else f"{note}, among them {odd!r}; {remedy}"

@@ -26,7 +26,7 @@ from capslit.deeper.patches import (
     sphere_filters,
 )
 from ..em.loop import Round, iterate
-from ..em.stack import State
+from ..em.stack import State, WarmStarts
 from ..mixtures.gaussian import GaussianMixture
 
 # %% ../../nbs/deeper/joint.ipynb #joint-07
@@ -151,7 +151,7 @@ class GateCodes(NamedTuple):
     gates: np.ndarray
     weights: np.ndarray
 
-
+# %% ../../nbs/deeper/joint.ipynb #joint-26-a
 class CodeStatistics(NamedTuple):
     "Sums over images: Σ q z̃ᵀ, or Σ (q − ρ) z̃ᵀ; Σ‖z‖²; n · gates; Σ h̄ c̄ᵀ; Σ E[c cᵀ]; the bound."
 
@@ -166,7 +166,7 @@ class CodeStatistics(NamedTuple):
 
 # %% ../../nbs/deeper/joint.ipynb #joint-27
 @dataclass(frozen=True)
-class _Kinds:
+class _Kinds(WarmStarts):
     """Base: settings, and the memory of the kinds (1, n_images, L, K) between E-steps.
 
     A first layer that is `held` stays as it is; with `n_sweeps` 0 the kinds do not see the labels.
@@ -180,7 +180,8 @@ class _Kinds:
     alpha: float = 0.0
     n_sweeps: int = 1
     n_images: int = 0
-    memory: Any = None
+    memory: tuple | None = None
+    streams: tuple | None = None
     held: tuple | None = None
     rng: Any = None
 
@@ -188,18 +189,6 @@ class _Kinds:
         "An empty memory of `n_images`; None if no kinds are improved."
         shape = n_problems, self.n_images, self.pooling.shape[1], self.n_kinds
         return np.zeros(shape) if self.n_images and self.n_sweeps else None
-
-    def with_memory(self, start: Any, found: Any = None) -> "_Kinds":
-        "The model whose E-step begins at `start` and leaves the kinds in `found`."
-        return replace(self, memory=(start, start if found is None else found))
-
-    def forget(self, rejected: np.ndarray) -> None:
-        "Let the next E-step begin where the last one did."
-        if np.any(rejected):
-            self.memory[1][:] = self.memory[0]
-
-    def select(self, problems: Any) -> "_Kinds":
-        return self
 
     def block_rows(self, parameters: Any) -> int:
         "Images per block."
@@ -365,7 +354,7 @@ def gate_solver(z: np.ndarray) -> LeastSquares:
     rows = with_constant(z).reshape(-1, z.shape[-1] + 1)
     return LeastSquares.from_gram((rows.T @ rows)[None])
 
-
+# %% ../../nbs/deeper/joint.ipynb #joint-32-a
 def capsules_above(classifier: Any) -> np.ndarray:
     "Weights (1, m, d, C) of a fitted multiclass `CapsuleClassifier`."
     return np.concatenate([classifier.coef_, classifier.intercept_[..., None]], axis=2)[None]

@@ -74,7 +74,7 @@ def _scaled(w, capsule_dim):
         kappa.append(N / (beta + rest) * (N * shrink))
     return _Scaled(w / N, capsule_dim / N, kappa, N)
 
-
+# %% ../../nbs/deeper/pairs.ipynb #pairs-10-a
 def _both(s, v, u, first=0):
     "e² κ_f + e (v + u) κ_{f+1} + v u κ_{f+2} with f = `first`: 2P for f = 0."
     low, middle, high = s.kappa[first : first + 3]

@@ -178,8 +178,8 @@ def principal_axes(covariance: np.ndarray, count: int) -> tuple:
     return values, np.where(largest < 0, -axes, axes).astype(np.float32)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-041
-class _Codes(EMEstimator):
-    "Base of `PatchFeatures`: from images to pooled codes."
+class _PooledCodes:
+    "What a fitted `PatchFeatures` makes of images: patches, their codes, and pooled codes."
 
     def _patches(self, X):
         "Whitened patches (b, p) of images X (n, height · width)."
@@ -215,10 +215,6 @@ class _Codes(EMEstimator):
         scores += log_weights
         return responsibilities(scores, self.temperature_)
 
-# %% ../../nbs/deeper/patches.ipynb #cell-042
-class _Pooling(_Codes):
-    "Base of `PatchFeatures`: pooled codes of blocks of images."
-
     def _pooled(self, X):
         "Features (n, regions · n_components) of images X (n, height · width)."
         z, (rows, columns) = self._patches(X), self._places()
@@ -249,67 +245,10 @@ class _Pooling(_Codes):
             parts = em.ordered_map(lambda at: function(X[at : at + block]), starts, pool)
             yield from zip(starts, parts)
 
-# %% ../../nbs/deeper/patches.ipynb #cell-043
-class _Learning(_Pooling):
-    "Base of `PatchFeatures`: what `fit` learns."
-
-    def _learn_patches(self, X, rng):
-        "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
-        size, count = self.patch_size_, self.n_patches
-        u = drawn_patches(X, self.image_shape_, size, count, self.n_components, rng) / self.scale_
-        check_number("n_components", self.n_components, at_most=len(u), integer=True,
-                     hint=f"there are {len(u)} patches to learn from, of X and of n_patches")
-        self.contrast_floor_ = float(self.contrast * np.mean(np.var(u, axis=1)))
-        v = normalise_contrast(u, self.contrast_floor_)
-        self.patch_mean_ = np.mean(v, axis=0)
-        self.whitening_ = np.eye(v.shape[1])
-        if self.whitening is not None:
-            C = np.cov(v.T, bias=True).reshape(v.shape[1], -1)
-            self.whitening_ = whitening_matrix(C, self.whitening * np.trace(C) / len(C))
-        self._learn_mixture(np.ascontiguousarray(self._whitened(u), np.float32), rng)
-
-    def _learn_mixture(self, z, rng):
-        "Set the mixture of whitened patches."
-        if self.n_factors:
-            self._learn_analysers(z, rng)
-            return
-        model, start = spheres_to_learn(z, self.n_components, rng)
-        found = self._learn(model, start, (z, None))
-        self.mixture_ = as_mixture(model, found)
-
-    def _learn_analysers(self, z, rng):
-        "Set a mixture of factor analysers."
-        settings = {"tol": self.tol, "max_iter": self.max_iter, "patience": self.patience}
-        self.mixture_ = MixtureOfFactorAnalyzers(
-            self.n_components, self.n_factors, noise="isotropic", added_noise=0.01,
-            init_params="random_from_data", n_jobs=self.n_jobs, random_state=rng.randint(2**31),
-            **settings,
-        ).fit(z)
-        for name in ("n_iter_", "history_", "converged_", "lower_bound_"):
-            setattr(self, name, getattr(self.mixture_, name))
-
-    def _learn_projection(self, X):
-        "Set the mean and the principal components of the pooled codes."
-        first = self._pooled(X[:100]).mean(axis=0)
-        total, squares = np.zeros(first.size), np.zeros((first.size, first.size))
-
-        def moments(images):
-            few = self._block()
-            pooled = [self._pooled(images[at : at + few]) for at in range(0, len(images), few)]
-            pooled = np.concatenate(pooled) - first
-            return pooled.sum(axis=0, dtype=np.float64), pooled.T @ pooled
-
-        for _, (some, products) in self._by_blocks(moments, X, 1024):
-            total += some
-            squares += products
-        mean = total / len(X)
-        covariance = squares / len(X) - np.outer(mean, mean)
-        self.mean_ = (first + mean).astype(np.float32)
-        self.explained_variance_, self.components_ = principal_axes(covariance, self.n_outputs)
-
 # %% ../../nbs/deeper/patches.ipynb #cell-044
 class PatchFeatures(
-    _Learning, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved, BaseEstimator
+    _PooledCodes, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
+    EMEstimator, Saved, BaseEstimator,
 ):
     """Features of images: what their regions are made of, by a mixture of patches learned by EM.
 
@@ -473,6 +412,60 @@ class PatchFeatures(
         if self.n_outputs is not None:
             check_number("n_outputs", self.n_outputs, at_most=self._n_pooled(), integer=True,
                          hint="regions times n_components")
+
+    def _learn_patches(self, X, rng):
+        "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
+        size, count = self.patch_size_, self.n_patches
+        u = drawn_patches(X, self.image_shape_, size, count, self.n_components, rng) / self.scale_
+        check_number("n_components", self.n_components, at_most=len(u), integer=True,
+                     hint=f"there are {len(u)} patches to learn from, of X and of n_patches")
+        self.contrast_floor_ = float(self.contrast * np.mean(np.var(u, axis=1)))
+        v = normalise_contrast(u, self.contrast_floor_)
+        self.patch_mean_ = np.mean(v, axis=0)
+        self.whitening_ = np.eye(v.shape[1])
+        if self.whitening is not None:
+            C = np.cov(v.T, bias=True).reshape(v.shape[1], -1)
+            self.whitening_ = whitening_matrix(C, self.whitening * np.trace(C) / len(C))
+        self._learn_mixture(np.ascontiguousarray(self._whitened(u), np.float32), rng)
+
+    def _learn_mixture(self, z, rng):
+        "Set the mixture of whitened patches."
+        if self.n_factors:
+            self._learn_analysers(z, rng)
+            return
+        model, start = spheres_to_learn(z, self.n_components, rng)
+        found = self._learn(model, start, (z, None))
+        self.mixture_ = as_mixture(model, found)
+
+    def _learn_analysers(self, z, rng):
+        "Set a mixture of factor analysers."
+        settings = {"tol": self.tol, "max_iter": self.max_iter, "patience": self.patience}
+        self.mixture_ = MixtureOfFactorAnalyzers(
+            self.n_components, self.n_factors, noise="isotropic", added_noise=0.01,
+            init_params="random_from_data", n_jobs=self.n_jobs, random_state=rng.randint(2**31),
+            **settings,
+        ).fit(z)
+        for name in ("n_iter_", "history_", "converged_", "lower_bound_"):
+            setattr(self, name, getattr(self.mixture_, name))
+
+    def _learn_projection(self, X):
+        "Set the mean and the principal components of the pooled codes."
+        first = self._pooled(X[:100]).mean(axis=0)
+        total, squares = np.zeros(first.size), np.zeros((first.size, first.size))
+
+        def moments(images):
+            few = self._block()
+            pooled = [self._pooled(images[at : at + few]) for at in range(0, len(images), few)]
+            pooled = np.concatenate(pooled) - first
+            return pooled.sum(axis=0, dtype=np.float64), pooled.T @ pooled
+
+        for _, (some, products) in self._by_blocks(moments, X, 1024):
+            total += some
+            squares += products
+        mean = total / len(X)
+        covariance = squares / len(X) - np.outer(mean, mean)
+        self.mean_ = (first + mean).astype(np.float32)
+        self.explained_variance_, self.components_ = principal_axes(covariance, self.n_outputs)
 
     def _places(self):
         "Numbers of patches down and across."

@@ -400,22 +400,9 @@ class SharedCapsuleClassifier(CapsuleClassifier):
 
     _parameter_constraints = {
         name: CapsuleClassifier._parameter_constraints[name]
-        for name in (
-            "class_weight",
-            "sharpness",
-            "thresholds",
-            "patience",
-            "monitor",
-            "tol",
-            "momentum",
-            "max_iter",
-            "fit_intercept",
-            "early_stopping",
-            "validation_fraction",
-            "n_jobs",
-            "random_state",
-            "verbose",
-        )
+        for name in ("class_weight", "sharpness", "thresholds", "patience", "monitor",
+                     "tol", "momentum", "max_iter", "fit_intercept", "early_stopping",
+                     "validation_fraction", "n_jobs", "random_state", "verbose")
     } | {
         "capsule_dim": [Interval(Integral, 1, None, closed="left")],
         "image_shape": ["array-like", None],
@@ -426,43 +413,21 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
     _layout, _stored, _kinds, _dispensable = 1, (), (), ()
-    architecture, kernel, gamma, n_components, cv, online = (
-        "multiclass",
-        None,
-        "auto",
-        "auto",
-        3,
-        "stepwise",
-    )
+    architecture, online, cv = "multiclass", "stepwise", 3
+    kernel, gamma, n_components = None, "auto", "auto"
     init, n_init, init_scale, warm_start, acceleration = "subspace", 1, 1.0, False, None
     parameter_expansion, reconstruction = False, 0.0
     dropout, lasso, lasso_groups = 0.0, 0.0, "features"
 
-    def __init__(
-        self,
-        capsule_dim: int = 8,
-        *,
-        image_shape: Any = None,
-        shifts: Any = 1,
-        window: Any = None,
-        stride: int | None = None,
-        n_maps: int | None = None,
-        alpha: float | str = "auto",
-        sharpness: float | str = "auto",
-        class_weight: Any = None,
-        thresholds: Sequence = (0.8, 0.6, 0.4, 0.2, 0.0),
-        patience: Sequence = (32, 16, 8, 4, 2),
-        monitor: str = "error",
-        tol: float = 0.0,
-        momentum: float = 0.9,
-        max_iter: int = 400,
-        fit_intercept: bool = True,
-        early_stopping: str | bool = "auto",
-        validation_fraction: float = 0.1,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
+    def __init__(self, capsule_dim: int = 8, *, image_shape: Any = None, shifts: Any = 1,
+                 window: Any = None, stride: int | None = None, n_maps: int | None = None,
+                 alpha: float | str = "auto", sharpness: float | str = "auto",
+                 class_weight: Any = None, thresholds: Sequence = (0.8, 0.6, 0.4, 0.2, 0.0),
+                 patience: Sequence = (32, 16, 8, 4, 2), monitor: str = "error",
+                 tol: float = 0.0, momentum: float = 0.9, max_iter: int = 400,
+                 fit_intercept: bool = True, early_stopping: str | bool = "auto",
+                 validation_fraction: float = 0.1, n_jobs: int | None = None,
+                 random_state: Any = None, verbose: int = 0):
         self.capsule_dim = capsule_dim
         self.image_shape = image_shape
         self.shifts = shifts
@@ -490,26 +455,13 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         """The protocol of the paper, as far as it concerns this classifier; see
         `CapsuleClassifier.paper`.
         """
-        known = {
-            name: value
-            for name, value in PAPER.items()
-            if name in cls._parameter_constraints
-        }
+        known = {name: PAPER[name] for name in PAPER if name in cls._parameter_constraints}
         return cls(capsule_dim, **known | parameters)
 
     @atomic
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
-        checkpoint: Any = None,
-        checkpoint_every: float = 10.0,
-    ) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None,
+            y_val: Any = None, sample_weight_val: Any = None, checkpoint: Any = None,
+            checkpoint_every: float = 10.0) -> Self:
         """Learn the shared weights by EM.
 
         Parameters, errors and what may be passed are those of `CapsuleClassifier.fit`; the
@@ -520,41 +472,25 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         self
         """
         self._checked_schedule()
-        data, held_out = read_with_validation(
-            self, X, y, sample_weight, X_val, y_val, sample_weight_val
-        )
+        validation = X_val, y_val, sample_weight_val
+        data, held_out = read_with_validation(self, X, y, sample_weight, *validation)
         if held_out is not None and X_val is None:
             check_repeatable(checkpoint, self.random_state, "the held-out examples are")
         shape, moves, table = places_of(self, data.n_features)
-        data = (
-            data
-            if self.class_weight is None
-            else data.weighted(class_factors(self.class_weight, data))
-        )
+        if self.class_weight is not None:
+            data = data.weighted(class_factors(self.class_weight, data))
         model, parameters, alpha = _begun(self, data, table)
-        sharpness = 1.0 if isinstance(self.sharpness, str) else float(self.sharpness)
+        learned = isinstance(self.sharpness, str)
+        sharpness = 1.0 if learned else float(self.sharpness)
         self._settle(Choice(None, alpha, sharpness, {}, capsule_dim=self.capsule_dim))
         judges = None if held_out is None else prepared(model, held_out)
-        run = em.fit(
-            model,
-            parameters,
-            prepared(model, data),
-            validation=judges,
-            **engine_settings(self, held_out is not None),
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-        )
+        run = em.fit(model, parameters, prepared(model, data), validation=judges,
+                     checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+                     **engine_settings(self, held_out is not None))
         self._learned(run, model, data)
-        self.image_shape_, self.shifts_, self.shared_coef_ = (
-            shape,
-            moves,
-            _shared_part(self, run, table),
-        )
-        if (
-            held_out is not None
-            and held_out.n_samples >= ENOUGH
-            and isinstance(self.sharpness, str)
-        ):
+        self.image_shape_, self.shifts_ = shape, moves
+        self.shared_coef_ = _shared_part(self, run, table)
+        if learned and held_out is not None and held_out.n_samples >= ENOUGH:
             self.sharpness_ = sharpness_of(self, held_out)
         return self
 
@@ -562,9 +498,8 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     def partial_fit(self) -> Any:
         "Not available: AttributeError."
         raise AttributeError(
-            """SharedCapsuleClassifier has no partial_fit, for the start needs the images of
-            all classes; use fit
-            """
+            "SharedCapsuleClassifier has no partial_fit, for the start needs the images of "
+            "all classes; use fit"
         )
 
     def predict_places(self, X: Any) -> Any:

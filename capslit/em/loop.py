@@ -76,12 +76,12 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
         steps = [(BoundStep(problems, "e_step", here, options), data)]
         if validation is not None:
             steps.append((BoundStep(problems, "count_errors", here), validation))
-        statistics, *held_out = accumulate_all(steps, rows, pool)              # E-step
-        record, weight = _record(problems, here, statistics, held_out)
-        memory = running.take(state.memory or update.start(state.parameters))
-        _check_finite(record["objective"], update.tentative(memory), state.n_iter)
-        image = problems.m_step(statistics)                                                          # M-step
         with np.errstate(over="ignore", invalid="ignore"):
+            statistics, *held_out = accumulate_all(steps, rows, pool)                                # E-step
+            record, weight = _record(problems, here, statistics, held_out)
+            memory = running.take(state.memory or update.start(state.parameters))
+            _check_finite(record["objective"], update.tentative(memory), state.n_iter)
+            image = problems.m_step(statistics)                                                      # M-step
             after, memory, accepted = update.propose(memory, here, image, record["objective"])
         score = _score(record, monitor, weight)
         record |= options | ({} if accepted is None else {"accepted": accepted})
@@ -112,8 +112,7 @@ def _share(amount, weight):
 # %% ../../nbs/em/loop.ipynb #cell-008-a
 def _record(model, parameters, statistics, held_out):
     "What the history keeps of an iteration, and the weight of the examples, (k,) each."
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = [model.objective(parameters, statistics), statistics.log_likelihood, statistics.weight]
+    values = [model.objective(parameters, statistics), statistics.log_likelihood, statistics.weight]
     values += [statistics.errors] if hasattr(statistics, "errors") else []
     objective, log_likelihood, weight, *counts = _host(*values, *(a for counted in held_out for a in (counted.errors, counted.weight)))
     unknown = np.full(objective.shape, np.nan)

@@ -177,7 +177,7 @@ def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -
             tree.append(statistics)
     return [tree.total() for tree in trees]
 
-
+# %% ../../nbs/em/statistics.ipynb #cell-013-1-a
 def _statistics_of_block(task):
     tree, function, block = task
     return tree, function(block)

@@ -146,7 +146,7 @@ def _rest(table):
     rows = stratified_rows(table.y, len(table.y), used=stratified_rows(table.y, ROWS))
     return replace(table, name=f"{table.name}-rest", X=table.X[rows], y=table.y[rows])
 
-
+# %% ../../nbs/experiments/contest.ipynb #cell-017-a
 def load_others(data_home: Any = None) -> Collection:
     "The Collection of the tables that no choice was made on: rests of large tables, and made ones."
     tables = [_rest(load_table(name, data_home)) for name in RESTS] + [_made(name) for name in OTHERS]
@@ -231,7 +231,7 @@ def collect(runs: list, folds: list) -> tuple:
         metrics["chosen"] = [run[3] for run in runs]
     return metrics, {"folds": scores, "seconds": np.stack([run[2] for run in runs], axis=1)}
 
-
+# %% ../../nbs/experiments/contest.ipynb #cell-028-a
 def run_contest(part: Part, bench: Bench, models: Mapping = MODELS) -> tuple:
     "One classifier, of `models`, on all folds of one table, or on the images of the protocol."
     parameters, name = part.parameters, part.parameters.get("table")
@@ -265,7 +265,7 @@ def _table_parts(data, profile, n_folds):
                 own |= {"settings": own["settings"] | grid[0], "grid": []} if model in OURS else {"grid": grid}
                 yield Part(f"{table}.{model}-tuned", own, 2 * len(ParameterGrid(grid)) * COST[model], True, (table,))
 
-
+# %% ../../nbs/experiments/contest.ipynb #cell-031-a
 def contest_parts(data: str, profile: str) -> tuple:
     "A part for each classifier on each table, or on the images: with its defaults, and with its settings chosen."
     if data in COLLECTIONS:
@@ -299,7 +299,7 @@ def pooled_error(record: Record, name: str) -> float:
     sizes = [len(range(k, n, len(rates))) for k in range(len(rates))]  # of stratified folds
     return float(np.rint(rates * sizes).sum() / n)
 
-
+# %% ../../nbs/experiments/contest.ipynb #cell-035-a
 def matrix(record: Record, models: Sequence, metric: str = "error", suffix: str = "") -> np.ndarray:
     "The pooled error or another metric of the classifiers (n_tables, n_models); NaN where they have none."
     def value(name):

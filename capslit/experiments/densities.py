@@ -153,7 +153,7 @@ def settings_of(density: object) -> list:
     return next([getattr(density, name) for name in some]
                 for some in names if hasattr(density, some[0]))
 
-
+# %% ../../nbs/experiments/densities.ipynb #densities-16-a
 def run_densities(part: Part, bench: Bench) -> tuple:
     "Log-densities (n,) of all rows left out under what has learned the others."
     method, found, chosen = part.parameters["method"], {}, []

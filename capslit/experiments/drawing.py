@@ -218,39 +218,55 @@ def pad_data(record: Record) -> dict:
     of = lambda name: record.array(WEIGHTS, name)
     weights, images, examples = of("weights"), of("images"), of("examples")
     m, count, side = images.shape[:3]
-    small = (
-        images.reshape(m, count, side // 2, 2, side // 2, 2)
-        .mean(axis=(3, 5))
-        .round()
-        .astype(np.uint8)
-    )
-    answers = lambda z: class_probabilities(
-        (poses_of(weights, z) ** 2).sum(axis=2), weights.shape[1]
-    )
+    small = images.reshape(m, count, side // 2, 2, side // 2, 2).mean(axis=(3, 5))
+    drawn = np.array([render(strokes) for strokes in STROKES])
+
+    def answers(z):
+        norms = (poses_of(weights, z) ** 2).sum(axis=2)
+        return class_probabilities(norms, weights.shape[1])
+
     return {
         "weights": weights,
-        "images": small,
+        "images": small.round().astype(np.uint8),
         "squashed": of("squashed").astype(float).round(3),
         "examples": examples,
         "labels": of("labels").tolist(),
         "rows": of("example_rows"),
         "strokes": STROKES,
-        "check": {
-            "probabilities": answers(examples / 255),
-            "drawn": answers(np.array([render(strokes) for strokes in STROKES])),
-        },
+        "check": {"probabilities": answers(examples / 255), "drawn": answers(drawn)},
     }
 
-
-def draw_pad(record: Record) -> Any:
-    "The still figure of the pad: a drawn 3 and its ten discs; a matplotlib Figure."
+# %% ../../nbs/experiments/drawing.ipynb #cell-022-1
+def _draw_disc(axis: Any, pose: np.ndarray, places: np.ndarray, images: np.ndarray, own: bool) -> None:
+    "A pose in the unit disc, and around it the images (n, h, w) whose `places` (n, 2) have distinct directions."
     import matplotlib.pyplot as plt
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     from capslit.plotting import ink_colours
 
-    image = render(STROKES[3])
-    poses = poses_of(record.array(WEIGHTS, "weights"), image[None])
+    edge, width = ("C0", 2) if own else (plt.rcParams["text.color"], 0.8)
+    axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=width, ec=edge))
+    axis.plot(*zip((0, 0), pose), "o-", color="C0" if own else "C1", markevery=[1])
+    direction, taken = np.arctan2(places[:, 1], places[:, 0]), []
+    away = lambda other: abs(np.angle(np.exp(1j * (direction - other))))
+    angle = np.arctan2(*pose[::-1])
+    for i in np.argsort(away(angle)):
+        if all(away(other)[i] >= 0.5 for other in taken):
+            taken.append(direction[i])
+            picture = ink_colours()(images[i] / 255)
+            picture[..., 3] *= 1 if away(angle)[i] < 0.35 else 0.28
+            where = 1.42 * np.array([np.cos(direction[i]), np.sin(direction[i])])
+            axis.add_artist(AnnotationBbox(OffsetImage(picture, zoom=0.5), where, frameon=False))
+
+# %% ../../nbs/experiments/drawing.ipynb #cell-022-2
+def draw_pad(record: Record) -> Any:
+    "The still figure of the pad: a drawn 3 and its ten discs; a matplotlib Figure."
+    import matplotlib.pyplot as plt
+
+    from capslit.plotting import ink_colours
+
+    of, image = lambda name: record.array(WEIGHTS, name), render(STROKES[3])
+    poses = poses_of(of("weights"), image[None])
     pose, share = squash(poses)[0], class_probabilities((poses**2).sum(axis=2), 2)[0]
     figure = plt.figure(figsize=(8.6, 3.4))
     left, right = figure.subfigures(1, 2, width_ratios=(1, 3))
@@ -258,40 +274,7 @@ def draw_pad(record: Record) -> Any:
     axis.imshow(image, cmap=ink_colours())
     axis.set_axis_off()
     for k, axis in enumerate(right.subplots(2, 5).flat):
-        places, angle = (
-            record.array(WEIGHTS, "squashed")[k].astype(float),
-            np.arctan2(*pose[k, ::-1]),
-        )
-        axis.add_patch(
-            plt.Circle(
-                (0, 0),
-                1,
-                fill=False,
-                lw=2 if k == 3 else 0.8,
-                ec="C0" if k == 3 else plt.rcParams["text.color"],
-            )
-        )
-        axis.plot(
-            [0, pose[k, 0]],
-            [0, pose[k, 1]],
-            "o-",
-            color="C0" if k == 3 else "C1",
-            markevery=[1],
-        )
-        direction, taken = np.arctan2(places[:, 1], places[:, 0]), []
-        away = lambda other: abs(np.angle(np.exp(1j * (direction - other))))
-        for i in np.argsort(away(angle)):
-            if all(away(other)[i] >= 0.5 for other in taken):
-                taken.append(direction[i])
-                picture = ink_colours()(record.array(WEIGHTS, "images")[k, i] / 255)
-                picture[..., 3] *= 1 if away(angle)[i] < 0.35 else 0.28
-                axis.add_artist(
-                    AnnotationBbox(
-                        OffsetImage(picture, zoom=0.5),
-                        1.42 * np.array([np.cos(direction[i]), np.sin(direction[i])]),
-                        frameon=False,
-                    )
-                )
+        _draw_disc(axis, pose[k], of("squashed")[k].astype(float), of("images")[k], own=k == 3)
         axis.set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8), aspect="equal")
         axis.set_title(f"{k}: {share[k]:.0%}", fontsize=10, y=-0.1)
         axis.set_axis_off()

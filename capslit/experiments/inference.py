@@ -46,7 +46,7 @@ def products(rho: np.ndarray) -> np.ndarray:
         weights = np.concatenate([weights * (1 - p), weights * p], axis=1)
     return weights
 
-
+# %% ../../nbs/experiments/inference.ipynb #inference-04-a
 def mean_field(values: np.ndarray, start: float = 0.5, sweeps: int = 100) -> tuple[np.ndarray, list]:
     """Mean-field probabilities (n, K) of active experts, from what all their sets are worth.
 
@@ -95,7 +95,7 @@ def relaxed_value(X, templates, a, cost, q):
     gradient = np.sum(owns * slope[:, None] * (templates - q), axis=2) - cost
     return np.sum(np.log(np.where(X == 1, mu, 1 - mu)), axis=1) - cost * np.sum(a, axis=1), gradient
 
-
+# %% ../../nbs/experiments/inference.ipynb #inference-09-a
 def projected_gradient(X: np.ndarray, templates: np.ndarray, cost: float = 0.0, q: float = 0.5, start: float = 0.5,
                        steps: int = 200) -> tuple[np.ndarray, np.ndarray]:
     "Activations (n, K) in [0, 1] by gradient ascent from `start`, and the aim f (n, steps + 1) on the way."
@@ -243,7 +243,7 @@ def gradient_cover(masks: np.ndarray, x: np.ndarray, p: float, b: float, cost: f
     ink = masks.astype(np.float64)
     return np.stack([_ascent_of_a_scene(ink, image, p, b, cost, start, steps) for image in x])
 
-
+# %% ../../nbs/experiments/inference.ipynb #inference-21-a
 def _ascent_of_a_scene(ink, image, p, b, cost, start, steps):
     "`projected_gradient` of one scene under the maximum rule, without an array for each pair of scenes and candidates."
     pixels = np.arange(len(image))
@@ -290,7 +290,7 @@ def as_found(active: np.ndarray, places: np.ndarray) -> Found:
         found[:, i, :len(chosen)] = chosen.T
     return Found(*found, np.zeros((len(active), J)))
 
-
+# %% ../../nbs/experiments/inference.ipynb #inference-22-a
 def as_activations(found: Found, places: np.ndarray) -> np.ndarray:
     "The way back: activations (n, C)."
     experts = np.stack(found[:3], axis=2)
@@ -469,7 +469,7 @@ def part_finders(K: int, seed: int, penalties: tuple) -> dict:
     return {"experts, maximum": experts("maximum"), "experts, sum": experts("sum"), "factors": factors,
             "dictionary": dictionary}
 
-
+# %% ../../nbs/experiments/inference.ipynb #inference-37c-a
 def find_bars(settings: dict, bench: Bench) -> tuple:
     "How many of the bars each method finds, in each of some problems."
     problems, metrics = [], {}
@@ -599,7 +599,7 @@ def squared_errors(test: np.ndarray, ways: list) -> dict:
     return {key: [float(np.mean(np.sum((test - way(test, key == "foretold")) ** 2, axis=1))) for way in ways]
             for key in ("foretold", "rebuilt")}
 
-
+# %% ../../nbs/experiments/inference.ipynb #inference-codes-6-a
 def compare_codes(settings: dict, bench: Bench) -> tuple:
     "Squared errors of foretold and rebuilt grey values, with parts, codes and estimates exchanged."
     data, K, penalty = bench.data, settings["n_experts"], settings["penalty"]

@@ -162,11 +162,10 @@ def run_drawn(part: Part, bench: Bench) -> tuple:
     some = path[given["every"] - 1 :: given["every"]]
     return metrics, {"log_probability": np.array([judge(p, "training")[1] for p in some])}
 
-
+# %% ../../nbs/experiments/joint.ipynb #2e02f560-a
 def run_stage(part: Part, bench: Bench) -> tuple:
     "Run a part: the bound alone, or draws beside it."
     return (run_drawn if "n_chains" in part.parameters else run_joint)(part, bench)
-
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-11
 FEATURES = {

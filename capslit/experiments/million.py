@@ -64,7 +64,7 @@ class WideBlocks(CapsuleRegression):
     "Capsule regression in large blocks."
 
     def block_rows(self, parameters: CapsuleParameters) -> int:
-        "Examples per block: more for a graphics card, which has many hands to keep busy."
+        "Examples per block: more for a graphics card, which works on many at a time."
         return 2**15 if is_numpy_array(parameters.weights) else 2**17
 
 

@@ -116,7 +116,7 @@ def most_varied(x: np.ndarray, count: int) -> np.ndarray:
     order = np.argsort(-x.var(axis=0, dtype=float), kind="stable")
     return np.isin(np.arange(x.shape[1]), order[:count])
 
-
+# %% ../../nbs/experiments/penalties.ipynb #xpen-60-a
 def run_strength(settings: dict, strength: float, sets: tuple, seed: int) -> tuple:
     "What one strength gives: metrics, and arrays of test labels and of inputs in use (p,)."
     model = penalised(settings, strength, sets, seed)
@@ -198,7 +198,7 @@ def penalty_parts(data: str, profile: str) -> tuple:
             parts.append(Part(part_name(name, n, d), settings, cost, independent=True))
     return tuple(parts)
 
-
+# %% ../../nbs/experiments/penalties.ipynb #xpen-80-a
 def part_name(method: str, n: int, d: int) -> str:
     "The part of a method; without a penalty it is the ridge's first strength."
     method = "ridge" if method == "none" else method

@@ -79,7 +79,7 @@ def learn_under(design: Pairs, alpha: np.ndarray, X: np.ndarray, y: np.ndarray, 
         return em.fit(model, CapsuleParameters(start), batch, **design.settings).parameters.weights
     return iterate(model, parameters.weights, batch, min(sum(STEPS), design.settings["max_iter"]), design.settings["momentum"])
 
-
+# %% ../../nbs/experiments/priors.ipynb #cell-007-a
 def learn_with_sharpness(design: Pairs, alpha: np.ndarray, X: np.ndarray, y: np.ndarray, cv: Any, rng: np.random.Generator) -> Predictor:
     "The predictor with weights learned under precisions per example (k, c, p), and the sharpness that inner folds ask for."
     fold = folds_of(cv, X, y, rng)

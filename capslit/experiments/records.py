@@ -246,9 +246,12 @@ class Part:
     cost : float
         Roughly how long it takes beside the other parts.
     independent : bool
-        Whether it reads neither what other parts have found nor other records. Then a record keeps it when parts are added or changed.
+        Whether it reads neither what other parts have found, but for those in `reads`, nor other records. Then a record keeps it when
+        parts are added or changed.
     files : tuple of str
         Names of the data files that it reads; all, if empty.
+    reads : tuple of str
+        Names of earlier parts whose findings it reads; a record that has lost one of these does not keep it.
     """
 
     name: str
@@ -256,6 +259,7 @@ class Part:
     cost: float = 1.0
     independent: bool = False
     files: tuple = ()
+    reads: tuple = ()
 
 # %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)
@@ -482,8 +486,11 @@ def _kept_parts(path, parts, seed, hashes):
     if record is None or record.seed != seed:
         return {}
     of = lambda name: {key.rsplit("/", 1)[1]: a for key, a in record.arrays.items() if key.rsplit("/", 1)[0] == name}
-    origin = {"machine": record.machine, "date": record.date, "code": record.code}
-    return {part.name: (origin | record.parts[part.name], of(part.name)) for part in parts if _same_part(part, record, hashes)}
+    origin, kept = {"machine": record.machine, "date": record.date, "code": record.code}, {}
+    for part in parts:
+        if _same_part(part, record, hashes) and kept.keys() >= set(part.reads):
+            kept[part.name] = origin | record.parts[part.name], of(part.name)
+    return kept
 
 # %% ../../nbs/experiments/records.ipynb #cell-031-2
 def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):

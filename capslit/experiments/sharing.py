@@ -85,46 +85,33 @@ def run_sharing(part: Part, bench: Bench) -> tuple:
     n, copies = settings.pop("n_train"), settings.pop("copies", 0)
     (X, y), (X_val, y_val), (X_test, y_test) = divided(bench.data, n, copies)
     model = SharedCapsuleClassifier(
-        **settings,
-        image_shape=X.shape[1:],
-        n_jobs=1,
-        random_state=bench.seed,
+        **settings, image_shape=X.shape[1:], n_jobs=1, random_state=bench.seed,
         verbose=int(bench.verbose),
     )
+    validation = {"X_val": flat(X_val), "y_val": y_val, "checkpoint": bench.checkpoint}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        bench.step(
-            "fit",
-            f"learning {part.name} from {len(y):,} images",
-            lambda: model.fit(
-                flat(X), y, X_val=flat(X_val), y_val=y_val, checkpoint=bench.checkpoint
-            ),
-        )
-    found = bench.step(
-        "test",
-        "testing",
-        lambda: (
-            moved_errors(model, X_test, y_test)
-            | {"follows": place_follows(model, X_test, y_test, bench.seed)}
-        ),
-    )
+        bench.step("fit", f"learning {part.name} from {len(y):,} images",
+                   lambda: model.fit(flat(X), y, **validation))
+    found = bench.step("test", "testing", lambda: moved_errors(model, X_test, y_test)
+                       | {"follows": place_follows(model, X_test, y_test, bench.seed)})
+    log_loss = -np.mean(model.predict_log_proba(flat(X_test))[np.arange(len(y_test)), y_test])
+    metrics, arrays = _course_of(model)
+    return metrics | {"log_loss": float(log_loss)} | found, arrays
+
+# %% ../../nbs/experiments/sharing.ipynb #sharing-10-0
+def _course_of(model: SharedCapsuleClassifier) -> tuple:
+    "Metrics and arrays of the course of learning; the errors are those of the best iteration."
     history = model.history_
-    arrays = {
-        name: history[name].astype(np.float32)
-        for name in ("log_likelihood", "training_error", "validation_error")
-    }
+    best = np.argmin(history["validation_error"])
+    names = "log_likelihood", "training_error", "validation_error"
     metrics = {
-        "validation_error": float(np.min(history["validation_error"])),
+        "validation_error": float(history["validation_error"][best]),
         "n_weights": n_weights(model),
         "n_iter": int(model.n_iter_),
-        "training_error": float(
-            history["training_error"][np.argmin(history["validation_error"])]
-        ),
-        "log_loss": float(
-            -np.mean(model.predict_log_proba(flat(X_test))[np.arange(len(y_test)), y_test])
-        ),
+        "training_error": float(history["training_error"][best]),
     }
-    return metrics | found, arrays
+    return metrics, {name: history[name].astype(np.float32) for name in names}
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-10-1
 def n_weights(model: SharedCapsuleClassifier) -> int:
@@ -132,10 +119,8 @@ def n_weights(model: SharedCapsuleClassifier) -> int:
     m, size = len(model.classes_), model.shared_coef_.size
     if model.n_maps is None:
         return size
-    shape, (high, wide) = model.image_shape_, np.broadcast_to(model.window, 2)
-    patches = np.prod(
-        [(side - w) // model.stride + 1 for side, w in zip(shape, (high, wide))]
-    )
+    sides = zip(model.image_shape_, np.broadcast_to(model.window, 2))
+    patches = np.prod([(side - w) // model.stride + 1 for side, w in sides])
     return int(size + m * model.capsule_dim * model.n_maps * patches)
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-11
@@ -144,59 +129,52 @@ def setting(n: int, d: int, shifts: int = 0, **others: Any) -> dict:
     return {"n_train": n, "capsule_dim": d, "shifts": shifts, "max_iter": 200} | others
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-11-1
+def _cost_of(setting: dict) -> float:
+    "How much there is to do, in rough units."
+    images = setting["n_train"] * (9 if "copies" in setting else 1)
+    return images * setting["capsule_dim"] * (1 + 2 * setting["shifts"]) ** 2 / 1000
+
+
+def _few_settings() -> dict:
+    "Small parts of each kind."
+    plans = {f"n200-d2-r{r}": setting(200, 2, r) for r in (0, 1)} | {
+        "long": setting(200, 18),
+        "copies": setting(200, 2, copies=1),
+        "windows": setting(200, 1, 1, window=4, stride=4),
+        "maps": setting(200, 2, window=2, stride=2, n_maps=2),
+    }
+    return {name: plan | {"max_iter": 20} for name, plan in plans.items()}
+
+# %% ../../nbs/experiments/sharing.ipynb #sharing-11-2
+def _grid(dims: tuple) -> dict:
+    "Dimensions without shifts and with shifts by one pixel, for two numbers of images."
+    return {f"n{n}-d{d}-r{r}": setting(n, d, r)
+            for n in (1000, 5000) for d in dims for r in (0, 1)}
+
+
+def _mnist_settings() -> dict:
+    "Dimensions and shifts; what else might explain a gain; windows, maps, and all images."
+    further = ((1000, 2), (1000, 4), (5000, 4))
+    plans = _grid((1, 2, 4, 8)) | {f"n{n}-d{d}-r2": setting(n, d, 2) for n, d in further}
+    plans |= {
+        "long": setting(5000, 36),
+        "copies": setting(5000, 4, copies=1),
+        "windows": setting(1000, 2, window=20, stride=4),
+        "windows-r1": setting(1000, 1, 1, window=20, stride=4),
+    }
+    for n in (1000, 5000):
+        plans[f"maps-{n}"] = setting(n, 8, window=7, stride=7, n_maps=8)
+    return plans | {f"n50000-d8-r{r}": setting(50_000, 8, r) for r in (0, 1)}
+
+# %% ../../nbs/experiments/sharing.ipynb #sharing-11-3
 def sharing_parts(data: str, profile: str) -> tuple:
-    """Dimensions, shifts and numbers of images; what else might explain a gain; and all
-    images.
-    """
+    "Dimensions, shifts and numbers of images."
     if profile == "quick":
-        few = {"max_iter": 20}
-        plans = {f"n200-d2-r{r}": setting(200, 2, r) | few for r in (0, 1)}
-        plans |= {
-            "long": setting(200, 18) | few,
-            "copies": setting(200, 2, copies=1) | few,
-            "windows": setting(200, 1, 1, window=4, stride=4) | few,
-            "maps": setting(200, 2, window=2, stride=2, n_maps=2) | few,
-        }
-        return tuple(Part(name, p, independent=True) for name, p in plans.items())
-    if data == "mnist":
-        plans = {
-            f"n{n}-d{d}-r{r}": setting(n, d, r)
-            for n in (1000, 5000)
-            for d in (1, 2, 4, 8)
-            for r in (0, 1)
-        }
-        plans |= {
-            f"n{n}-d{d}-r2": setting(n, d, 2) for n, d in ((1000, 2), (1000, 4), (5000, 4))
-        }
-        plans |= {"long": setting(5000, 36), "copies": setting(5000, 4, copies=1)}
-        plans |= {
-            "windows": setting(1000, 2, window=20, stride=4),
-            "windows-r1": setting(1000, 1, 1, window=20, stride=4),
-        }
-        plans |= {
-            f"maps-{n}": setting(n, 8, window=7, stride=7, n_maps=8) for n in (1000, 5000)
-        }
-        plans |= {f"n50000-d8-r{r}": setting(50_000, 8, r) for r in (0, 1)}
-    else:
-        plans = {
-            f"n{n}-d{d}-r{r}": setting(n, d, r)
-            for n in (1000, 5000)
-            for d in (2, 4)
-            for r in (0, 1)
-        }
-    cost = lambda p: (
-        p["n_train"]
-        * p["capsule_dim"]
-        * (1 + 2 * p["shifts"]) ** 2
-        * (9 if "copies" in p else 1)
-        / 1000
-    )
-    return tuple(Part(name, p, cost(p), independent=True) for name, p in plans.items())
+        plans = _few_settings().items()
+        return tuple(Part(name, p, independent=True) for name, p in plans)
+    plans = _mnist_settings() if data == "mnist" else _grid((2, 4))
+    return tuple(Part(name, p, _cost_of(p), independent=True) for name, p in plans.items())
 
 
-SHARING = Experiment(
-    "Shared weights, latent shifts and local maps",
-    ("mnist", "fashion"),
-    sharing_parts,
-    run_sharing,
-)
+SHARING = Experiment("Shared weights, latent shifts and local maps", ("mnist", "fashion"),
+                     sharing_parts, run_sharing)

@@ -260,7 +260,7 @@ def errors_after(model: CapsuleRegression, weights: np.ndarray, batch: tuple) ->
     counted = em.accumulate(step, batch, 4096)
     return float(counted.errors[0] / counted.weight[0])
 
-
+# %% ../../nbs/experiments/updates.ipynb #passes-6-a
 def run_passes(part: Part, bench: Bench) -> tuple:
     "Error rates after each pass over the data; the aggressiveness is chosen by the validation error."
     settings, protocol = part.parameters, bench.protocol

@@ -9,7 +9,7 @@ __all__ = ['TEMPERATURES', 'MAX_JOINT_STATES', 'ChainParameters', 'ChainStatisti
 # %% ../../nbs/factorial/hmm.ipynb #cell-028
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .. import em
+from ..em.stack import WarmStarts
 from .e_steps import configurations, factorised_moments
 from .model import solve_weights, state_names, state_rows
 from ..estimator.base import EMEstimator
@@ -132,17 +133,17 @@ def _transition_counts(matrices, smoothed, follows):
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-039
 def _checked_batch(parameters, batch):
-    "Y (n, T, p), lengths (n,) and memory (n, T, q, d, k) or None, or an error."
-    Y, lengths, memory = batch
+    "Y (n, T, p), lengths (n,) and row (n,) or None, or an error."
+    Y, lengths, row = batch
     p = parameters.weights.shape[2]
     Y = check_shape("Y", as_floating("Y", Y), (None, None, p)).astype(np.float64, copy=False)
     if lengths is None:
         lengths = np.full(Y.shape[0], Y.shape[1])
     lengths = check_shape("lengths", np.asarray(lengths), (Y.shape[0],))
     check_values("lengths", lengths, lower=1, upper=Y.shape[1])
-    if memory is not None:
-        check_shape("memory", memory, (*Y.shape[:2], None, *parameters.log_initial.shape[1:]))
-    return Y, lengths, memory
+    if row is not None:
+        row = check_shape("row", np.asarray(row), (Y.shape[0],)).astype(np.int64)
+    return Y, lengths, row
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-040
 def _shares(counts):
@@ -301,13 +302,12 @@ def _joint_size(k, d):
     return k**d
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-052-3
-def _blocks(model, parameters, Y, lengths, memory):
+def _blocks(model, parameters, Y, lengths, row):
     "Indices of sequences of similar lengths, few enough to share the memory, and their `_Inferred`."
     parameters = model.admissible(parameters)
     q, d, k = parameters.log_initial.shape
-    mine = slice(None) if model.problems is None else list(model.problems)
     size = q * (_joint_size(k, d) if model.inference == "exact" else d * k)
-    order = np.argsort(-lengths, kind="stable")
+    order, start = np.argsort(-lengths, kind="stable"), None
     while len(order):
         T = int(lengths[order[0]])
         rows, order = np.split(order, [max(1, 2**22 // (size * T))])
@@ -315,23 +315,21 @@ def _blocks(model, parameters, Y, lengths, memory):
         if model.inference == "exact":
             yield rows, _exact(parameters, outputs, mask)
             continue
-        start = None if memory is None else memory[rows, :T][:, :, mine].transpose(1, 2, 3, 4, 0)
+        if model.memory is not None:
+            mine = np.ix_(range(q) if model.streams is None else model.streams, row[rows], range(T))
+            start = model.memory[0][mine].transpose(2, 0, 3, 4, 1)
         found = _mean_field(parameters, outputs, mask, start, model.n_sweeps, model.sweep_tol)
-        if memory is not None:
-            kept = memory[rows]
-            kept[:, :T, mine] = found.states.reshape(T, q, d, k, -1).transpose(4, 0, 1, 2, 3)
-            memory[rows] = kept
+        if model.memory is not None:
+            model.memory[1][mine] = found.states.reshape(T, q, d, k, -1).transpose(1, 4, 0, 2, 3)
         yield rows, found
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-054
 @dataclass(frozen=True)
-class FactorialChains:
+class FactorialChains(WarmStarts):
     """Factorial hidden Markov models: q stacked problems, for the EM driver.
 
-    Batches are (Y (n, T, p), lengths (n,) or None, memory): n sequences, of which the observations beyond
-    their lengths do not count. The memory is None, or an array (n, T, q, d, k) of the q stacked problems in
-    which the mean-field E-step finds expected states from which to start, and leaves those that it has found
-    (1/k at first). Only with a memory does the bound never fall from one EM step to the next.
+    Batches are (Y (n, T, p), lengths (n,) or None, row (n,) or None): n sequences, of which the observations
+    beyond their lengths do not count. Rows are the numbers of the sequences; a memory needs them.
 
     Attributes
     ----------
@@ -342,14 +340,17 @@ class FactorialChains:
         Most sweeps of the mean field through the chains in one E-step.
     sweep_tol : float
         The E-step ends when a sweep raises the bound by less than this, per observation.
-    problems : tuple of int, optional
-        Which of the stacked problems these are, in the memory (set by the EM driver).
+    sequences : tuple, optional
+        (n, T, d, k): for n sequences of at most T observations, and d chains of k states, mean field starts
+        also from where its last E-step ended; only then does the bound never fall. None: each E-step begins anew.
     """
     inference: str = "exact"
     floor: float = 0.0
     n_sweeps: int = 50
     sweep_tol: float = 1e-6
-    problems: tuple | None = None
+    sequences: tuple | None = None
+    streams: tuple | None = field(default=None, repr=False)                   # numbers of the stacked problems
+    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, T, d, k), see `WarmStarts`
 
     def __post_init__(self):
         check_choice("inference", self.inference, ("exact", "mean_field"))
@@ -366,10 +367,11 @@ class FactorialChains:
         "Sequences per block."
         return 256
 
-    def select(self, problems: Any) -> "FactorialChains":
-        "The model of some of the stacked problems."
-        mine = range(int(np.max(problems)) + 1) if self.problems is None else self.problems
-        return replace(self, problems=tuple(int(mine[i]) for i in problems))
+    def warm_starts(self, n_problems: int) -> np.ndarray | None:
+        "An empty memory (q, n, T, d, k), 1/k; None if there are no `sequences`, and for the exact E-step, which needs none."
+        if self.sequences is None or self.inference == "exact":
+            return None
+        return np.full((n_problems, *self.sequences), 1 / self.sequences[-1])
 
     def objective(self, parameters: ChainParameters, statistics: ChainStatistics) -> np.ndarray:
         "The log-likelihood (q,), or its bound in the mean field: what EM maximises."
@@ -389,21 +391,24 @@ class FactorialChains:
 
     def e_step(self, parameters: ChainParameters, batch: tuple) -> ChainStatistics:
         "ChainStatistics of a batch of sequences."
-        Y, lengths, memory = _checked_batch(parameters, batch)
+        Y, lengths, row = _checked_batch(parameters, batch)
+        if row is None and self.memory is not None:
+            raise ValueError("row is None, but a memory needs the numbers of the sequences; "
+                             "pass batches (Y, lengths, np.arange(n))")
         return reduce(em.add, (_statistics(found, parameters, Y[rows], lengths[rows])
-                               for rows, found in _blocks(self, parameters, Y, lengths, memory)))
+                               for rows, found in _blocks(self, parameters, Y, lengths, row)))
 
-    def infer(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None, memory: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def infer(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None) -> tuple[np.ndarray, np.ndarray]:
         "Expected states (n, T, q, d·k), 0 in the padding, and log-likelihoods or bounds (q, n)."
-        states, terms = self.infer_each(parameters, Y, lengths, memory)
+        states, terms = self.infer_each(parameters, Y, lengths)
         return states, np.sum(terms, axis=1).T
 
-    def infer_each(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None, memory: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def infer_each(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None) -> tuple[np.ndarray, np.ndarray]:
         "Expected states (n, T, q, d·k), and the log-density of each observation given those before it, or its part of the bound (n, T, q); 0 in the padding."
-        Y, lengths, memory = _checked_batch(parameters, (Y, lengths, memory))
+        Y, lengths, _ = _checked_batch(parameters, (Y, lengths, None))
         q, d, k = parameters.log_initial.shape
         states, terms = np.zeros((*Y.shape[:2], q, d * k)), np.zeros((*Y.shape[:2], q))
-        for rows, found in _blocks(self, parameters, Y, lengths, memory):
+        for rows, found in _blocks(replace(self, memory=None), parameters, Y, lengths, None):
             mask = _mask(lengths[rows], len(found.states))
             states[rows, :len(mask)] = (found.states * mask[:, None, None]).transpose(3, 0, 1, 2)
             terms[rows, :len(mask)] = found.log_density.transpose(2, 0, 1)
@@ -611,8 +616,8 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         lengths : sequence of int, optional
             How long the sequences are; by default X is a single one.
         checkpoint : path, optional
-            For the exact E-step: written as EM goes on; a fit that finds it resumes from it. `random_state` must then
-            be a whole number, for the start is drawn at random.
+            Written as EM goes on; a fit that finds it resumes from it. `random_state` must then be a whole
+            number, for the start is drawn at random.
         checkpoint_every : float
             Seconds between two writes.
 
@@ -623,8 +628,6 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         self._validate_params()
         if self.e_step == "exact":
             _joint_size(self.n_states, self.n_chains)
-        elif checkpoint is not None:
-            raise ValueError("checkpoint needs e_step='exact': the warm starts of mean field are kept in no file")
         X = _checked_rows(self, X, ensure_min_samples=2)
         _check_y(X, y)
         check_size(X)
@@ -633,11 +636,10 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         unit = math.sqrt(np.mean(X * X)) or 1.0
         X = X / unit
         Y, _ = _padded(X, lengths)
-        begin, memory = self._starts(X), None
-        if self.e_step == "mean_field":
-            memory = np.full((*Y.shape[:2], self.n_init, self.n_chains, self.n_states), 1 / self.n_states)
-        model = FactorialChains(self.e_step, floor=self.min_noise, n_sweeps=self.n_sweeps)
-        found = model.admissible(self._learn(model, begin, (Y, lengths, memory), checkpoint, n_threads=1,
+        model = FactorialChains(self.e_step, floor=self.min_noise, n_sweeps=self.n_sweeps,
+                                sequences=(*Y.shape[:2], self.n_chains, self.n_states))
+        batch = Y, lengths, np.arange(len(Y))
+        found = model.admissible(self._learn(model, self._starts(X), batch, checkpoint, n_threads=1,
                                              checkpoint_every=checkpoint_every))
         self._keep(found, origin, unit)
         log_unit = X.shape[1] * math.log(unit)                                # densities are per unit of X

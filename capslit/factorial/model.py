@@ -15,7 +15,9 @@ import numpy as np
 from scipy.special import expit, gammaln
 
 from ..arrays import to_numpy
-from .e_steps import Exact, Field, Gibbs, as_e_step, configurations, gaussian_field, squared_norms, uniform_numbers
+from ..em.stack import WarmStarts
+from .e_steps import (Exact, Gibbs, Terms, as_e_step, configurations, gaussian_base, gaussian_terms, squared_norms,
+                                       uniform_numbers)
 from ..validation import as_floating, check_choice, check_count, check_indices, check_number, check_shape, check_values
 
 # %% ../../nbs/factorial/model.ipynb #cell-053
@@ -212,19 +214,26 @@ def _initialise(model, y, n_problems, rng, spread):
 
 
 # %% ../../nbs/factorial/model.ipynb #cell-089
-def _field(model, parameters, q, y, norms):
-    "The Field of examples y, with their `squared_norms` or None, under problem q."
+def _terms(model, parameters, q):
+    "The Terms of problem q."
     log_priors, weights = parameters.log_priors[q], parameters.weights[q]
     if model.observable == "gaussian":
-        return gaussian_field(y, weights, log_priors, parameters.log_noise[q], norms)
+        return gaussian_terms(weights, log_priors, parameters.log_noise[q])
     family, (d, k, p) = OBSERVABLES[model.observable], weights.shape
     W = weights.reshape(d * k, p)
     with np.errstate(over="ignore"):
         constants = -np.sum(family.cumulant(configurations(d, k) @ W), axis=1)
-    return Field(y @ W.T + log_priors.reshape(-1), None, np.sum(family.base(y), axis=1), (d, k), constants)
+    return Terms(W, log_priors.reshape(-1), None, (d, k), constants)
+
+
+def _base(model, parameters, q, y):
+    "What does not depend on the states (b,), for examples y."
+    if model.observable == "gaussian":
+        return gaussian_base(squared_norms(y), y.shape[1], parameters.log_noise[q])
+    return np.sum(OBSERVABLES[model.observable].base(y), axis=1)
 
 # %% ../../nbs/factorial/model.ipynb #cell-089-1
-def _posterior(model, parameters, q, stream, batch, norms=None):
+def _posterior(model, parameters, q, stream, batch):
     "The Posterior of problem q, whose number is `stream`; if the model has a memory, from where the last E-step ended."
     y, weight, row = batch
     warm_start = uniform = None
@@ -234,36 +243,39 @@ def _posterior(model, parameters, q, stream, batch, norms=None):
         uniform = uniform_numbers(row, count, model.inference.seed, stream, step)
     if model.memory is not None:
         warm_start = model.memory[0][stream, row]
-    found = model.inference(_field(model, parameters, q, y, norms), weight, warm_start, uniform)
+    field = _terms(model, parameters, q).field(y, _base(model, parameters, q, y))
+    found = model.inference(field, weight, warm_start, uniform)
     if model.memory is not None:
         model.memory[1][stream, row] = found.kept
     return found
 
 # %% ../../nbs/factorial/model.ipynb #cell-090-a
-def _weighted_products(means, weight, y, rows=512):
-    "Σ w ⟨s⟩ yᵀ (d·k, p), in parts: matrix libraries are fastest at products of this size."
-    cross = np.zeros((means.shape[1], y.shape[1]))
-    for start in range(0, len(y), rows):
-        part = slice(start, start + rows)
-        cross += (means[part].T * weight[part]) @ y[part]
-    return cross
+def _sums(model, parameters, q, stream, batch):
+    "Moments, Σ w ⟨s⟩ yᵀ (d·k, p), counts, Σ w log p(y) and Σ w ‖y‖² of problem q."
+    y, weight, _ = batch
+    if isinstance(model.inference, Exact):
+        *sums, bound, second = model.inference.sums(y, weight, _terms(model, parameters, q))
+        if model.observable == "gaussian":
+            base = gaussian_base(second, np.sum(weight) * y.shape[1], parameters.log_noise[q])
+        else:
+            base = weight @ _base(model, parameters, q, y)
+        return *sums, bound + base, second
+    found = _posterior(model, parameters, q, stream, batch)
+    return found.moments, (found.means.T * weight) @ y, found.counts, weight @ found.bound, weight @ squared_norms(y)
 
 # %% ../../nbs/factorial/model.ipynb #cell-090
 def _e_step(model, parameters, batch):
     "CauseStatistics of a batch, under admissible parameters."
     batch, streams = _checked_batch(model, parameters, batch)
-    (y, weight, _), (n, d, k, p) = batch, parameters.weights.shape
-    norms = squared_norms(y)
-    found = [_posterior(model, parameters, q, stream, batch, norms) for q, stream in enumerate(streams)]
-    total, gaussian = np.sum(weight), model.observable == "gaussian"
-    bound = np.array([weight @ f.bound for f in found])
+    weight, (n, d, k, p) = batch[1], parameters.weights.shape
+    found = [_sums(model, parameters, q, stream, batch) for q, stream in enumerate(streams)]
+    moments, cross, counts, bound, second = zip(*found)
+    total, gaussian, bound = np.sum(weight), model.observable == "gaussian", np.array(bound)
     return CauseStatistics(
-        mass=np.stack([weight @ f.means for f in found]),
-        moments=np.stack([f.moments for f in found]),
-        cross=np.stack([_weighted_products(f.means, weight, y) for f in found]),
-        counts=np.zeros((n, 0)) if gaussian else np.stack([f.counts for f in found]),
-        second=np.full(n, weight @ norms),
-        bound=bound, log_likelihood=bound,
+        mass=np.stack([np.diagonal(each) for each in moments]),
+        moments=np.stack(moments), cross=np.stack(cross),
+        counts=np.zeros((n, 0)) if gaussian else np.stack(counts),
+        second=np.array(second), bound=bound, log_likelihood=bound,
         weight=np.full(n, total), steps=total * parameters.step,
         start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p))
 
@@ -307,7 +319,7 @@ def _objective(model, parameters, statistics):
 
 # %% ../../nbs/factorial/model.ipynb #cell-092
 @dataclass(frozen=True)
-class FactorialVectorModel:
+class FactorialVectorModel(WarmStarts):
     """Factorial vector quantisation: q stacked models of d vectors of k mutually exclusive states.
 
     Batches are (y (b, p), weight (b,) or None, row (b,) or None). Rows are the numbers of the examples; Gibbs
@@ -344,7 +356,7 @@ class FactorialVectorModel:
     floor: float = 0.0
     n_examples: int = 0
     streams: tuple | None = field(default=None, repr=False)                   # numbers of the stacked problems
-    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, …), see `with_memory`
+    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, …), see `WarmStarts`
 
     def __post_init__(self):
         object.__setattr__(self, "inference", as_e_step(self.inference))
@@ -362,26 +374,11 @@ class FactorialVectorModel:
         rows = self.inference.block_rows(self.n_vectors, self.n_states)
         return rows if self.observable == "gaussian" else 8 * rows      # the table of constants costs more
 
-    def select(self, problems: Any) -> "FactorialVectorModel":
-        "The model of some of the stacked problems."
-        mine = tuple(range(int(np.max(problems)) + 1)) if self.streams is None else self.streams
-        return replace(self, streams=tuple(int(mine[q]) for q in problems))
-
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         "An empty memory (q, n, …) of `n_examples`; None if there are none, and for the exact and Gibbs E-steps, which need none."
         if not (self.n_examples and hasattr(self.inference, "memory")):
             return None
         return self.inference.memory(n_problems, self.n_examples, self.n_vectors, self.n_states)
-
-    def with_memory(self, start: np.ndarray | None, found: np.ndarray | None = None) -> "FactorialVectorModel":
-        "The model whose E-step reads from `start` where the last one ended, and writes into `found`, or into `start`, where it ends itself."
-        return self if start is None else replace(self, memory=(start, start if found is None else found))
-
-    def forget(self, rejected: np.ndarray) -> None:
-        "Let the next E-step of the rejected problems (q,) start from where the last one did."
-        start, found = self.memory
-        rows = np.flatnonzero(rejected) if self.streams is None else np.array(self.streams)[rejected]
-        found[rows] = start[rows]
 
     def initialise(self, y: Any, n_problems: int = 1, random_state: Any = None, spread: float = 1.0) -> CauseParameters:
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).

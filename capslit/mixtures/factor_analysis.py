@@ -172,7 +172,7 @@ def _component_sums(q, kept, z, x, tangents, V):
     t = xp.reshape(t, (-1, x.shape[1]))
     return *sums, *_second_order(q, t, xp.astype(V.T, t.dtype) @ t.T)
 
-
+# %% ../../nbs/mixtures/factor_analysis.ipynb #cell-063-a
 def _stacked(sums):
     "Tuples of arrays, one for each problem and component, as a tuple of float64 arrays (k, m, …)."
     xp = namespace(sums[0][0][0])
@@ -243,7 +243,7 @@ def _pooled(moments, mass):
         return xp.broadcast_to(xp.sum(weight * a, axis=1, keepdims=True), a.shape)
     return [mean(a) for a in moments]
 
-
+# %% ../../nbs/mixtures/factor_analysis.ipynb #cell-067-a
 def _least_code_cost(statistics):
     "The multiple (k, m, 1, 1) of I that is added to VᵀSV where codes cost nothing: the size of rounding errors."
     xp = namespace(statistics.mass)

@@ -41,9 +41,11 @@ from .gaussian import (WARM_START_HINT, MixtureDensities, MixtureExamples, centr
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-005
 def _local_pca(X, weight, tangents, r):
-    """Mean (p,), variances (p,), r principal directions (r, p) and the variances along them (r,).
+    """Mean (p,), variances (p,), r principal directions (r, p) and the
+    variances along them (r,).
 
-    Beyond the rank of the weighed examples the directions are arbitrary and the variances zero.
+    Beyond the rank of the weighed examples the directions are arbitrary
+    and the variances zero.
     """
     p, share = X.shape[1], (weight / np.sum(weight)).astype(X.dtype)
     mean = share @ X
@@ -78,14 +80,16 @@ def _start(X, weight, tangents, labels, shape, floor):
     means, loadings, noise = (np.stack(part) for part in zip(*parts))
     return ManifoldParameters(np.log(share / np.sum(share)), means, loadings, np.log(noise))
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-006-a
 def _tied_start(X, weight, tangents, labels, shape, floor):
-    "As `_start`, with the loadings and the noise of all examples about the means of their components."
+    """As `_start`, with the loadings and the noise of all examples about the
+    means of their components.
+    """
     start = _start(X, weight, tangents, labels, (shape[0], 0), floor)
-    _, loadings, noise = _component(X - start.means[labels].astype(X.dtype), weight, tangents, shape[1], floor)
+    _, loadings, noise = _component(X - start.means[labels].astype(X.dtype), weight,
+                                    tangents, shape[1], floor)
     loadings, log_noise = (np.repeat(a[None], shape[0], axis=0) for a in (loadings, np.log(noise)))
     return start._replace(loadings=loadings, log_noise=log_noise)
-
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-010
 def _checked_tangents(X, tangents):
@@ -113,11 +117,60 @@ def _with_tangents(data, tangents):
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-012
 def _checked_directions(name, r, X):
     "The number of directions, or ValueError if X (n, p) has fewer features."
-    return check_number(name, r, at_most=X.shape[1], integer=True, hint=f"X has n_features = {X.shape[1]}")
+    return check_number(name, r, at_most=X.shape[1], integer=True,
+                        hint=f"X has n_features = {X.shape[1]}")
 
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-013
-class _Starts(MixtureExamples):
-    "Base of mixtures of linear manifolds: the model and the parameters from which EM starts."
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
+class _Fit(EMEstimator, MixtureExamples):
+    """Base of mixtures of linear manifolds: the parameters from which
+    EM starts, and learning.
+    """
+
+    stacked = False
+
+    @atomic
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None,
+            checkpoint: Any = None,
+            checkpoint_every: float = 10.0) -> Self:
+        """Learn the mixture by EM.
+
+        Parameters
+        ----------
+        X : (n, p) array, or what `capslit.data.as_source` knows
+            Batches of a stream are X or (X, weight).
+        y : ignored
+        sample_weight : (n,) array, optional
+            Only their ratios count.
+        tangents : (n, t, p) array, optional
+            Tangent vectors of the examples, multiplied by their amounts λ; see
+            `capslit.mixtures.tangents`. X must then lie in memory.
+        checkpoint : path, optional
+            Written as EM goes on; a fit that finds it resumes from it. If the start is
+            drawn at random, `random_state` must be a whole number.
+        checkpoint_every : float
+            Seconds between two writes.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        if self.stacked:
+            return self._fit_stack(X, sample_weight, tangents, checkpoint)
+        data = _with_tangents(self._examples(X, sample_weight), tangents)
+        sample = self._sample(data)
+        model, parameters = self._begin(data, *sample)
+        chance = self._size(sample[0])[0] > 1 and self.means_init is None
+        drawn = (len(sample[0]) < data.n_samples or chance) and not self._goes_on()
+        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn,
+                             checkpoint_every=checkpoint_every)
+        self._keep(model, model.admissible(chosen), data.batches)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, *,
+                    tangents: Any = None) -> np.ndarray:
+        "Learn the mixture, and return the most responsible component (n,) of each example."
+        return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
 
     def _begin(self, data, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
@@ -136,14 +189,17 @@ class _Starts(MixtureExamples):
             elif m > 1:
                 labels = self._labels(X, weight, tangents, rng)
             start = _tied_start if getattr(self, "tied_", False) else _start
-            starts.append(start(X, ones, tangents, labels, (m, r), 1e-3 * unit)._replace(**given))
+            starts.append(start(X, ones, tangents, labels, (m, r),
+                                1e-3 * unit)._replace(**given))
         return self._model(origin, unit, ManifoldParameters(*map(np.stack, zip(*starts))))
 
     def _choose(self, X, weight, tangents, unit, origin):
         "Settings that are left to the data; here there are none."
 
     def _given(self, p, m, origin):
-        "What is given of the start, by name: means (m, p) from `origin`, and logarithms of weights (m,)."
+        """What is given of the start, by name: means (m, p) from `origin`, and
+        logarithms of weights (m,).
+        """
         given = {}
         if self.means_init is not None:
             given["means"] = checked_means(self.means_init, m, p) - origin
@@ -157,63 +213,31 @@ class _Starts(MixtureExamples):
         return start_labels(self.init_params, X, weight, self._size(X)[0], rng)
 
     def _last_fit(self, origin, size):
-        "The parameters of the last fit, with means from `origin`; ValueError unless they have this `size`, components and directions."
+        """The parameters of the last fit, with means from `origin`; ValueError unless they
+        have this `size`, components and directions.
+        """
         model, parameters = self._fitted()
         shape = 1, size[0], len(origin), size[1]
-        check_shape("the array of directions of the last fit", parameters.loadings, shape, hint=WARM_START_HINT)
+        check_shape("the array of directions of the last fit", parameters.loadings, shape,
+                    hint=WARM_START_HINT)
         return parameters._replace(means=parameters.means + (model.origin - origin))
 
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-020
+class _Mixture(
+    _Fit, MixtureDensities, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved,
+    BaseEstimator
+):
+    """Base of mixtures of linear manifolds: all but the kind of noise.
 
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
-class _Fit(EMEstimator, _Starts):
-    "Base of mixtures of linear manifolds: learning by EM."
+    What is learned gives log-densities and responsibilities, of examples that may have
+    moved along tangents if these are given; codes, reconstructions and samples.
+    """
 
-    stacked = False
-
-    @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
-        """Learn the mixture by EM.
-
-        Parameters
-        ----------
-        X : (n, p) array, or what `capslit.data.as_source` knows
-            Batches of a stream are X or (X, weight).
-        y : ignored
-        sample_weight : (n,) array, optional
-            Only their ratios count.
-        tangents : (n, t, p) array, optional
-            Tangent vectors of the examples, multiplied by their amounts λ; see
-            `capslit.mixtures.tangents`. X must then lie in memory.
-        checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it. If the start is drawn at
-            random, `random_state` must be a whole number.
-        checkpoint_every : float
-            Seconds between two writes.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        if self.stacked:
-            return self._fit_stack(X, sample_weight, tangents, checkpoint)
-        data = _with_tangents(self._examples(X, sample_weight), tangents)
-        sample = self._sample(data)
-        model, parameters = self._begin(data, *sample)
-        chance = self._size(sample[0])[0] > 1 and self.means_init is None
-        drawn = (len(sample[0]) < data.n_samples or chance) and not self._goes_on()
-        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
-        self._keep(model, model.admissible(chosen), data.batches)
-        return self
-
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None) -> np.ndarray:
-        "Learn the mixture, and return the most responsible component (n,) of each example."
-        return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
-
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-017
-class _Densities(MixtureDensities):
-    "Base of mixtures of linear manifolds: log-densities and responsibilities, of examples that may have moved along tangents if these are given."
+    _parameter_constraints = {
+        **MixtureExamples._parameter_constraints,
+        "responsibilities": [StrOptions({"soft", "hard"})],
+        "means_init": ["array-like", None],
+    }
 
     def _log_joint(self, X, tangents=None):
         "log π_j + log N_j(x) (n, m)."
@@ -224,12 +248,10 @@ class _Densities(MixtureDensities):
 
     @by_blocks
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
-        "Log-density (n,) of each example, which may have moved along its tangents (n, t, p) if these are given."
+        """Log-density (n,) of each example, which may have moved along its tangents
+        (n, t, p) if these are given.
+        """
         return logsumexp(self._log_joint(X, tangents), axis=1)
-
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-019
-class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    "Base of mixtures of linear manifolds: codes, reconstructions and samples."
 
     @by_blocks
     def codes(self, X: Any) -> np.ndarray:
@@ -239,13 +261,17 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
-        "Codes weighed by responsibilities (n, n_components · n_directions), component by component."
+        """Codes weighed by responsibilities (n, n_components · n_directions),
+        component by component.
+        """
         shares = self.predict_proba(X)
         return (shares[:, :, None] * self.codes(X)).reshape(len(shares), -1)
 
     @by_blocks
     def reconstruct(self, X: Any) -> np.ndarray:
-        "What each component makes of each example (n, n_components, n_features), μ + G E[h|x]."
+        """What each component makes of each example
+        (n, n_components, n_features), μ + G E[h|x].
+        """
         codes = np.moveaxis(self.codes(X), 1, 0)
         parts = zip(self.means_, codes, self._generative())
         return np.stack([mean + code @ G.T for mean, code, G in parts], axis=1)
@@ -263,19 +289,11 @@ class _Codes(_Densities, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _n_features_out(self):
         return self.recognition_.shape[0] * self.recognition_.shape[1]
 
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-020
-class _Mixture(_Fit, _Codes, Saved, BaseEstimator):
-    "Base of mixtures of linear manifolds: all but the kind of noise."
-
-    _parameter_constraints = {
-        **MixtureExamples._parameter_constraints,
-        "responsibilities": [StrOptions({"soft", "hard"})],
-        "means_init": ["array-like", None],
-    }
-
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-022
 def _principal(loadings, noise):
-    "Loadings (m, p, r) turned such that GᵀΨ⁻¹G is diagonal and falling, with noise Ψ (m, p)."
+    """Loadings (m, p, r) turned such that GᵀΨ⁻¹G is diagonal and
+    falling, with noise Ψ (m, p).
+    """
     _, _, turns = np.linalg.svd(loadings / np.sqrt(noise)[:, :, None], full_matrices=False)
     return _signed(loadings @ np.swapaxes(turns, 1, 2))
 
@@ -290,7 +308,9 @@ SHARES = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)       # 
 
 
 def _fifths(X, weight):
-    "Rows of X (n, p) to learn from and rows left out, five times; equal rows stay together, those of no weight are in neither."
+    """Rows of X (n, p) to learn from and rows left out, five times; equal rows stay
+    together, those of no weight are in neither.
+    """
     rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
     distinct, which = np.unique(X[rows], axis=0, return_inverse=True)
     fifth = (np.random.default_rng(0).permutation(len(distinct)) % 5)[which.ravel()]
@@ -298,7 +318,9 @@ def _fifths(X, weight):
 
 
 def _by_share(density, X, tangents, unit, shares=SHARES):
-    "Log-densities (n_shares, n) of X under a fitted density with as much noise as each of `shares`; −∞ where it has more already."
+    """Log-densities (n_shares, n) of X under a fitted density with as much noise as each of
+    `shares`; −∞ where it has more already.
+    """
     found, given = np.full((len(shares), len(X)), -np.inf), {} if tangents is None else {"tangents": tangents}
     for k, share in enumerate(shares):
         if share >= density.added_noise_:
@@ -317,7 +339,8 @@ def _learned(density, X, weight, tangents, rows):
 
 
 def _held_out(density, X, weight, tangents, unit, shares=SHARES):
-    """Log-densities (n_shares, n) of examples left out with as much noise as each of `shares`.
+    """Log-densities (n_shares, n) of examples left out with as much
+    noise as each of `shares`.
 
     −∞ for all if the rest of a fifth cannot be learned; 0 for examples of no weight.
     """
@@ -325,7 +348,8 @@ def _held_out(density, X, weight, tangents, unit, shares=SHARES):
     for own, held in _fifths(X, weight):
         if len(own) < max(density.n_components, 2):
             return np.full(found.shape, -np.inf)
-        found[:, held] = _by_share(_learned(density, X, weight, tangents, own), X[held], None, unit, shares)
+        found[:, held] = _by_share(_learned(density, X, weight, tangents, own), X[held],
+                                   None, unit, shares)
     return found
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-5
@@ -334,11 +358,15 @@ _STEPS = ((1.5, 1), (0.75, 1), (1, 1.5), (1, 0.75))
 
 
 def _climb(gain, start, largest, moves=_MOVES):
-    "The pair of sizes, from 1 and from 0 up to the `largest`, from which none of the `moves` raises gain(m, r); a size whose largest is None stays."
+    """The pair of sizes, from 1 and from 0 up to the `largest`, from which none of the
+    `moves` raises gain(m, r); a size whose largest is None stays.
+    """
     here, best, since = start, gain(*start), 0
     moves = [move for move in moves if all(top is not None or factor == 1 for factor, top in zip(move, largest))]
     while since < len(moves):
-        there = tuple(size if top is None else max(least, min(int(size * factor) or int(factor > 1), top))
+        there = tuple(size if top is None else max(least,
+                                                   min(int(size * factor)
+                                                       or int(factor > 1), top))
                       for size, factor, top, least in zip(here, moves[0], largest, (1, 0)))
         found = gain(*there) if there != here else -np.inf
         if found > best:
@@ -350,7 +378,9 @@ def _climb(gain, start, largest, moves=_MOVES):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7
 class _Trials:
-    "What examples left out say of sizes and kinds of noise (m, r, kind): each is tried once; log-densities are kept for a stack."
+    """What examples left out say of sizes and kinds of noise (m, r, kind): each is tried
+    once; log-densities are kept for a stack.
+    """
 
     def __init__(self, density, X, weight, tangents, unit, origin):
         self.density, self.data, self.unit = density, (X, weight, tangents), unit
@@ -364,7 +394,8 @@ class _Trials:
         return clone(self.density).set_params(
             n_components=m, n_factors=_checked_directions("n_factors", r, X),
             noise=kind[0], tied=kind[1], added_noise=self.shares[0], noise_unit=self.unit,
-            means_init=None if means is None else checked_means(means, m, X.shape[1]) - self.origin,
+            means_init=None if means is None
+            else checked_means(means, m, X.shape[1]) - self.origin,
             n_init=1, random_state=0, verbose=0, warm_start=False, stacked=False)
 
     def _left_out(self, size):
@@ -374,7 +405,9 @@ class _Trials:
             return _held_out(self.estimator(*size), *self.data, self.unit, self.shares)
 
     def __call__(self, *size):
-        "The share of noise that makes examples left out likeliest, and their log-likelihood; 0.01 if there are too few examples."
+        """The share of noise that makes examples left out likeliest, and their
+        log-likelihood; 0.01 if there are too few examples.
+        """
         if size not in self.best:
             found, weight = self._left_out(size), self.data[1]
             total = found.sum(axis=1) if weight is None else found[:, weight > 0] @ weight[weight > 0]
@@ -387,14 +420,16 @@ class _Trials:
                 self.rows |= {(*size, share): row for share, row, gain in zip(self.shares, found, total) if gain > -np.inf}
         return self.best[size]
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7-a
 def _described(m, r, kind):
     "Sizes and kind of noise, as they are given to an estimator."
     return f"n_components={m}, n_factors={r}, noise={kind[0]!r}, tied={kind[1]}"
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7-1
 class _Choice:
-    "Base of `MixtureOfFactorAnalyzers`: sizes and added noise that are chosen by examples left out."
+    """Base of `MixtureOfFactorAnalyzers`: sizes and added noise that are
+    chosen by examples left out.
+    """
 
     def _asked_components(self):
         return 1 if self.n_components == "auto" else self.n_components
@@ -404,7 +439,9 @@ class _Choice:
         return variance if self.noise_unit is None else float(self.noise_unit)
 
     def _choose(self, X, weight, tangents, unit, origin):
-        "Set sizes, noise and kind of covariance: as given, as in the last fit where that goes on, or by examples left out."
+        """Set sizes, noise and kind of covariance: as given, as in the last fit where that
+        goes on, or by examples left out.
+        """
         for name in ("means_init", "weights_init"):
             if self.n_components == "auto" and getattr(self, name) is not None:
                 raise ValueError(f'{name} must be None where n_components is "auto", since several '
@@ -422,7 +459,9 @@ class _Choice:
         return trials
 
     def _chosen(self, asked, trials):
-        "Components, factors, share of noise, kind of noise, and whether components share it."
+        """Components, factors, share of noise, kind of noise, and
+        whether components share it.
+        """
         n, p = trials.data[0].shape
         kinds = [(noise, tied) for tied in ([False, True] if asked[4] == "auto" else asked[4:]) for noise in _noises(asked[3])]
 
@@ -432,7 +471,8 @@ class _Choice:
 
         starts = {tuple(value if value != "auto" else least for value, least in zip(asked, (1, r))) for r in (min(2, p), 0)}
         gain = lambda size: trials(*size)[1]
-        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)), key=gain)
+        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)),
+                   key=gain)
         for kind in kinds[1:]:
             best = max(best, climb(kind, best[:2]), key=gain)
         if len(kinds) > 1:
@@ -440,7 +480,7 @@ class _Choice:
         m, r, kind = best
         return [m, r, trials(*best)[0] if asked[2] == "auto" else asked[2], *kind]
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-7-1-a
 def _noises(asked):
     "Kinds of noise to choose from."
     return ["diagonal", "isotropic"] if asked == "auto" else [asked]
@@ -449,7 +489,8 @@ def _noises(asked):
 def _stacked(trials, best):
     """Members (m, r, kind, share) and weights of the stack of what was tried.
 
-    Also its mean log-density of examples left out; None, and the `best` alone, if none could be.
+    Also its mean log-density of examples left out; None, and the `best`
+    alone, if none could be.
     """
     if not trials.rows:
         warnings.warn("X has too few distinct examples to leave some out; the stack has one "
@@ -467,11 +508,16 @@ _AS_ASKED = "means_init", "n_init", "n_jobs", "random_state", "verbose"
 
 
 class _Stack(_Choice):
-    "Base of `MixtureOfFactorAnalyzers`: a convex combination of what was tried, as one mixture."
+    """Base of `MixtureOfFactorAnalyzers`: a convex combination of what was
+    tried, as one mixture.
+    """
 
     def _fit_stack(self, X, sample_weight, tangents, checkpoint):
-        "Try sizes and kinds, weigh them by examples left out, learn the members and join them."
-        if "auto" not in (self.n_components, self.n_factors, self.noise, self.tied, self.added_noise):
+        """Try sizes and kinds, weigh them by examples left out, learn the
+        members and join them.
+        """
+        if "auto" not in (self.n_components, self.n_factors, self.noise, self.tied,
+                          self.added_noise):
             raise ValueError('stacked is True, but nothing is "auto", so that there is nothing to '
                              'stack; set n_components="auto" and n_factors="auto"')
         if checkpoint is not None:
@@ -532,41 +578,43 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     ----------
     n_components : int or "auto", default=1
     n_factors : int or "auto", default=2
-        "auto" doubles and halves as long as examples that are left out become likelier; see Notes.
-        Without factors (0) the features of a component are independent.
+        "auto" doubles and halves as long as examples that are left out become likelier; see
+        Notes. Without factors (0) the features of a component are independent.
     noise : {"diagonal", "isotropic", "auto"}, default="diagonal"
-        One noise variance per feature (factor analysis), or one for all features of a component
-        (probabilistic PCA).
+        One noise variance per feature (factor analysis), or one for all features of a
+        component (probabilistic PCA).
     tied : bool or "auto", default=False
         Whether all components share loadings and noise, and so one covariance.
     stacked : bool, default=False
-        Keep the convex combination of all that is tried for "auto" which makes examples left out
-        likeliest, in the place of the best alone. Use it with n_components="auto" and
-        n_factors="auto". It is meant for densities (`score_samples`, `sample`): components of
-        several mixtures overlap, so that `predict` and `bic` are of little use; see Notes.
+        Keep the convex combination of all that is tried for "auto" which makes examples
+        left out likeliest, in the place of the best alone. Use it with
+        n_components="auto" and n_factors="auto". It is meant for densities
+        (`score_samples`, `sample`): components of several mixtures overlap, so that
+        `predict` and `bic` are of little use; see Notes.
     responsibilities : {"soft", "hard"}, default="soft"
         Whether examples are shared among the components while learning, or belong to the
         likeliest one.
     init_params : {"pca", "kmeans", "k-means++", "random", "random_from_data"}, default="pca"
-        Assignments from which EM starts: as in `GaussianMixture`, or those of a hard mixture of PCA,
-        whose errors tell little where half as many directions as features are left out or fewer; k-means
-        then takes its place.
+        Assignments from which EM starts: as in `GaussianMixture`, or those of a hard
+        mixture of PCA, whose errors tell little where half as many directions as features
+        are left out or fewer; k-means then takes its place.
     weights_init : (n_components,) array, optional
     means_init : (n_components, n_features) array, optional
-        EM starts from the examples that are nearest to each of these; other starts do not count then.
+        EM starts from the examples that are nearest to each of these; other
+        starts do not count then.
     n_init : int, default=1
         Starts; they share their matrix products, and the best outcome is kept.
     added_noise : float or "auto", default="auto"
-        Variance of the noise that is added, in expectation, to every feature of every example:
-        a share of `noise_unit`, where the `reg_covar` of `GaussianMixture` is in the units of X
-        squared. "auto" takes what makes examples that are left out most likely; see Notes.
-        Features in different units should be standardised, as for PCA.
+        Variance of the noise that is added, in expectation, to every feature of every
+        example: a share of `noise_unit`, where the `reg_covar` of `GaussianMixture` is in
+        the units of X squared. "auto" takes what makes examples that are left out most
+        likely; see Notes. Features in different units should be standardised, as for PCA.
     min_noise : float, default=1e-6
         Least noise variance that is learned, also a share of `noise_unit`.
     noise_unit : float, optional
-        The variance that `added_noise` and `min_noise` are shares of; by default the mean variance
-        of the features of X. Densities that are compared with one another, such as those of
-        classes, are better regularised by one and the same amount.
+        The variance that `added_noise` and `min_noise` are shares of; by default the mean
+        variance of the features of X. Densities that are compared with one another, such as
+        those of classes, are better regularised by one and the same amount.
     tol : float, default=1e-3
         Improvements of the bound per example up to `tol` do not count.
     patience : int, default=3
@@ -579,7 +627,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     random_state : int, RandomState or None
         For starts and samples.
     warm_start : bool, default=False
-        Start `fit` from what the last one has learned, if there was one; other starts do not count then.
+        Start `fit` from what the last one has learned, if there was one; other
+        starts do not count then.
     verbose : int, default=0
         1 shows a progress bar, and what is found of all that is tried for "auto".
 
@@ -592,7 +641,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     loadings_ : (n_components, n_features, n_factors) array
         G, turned such that GᵀΨ⁻¹G is diagonal and falling.
     components_ : (n_components, n_factors, n_features) array
-        Gᵀ: a row for each factor, as in `MixtureOfPCA` and in scikit-learn's `FactorAnalysis`.
+        Gᵀ: a row for each factor, as in `MixtureOfPCA` and in
+        scikit-learn's `FactorAnalysis`.
     noise_variances_ : (n_components, n_features) array
         The diagonals of Ψ.
     recognition_ : (n_components, n_factors, n_features) array
@@ -602,14 +652,16 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     noise_, tied_ : str and bool
         The kind of noise and whether it is shared, as they were given or chosen.
     lower_bound_ : float
-        The best bound per example: the mean log-density of the training examples, which is their
-        `score`, less what added noise and tangents cost. Without these it is the score.
+        The best bound per example: the mean log-density of the training examples,
+        which is their `score`, less what added noise and tangents cost. Without
+        these it is the score.
     n_iter_ : int
     converged_ : bool
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` and `objective` (the bound), summed over the examples.
     n_parameters_ : int
-        Free parameters, as `bic` and `aic` count them: no more than those of full covariances.
+        Free parameters, as `bic` and `aic` count them: no more than
+        those of full covariances.
     stack_ : list of dict
         The members of a stack, if it is one: weight, sizes, kind and share of noise. Then
         `n_components_`, `weights_`, `means_` and so on are those of all members together,
@@ -619,19 +671,20 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
     Notes
     -----
-    Whatever is "auto" is chosen by the log-likelihood of examples that are left out: the rows of X
-    (of a stream, of a sample) are divided into five parts, equal rows into the same, and each is
-    left out once. Noise is chosen among `SHARES`, and takes no more than one fit for each part.
-    Each pair of sizes takes five fits: 398 examples of 30 features (breast cancer) take 28 pairs,
-    140 fits and some fifteen seconds of one processor, more with `noise` or `tied` left open.
-    A stack weighs all that was tried by the same examples (`capslit.mixtures.stacking`), and then
-    learns its members, up to some dozens, from all examples. Its density costs as much as those
-    of all members.
+    Whatever is "auto" is chosen by the log-likelihood of examples that are left out: the
+    rows of X (of a stream, of a sample) are divided into five parts, equal rows into the
+    same, and each is left out once. Noise is chosen among `SHARES`, and takes no more than
+    one fit for each part. Each pair of sizes takes five fits: 398 examples of 30 features
+    (breast cancer) take 28 pairs, 140 fits and some fifteen seconds of one processor, more
+    with `noise` or `tied` left open. A stack weighs all that was tried by the same examples
+    (`capslit.mixtures.stacking`), and then learns its members, up to some dozens, from all
+    examples. Its density costs as much as those of all members.
 
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """
 
-    _layout, _renamed = 3, {1: {"reg_covar": "added_noise", "init": "init_params"}, 2: {"init": "init_params"}}
+    _layout, _renamed = 3, {1: {"reg_covar": "added_noise", "init": "init_params"},
+                            2: {"init": "init_params"}}
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
@@ -641,15 +694,21 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         "noise": [StrOptions({"diagonal", "isotropic", "auto"})],
         "tied": ["boolean", StrOptions({"auto"})],
         "stacked": ["boolean"],
-        "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
+        "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random",
+                                    "random_from_data"})],
         "added_noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(self, n_components: int | str = 1, n_factors: int | str = 2, *, noise: str = "diagonal", tied: bool | str = False, stacked: bool = False, responsibilities: str = "soft",
-                 init_params: str = "pca", weights_init: Any = None, means_init: Any = None, n_init: int = 1, added_noise: float | str = "auto", min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
-                 patience: int = 3, max_iter: int = 500, acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None,
+    def __init__(self, n_components: int | str = 1, n_factors: int | str = 2, *,
+                 noise: str = "diagonal", tied: bool | str = False, stacked: bool = False,
+                 responsibilities: str = "soft",
+                 init_params: str = "pca", weights_init: Any = None, means_init: Any = None,
+                 n_init: int = 1, added_noise: float | str = "auto",
+                 min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
+                 patience: int = 3, max_iter: int = 500, acceleration: Any = None,
+                 n_jobs: int | None = None, random_state: Any = None,
                  warm_start: bool = False, verbose: int = 0):
         self.n_components = n_components
         self.n_factors = n_factors
@@ -680,7 +739,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         "Components (n,) of the examples."
         m, r = self._size(X)
         if self.init_params != "pca" or r == 0 or 2 * r >= X.shape[1]:
-            return start_labels("kmeans" if self.init_params == "pca" else self.init_params, X, weight, m, rng)
+            return start_labels("kmeans" if self.init_params == "pca" else self.init_params,
+                                X, weight, m, rng)
         start = MixtureOfPCA(m, r, responsibilities="hard", max_iter=30,
                              n_jobs=self.n_jobs, random_state=rng)
         with warnings.catch_warnings():
@@ -753,7 +813,8 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-027
 class MixtureOfPCA(_Mixture):
-    """Mixture of PCA, learned by EM: responsibilities follow from squared reconstruction errors.
+    """Mixture of PCA, learned by EM: responsibilities follow from squared
+    reconstruction errors.
 
     Parameters
     ----------
@@ -766,15 +827,16 @@ class MixtureOfPCA(_Mixture):
     temperature : float or "auto", default="auto"
         σ². "auto" takes the mean squared error per remaining direction at the start.
     explained_variance : float in (0, 1] or None, default=None
-        After learning, a component gives up the directions beyond this share of the variance
-        of its examples.
+        After learning, a component gives up the directions beyond this share of the
+        variance of its examples.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         Assignments from which EM starts, as in `GaussianMixture`.
     means_init : (n_components, n_features) array, optional
-        EM starts from the examples that are nearest to each of these; other starts do not count then.
+        EM starts from the examples that are nearest to each of these; other
+        starts do not count then.
     warm_start : bool, default=False
-        Start `fit` from what the last one has learned, if there was one: directions, means and temperature;
-        directions that were given up stay so.
+        Start `fit` from what the last one has learned, if there was one: directions, means
+        and temperature; directions that were given up stay so.
     n_init, tol, patience, max_iter, acceleration, n_jobs, random_state, verbose
         As in `MixtureOfFactorAnalyzers`.
 
@@ -798,10 +860,10 @@ class MixtureOfPCA(_Mixture):
 
     Notes
     -----
-    The density exp(−E²/2σ²) cannot be normalised, since nothing limits a code. `score_samples`
-    normalises it across the directions that a component does not span, so
-    that models of equal `n_dims` may be compared. `sample` draws codes and errors from normal
-    distributions with the variances found.
+    The density exp(−E²/2σ²) cannot be normalised, since nothing limits a code.
+    `score_samples` normalises it across the directions that a component does not span, so
+    that models of equal `n_dims` may be compared. `sample` draws codes and errors from
+    normal distributions with the variances found.
 
     Source: Hinton, Dayan and Revow (1997), section II.
     """
@@ -815,9 +877,13 @@ class MixtureOfPCA(_Mixture):
         "explained_variance": [Interval(Real, 0, 1, closed="right"), None],
     }
 
-    def __init__(self, n_components: int = 1, n_dims: int = 2, *, responsibilities: str = "soft", temperature: float | str = "auto",
-                 explained_variance: Any = None, init_params: str = "kmeans", means_init: Any = None, n_init: int = 1, tol: float = 1e-3, patience: int = 3, max_iter: int = 500,
-                 acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None, warm_start: bool = False, verbose: int = 0):
+    def __init__(self, n_components: int = 1, n_dims: int = 2, *,
+                 responsibilities: str = "soft", temperature: float | str = "auto",
+                 explained_variance: Any = None, init_params: str = "kmeans",
+                 means_init: Any = None, n_init: int = 1, tol: float = 1e-3,
+                 patience: int = 3, max_iter: int = 500,
+                 acceleration: Any = None, n_jobs: int | None = None,
+                 random_state: Any = None, warm_start: bool = False, verbose: int = 0):
         self.n_components = n_components
         self.n_dims = n_dims
         self.responsibilities = responsibilities
@@ -839,22 +905,28 @@ class MixtureOfPCA(_Mixture):
         return self.n_components, _checked_directions("n_dims", self.n_dims, X)
 
     def _model(self, origin, unit, start):
-        "The model, and the start's parameters, without weights and with the temperature for noise."
+        """The model, and the start's parameters, without weights and with the
+        temperature for noise.
+        """
         temperature = self.temperature
         if temperature == "auto":
-            left = np.sum(np.exp(start.log_weights) * np.mean(np.exp(start.log_noise), axis=-1), axis=1)
+            left = np.sum(np.exp(start.log_weights)
+                          * np.mean(np.exp(start.log_noise), axis=-1), axis=1)
             temperature = float(np.mean(left))
         log_noise = np.full_like(start.log_noise, math.log(temperature))
-        start = start._replace(log_weights=np.zeros_like(start.log_weights), log_noise=log_noise)
+        start = start._replace(log_weights=np.zeros_like(start.log_weights),
+                               log_noise=log_noise)
         hard = self.responsibilities == "hard"
-        return LinearManifolds("none", hard, temperature=float(temperature), origin=origin), start
+        return LinearManifolds("none", hard, temperature=float(temperature),
+                               origin=origin), start
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
         work = em.BoundStep(model, "e_step", parameters)
         statistics = em.accumulate(work, batch, model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
-        variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2, axis=1)
+        variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2,
+                           axis=1)
         directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
         kept = lengths > 1e-10 * np.max(lengths, axis=1, keepdims=True)
         if self.explained_variance is not None:
@@ -863,7 +935,8 @@ class MixtureOfPCA(_Mixture):
         self.components_ = np.swapaxes(_signed(directions) * kept[:, None, :], 1, 2)
         self.explained_variances_ = lengths**2 * kept
         rest = np.maximum(variances - np.sum(self.explained_variances_, axis=1), 0)
-        self.noise_variances_ = rest / np.maximum(directions.shape[1] - np.sum(kept, axis=1), 1)
+        self.noise_variances_ = rest / np.maximum(directions.shape[1]
+                                                  - np.sum(kept, axis=1), 1)
         self.weights_, self.means_ = mass[:, 0] / np.sum(mass), parameters.means[0] + model.origin
         self.temperature_ = model.temperature
 
@@ -871,19 +944,25 @@ class MixtureOfPCA(_Mixture):
         "The model and its parameters from the public attributes."
         origin, (m, p) = self.weights_ @ self.means_, self.means_.shape
         log_noise = np.full((m, p), math.log(self.temperature_))
-        kept = (np.zeros(m), self.means_ - origin, np.swapaxes(self.components_, 1, 2), log_noise)
+        kept = (np.zeros(m), self.means_ - origin, np.swapaxes(self.components_, 1, 2),
+                log_noise)
         model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
         return model, ManifoldParameters(*(a[None] for a in kept))
 
     def _last_fit(self, origin, size):
-        "The parameters of the last fit, with means from `origin`; in loadings directions are as long as their standard deviations."
+        """The parameters of the last fit, with means from `origin`; in loadings directions
+        are as long as their standard deviations.
+        """
         last = super()._last_fit(origin, size)
         lengths = np.sqrt(self.explained_variances_)[None, :, None, :]
-        return last._replace(log_weights=np.log(self.weights_)[None], loadings=last.loadings * lengths)
+        return last._replace(log_weights=np.log(self.weights_)[None],
+                             loadings=last.loadings * lengths)
 
     @by_blocks
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
-        "Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²), or the largest if hard."
+        """Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²),
+        or the largest if hard.
+        """
         joint = self._log_joint(X, tangents)
         hard = self.responsibilities == "hard"
         inside = np.max(joint, axis=1) if hard else logsumexp(joint, axis=1)
@@ -913,7 +992,9 @@ def _check_takes(names, density, method):
 
 
 def _log_priors(priors, counts):
-    "Logarithms (n_classes,) of `priors`, or ValueError; `counts` are the examples of each class."
+    """Logarithms (n_classes,) of `priors`, or ValueError; `counts` are the
+    examples of each class.
+    """
     if isinstance(priors, str):
         counts = counts if priors == "empirical" else np.ones(len(counts))
         return np.log(counts / np.sum(counts))
@@ -922,16 +1003,20 @@ def _log_priors(priors, counts):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-056-1
 class _ClassDensities:
-    "Base of `ClassConditionalClassifier`: predictions from the densities of the classes."
+    "What the densities of the classes say of examples: predictions, and which to reject."
 
     def log_densities(self, X: Any, *, tangents: Any = None) -> np.ndarray:
-        "log P(x|class) (n, n_classes); with tangents (n, t, p), of examples that may have moved along them."
+        """log P(x|class) (n, n_classes); with tangents (n, t, p), of examples that may
+        have moved along them.
+        """
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32],
+                                order="C")
         given = {} if tangents is None else {"tangents": tangents}
         _check_takes(given, self.densities_[0], self.densities_[0].score_samples)
-        found = np.stack([density.score_samples(X, **given) for density in self.densities_], axis=1)
+        found = np.stack([density.score_samples(X, **given) for density in self.densities_],
+                         axis=1)
         if np.any(np.isnan(found)):
             raise ValueError(f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
                              "scale X, or regularise the density")
@@ -942,7 +1027,9 @@ class _ClassDensities:
         return self.log_densities(X, tangents=tangents) + _log_priors(self.priors, self.counts_)
 
     def predict_log_proba(self, X: Any, *, tangents: Any = None) -> np.ndarray:
-        "log P(class|x) (n, n_classes), the priors where all densities are 0; tangents as in `log_densities`."
+        """log P(class|x) (n, n_classes), the priors where all densities are 0; tangents
+        as in `log_densities`.
+        """
         joint = self.predict_joint_log_proba(X, tangents=tangents)
         lost = np.max(joint, axis=1, keepdims=True) == -np.inf
         return log_shares(np.where(lost, _log_priors(self.priors, self.counts_), joint))
@@ -956,21 +1043,19 @@ class _ClassDensities:
         best = np.argmax(self.predict_log_proba(X, tangents=tangents), axis=1)
         return self.classes_[best]
 
-# %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-058
-class _Rejects(_ClassDensities):
-    "Base of `ClassConditionalClassifier`: rejection of examples that are ambiguous or belong to no class."
-
-    def rejects(self, X: Any, *, density: float = 0.01, probability: float = 0.0) -> np.ndarray:
-        """Whether to reject each example (n,), because it is unlikely in every class or ambiguous.
+    def rejects(self, X: Any, *, density: float = 0.01,
+                probability: float = 0.0) -> np.ndarray:
+        """Whether to reject each example (n,), because it is unlikely in
+        every class or ambiguous.
 
         Parameters
         ----------
         X : (n, p) array
         density : float between 0 and 1
-            Reject what every class finds less likely than it finds all but this share of its
-            own examples: of those left out, if `cv` is given; else of the training examples,
-            whose densities are too high, so that of new examples of the classes many more
-            than this share are rejected.
+            Reject what every class finds less likely than it finds all but this share of
+            its own examples: of those left out, if `cv` is given; else of the training
+            examples, whose densities are too high, so that of new examples of the classes
+            many more than this share are rejected.
         probability : float between 0 and 1
             Reject what has no class more probable than this.
         """
@@ -981,12 +1066,14 @@ class _Rejects(_ClassDensities):
         strange = np.all(log_densities < levels, axis=1) if density > 0 else False
         log_priors = _log_priors(self.priors, self.counts_)
         lost = np.max(log_densities, axis=1, keepdims=True) == -np.inf
-        sure = np.exp(np.max(log_shares(np.where(lost, 0, log_densities) + log_priors), axis=1))
+        sure = np.exp(np.max(log_shares(np.where(lost, 0, log_densities) + log_priors),
+                             axis=1))
         return (sure <= probability) | strange
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-059
 def _fitted_density(density, label, X, cv, given):
-    """A clone of `density` fitted to one class, and sorted log-densities of examples of the class.
+    """A clone of `density` fitted to one class, and sorted log-densities of
+    examples of the class.
 
     What is `given` to `fit` beside X has an entry for each example, or is None.
     """
@@ -1008,8 +1095,11 @@ def _fitted_density(density, label, X, cv, given):
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-9
 def _confusion(densities, X, y, weight, log_priors, unit):
-    "Weighted errors and the sum of −log P(y|x), (n_shares, 2), of examples left out with as much noise as each of SHARES."
-    joint = np.stack([_by_share(density, X, None, unit) for density in densities], axis=2) + log_priors
+    """Weighted errors and the sum of −log P(y|x), (n_shares, 2), of examples left out with
+    as much noise as each of SHARES.
+    """
+    joint = np.stack([_by_share(density, X, None, unit) for density in densities],
+                     axis=2) + log_priors
     logs = np.stack([log_shares(each) for each in joint])
     wrong = np.sum(weight * (np.argmax(joint, axis=2) != y), axis=1)
     lost = -np.sum(weight * logs[:, np.arange(len(y)), y], axis=1)
@@ -1027,9 +1117,11 @@ def _mean_variance(X, weight):
     centre = np.average(X, axis=0, weights=weight)
     return float(np.mean(np.average((X - centre) ** 2, axis=0, weights=weight)))
 
-
+# %% ../../nbs/mixtures/linear_manifolds.ipynb #choice-9-a
 def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
-    "A clone of a density of which all classes y (n,) take the share of noise with the fewest errors, in one unit."
+    """A clone of a density of which all classes y (n,) take the share of noise with the
+    fewest errors, in one unit.
+    """
     mass = np.ones(len(X)) if weight is None else weight.astype(np.float64)
     unit = density.noise_unit or _mean_variance(X, mass) or 1.0
     density = clone(density).set_params(added_noise=0.1, noise_unit=unit)
@@ -1038,12 +1130,13 @@ def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
     trial, found = clone(density).set_params(added_noise=1e-3), 0.0
     for own, held in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
         jobs = [delayed(_learned)(trial, X, weight, tangents, own[y[own] == c]) for c in range(len(log_priors))]
-        found += _confusion(Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], mass[held], log_priors, unit)
-    return density.set_params(added_noise=SHARES[min(range(len(SHARES)), key=lambda k: tuple(found[k]))])
-
+        found += _confusion(Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], mass[held],
+                            log_priors, unit)
+    return density.set_params(added_noise=SHARES[min(range(len(SHARES)),
+                                                     key=lambda k: tuple(found[k]))])
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-060
-class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator):
+class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEstimator):
     """Bayes' rule on one density model per class.
 
     Parameters
@@ -1051,9 +1144,9 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
     density : estimator with `fit` and `score_samples`, optional
         Cloned for each class; by default MixtureOfFactorAnalyzers(). A search over the
         parameters of the density (`density__n_components`) needs one that is given. If its
-        `added_noise` is "auto", all classes take the amount with the fewest errors among examples
-        left out, a third at a time, and the most probable labels if several have as few. A stack
-        (`stacked`) weighs amounts for each class by itself.
+        `added_noise` is "auto", all classes take the amount with the fewest errors among
+        examples left out, a third at a time, and the most probable labels if several have
+        as few. A stack (`stacked`) weighs amounts for each class by itself.
     priors : {"empirical", "uniform"} or (n_classes,) array, default="empirical"
         Class probabilities: the shares of the training examples, equal ones, or those given
         (in the order of the sorted labels).
@@ -1068,16 +1161,17 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
     classes_ : (n_classes,) array
     densities_ : list of fitted estimators
     counts_ : (n_classes,) array
-        Training examples of each class; their weights, the greatest taken for 1, if these are given.
+        Training examples of each class; their weights, the greatest taken for
+        1, if these are given.
     levels_ : list of (count,) arrays
         Sorted log-densities of each class's own examples, by which `rejects` knows a low
         density.
 
     Notes
     -----
-    Each model sees the examples of its own class alone: `add_class` leaves the others as they
-    are. Only noise that is left open is chosen for all classes together, by `fit`; a class that
-    is added takes it as it is.
+    Each model sees the examples of its own class alone: `add_class` leaves the others as
+    they are. Only noise that is left open is chosen for all classes together, by `fit`; a
+    class that is added takes it as it is.
 
     Source: Hinton, Dayan and Revow (1997), section I.
     """
@@ -1089,14 +1183,16 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, density: Any = None, *, priors: Any = "empirical", cv: Any = None, n_jobs: int | None = None):
+    def __init__(self, density: Any = None, *, priors: Any = "empirical", cv: Any = None,
+                 n_jobs: int | None = None):
         self.density = density
         self.priors = priors
         self.cv = cv
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, tangents: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *,
+            tangents: Any = None) -> Self:
         """Fit one density to the examples of each class.
 
         Parameters
@@ -1104,8 +1200,9 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         X : (n, p) array
         y : (n,) array of labels
         sample_weight : (n,) array, optional
-            Handed on to the density's `fit`, class by class; the shares of the classes are those of
-            the weights. Only their ratios count, and examples of weight zero are left out.
+            Handed on to the density's `fit`, class by class; the shares of the
+            classes are those of the weights. Only their ratios count, and examples of
+            weight zero are left out.
         tangents : (n, t, p) array, optional
             Handed on to the density's `fit`, class by class.
 
@@ -1121,11 +1218,13 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
             X, y, weight, tangents = (a if a is None else a[weight > 0] for a in (X, y, weight, tangents))
         self.classes_, index = np.unique(y, return_inverse=True)
         self.counts_ = np.bincount(index, weight)
-        check_number("the number of classes in y", len(self.classes_), at_least=2, integer=True,
+        check_number("the number of classes in y", len(self.classes_), at_least=2,
+                     integer=True,
                      hint="for one class fit the density itself")
         density, log_priors = self._density(), _log_priors(self.priors, self.counts_)
         if _left_open(density):
-            density = _common_noise(density, X, index, weight, tangents, log_priors, self.n_jobs)
+            density = _common_noise(density, X, index, weight, tangents, log_priors,
+                                    self.n_jobs)
         given = {"sample_weight": weight, "tangents": tangents}
         jobs = [delayed(_fitted_density)(density, label, X[index == c], self.cv,
                                          {name: a if a is None else a[index == c] for name, a in given.items()})
@@ -1142,7 +1241,8 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
 
     @atomic
     def add_class(self, X: Any, label: Any, *, tangents: Any = None) -> Self:
-        """Fit a density to the examples of a new class; the other densities stay as they are.
+        """Fit a density to the examples of a new class; the other
+        densities stay as they are.
 
         Parameters
         ----------
@@ -1157,12 +1257,14 @@ class ClassConditionalClassifier(_Rejects, Saved, ClassifierMixin, BaseEstimator
         check_is_fitted(self)
         classes, order = self._extended(label)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32],
+                                order="C")
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         density = self._density()
         if _left_open(density):
             density = clone(density).set_params(**{name: getattr(self.densities_[0], name) for name in ("added_noise", "noise_unit")})
-        density, levels = _fitted_density(density, label, X, self.cv, {"tangents": tangents})
+        density, levels = _fitted_density(density, label, X, self.cv,
+                                          {"tangents": tangents})
         self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]
         self.densities_ = [[*self.densities_, density][i] for i in order]
         self.levels_ = [[*self.levels_, levels][i] for i in order]

@@ -60,8 +60,8 @@ def best_sharpness(activations: np.ndarray, codes: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 5), method="bounded").x))
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-9a
-class _Trained:
-    "The network behind the estimator: its training, and what a trained one says of images."
+class _TrainedNetwork:
+    "The network behind the estimator: its training, and what it makes of images."
 
     def _train(self, images, codes, seed):
         "A network trained on images and their classes; sets `settings_`, `weights_` and `history_`."
@@ -82,10 +82,6 @@ class _Trained:
         from capslit.routing import network as cn
         check_is_fitted(self)
         return cn.network_from_arrays(self.settings_, self.weights_)
-
-# %% ../../nbs/routing/classifier.ipynb #estimator-9b
-class _Predicting(_Trained):
-    "What the estimator says of new images."
 
     def _images(self, X):
         "Checked images (n, side, side), in the units of the network."
@@ -108,10 +104,6 @@ class _Predicting(_Trained):
         a = self._activations(X)
         return self.classes_[a.argmax(axis=1)]
 
-# %% ../../nbs/routing/classifier.ipynb #estimator-9c
-class _Graded(_Predicting):
-    "Probabilities and poses."
-
     def predict_proba(self, X: Any) -> np.ndarray:
         "Probabilities (n, n_classes) of the classes."
         a = self._activations(X)
@@ -132,7 +124,7 @@ class _Graded(_Predicting):
             return np.concatenate([net.capsules(part).poses.numpy() for part in torch.as_tensor(images).split(250)])
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-10
-class CapsuleNetworkClassifier(ClassifierMixin, _Graded, Saved, BaseEstimator):
+class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEstimator):
     """Classifier of images: a network of capsules with EM routing. It needs PyTorch: pip install capslit[torch].
 
     Parameters

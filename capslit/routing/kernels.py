@@ -97,7 +97,7 @@ def add_exponents(X, means, scales, exponents):
         first, second, third, fourth = a[t] * p - k, b[t] * q - l, c[t] * r - m, e[t] * s - o
         exponents[t] += (first * first + second * second) + (third * third + fourth * fourth)
 
-
+# %% ../../nbs/routing/kernels.ipynb #cell-011-a
 def fit_parent(X, share, least, last, mean, exponents, four):
     "Σ ln σ of a parent; means (d,), in the place of the last ones, and exponents (n,) of its votes X (d, n or more) under the shares (n,), with `least` added to variances. The `last` M-step needs no exponents. `four` (2, 4) is space to work in."
     number, d = X.dtype.type, len(X)

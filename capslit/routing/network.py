@@ -564,7 +564,7 @@ def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwor
     network.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()}, assign=True)
     return network.eval()
 
-
+# %% ../../nbs/routing/network.ipynb #cell-056-a
 def load_network(path: Any) -> nn.Module:
     "The network that `save_network` wrote, in evaluation mode. No code in the file is run."
     arrays, meta = load_arrays(path, schema=_NETWORK)

@@ -349,7 +349,7 @@ def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
         few = {"training": 1000, "validation": None, "test": None}
         candidates = bench.step("explain", "explaining scenes", lambda: {
             name: explained(known, found.scenes[: few[name]], said[name][: few[name]], grid,
-                            about["sharpness"], images.shape[1:])
+                            about["sharpness"], images.shape[1:], settings.get("starts", 1))
             for name, found in sets.items()})
         named, more = named_explained(candidates, sets["validation"].pairs)
         about |= more
@@ -538,16 +538,20 @@ def explain_one(known: Manifolds, left: np.ndarray, labels: np.ndarray, places: 
 
 
 def explain_two(known: Manifolds, scenes: np.ndarray, labels: np.ndarray,
-                places: np.ndarray, shape: tuple, sweeps: int = 4) -> tuple:
+                places: np.ndarray, shape: tuple, first: int | None = None,
+                sweeps: int = 4) -> tuple:
     """Two images (2, n, height, width) of the classes `labels` (n, 2), each alone at its
-    place, which explain scenes together, and the sums of squares (n,) that remain.
+    place, which explain scenes together, and the sums of squares (n,) that remain. Both
+    begin with the whole scene; or the `first` does, and the other with what it leaves.
     """
     places, white = places.copy(), scenes >= 0.999
-    both = np.stack([scenes, scenes])
-    for sweep in range(sweeps + 1):
-        for own, other in ((0, 1), (1, 0)):
+    both, order = np.stack([scenes, scenes]), ((0, 1), (1, 0))[:: -1 if first else 1]
+    if first is not None:
+        both[:] = 0
+    for sweep in range(sweeps + (first is None)):
+        for own, other in order:
             left = scenes
-            if sweep:                              # at first each from the whole scene
+            if sweep or first is not None:         # else each from the whole scene
                 left = np.clip(scenes - both[other], 0, 1)
                 left = np.where(white, np.maximum(left, both[own]), left)
             both[own], places[:, own] = explain_one(known, left, labels[:, own],
@@ -557,9 +561,10 @@ def explain_two(known: Manifolds, scenes: np.ndarray, labels: np.ndarray,
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-6
 def explained(known: Manifolds, scenes: np.ndarray, said: np.ndarray, grid: np.ndarray,
-              sharpness: float, shape: tuple) -> tuple:
+              sharpness: float, shape: tuple, starts: int = 1) -> tuple:
     """For the ten pairs of the five labels with most votes, their labels (n, 10, 2), the
-    sums of squares that remain (n, 10), and the sums of their log-odds.
+    sums of squares that remain (n, 10) of the best of one or three starts, and the sums of
+    their log-odds.
     """
     votes, found = somewhere(said, sharpness), []
     start = grid[said[:, :, :-1].argmax(axis=1)]
@@ -568,8 +573,9 @@ def explained(known: Manifolds, scenes: np.ndarray, said: np.ndarray, grid: np.n
     pairs = np.sort(few[:, np.stack(np.triu_indices(5, 1), axis=1)], axis=2)
     for some in np.array_split(np.arange(len(scenes)), -(-len(scenes) // 1000)):
         rows, pair = np.repeat(some, pairs.shape[1]), pairs[some].reshape(-1, 2)
-        _, remains = explain_two(known, scenes[rows], pair, start[rows[:, None], pair], shape)
-        found.append(remains.reshape(len(some), -1))
+        begin = scenes[rows], pair, start[rows[:, None], pair], shape
+        remains = [explain_two(known, *begin, first)[1] for first in (None, 0, 1)[:starts]]
+        found.append(np.min(remains, axis=0).reshape(len(some), -1))
     return pairs, np.concatenate(found), odds[np.arange(len(odds))[:, None, None], pairs].sum(2)
 
 
@@ -751,6 +757,9 @@ def overlap_parts(data: str, profile: str) -> tuple:
                                           "acceleration": "anderson"},
                   "windows-fine": vote | {"acceleration": "anderson", "vote": "two places",
                                           "codes": FINER[profile]},
+                  "explained-more": vote | {"acceleration": "anderson",
+                                            "codes": FINER[profile], "explained": True,
+                                            "starts": 3},
                   "convolutional": passes}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True)
                  for name, p in found.items())

@@ -69,7 +69,7 @@ def test_equations_carry_their_numbers(contents):
 
 def test_text_is_shown_even_if_mathematics_fails(browser, site):
     reader = Reader(browser, site, 1280, "light")
-    reader.context.route("**/mathjax.js", lambda route: route.abort())
+    reader.context.route("**/mathjax.js*", lambda route: route.abort())
     reader.page.goto(f"{site}nbs/capsules/definition.html", wait_until="load")
     reader.page.locator("article h1").wait_for(state="visible")
     assert reader.page.locator("html.typeset, mjx-container").count() == 0

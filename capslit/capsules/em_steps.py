@@ -89,6 +89,14 @@ class LeastSquares:
         root = xp.unstack(self.root)
         return xp.reshape(xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape)
 
+    def select(self, problems: Any) -> "LeastSquares":
+        "The solver of some of the stacked problems."
+        if len(self.rank) == 1:
+            return replace(self, which=(0,))
+        used, which = np.unique(np.asarray(self.which)[problems], return_inverse=True)
+        return LeastSquares(_some(self.root, used), tuple(which.tolist()),
+                            tuple(self.rank[g] for g in used))
+
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024-a
 def _twice(rows, root):
     return (rows @ root) @ namespace(rows).matrix_transpose(root)
@@ -216,7 +224,7 @@ class CapsuleRegression:
         "The model of some of the stacked problems."
         solver, columns = self.solver, self.columns
         if solver is not None:
-            solver = replace(solver, which=tuple(np.asarray(solver.which)[problems]) if len(solver.rank) > 1 else (0,))
+            solver = solver.select(problems)
         alpha = self.alpha[problems] if np.ndim(self.alpha) else self.alpha
         return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver, alpha=alpha,
                        columns=problems if columns is None else columns[problems])

@@ -83,8 +83,9 @@ class LeastSquares:
             return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]),
                               moments.shape)
         rows = xp.reshape(moments, (k, -1, p))
-        # each has its own: all products in one call
-        if self.which == tuple(range(len(self.rank))):
+        # each has its own: all products in one call, unless the cache of a core holds only one
+        small = p < 256 or not isinstance(moments, np.ndarray)
+        if self.which == tuple(range(len(self.rank))) and small:
             return xp.reshape(_twice(rows, self.root), moments.shape)
         root = xp.unstack(self.root)
         return xp.reshape(xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape)

@@ -94,8 +94,11 @@ class LeastSquares:
         "The solver of some of the stacked problems."
         if len(self.rank) == 1:
             return replace(self, which=(0,))
-        used, which = np.unique(np.asarray(self.which)[problems], return_inverse=True)
-        return LeastSquares(_some(self.root, used), tuple(which.tolist()),
+        which = np.asarray(self.which)[problems]
+        used, places = np.unique(which, return_inverse=True)
+        if len(used) < len(which):
+            return replace(self, which=tuple(which))
+        return LeastSquares(_some(self.root, used), tuple(places.tolist()),
                             tuple(self.rank[g] for g in used))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024-a

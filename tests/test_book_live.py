@@ -210,7 +210,7 @@ def test_capsules_of_more_dimensions_are_less_certain(browser, site):
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
     page.goto(site + POSES, wait_until="load")
-    shown = lambda: [float(text) for text in page.locator("#live-poses svg").nth(1).locator("text").all_inner_texts() if re.fullmatch(r"0\.\d{3}", text)]
+    shown = lambda: [float(text) for text in page.locator("#live-poses svg").nth(1).locator("text").all_text_contents() if re.fullmatch(r"0\.\d{3}", text)]
     squared = (np.array(page.evaluate("() => capslit.parts.poses.poses")) ** 2).sum(axis=1)[None] / 0.7**2
     slider = page.get_by_label("d, dimensions")
     slider.focus()

@@ -114,8 +114,7 @@ class _Inference:
 
     def explain(self, templates: np.ndarray, x: np.ndarray) -> Pursuit:
         "The Pursuit of images x (b, D) with templates (K, D)."
-        return matching_pursuit(x, self.effective(templates), q=self.q,
-                                transforms=self.transforms,
+        return matching_pursuit(x, self.effective(templates), q=self.q, transforms=self.transforms,
                                 truncated=self.truncated, max_experts=self.max_active,
                                 expert_cost=self.expert_cost)
 
@@ -149,46 +148,25 @@ class _Inference:
 class Compositions(_Inference):
     """k stacked models of experts with an extremal composition rule, for the engine.
 
-    Batches are (x (b, D) of zeros and ones, weight (b,) or None).
-
-    Attributes
-    ----------
-    rule : {"max_minus_min", "maximum"}
-    q : float
-        Abstention; for "maximum" the probability of ink where there is no expert.
-    transforms : Transforms, optional
-        Poses that experts may have; the pose in which nothing moves must be one of them.
-    pseudocount : float
-        ε.
-    truncated : bool
-        Whether experts are chosen by the templates max(½, μ).
-    max_active : int, optional
-        Most experts in an image.
-    prune : bool
-        Whether pixels abstain unless their opinions make the description
-        of the images shorter.
-    expert_cost : float
-        Nats that each active expert costs.
+    Batches are (x (b, D) of zeros and ones, weight (b,) or None). The settings are those of
+    `CompositionalModel`; among the poses of `transforms` must be the one in which nothing moves.
     """
     rule: str = "max_minus_min"
-    q: float = 0.5
-    transforms: object = None
-    pseudocount: float = 1.0
-    truncated: bool = False
-    max_active: object = None
-    prune: bool = False
-    expert_cost: float = 0.0
+    q: float = 0.5                           # abstention; with "maximum" the background
+    transforms: Transforms | None = None
+    pseudocount: float = 1.0                 # ε
+    truncated: bool = False                  # experts are chosen by the templates max(½, μ)
+    max_active: int | None = None
+    prune: bool = False                      # pixels abstain unless their opinions pay
+    expert_cost: float = 0.0                 # in nats
 
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        T = self.transforms
-        poses = None if T is None else [list(T.image_shape), list(T.shifts),
-                                        list(T.rotations)]
-        return {"rule": self.rule, "q": float(self.q), "poses": poses,
-                "max_active": self.max_active,
-                "pseudocount": float(self.pseudocount), "truncated": bool(self.truncated),
-                "prune": bool(self.prune), "expert_cost": float(self.expert_cost)}
+        settings = dict(vars(self))
+        T = settings.pop("transforms")
+        poses = None if T is None else [list(T.image_shape), list(T.shifts), list(T.rotations)]
+        return settings | {"poses": poses}
 
     def block_rows(self, parameters: Experts) -> int:
         "Examples per block."

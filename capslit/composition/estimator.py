@@ -36,8 +36,7 @@ from ..validation import (as_floating, atomic, check_count, check_indices, check
 
 # %% ../../nbs/composition/estimator.ipynb #cell-046
 def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
-    """Means (K, 3) and covariance (3K, 3K), expert by expert, of the poses: rows, columns and
-    degrees.
+    """Means (K, 3) and covariance (3K, 3K) of the poses: rows, columns and degrees.
 
     The statistics have no leading axis. An expert that is never active has the mean zero.
 

@@ -172,7 +172,7 @@ class _Found(NamedTuple):
 # %% ../../nbs/composition/exact.ipynb #search-7
 @dataclass(frozen=True)
 class StillExperts:
-    """Alternating exact steps for `target` experts of the model that stay where they are, in
+    """Alternating exact steps for `target` experts of the model that do not move, in
     images X (n, D).
     """
     model: Compositions
@@ -306,8 +306,8 @@ def _grown(search, rng):
 # %% ../../nbs/composition/exact.ipynb #search-best
 def best_start(search: StillExperts, rng: Any, n_init: int, max_iter: int,
                known: _Found | None = None) -> _Found:
-    """The best of what factors and newcomers lead to; `known`: what was found with one expert
-    less.
+    """The best of what factors and newcomers lead to; `known`: what was found with
+    one expert less.
     """
     starts = [factor_templates(search.X, search.target, search.model.q, search.one_sided, rng)
               for _ in range(n_init) if np.any(search.X)]
@@ -330,11 +330,11 @@ def _renewed(search, found, rng, max_iter):
 # %% ../../nbs/composition/exact.ipynb #search-8
 def find_experts(model: Compositions, X: np.ndarray, n_experts: int | None, rng: Any,
                  n_init: int = 1, max_iter: int = 50) -> _Found:
-    """Experts that stay where they are, in images X (n, D): the shortest description that is
+    """Experts that do not move, in images X (n, D): the shortest description that is
     found from `n_init` drawings of pairs and factors, in `max_iter` steps from each.
 
-    By default there are as many experts as make the description shorter, log K for each
-    opinion not counted: until two more have not. The model has no transforms.
+    By default there are as many experts as make the description shorter, log K for
+    each opinion not counted: until two more have not. The model has no transforms.
     """
     if n_experts is not None:
         search = StillExperts(model, X, n_experts)

@@ -20,11 +20,11 @@ from ..validation import as_floating, check_shape
 # %% ../../nbs/composition/model.ipynb #cell-008-1
 def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None = None,
            q: float | None = None) -> np.ndarray:
-    """Slots (2, n, D) in `found.experts` of the highest and the lowest opinion of the templates
-    (K, D) about each pixel: the first of equals, −1 where there is none.
+    """Slots (2, n, D) in `found.experts` of the highest and the lowest opinion of the
+    templates (K, D) about each pixel: the first of equals, −1 where there is none.
 
-    Opinions count above and below q, by default the abstention of `found`; with 0 all of
-    them are above.
+    Opinions count above and below q, by default the abstention of `found`; with 0 all
+    of them are above.
 
     Source: Goessling and Amit, section 4 (goessling:owners).
     """

@@ -30,7 +30,6 @@ CHAPTERS = [
     "factorial/e_steps",
     "factorial/model",
     "factorial/quantizer",
-    "factorial/hmm",
     "routing/procedure",
     "routing/network",
     "routing/comparison",
@@ -40,7 +39,7 @@ CHAPTERS = [
     "deeper/patches",
     "deeper/pairs",
 ]
-PARTS = {"composition/model": 3, "composition/exact": 2, "composition/estimator": 2}    # of one subject in several chapters
+PARTS = {"composition/model": 3, "composition/exact": 2, "composition/estimator": 2, "factorial/chains": 2, "factorial/hmm": 3}    # of one subject in several chapters
 
 
 def source(cell):

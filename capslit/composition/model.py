@@ -148,8 +148,8 @@ class _Inference:
 class Compositions(_Inference):
     """k stacked models of experts with an extremal composition rule, for the engine.
 
-    Batches are (x (b, D) of zeros and ones, weight (b,) or None). The settings are those of
-    `CompositionalModel`; among the poses of `transforms` must be the one in which nothing moves.
+    Batches are (x (b, D) of zeros and ones, weight (b,) or None). The settings are as in
+    `CompositionalModel`; one pose of `transforms` must be the identity.
     """
     rule: str = "max_minus_min"
     q: float = 0.5                           # abstention; with "maximum" the background

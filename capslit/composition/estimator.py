@@ -147,11 +147,7 @@ class _FittedSets(TransformerMixin):
     "What fitted experts have in common, whatever their templates say: scores, names, random sets."
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean of `score_samples`.
-
-        The score has no penalty for the sets of experts, so that more experts score better:
-        it does not choose their number.
-        """
+        "Mean of `score_samples`; sets of experts cost nothing, so that more experts score better."
         return float(np.mean(self.score_samples(X)))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

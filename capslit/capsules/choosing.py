@@ -8,6 +8,7 @@ __all__ = ['SAMPLE', 'SECOND', 'FAINTER', 'ROOM', 'WIDE', 'STACK', 'capsule_dims
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-002
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
@@ -18,7 +19,7 @@ import numpy as np
 from ..arrays import SparseRows, to_numpy
 from .features import Scaling, kernel_features, scaling_map
 from .selection import (ALPHAS, GAMMAS, MANY, STEPS, Choice, Design, Examples, Trial, candidates, feature_maps, fold_numbers, folds_of,
-                                        halved, judged, mean_variance, ring, scalings_tried, select)
+                                        halved, judged, mean_variance, ring, scalings_tried, select, spreads)
 from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
 from ..estimator.training_data import TrainingData
@@ -219,10 +220,21 @@ def choose_online(estimator: Any, data: TrainingData) -> Choice:
     if kernel is None and isinstance(estimator.alpha, Real):
         return Choice(None, alpha, sharpness or 1.0, {}, capsule_dim=dim)
     x, _, _ = _sampled(data, rng)
+    if _may_scale(estimator, data):
+        _warn_of_units(x)
     features = feature_maps(x, kernel, estimator.gamma, _landmarks(estimator, data, len(x)),
                             rng)[0]
     return Choice(features, alpha if isinstance(estimator.alpha, Real)
                   else ALPHAS[1] * mean_variance(x), sharpness or 1.0, {}, capsule_dim=dim)
+
+
+def _warn_of_units(x):
+    "Warn of a column of x (n, p) that varies a hundred times as much as the median one."
+    spread = spreads(x)
+    varying, k = spread[spread > 0], int(np.argmax(spread))
+    if varying.size and np.isfinite(spread[k]) and spread[k] > 100 * np.quantile(varying, 0.5, method="lower"):
+        warnings.warn(f"the column {k} (from 0) of X varies more than a hundred times as much as the median column, and so nearly alone decides; if the columns have different "
+                      "units, divide each by its standard deviation first, by a StandardScaler that has seen a large batch (fit finds this out by itself, partial_fit cannot)")
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-013
 def sharpness_of(estimator: Any, held_out: TrainingData) -> float:

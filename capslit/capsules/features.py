@@ -143,7 +143,7 @@ def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int,
     ValueError
         If the kernel is not positive semi-definite, or not finite, on the landmarks.
     """
-    rows = rng.permutation(len(x))[:n_components]
+    gamma, rows = float(gamma), rng.permutation(len(x))[:n_components]
     z = np.unique(np.asarray(x[np.sort(rows)], dtype=np.float64), axis=0)
     z = z if scaling.tails is None else compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)

@@ -6,7 +6,7 @@
 __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'FAR', 'UNEVEN', 'ENOUGH', 'MANY', 'FEW', 'EFFORT', 'Examples', 'fold_numbers',
            'folds_of', 'training_moments', 'Design', 'FoldRegression', 'fold_stack', 'HeldOutPredictions', 'by_problem',
            'together', 'mean_variance', 'Choice', 'candidates', 'centred', 'uncentred', 'halved', 'heavy_tails',
-           'scalings_tried', 'feature_maps', 'ring', 'Trial', 'judged', 'least_loss', 'compared', 'select']
+           'spreads', 'scalings_tried', 'feature_maps', 'ring', 'Trial', 'judged', 'least_loss', 'compared', 'select']
 
 # %% ../../nbs/capsules/selection.ipynb #cell-002
 from collections.abc import Sequence
@@ -239,25 +239,25 @@ def heavy_tails(x: np.ndarray) -> np.ndarray | None:
     return np.stack([centre, np.where(heavy, width, 0.0)]) if np.any(heavy) else None
 
 
+def spreads(x: np.ndarray) -> np.ndarray:
+    "Standard deviations (p,) of the columns of x (n, p); 0 where they are rounding errors."
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = np.std(x, axis=0, dtype=np.float64)
+    return np.where(spread > 1e-9 * np.max(np.abs(x), axis=0, initial=0), spread, 0.0)
+
+
 def scalings_tried(x: np.ndarray) -> list[Scaling]:
     """What may be done to inputs x (n, p) first: nothing; if they are spread unevenly, division by their standard deviations, in units of the root of the
     mean variance; and if some have heavy tails, the same after these are compressed.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        unit, spread = np.sqrt(mean_variance(x)), _spreads(x)
+    unit, spread = np.sqrt(mean_variance(x)), spreads(x)
     if not np.any(spread) or not np.all(np.isfinite(spread)):
         return [Scaling()]
     uneven = np.max(spread) > UNEVEN * np.quantile(spread[spread > 0], 0.5, method="lower")
     tails, tried = heavy_tails(x), [(spread, None)] if uneven else []
     if tails is not None:
-        tried.append((_spreads(compressed(x, tails)), tails))
+        tried.append((spreads(compressed(x, tails)), tails))
     return [Scaling(), *(Scaling(np.where(s > 0, s / unit, 1.0), t) for s, t in tried)]
-
-
-def _spreads(x):
-    "Standard deviations (p,) of the columns of x (n, p); 0 where they are rounding errors."
-    spread = np.std(x, axis=0, dtype=np.float64)
-    return np.where(spread > 1e-9 * np.max(np.abs(x), axis=0, initial=0), spread, 0.0)
 
 
 # %% ../../nbs/capsules/selection.ipynb #cell-018-b

@@ -227,16 +227,18 @@ def halved(x: Any) -> Any:
 
 
 # %% ../../nbs/capsules/selection.ipynb #cell-018-a-1
-def heavy_tails(x: np.ndarray) -> np.ndarray | None:
+def heavy_tails(x: np.ndarray, unit: Any = 1.0) -> np.ndarray | None:
     """Centres and widths (2, p) for `compressed`: medians, and the median distance from them of the values that differ from them. The width is 0 unless the
-    farthest value of the column is more than ten times as far; None if no column has one.
+    farthest value of the column is more than ten times as far. None if that is no more than ten widths of the median column, each in its `unit` (p,), for any column.
     """
     centre, n = np.median(x, axis=0), len(x)
     away = np.sort(np.abs(x - centre), axis=0)
     middle = np.minimum((np.sum(away == 0, axis=0) + n) // 2, n - 1)
     width = np.take_along_axis(away, middle[None], axis=0)[0]
-    heavy = away[-1] > FAR * width
-    return np.stack([centre, np.where(heavy, width, 0.0)]) if np.any(heavy) else None
+    heavy, relative = away[-1] > FAR * width, width / unit
+    if not np.any(heavy & (away[-1] / unit > FAR * np.median(relative[width > 0]))):
+        return None
+    return np.stack([centre, np.where(heavy, width, 0.0)])
 
 
 def spreads(x: np.ndarray) -> np.ndarray:
@@ -254,7 +256,8 @@ def scalings_tried(x: np.ndarray) -> list[Scaling]:
     if not np.any(spread) or not np.all(np.isfinite(spread)):
         return [Scaling()]
     uneven = np.max(spread) > UNEVEN * np.quantile(spread[spread > 0], 0.5, method="lower")
-    tails, tried = heavy_tails(x), [(spread, None)] if uneven else []
+    tails = heavy_tails(x, np.where(spread > 0, spread, 1.0) if uneven else 1.0)
+    tried = [(spread, None)] if uneven else []
     if tails is not None:
         tried.append((spreads(compressed(x, tails)), tails))
     return [Scaling(), *(Scaling(np.where(s > 0, s / unit, 1.0), t) for s, t in tried)]

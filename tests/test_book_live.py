@@ -203,6 +203,31 @@ def test_poses_obey_keyboard_and_mouse(reader):
     assert poses()[1][0] > before[1][0] and abs(poses()[1][1] - before[1][1] - 0.1) < 0.05
 
 
+def test_capsules_of_more_dimensions_are_less_certain(browser, site):
+    """The slider for d, by keyboard: what is shown is what the package computes, and samples in all dimensions agree with it."""
+    from capslit.capsules.inference import class_probabilities, posterior_ratios
+
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(site + POSES, wait_until="load")
+    shown = lambda: [float(text) for text in page.locator("#live-poses svg").nth(1).locator("text").all_text_contents() if re.fullmatch(r"0\.\d{3}", text)]
+    squared = (np.array(page.evaluate("() => capslit.parts.poses.poses")) ** 2).sum(axis=1)[None] / 0.7**2
+    slider = page.get_by_label("d, dimensions")
+    slider.focus()
+    for dim in (2, 4, 8, 16):
+        assert page.evaluate("() => capslit.parts.poses.state().dim") == dim and slider.get_attribute("aria-valuetext") == str(dim)
+        np.testing.assert_allclose(shown(), class_probabilities(squared, dim)[0], atol=6e-4)
+        ratios = ", ".join(f"{ratio:.3f}" for ratio in posterior_ratios(squared, [0], dim)[0])
+        assert f"multiplied by {ratios} (rings)" in page.locator("#live-poses .capslit-words").inner_text()
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    for _ in range(5):
+        page.locator("#live-poses button", has_text="Draw 200").click()
+    found = re.search(r"1000 samples estimate ([\d., ]+)\.", page.locator("#live-poses .capslit-words").inner_text())[1]
+    np.testing.assert_allclose([float(value) for value in found.split(", ")], class_probabilities(squared, 16)[0], atol=0.015)
+    context.close()
+
+
 def test_samples_estimate_the_probabilities_at_once_without_motion(browser, site):
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()

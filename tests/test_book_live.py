@@ -30,29 +30,25 @@ def test_part_runs_without_complaint(visits, part):
     assert not found["unnamed"]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_part_runs_from_a_file(browser, part):
-    page = browser.new_page()
-    errors = []
+@pytest.mark.parametrize("name", sorted(set(PARTS.values())))
+def test_parts_run_from_a_file_and_without_scripts_their_still_figures_stay(browser, site, name):
+    page, errors = browser.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto((BOOK / PARTS[part]).as_uri(), wait_until="load")
-    assert not errors and page.evaluate("name => name in capslit.parts", part)
+    page.goto((BOOK / name).as_uri(), wait_until="load")
+    assert not errors and page.evaluate("parts => parts.every(part => part in capslit.parts)", parts_of(name))
     page.close()
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_still_figure_stays_without_scripts(browser, site, part):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(site + PARTS[part])
-    mount = page.locator(f"#live-{part}")
-    assert mount.locator("figcaption").is_visible()
-    assert mount.locator("img:visible, .capslit-live-only:visible").count() == 1
-    assert not mount.locator(".capslit-live-stage").count()
+    page.goto(site + name)
+    for part in parts_of(name):
+        mount = page.locator(f"#live-{part}")
+        assert mount.locator("figcaption").is_visible()
+        assert mount.locator("img:visible, .capslit-live-only:visible").count() == 1
+        assert not mount.locator(".capslit-live-stage").count()
     context.close()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@together("part", PARTS)
 def test_files_of_a_part_are_light(part):
     for name in (f"{part}.js", f"{part}.data.js"):
         assert (BOOK / "_static" / "live" / name).stat().st_size < 301_000

@@ -233,8 +233,11 @@ def _warn_of_units(x):
     spread = spreads(x)
     varying, k = spread[spread > 0], int(np.argmax(spread))
     if varying.size and np.isfinite(spread[k]) and spread[k] > 100 * np.quantile(varying, 0.5, method="lower"):
-        warnings.warn(f"the column {k} (from 0) of X varies more than a hundred times as much as the median column, and so nearly alone decides; if the columns have different "
-                      "units, divide each by its standard deviation first, by a StandardScaler that has seen a large batch (fit finds this out by itself, partial_fit cannot)")
+        warnings.warn(
+            f"the column {k} (from 0) of X varies more than a hundred times as much as the median "
+            "column, and so nearly alone decides; if the columns have different units, divide each "
+            "by its standard deviation first, by a StandardScaler that has seen a large batch (fit "
+            "finds this out by itself, partial_fit cannot)")
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-013
 def sharpness_of(estimator: Any, held_out: TrainingData) -> float:

@@ -105,19 +105,26 @@ def threshold_schedule(thresholds: Sequence, patience: Sequence) -> list[em.Roun
     return [em.Round(int(w), {"threshold": float(v)}) for v, w in zip(nu, wait)]
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-004-a
-MEANT = {"kernel": "None stands for no kernel, with which the model sees the inputs themselves, as others do with a linear one",
-         "gamma": '"auto" lets folds choose, in units of the variance of the inputs; so does a sequence of numbers',
+MEANT = {"kernel": "None stands for no kernel, with which the model sees the inputs themselves, as "
+                   "others do with a linear one",
+         "gamma": '"auto" lets folds choose, in units of the variance of the inputs; so does a '
+                  "sequence of numbers",
          "capsule_dim": "a sequence such as (2, 4, 8) lets folds choose",
-         "architecture": '"ovo" is one problem for each pair of classes, "ovr" one for each class against the rest, "multiclass" one in all'}
+         "architecture": '"ovo" is one problem for each pair of classes, "ovr" one for each class '
+                         'against the rest, "multiclass" one in all'}
 
 
 def check_parameters(estimator: "CapsuleClassifier", given: Mapping) -> None:
-    "`InvalidParameterError` of scikit-learn unless the parameters {name: value} meet their constraints; it says also what may have been meant."
+    """`InvalidParameterError` of scikit-learn unless the parameters {name: value} meet their
+    constraints; it says also what may have been meant.
+    """
     try:
-        validate_parameter_constraints(estimator._parameter_constraints, given, caller_name=type(estimator).__name__)
+        validate_parameter_constraints(estimator._parameter_constraints, given,
+                                       caller_name=type(estimator).__name__)
     except InvalidParameterError as error:
-        name = next((name for name in MEANT if str(error).startswith(f"The '{name}' parameter")), None)
-        raise InvalidParameterError(f"{error} {MEANT[name][0].upper()}{MEANT[name][1:]}." if name else str(error)) from None
+        hint = next((f"; {hint}" for name, hint in MEANT.items()
+                     if str(error).startswith(f"The '{name}' parameter")), "")
+        raise InvalidParameterError(f"{str(error).rstrip('.')}{hint}") from None
 
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-006
@@ -462,8 +469,11 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         One capsule per class; or one binary problem per class; or one per pair of classes, decided by vote. "auto" is "ovo".
     kernel : {"auto", "rbf", "poly"}, callable or None, default="auto"
         Features of a kernel beside the inputs: exp(−γ‖x − z‖²), (1 + γ xᵀz)³, or a function of x (n, p) and z (q, p) that returns (n, q); None for the
-        inputs alone. "auto" finds out whether a radial kernel pays. Where some inputs vary in a much wider range than others, and neither `alpha` nor the `gamma` of a
-        kernel is given, folds find out whether all should be divided by their standard deviations; and where some have heavy tails, whether these should be compressed before. See `capslit.capsules.features` and `capslit.capsules.selection`.
+        inputs alone. "auto" finds out whether a radial kernel pays. Where some inputs vary in a
+        much wider range than others, and neither `alpha` nor the `gamma` of a kernel is given,
+        folds find out whether all should be divided by their standard deviations; and where
+        some have heavy tails, whether these should be compressed before.
+        See `capslit.capsules.features` and `capslit.capsules.selection`.
     gamma : "auto", float or sequence of float, default="auto"
         How fast the kernel falls with distance (its γ, which has nothing to do with that of momentum), or values to choose from; "auto": 0.5 and 2 over the number of inputs times their mean variance.
     n_components : "auto" or int, default="auto"

@@ -48,13 +48,17 @@ KERNELS = {"rbf": radial, "poly": polynomial}
 
 # %% ../../nbs/capsules/features.ipynb #cell-006-b
 class Scaling(NamedTuple):
-    "What inputs are divided by (p,), and the `tails` (2, p) that are `compressed` before; None where nothing is done."
+    """What inputs are divided by (p,), and the `tails` (2, p) that are `compressed` before; None
+    where nothing is done.
+    """
     spread: Any = None
     tails: Any = None
 
 
 def compressed(x: Any, tails: Any) -> Any:
-    "Inputs x (n, p) with c + w arcsinh((x − c)/w) in each column whose width w is not 0, for centres c and widths w `tails` (2, p)."
+    """Inputs x (n, p) with c + w arsinh((x − c)/w) in each column whose width w is not 0, for
+    centres c and widths w, `tails` (2, p).
+    """
     xp, (centre, width) = namespace(x), (tails[0, :], tails[1, :])
     w = xp.where(width > 0, width, xp.ones_like(width))
     return xp.where(width > 0, centre + w * xp.asinh((x - centre) / w), x)

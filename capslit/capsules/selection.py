@@ -228,8 +228,10 @@ def halved(x: Any) -> Any:
 
 # %% ../../nbs/capsules/selection.ipynb #cell-018-a-1
 def heavy_tails(x: np.ndarray, unit: Any = 1.0) -> np.ndarray | None:
-    """Centres and widths (2, p) for `compressed`: medians, and the median distance from them of the values that differ from them. The width is 0 unless the
-    farthest value of the column is more than ten times as far. None if that is no more than ten widths of the median column, each in its `unit` (p,), for any column.
+    """Centres and widths (2, p) for `compressed`: medians, and the median distance from them of
+    the values that differ from them. The width is 0 unless the farthest value of the column is
+    more than ten times as far. None unless the farthest value of some column is also farther
+    than ten widths of the median column, each measured in its `unit` (p,).
     """
     centre, n = np.median(x, axis=0), len(x)
     away = np.sort(np.abs(x - centre), axis=0)
@@ -249,8 +251,9 @@ def spreads(x: np.ndarray) -> np.ndarray:
 
 
 def scalings_tried(x: np.ndarray) -> list[Scaling]:
-    """What may be done to inputs x (n, p) first: nothing; if they are spread unevenly, division by their standard deviations, in units of the root of the
-    mean variance; and if some have heavy tails, the same after these are compressed.
+    """What may be done to inputs x (n, p) first: nothing; if they are spread unevenly, division by
+    their standard deviations, in units of the root of the mean variance; and if some have heavy
+    tails, the same after these are compressed.
     """
     unit, spread = np.sqrt(mean_variance(x)), spreads(x)
     if not np.any(spread) or not np.all(np.isfinite(spread)):

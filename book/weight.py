@@ -168,7 +168,14 @@ def without_unread(sheets, words):
 
 def split_selectors(selectors):
     """Selectors separated by commas that are not inside brackets."""
-    return re.findall(r"(?:[^,(]|\([^()]*(?:\([^()]*\)[^()]*)*\))+", selectors)
+    depth, parts = 0, [""]
+    for sign in selectors:
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
 
 
 def end_of_block(css, position):

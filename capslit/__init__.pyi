@@ -1,5 +1,5 @@
 from .capsules.classifier import CapsuleClassifier as CapsuleClassifier
-from .composition.model import CompositionalModel as CompositionalModel
+from .composition.estimator import CompositionalModel as CompositionalModel
 from .factorial.hmm import FactorialHMM as FactorialHMM
 from .factorial.quantizer import FactorialVectorQuantizer as FactorialVectorQuantizer
 from .mixtures.gaussian import GaussianMixture as GaussianMixture

@@ -94,9 +94,11 @@
     };
   }),
 
-  // axe looks at every element. Taken out before are the strokes of formulas, which no screen reader sees, and the spans that colour code
+  // axe looks at every element. Taken out before are the strokes of formulas, which no screen reader sees, the tags within their words, which it has no rule for,
+  // and the spans that colour code
   axe: async only => {
     for (const drawing of document.querySelectorAll("mjx-container > svg")) drawing.replaceChildren();
+    for (const spoken of document.querySelectorAll("mjx-assistive-mml > math")) spoken.textContent = spoken.textContent;
     for (const code of document.querySelectorAll("div.highlight pre")) if (!only && !code.querySelector("a, button")) code.textContent = code.textContent;
     // A link in a text must be told apart by its form; whether its colour would do as well takes axe half of its time to measure
     axe.configure({rules: [{id: "link-in-text-block", any: ["link-in-text-block-style"]}]});

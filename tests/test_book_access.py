@@ -44,7 +44,7 @@ def test_axe_finds_what_is_wrong(phone):
 
 
 def test_what_scrolls_can_be_reached(phone):
-    page = phone.open("nbs/factorial/hmm.html")
+    page = phone.open("nbs/factorial/chains.html")
     formula = page.locator("div.math mjx-container[tabindex='0']").first
     formula.focus()
     before = formula.evaluate("formula => formula.scrollLeft")

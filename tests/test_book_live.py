@@ -30,29 +30,25 @@ def test_part_runs_without_complaint(visits, part):
     assert not found["unnamed"]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_part_runs_from_a_file(browser, part):
-    page = browser.new_page()
-    errors = []
+@pytest.mark.parametrize("name", sorted(set(PARTS.values())))
+def test_parts_run_from_a_file_and_without_scripts_their_still_figures_stay(browser, site, name):
+    page, errors = browser.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto((BOOK / PARTS[part]).as_uri(), wait_until="load")
-    assert not errors and page.evaluate("name => name in capslit.parts", part)
+    page.goto((BOOK / name).as_uri(), wait_until="load")
+    assert not errors and page.evaluate("parts => parts.every(part => part in capslit.parts)", parts_of(name))
     page.close()
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_still_figure_stays_without_scripts(browser, site, part):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(site + PARTS[part])
-    mount = page.locator(f"#live-{part}")
-    assert mount.locator("figcaption").is_visible()
-    assert mount.locator("img:visible, .capslit-live-only:visible").count() == 1
-    assert not mount.locator(".capslit-live-stage").count()
+    page.goto(site + name)
+    for part in parts_of(name):
+        mount = page.locator(f"#live-{part}")
+        assert mount.locator("figcaption").is_visible()
+        assert mount.locator("img:visible, .capslit-live-only:visible").count() == 1
+        assert not mount.locator(".capslit-live-stage").count()
     context.close()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@together("part", PARTS)
 def test_files_of_a_part_are_light(part):
     for name in (f"{part}.js", f"{part}.data.js"):
         assert (BOOK / "_static" / "live" / name).stat().st_size < 301_000
@@ -201,6 +197,31 @@ def test_poses_obey_keyboard_and_mouse(reader):
     page.mouse.move(box["x"] + box["width"] / 2 + 100, box["y"] + box["height"] / 2, steps=4)
     page.mouse.up()
     assert poses()[1][0] > before[1][0] and abs(poses()[1][1] - before[1][1] - 0.1) < 0.05
+
+
+def test_capsules_of_more_dimensions_are_less_certain(browser, site):
+    """The slider for d, by keyboard: what is shown is what the package computes, and samples in all dimensions agree with it."""
+    from capslit.capsules.inference import class_probabilities, posterior_ratios
+
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(site + POSES, wait_until="load")
+    shown = lambda: [float(text) for text in page.locator("#live-poses svg").nth(1).locator("text").all_text_contents() if re.fullmatch(r"0\.\d{3}", text)]
+    squared = (np.array(page.evaluate("() => capslit.parts.poses.poses")) ** 2).sum(axis=1)[None] / 0.7**2
+    slider = page.get_by_label("d, dimensions")
+    slider.focus()
+    for dim in (2, 4, 8, 16):
+        assert page.evaluate("() => capslit.parts.poses.state().dim") == dim and slider.get_attribute("aria-valuetext") == str(dim)
+        np.testing.assert_allclose(shown(), class_probabilities(squared, dim)[0], atol=6e-4)
+        ratios = ", ".join(f"{ratio:.3f}" for ratio in posterior_ratios(squared, [0], dim)[0])
+        assert f"multiplied by {ratios} (rings)" in page.locator("#live-poses .capslit-words").inner_text()
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    for _ in range(5):
+        page.locator("#live-poses button", has_text="Draw 200").click()
+    found = re.search(r"1000 samples estimate ([\d., ]+)\.", page.locator("#live-poses .capslit-words").inner_text())[1]
+    np.testing.assert_allclose([float(value) for value in found.split(", ")], class_probabilities(squared, 16)[0], atol=0.015)
+    context.close()
 
 
 def test_samples_estimate_the_probabilities_at_once_without_motion(browser, site):

@@ -1,6 +1,6 @@
 """Tables of records in the built book: a reader orders their rows by a column and filters them, with the keyboard alone."""
 import pytest
-from built_book import Reader, browser, needs_built_book, reader, site  # noqa: F401
+from built_book import BOOK, Reader, browser, needs_built_book, reader, site  # noqa: F401
 
 pytestmark = needs_built_book
 PAGE = "nbs/experiments/contest.html"
@@ -55,3 +55,15 @@ def test_without_scripts_a_table_is_a_table(browser, site):  # noqa: F811
     page.goto(site + PAGE)
     assert page.locator("div.cell_output table").count() > 5 and page.locator(".capslit-order, .capslit-filter").count() == 0
     context.close()
+
+
+def test_tables_of_many_columns_are_set_smaller(reader):  # noqa: F811
+    "The rule has brackets within brackets; no selector of the style sheets may be cut at a comma inside them."
+    page = reader.open("nbs/experiments/summary.html")
+    sizes = page.evaluate("""() => [...document.querySelectorAll('article table')].map(table =>
+        [table.rows[0].cells.length, parseFloat(getComputedStyle(table.querySelector('td')).fontSize)])""")
+    few, many = ({size for columns, size in sizes if (columns >= 6) == wide} for wide in (False, True))
+    assert few and many and max(many) < min(few)
+    sheets = page.evaluate("() => [...document.querySelectorAll('link[rel=stylesheet]')].map(link => link.getAttribute('href').split('_static/')[1].split('?')[0])")
+    selectors = [rule.rpartition("{")[0] for name in sheets for rule in (BOOK / "_static" / name).read_text(encoding="utf-8").split("}")]
+    assert selectors and all(selector.count("(") == selector.count(")") for selector in selectors)

@@ -12,7 +12,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from capslit.em.statistics import add
-from capslit.factorial.hmm import ChainParameters, FactorialChains, FactorialHMM, _sweep, most_probable_path, product_step, simulate
+from capslit.factorial.chains import ChainParameters, FactorialChains, _sweep, most_probable_path, product_step, simulate
+from capslit.factorial.hmm import FactorialHMM
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 E_STEPS = pytest.mark.parametrize("e_step", ["exact", "mean_field"])

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from capslit import em, storage
 from capslit.capsules.em_steps import CapsuleRegression
 from capslit.capsules.classifier import CapsuleClassifier
-from capslit.composition.model import CompositionalModel
+from capslit.composition.estimator import CompositionalModel
 from capslit.em.checkpoint import CheckpointWarning
 from capslit.em.stack import State
 from capslit.em.statistics import BatchError

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from capslit import FactorialVectorQuantizer
 from capslit.composition import GaussianCompositionalModel
 from capslit.composition.gaussian import RULES, GaussianCompositions, Means, best_above, compose_means, exact_means
-from capslit.composition.model import small_sets
+from capslit.composition.exact import small_sets
 from capslit.experiments.inference import noisy_bars
 
 together = pytest.mark.parametrize("rule", RULES)

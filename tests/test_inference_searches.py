@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from capslit.composition.gaussian import GaussianCompositions, compose_means
-from capslit.composition.model import small_sets
+from capslit.composition.exact import small_sets
 from capslit.composition.pursuit import exhaustive_search
 from capslit.composition.rules import bernoulli_log_likelihood, max_minus_min
 from capslit.experiments import inference

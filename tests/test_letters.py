@@ -6,7 +6,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from capslit.composition.model import CompositionalModel
+from capslit.composition.estimator import CompositionalModel
 from capslit.composition.rules import bernoulli_log_likelihood
 from capslit.data.datasets import ImageData, load_digits
 from capslit.experiments import letters

@@ -10,7 +10,7 @@ import test_penalties
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 from capslit.composition.gaussian import RULES, GaussianCompositions, Means
 from capslit.deeper.patches import EqualSpheres
-from capslit.factorial.hmm import FactorialChains
+from capslit.factorial.chains import FactorialChains
 from capslit.factorial.model import FactorialVectorModel
 from capslit.mixtures.factor_analysis import _halves
 from capslit.mixtures.gaussian import Mixtures

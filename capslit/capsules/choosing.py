@@ -8,6 +8,7 @@ __all__ = ['SAMPLE', 'SECOND', 'FAINTER', 'ROOM', 'WIDE', 'STACK', 'capsule_dims
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-002
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
@@ -16,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays import SparseRows, to_numpy
-from .features import kernel_features
+from .features import Scaling, kernel_features, scaling_map
 from .selection import (ALPHAS, GAMMAS, MANY, STEPS, Choice, Design, Examples, Trial, candidates, feature_maps, fold_numbers, folds_of,
-                                        halved, judged, mean_variance, ring, select, spreads_tried)
+                                        halved, judged, mean_variance, ring, scalings_tried, select, spreads)
 from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
 from ..estimator.training_data import TrainingData
@@ -117,9 +118,9 @@ def choose(estimator: Any, data: TrainingData, held_out: bool,
                      else estimator.random_state, "folds and landmarks are")
     rng = estimator._rng()
     x, y, w = _sampled(data, rng)
-    spreads = spreads_tried(x) if _may_scale(estimator, data) else [None]
+    scalings = scalings_tried(x) if _may_scale(estimator, data) else [Scaling()]
     maps = feature_maps(x, _kernel_of(estimator, data), estimator.gamma,
-                        _landmarks(estimator, data, len(y)), rng, spreads)
+                        _landmarks(estimator, data, len(y)), rng, scalings)
     alphas = [a * mean_variance(x) for a in ALPHAS] if isinstance(estimator.alpha, str) else candidates("alpha", estimator.alpha)
     if len(maps) * len(alphas) * len(dims) == 1 and (held_out or not auto["sharpness"]):
         found = given._replace(features=maps[0])
@@ -160,17 +161,19 @@ def _enlarged(estimator, data, choice, n, rng):
     if data.n_samples <= n:
         return choice
     features, more = choice.features, _landmarks(estimator, data, data.n_samples)
-    alone, spread = getattr(features, "kernel", None) is None, getattr(features, "spread", None)
+    alone = getattr(features, "kernel", None) is None
+    scaling = Scaling() if features is None else Scaling(features.spread, features.tails)
     look = isinstance(estimator.alpha, str) and not data.sparse
     maps, auto = [features], look and isinstance(estimator.kernel, str) and estimator.kernel == "auto"
     if auto or not alone and more > len(features.landmarks):
         x = data.sample(int(rng.integers(2**31)), more)[0]
         x = x if data.sparse else to_numpy(x)
-        length = np.sqrt(x.shape[1] * mean_variance(x))
+        seen = x if scaling.spread is None else scaling_map(x, scaling)(x)
+        length = np.sqrt(x.shape[1] * mean_variance(seen))
         kernel = "rbf" if auto else features.kernel
         gammas = [g / length**2 for g in GAMMAS] if auto and isinstance(estimator.gamma, str) else [features.gamma] if not alone else \
             candidates("gamma", estimator.gamma)
-        maps = [features] * alone + [kernel_features(x, kernel, gamma, more, length, rng, spread) for gamma in gammas]
+        maps = [features] * alone + [kernel_features(x, kernel, gamma, more, length, rng, scaling) for gamma in gammas]
     if not look:
         shrink = n / data.n_samples if isinstance(estimator.alpha, str) else 1.0
         return _changed(choice, maps[0], choice.alpha * shrink)
@@ -217,10 +220,24 @@ def choose_online(estimator: Any, data: TrainingData) -> Choice:
     if kernel is None and isinstance(estimator.alpha, Real):
         return Choice(None, alpha, sharpness or 1.0, {}, capsule_dim=dim)
     x, _, _ = _sampled(data, rng)
+    if _may_scale(estimator, data):
+        _warn_of_units(x)
     features = feature_maps(x, kernel, estimator.gamma, _landmarks(estimator, data, len(x)),
                             rng)[0]
     return Choice(features, alpha if isinstance(estimator.alpha, Real)
                   else ALPHAS[1] * mean_variance(x), sharpness or 1.0, {}, capsule_dim=dim)
+
+
+def _warn_of_units(x):
+    "Warn of a column of x (n, p) that varies a hundred times as much as the median one."
+    spread = spreads(x)
+    varying, k = spread[spread > 0], int(np.argmax(spread))
+    if varying.size and np.isfinite(spread[k]) and spread[k] > 100 * np.quantile(varying, 0.5, method="lower"):
+        warnings.warn(
+            f"the column {k} (from 0) of X varies more than a hundred times as much as the median "
+            "column, and so nearly alone decides; if the columns have different units, divide each "
+            "by its standard deviation first, by a StandardScaler that has seen a large batch (fit "
+            "finds this out by itself, partial_fit cannot)")
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-013
 def sharpness_of(estimator: Any, held_out: TrainingData) -> float:

@@ -83,11 +83,23 @@ class LeastSquares:
             return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]),
                               moments.shape)
         rows = xp.reshape(moments, (k, -1, p))
-        # each has its own: all products in one call
-        if self.which == tuple(range(len(self.rank))):
+        # each has its own: all products in one call, unless the cache of a core holds only one
+        small = p < 256 or not isinstance(moments, np.ndarray)
+        if self.which == tuple(range(len(self.rank))) and small:
             return xp.reshape(_twice(rows, self.root), moments.shape)
         root = xp.unstack(self.root)
         return xp.reshape(xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape)
+
+    def select(self, problems: Any) -> "LeastSquares":
+        "The solver of some of the stacked problems."
+        if len(self.rank) == 1:
+            return replace(self, which=(0,))
+        which = np.asarray(self.which)[problems]
+        used, places = np.unique(which, return_inverse=True)
+        if len(used) < len(which):
+            return replace(self, which=tuple(which))
+        return LeastSquares(_some(self.root, used), tuple(places.tolist()),
+                            tuple(self.rank[g] for g in used))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024-a
 def _twice(rows, root):
@@ -216,7 +228,7 @@ class CapsuleRegression:
         "The model of some of the stacked problems."
         solver, columns = self.solver, self.columns
         if solver is not None:
-            solver = replace(solver, which=tuple(np.asarray(solver.which)[problems]) if len(solver.rank) > 1 else (0,))
+            solver = solver.select(problems)
         alpha = self.alpha[problems] if np.ndim(self.alpha) else self.alpha
         return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver, alpha=alpha,
                        columns=problems if columns is None else columns[problems])

@@ -149,11 +149,9 @@ def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: Any, affine: boo
     alpha = np.asarray(alpha, np.float64)
     penalty = alpha[:k].copy() if alpha.ndim == 2 else np.repeat(np.broadcast_to(alpha, len(targets))[:k, None], p, axis=1)
     penalty[:, p - affine:] = 0
-    if not paired:
-        return LeastSquares.from_gram(gram.sum(0)[None], (0,), alpha=penalty + inertia, like=like)
     roots, ranks, gram = np.empty((k, p, p)), [], check_values("gram", gram)
-    for q, sees in enumerate(targets >= 0):                    # one after another, for they are large
-        own = gram[sees].sum(0)
+    for q, sees in enumerate(targets[:k] >= 0):                # one after another, for they are large
+        own = (gram[sees] if paired else gram).sum(0)
         own.flat[::p + 1] += penalty[q] + inertia
         roots[q], rank = root_of_inverse(own)
         ranks.append(rank)

@@ -167,7 +167,7 @@ def _cells(table, c):
     if isinstance(c, np.ndarray):
         cell = np.floor(x)
         index = cell.astype(np.intp)  # a NaN becomes some integer, and is clipped
-        return (row.take(index, mode="clip") for row in table[::-1]), x - cell
+        return iter(table.take(index, axis=1, mode="clip")[::-1]), x - cell
     xp = namespace(c)
     table = xp.asarray(np.array(table), device=device(c))
     cell = xp.floor(x)
@@ -246,11 +246,16 @@ def _integral(s, beta):
 
 # %% ../../nbs/capsules/special.ipynb #cell-081-2
 def polynomials(rows, cell, x):
-    "Σⱼ rows[cell, j] xʲ in the place of the positions x (n,) in the cells (n,); rows (cells + 1, 3 or 5) hold coefficients, lowest power first."
+    "Σⱼ rows[cell, j] xʲ in the place of the positions x (n,) in the cells (n,); rows (cells + 1, 3 to 5) hold coefficients, lowest power first."
     if rows.shape[1] == 3:
         for t in range(len(x)):
             r = np.uintp(cell[t])
             x[t] = (rows[r, 2] * x[t] + rows[r, 1]) * x[t] + rows[r, 0]
+    elif rows.shape[1] == 4:
+        for t in range(len(x)):
+            r = np.uintp(cell[t])
+            high = rows[r, 3] * x[t] + rows[r, 2]
+            x[t] = (high * x[t] + rows[r, 1]) * x[t] + rows[r, 0]
     else:
         for t in range(len(x)):
             r = np.uintp(cell[t])
@@ -282,9 +287,9 @@ def integrals(beta, s, rows, out):
 # %% ../../nbs/capsules/special.ipynb #cell-081-3
 @lru_cache(maxsize=64)
 def ratio_rows(s: float, dtype: np.dtype) -> np.ndarray:
-    "The `ratio_table` of s, cell by cell: (cells + 1, 3 or 5), as loops take it; not to be written to."
+    "The `ratio_table` of s, cell by cell: (cells + 1, 3 to 5), as loops take it; not to be written to."
     table = ratio_table(s, dtype)
-    rows = np.zeros((table.shape[1], 3 if len(table) <= 3 else 5), dtype)
+    rows = np.zeros((table.shape[1], max(3, len(table))), dtype)
     rows[:, :len(table)] = table.T
     rows.flags.writeable = False
     return rows

@@ -15,20 +15,21 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from .. import em
-from .model import extremes_of, scaled_factors, small_sets
+from .estimator import _FittedSets
+from .exact import extremes_of, scaled_factors, small_sets
 from .rules import compose_extremes
 from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
-from ..validation import (as_floating, atomic, check_count, check_number, check_shape, check_size,
+from ..validation import (as_floating, atomic, check_number, check_shape, check_size,
                                 check_values, error_context, scaled_inputs, validate_inputs)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-04
@@ -237,7 +238,7 @@ def _numbers(batch, start, unit):
     return X.astype(np.float64) / unit, None
 
 # %% ../../nbs/composition/gaussian.ipynb #real-28
-class _FittedMeans(TransformerMixin):
+class _FittedMeans(_FittedSets):
     """What fitted experts say of examples, with the `_model` of an estimator: the best
     sets, composed means, scores.
     """
@@ -281,18 +282,6 @@ class _FittedMeans(TransformerMixin):
         its best set composes.
         """
         return self._explained(X)[1]
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Mean of `score_samples`; the sets are not paid for, so that
-        more experts score better.
-        """
-        return float(np.mean(self.score_samples(X)))
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        "Names of the columns of `transform`, such as expert0."
-        check_is_fitted(self)
-        _check_feature_names_in(self, input_features)
-        return np.array([f"expert{k}" for k in range(len(self.templates_))], dtype=object)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-30
 class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator):
@@ -435,12 +424,7 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         A set of experts is drawn from those of the training examples, and noise is
         added to what it composes.
         """
-        check_is_fitted(self)
-        check_count("n_samples", n_samples)
-        rng = check_random_state(self.random_state)
-        share = self.active_set_counts_ / np.sum(self.active_set_counts_)
-        chosen = rng.choice(len(share), n_samples, p=share)
-        drawn = self.active_sets_[chosen].astype(np.float64)
+        drawn, rng = self._drawn_sets(n_samples)
         means = self.inverse_transform(drawn)
         return means + math.sqrt(self.noise_variance_) * rng.standard_normal(means.shape), drawn
 

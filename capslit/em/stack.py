@@ -54,6 +54,10 @@ class Running:
         source = np.arange(self.size) + self.index.size
         source[self.index] = np.arange(self.index.size)
         def merged(full, new):
+            if isinstance(full, np.ndarray):
+                full = full.copy()
+                full[self.index] = new
+                return full
             xp = namespace(full)
             return xp.take(xp.concat([new, full]), xp.asarray(source, device=array_device(full)), axis=0)
         return tree_map(merged, tree, part)

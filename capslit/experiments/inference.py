@@ -28,7 +28,9 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from ..composition.gaussian import GaussianCompositionalModel, GaussianCompositions, compose_means
-from ..composition.model import CompositionalModel, Compositions, active_experts, small_sets
+from ..composition.estimator import CompositionalModel
+from ..composition.exact import small_sets
+from ..composition.model import Compositions, active_experts
 from ..composition.pursuit import exhaustive_search, matching_pursuit
 from ..composition.rules import bernoulli_log_likelihood, compose_extremes
 from ..data.datasets import draw_quadrants, quadrant_templates

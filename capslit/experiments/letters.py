@@ -22,7 +22,8 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
-from ..composition.model import CompositionalModel, ExpertStatistics, pose_moments
+from ..composition.estimator import CompositionalModel, pose_moments
+from ..composition.model import ExpertStatistics
 from ..composition.rules import bernoulli_log_likelihood
 from ..data.datasets import ImageData
 from .records import Bench, Experiment, Part

@@ -27,7 +27,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import BernoulliRBM, MLPClassifier
 from threadpoolctl import threadpool_limits
 
-from ..composition.model import CompositionalModel, Compositions, ExpertStatistics
+from ..composition.estimator import CompositionalModel
+from ..composition.model import Compositions, ExpertStatistics
 from ..composition.rules import bernoulli_log_likelihood, compose_extremes
 from ..data.datasets import QUADRANT_SIDE as SIDE
 from ..data.datasets import draw_quadrants, quadrant_templates

@@ -647,8 +647,9 @@ def learn_reading(bench: Bench, settings: dict, found: Candidates,
     unit = layer.transform(some.reshape(len(some), -1)).std()
 
     def coded(left):
-        parts = np.array_split(left.reshape(-1, left.shape[-1]), -(-left[..., 0].size // 4096))
-        return np.concatenate([layer.transform(x / np.float32(255)) for x in parts]) / unit
+        rows = left.reshape(-1, left.shape[-1])
+        return np.concatenate([layer.transform(x / np.float32(255)) / unit
+                               for x in np.array_split(rows, -(-len(rows) // 4096))])
 
     y = left_classes(found, scenes, len(bench.data.class_names)).ravel()
     model = fitted(window_classifier(settings, len(y), bench), coded(found.left), y)
@@ -697,9 +698,9 @@ def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
     """
     settings, (images, labels) = part.parameters, image_sets(bench.data)["training"]
     half, shape, shift = len(images) // 2, images.shape[1:], largest_shift(bench.data)
+    halves = (5, "n_train", slice(half)), (6, "n_read", slice(half, None))
     drawn = [overlay(images[some], labels[some], settings[n], shift,
-                     np.random.default_rng((bench.seed, k)))
-             for k, n, some in ((5, "n_train", slice(half)), (6, "n_read", slice(half, None)))]
+                     np.random.default_rng((bench.seed, k))) for k, n, some in halves]
     voting, grid, n_windows, say = learn_votes(part, bench, drawn[0])
     manifolds = bench.step("manifolds", "learning manifolds", lambda: [
         learn_manifolds(images[:half], labels[:half], sizes[bench.profile], bench.seed)[0]
@@ -710,8 +711,8 @@ def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
         name: say(some.scenes) for name, some in scenes.items()})
     _, about = named_somewhere(said, scenes["validation"].pairs)
     found = bench.step("explain", "explaining scenes", lambda: {
-        name: candidates(manifolds, some.scenes, said[name], grid, about["sharpness"], shape)
-        for name, some in scenes.items()})
+        name: candidates(manifolds, some.scenes, said[name], grid, about["sharpness"],
+                         shape) for name, some in scenes.items()})
     model, read = bench.step("left", "learning to read", lambda: learn_reading(
         bench, settings, found["training"], scenes["training"]))
     few = found | {"training": Candidates(*(x[:1000] for x in found["training"]))}

@@ -11,9 +11,9 @@ __all__ = ['SIZES', 'CODES', 'FINER', 'MANIFOLDS', 'AROUND', 'BESIDE', 'FINE_MAN
            'learn_manifolds', 'most_probable', 'explain_one', 'what_is_left', 'explain_two', 'explained',
            'named_explained', 'Candidates', 'explain_block', 'with_what_they_leave', 'begun_from_truth', 'log_odds',
            'pair_odds', 'candidates', 'left_classes', 'learn_reading', 'of_own_labels', 'pair_scores', 'named_by',
-           'tried_weights', 'named_read', 'left_odds', 'votes_of_left', 'read_once', 'halves', 'scenes_to_read',
-           'learn_read', 'named_at_last', 'told_scenes', 'two_windows', 'said_otherwise', 'learn_told',
-           'pair_spread_loss', 'pair_cross_entropy', 'learn_network', 'overlap_parts', 'run_overlaps']
+           'tried_weights', 'named_read', 'left_odds', 'in_the_mean', 'with_earlier_rounds', 'read_once', 'halves',
+           'scenes_to_read', 'learn_read', 'named_at_last', 'told_scenes', 'two_windows', 'said_otherwise',
+           'learn_told', 'pair_spread_loss', 'pair_cross_entropy', 'learn_network', 'overlap_parts', 'run_overlaps']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 import warnings
@@ -727,13 +727,34 @@ def left_odds(found: Candidates, said: np.ndarray, scores: np.ndarray,
     return np.log(np.expm1(np.minimum(somewhere, 30)) + 1e-6)
 
 
-def votes_of_left(found: dict, said: dict, truth: np.ndarray) -> dict:
-    "`left_odds` of each set, by the weights that name most validation scenes."
-    read = {name: of_own_labels(some, said[name]) for name, some in found.items()}
+def in_the_mean(found: Candidates, read: np.ndarray, sums: np.ndarray) -> tuple:
+    """Candidates with what remains, and what is read of them (n, h), in the mean over the
+    rounds that had them; `sums` (3, n, m, m) of numbers of rounds and of both grow.
+    """
+    rows, (i, j) = np.arange(len(read))[:, None], found.pairs.transpose(2, 0, 1)
+    sums[:, rows, i, j] += np.stack([np.ones_like(read), found.remains, read])
+    rounds, remains, read = sums[:, rows, i, j]
+    return found._replace(remains=remains / rounds), read / rounds
+
+
+def with_earlier_rounds(found: dict, read: dict, said: dict, kept: dict,
+                        truth: np.ndarray) -> tuple:
+    """Candidates and what is read of them `in_the_mean`, the log-odds of labels, in the mean
+    over rounds, that what is left votes, and the share of validation scenes named before it
+    does; `kept` holds, for each set, what sums up.
+    """
+    for name, some in found.items():
+        n, m = said[name].shape[0], said[name].shape[-1]
+        sums, _ = kept.setdefault(name, (np.zeros((3, n, m, m)), []))
+        found[name], read[name] = in_the_mean(some, read[name], sums)
     tried = tried_weights(found["validation"], read["validation"], np.sort(truth, axis=1))
-    best = max(tried, key=tried.get)
-    return {name: left_odds(some, said[name], pair_scores(some, read[name], *best))
-            for name, some in found.items()}
+    best, odds = max(tried, key=tried.get), {}
+    for name, some in found.items():
+        scores, votes = pair_scores(some, read[name], *best), kept[name][1]
+        votes.append(left_odds(some, said[name], scores))
+        odds[name] = np.mean(votes, axis=0)
+        found[name] = some._replace(odds=pair_odds(odds[name], some.pairs))
+    return found, read, odds, tried[best]
 
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3b
@@ -792,31 +813,32 @@ def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
     _, about = named_somewhere(said, truth)
     odds = {name: log_odds(P, about["sharpness"]) for name, P in said.items()}
     start = {name: grid[P[:, :, :-1].argmax(axis=1)] for name, P in said.items()}
-    models = {"votes_": voting}
+    models, kept = {"votes_": voting}, {}
     for k in range(rounds):
         now = {"training": k, "validation": "validation", "test": "test"}
         given = [{name: of[key] for name, key in now.items()} for of in (scenes, odds, start)]
         found, said, model, *known = read_once(bench, part.parameters, k, *given)
         models["" if k == rounds - 1 else f"round{k + 1}_"] = model
+        reading = {name: of_own_labels(some, said[name]) for name, some in found.items()}
         if rounds > 1:                       # what is left votes, in the place of windows
-            odds |= votes_of_left(found, said, truth)
-            found = {name: some._replace(odds=pair_odds(odds[name], some.pairs))
-                     for name, some in found.items()}
+            kept.pop("training", None)       # each round has its own
+            found, reading, voted, share = with_earlier_rounds(found, reading, said, kept,
+                                                               truth)
+            odds, about[f"named_round{k + 1}"] = odds | voted, share
     scenes["training"] = scenes[k]
-    named, more = named_at_last(bench, found, said, scenes, odds["validation"], *known)
+    named, more = named_at_last(bench, found, reading, scenes, odds["validation"], *known)
     curves = {of + name: m.history_[name] for of, m in models.items()
               for name in ("objective", "accepted")}
     size = sum(m.coef_.size + m.intercept_.size for m in models.values())
     return named, curves, size, about | more | {"n_windows": n_windows}
 
 
-def named_at_last(bench: Bench, found: dict, said: dict, scenes: dict, odds: np.ndarray,
+def named_at_last(bench: Bench, found: dict, read: dict, scenes: dict, odds: np.ndarray,
                   say: Any, finer: Manifolds) -> tuple:
     "Named pairs, and metrics, those told the true images of validation scenes among them."
     found["told"] = begun_from_truth(finer, scenes["validation"],
                                      image_sets(bench.data)["validation"][0], odds)
-    said["told"] = say(found["told"])
-    read = {name: of_own_labels(some, said[name]) for name, some in found.items()}
+    read["told"] = of_own_labels(found["told"], say(found["told"]))
     named, about = named_read(found, read, scenes["validation"].pairs)
     wrong = named.pop("training") != np.sort(scenes["training"].pairs[:1000], axis=1)
     return named, about | {"training_error": float(wrong.any(axis=1).mean())}

@@ -618,7 +618,7 @@ def pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 def candidates(manifolds: tuple, scenes: np.ndarray, odds: np.ndarray, start: np.ndarray,
                shape: tuple, n_labels: int = 6) -> Candidates:
-    """`Candidates` of scenes among the pairs of the labels with the greatest log-odds (n, m),
+    """`Candidates` of scenes among pairs of the labels with the greatest log-odds (n, m),
     fitted from places (n, m, 2) of labels, on two threads.
     """
     most = np.argsort(-odds, axis=1)[:, :n_labels]
@@ -709,7 +709,8 @@ def named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
     wrong = np.where(true, -np.inf, scores["validation"]).max(axis=1)
     known = np.where(true, scores["validation"], -np.inf).max(axis=1)
     told = np.maximum(known, scores["told"][:, 0]) > wrong
-    return {name: named_by(found[name], s) for name, s in scores.items() if name != "told"}, {
+    named = {name: named_by(found[name], s) for name, s in scores.items() if name != "told"}
+    return named, {
         "vote_weight": best[0], "reading_weight": best[1],
         "among_candidates": float(true.any(axis=1).mean()), "told_fit": float(told.mean()),
         "unread": max(value for (_, reading), value in tried.items() if reading == 0)}
@@ -739,9 +740,9 @@ def in_the_mean(found: Candidates, read: np.ndarray, sums: np.ndarray) -> tuple:
 
 def with_earlier_rounds(found: dict, read: dict, said: dict, kept: dict,
                         truth: np.ndarray) -> tuple:
-    """Candidates and what is read of them `in_the_mean`, the log-odds of labels, in the mean
-    over rounds, that what is left votes, and the share of validation scenes named before it
-    does; `kept` holds, for each set, what sums up.
+    """Candidates and what is read of them `in_the_mean`, the log-odds of labels, in the
+    mean over rounds, that what is left votes, and the share of validation scenes named
+    before it does; `kept` holds, for each set, what sums up.
     """
     for name, some in found.items():
         n, m = said[name].shape[0], said[name].shape[-1]
@@ -760,8 +761,9 @@ def with_earlier_rounds(found: dict, read: dict, said: dict, kept: dict,
 # %% ../../nbs/experiments/overlaps.ipynb #left-3b
 def read_once(bench: Bench, settings: dict, k: int, scenes: dict, odds: dict,
               start: dict) -> tuple:
-    """One round: `Candidates` of scenes, what is said of what they leave, the classifier that
-    says it, its function, and finer manifolds, learned from every second half of the images.
+    """Round k, from 0: `Candidates` of scenes, what is said of what they leave, the
+    classifier that says it, its function, and the finer manifolds; all manifolds are of one
+    half of the images, the first if k is even.
     """
     (images, labels), again = image_sets(bench.data)["training"], str(k + 1) if k else ""
     mine, seed = halves(len(images))[k % 2], bench.seed + k
@@ -792,7 +794,8 @@ def scenes_to_read(part: Part, bench: Bench, sets: dict) -> tuple:
 
     def drawn(k, side, n):
         mine, rng = halves(len(images))[side], np.random.default_rng((bench.seed, k))
-        return overlay(images[mine], labels[mine], settings[n], largest_shift(bench.data), rng)
+        shift = largest_shift(bench.data)
+        return overlay(images[mine], labels[mine], settings[n], shift, rng)
 
     few = Overlaid(*(values[:2500] for values in sets["validation"]))
     return drawn(5, 0, "n_train"), {"test": sets["test"], "validation": few} | {
@@ -816,7 +819,8 @@ def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
     models, kept = {"votes_": voting}, {}
     for k in range(rounds):
         now = {"training": k, "validation": "validation", "test": "test"}
-        given = [{name: of[key] for name, key in now.items()} for of in (scenes, odds, start)]
+        given = [{name: of[key] for name, key in now.items()}
+                 for of in (scenes, odds, start)]
         found, said, model, *known = read_once(bench, part.parameters, k, *given)
         models["" if k == rounds - 1 else f"round{k + 1}_"] = model
         reading = {name: of_own_labels(some, said[name]) for name, some in found.items()}

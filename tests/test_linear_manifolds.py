@@ -1,4 +1,4 @@
-"""The estimators of `capslit.mixtures.linear_manifolds` as a demanding user of scikit-learn meets them, and against brute force."""
+"""Mixtures of linear manifolds and classes by their densities as a demanding user of scikit-learn meets them, and against brute force."""
 
 import pickle
 import warnings
@@ -17,7 +17,9 @@ from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from capslit.mixtures.linear_manifolds import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA, SHARES, _component, _fifths
+from capslit.mixtures import ClassConditionalClassifier, MixtureOfFactorAnalyzers, MixtureOfPCA
+from capslit.mixtures.factor_analysers import SHARES, _fifths
+from capslit.mixtures.linear_manifolds import _component
 from capslit.mixtures.tangents import tangent_vectors
 from capslit.storage import load_arrays, save_arrays
 

@@ -19,8 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from test_em import other_namespaces
 
 from capslit import em
-from capslit.mixtures.linear_manifolds import ClassConditionalClassifier
-from capslit.mixtures.gaussian import GaussianMixture, MixtureParameters, Mixtures, log_sum, mixture_parameters
+from capslit.mixtures import ClassConditionalClassifier, GaussianMixture
+from capslit.mixtures.gaussian import MixtureParameters, Mixtures, log_sum, mixture_parameters
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 blobs, classes = partial(conftest.blobs, p=4), partial(conftest.classes, p=4)

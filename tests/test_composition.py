@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from capslit import em
 from capslit.composition import model as module
 from capslit.composition.estimator import CompositionalModel, add_statistics, pose_moments
 from capslit.composition.exact import (Charge, Others, StillExperts, best_opinions, best_start, exact_templates, extremes_of, factor_templates,
@@ -65,21 +64,6 @@ def state(model):
 
 @RULES
 @POSES
-def test_statistics_of_parts_add_up_and_weights_count_examples(rule, transforms):
-    X, templates = problem()
-    model, experts = make(rule, transforms), stacked(templates)
-    whole = model.e_step(experts, (X, None))
-    parts = [model.e_step(experts, (X[s], None)) for s in (slice(0, 1), slice(1, 12), slice(12, 20))]
-    for name, total in whole._asdict().items():
-        assert np.allclose(sum(getattr(part, name) for part in parts), total), name
-    times = np.random.default_rng(0).integers(0, 3, len(X))
-    weighed, repeated = model.e_step(experts, (X, times)), model.e_step(experts, (np.repeat(X, times, axis=0), None))
-    assert all(np.allclose(a, b) for a, b in zip(weighed, repeated))
-    assert np.isclose(whole.log_likelihood[0], np.sum(model.explain(templates, X).log_likelihood)) and whole.weight[0] == 20
-
-
-@RULES
-@POSES
 def test_counts_are_those_of_owners_and_bounded(rule, transforms):
     X, templates = problem(1)
     model = make(rule, transforms)
@@ -113,19 +97,9 @@ def test_a_step_by_definition(rule):
                 S[k, d] += x[d]
     sums = model.e_step(stacked(templates), (X, None))
     assert np.array_equal(sums.ink[0], S) and np.array_equal(sums.counts[0], N)
+    assert np.isclose(sums.log_likelihood[0], np.sum(found.log_likelihood)) and sums.weight[0] == 20
     expected = np.where(N > 0, (S + 1) / (N + 2), model.q)
     assert np.allclose(model.m_step(sums).templates[0], expected)
-
-
-def test_stacked_problems_equal_problems_alone():
-    X, a = problem(3)
-    b = problem(4)[1]
-    model = make()
-    together = em.fit(model, stacked(a, b), (X, None), max_iter=6, n_threads=1)
-    for i, one in enumerate((a, b)):
-        alone = em.fit(model, stacked(one), (X, None), max_iter=6, n_threads=1)
-        n = len(alone.history["objective"])
-        assert np.array_equal(alone.history["objective"][:, 0], together.history["objective"][:n, i])
 
 
 def test_whole_shifts_of_the_image_shift_the_poses_alone():

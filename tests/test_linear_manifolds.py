@@ -329,42 +329,11 @@ def test_covariances_and_directions_as_in_scikit_learn():
 # ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@kinds
-def test_the_bound_rises_and_ends_at_the_best(kind):
-    model = KINDS[kind](3, 2).fit(blobs(200, 6))
-    bound = model.history_["objective"]
-    assert len(bound) == model.n_iter_ == len(model.history_["log_likelihood"]) and model.converged_
-    assert np.all(np.diff(bound) > -1e-8 * np.abs(bound[:-1])) and np.isclose(bound.max() / 200, model.lower_bound_)
-
-
-@kinds
-def test_stacked_starts_are_those_one_by_one(kind):
-    X, chance = blobs(200, 6), np.random.RandomState(0)
-    settings = {} if "pca" not in kind else {"temperature": 1.0}
-    alone = [KINDS[kind](3, 2, **settings).set_params(random_state=chance, init_params="random").fit(X) for _ in range(4)]
-    stacked = KINDS[kind](3, 2, **settings).set_params(random_state=np.random.RandomState(0), init_params="random", n_init=4).fit(X)
-    best = max(alone, key=lambda model: model.lower_bound_)
-    assert len({round(model.lower_bound_, 6) for model in alone}) > 1
-    assert np.isclose(stacked.lower_bound_, best.lower_bound_, rtol=1e-9) and stacked.n_iter_ == best.n_iter_
-    assert np.allclose(stacked.means_, best.means_) and np.allclose(stacked.score_samples(X), best.score_samples(X))
-
-
 @pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
 def test_accelerations_find_no_worse(acceleration):
     X = blobs(200, 6)
     plain, fast = (KINDS["factors"](added_noise=0.1, tol=1e-5, acceleration=how).fit(X) for how in (None, acceleration))
     assert fast.lower_bound_ > plain.lower_bound_ - 1e-4 and fast.n_iter_ < plain.n_iter_
-
-
-@kinds
-def test_weights_are_repetitions(kind):
-    X, w = blobs(60), np.arange(60) % 3
-    model = KINDS[kind](1, 2, tol=1e-6, acceleration="squarem")
-    weighed, repeated = clone(model).fit(X, sample_weight=w), clone(model).fit(np.repeat(X, w, axis=0))
-    tiny, huge = (clone(model).fit(X, sample_weight=scale * w) for scale in (1e-200, 1e307))
-    for other in (repeated, tiny, huge):
-        assert np.allclose(weighed.score_samples(X), other.score_samples(X), atol=1e-4)
-        assert np.allclose(weighed.means_, other.means_, atol=1e-8)
 
 
 @pytest.mark.parametrize("r", [1, 2, 4, 5])
@@ -377,14 +346,6 @@ def test_a_component_starts_as_probabilistic_pca(r):
     mean, loadings, variances = _component(X, np.ones(len(X)), None, r, floor)
     assert np.allclose(mean, X.mean(axis=0)) and np.allclose(loadings @ loadings.T, axes[:, :r] * (values[:r] - noise) @ axes[:, :r].T, atol=1e-8)
     assert np.allclose(variances, np.maximum(X.var(axis=0) - np.sum(loadings**2, axis=1), noise / 10))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_examples_without_weight_have_no_say_in_the_start(seed):
-    rng = np.random.default_rng(seed)
-    X = np.concatenate([rng.normal(c, 0.1, (30, 3)) for c in (-3.0, 0.0, 100.0)])
-    model = MixtureOfFactorAnalyzers(2, 1, random_state=seed).fit(X, sample_weight=np.repeat([1.0, 1.0, 0.0], 30))
-    assert np.allclose(np.sort(model.means_[:, 0]), [-3, 0], atol=0.2)
 
 
 def test_tangents_turn_the_directions(digits):
@@ -422,16 +383,6 @@ def test_directions_beyond_the_share_of_variance_are_given_up():
 
 
 # ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_pieces_of_one_array():
-    "Predictions do not depend on how the examples are cut into blocks."
-    X = blobs(300)
-    model = MixtureOfFactorAnalyzers(20, 5, random_state=0, max_iter=5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X)
-    assert np.allclose(model.score_samples(X), np.concatenate([model.score_samples(x[None]) for x in X]))
 
 
 # ── one density per class ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -194,21 +194,3 @@ def test_misuse_is_explained():
     for settings in ({"noise": "full"}, {"temperature": 0}, {"temperature": np.nan}, {"added": -1}, {"floor": np.inf}):
         with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
             LinearManifolds(**settings)
-
-
-def test_one_component_agrees_with_scikit_learn():
-    from sklearn.decomposition import PCA, FactorAnalysis
-
-    rng = np.random.default_rng(13)
-    X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 7)) + rng.normal(size=(300, 7)) * rng.uniform(0.5, 2, 7)
-    S = np.cov(X.T, ddof=0)
-    for noise in NOISES:
-        level = np.log(np.diag(S) if noise == "diagonal" else np.full(7, np.trace(S) / 7 if noise == "isotropic" else 1))
-        parameters = ManifoldParameters(np.zeros((1, 1)), np.zeros((1, 1, 7)), rng.normal(size=(1, 1, 7, 3)), level[None, None])
-        model = LinearManifolds(noise, origin=X.mean(axis=0))
-        run = em.fit(model, parameters, (X, None, None), rounds=[em.Round(5)], tol=1e-12, max_iter=5000, acceleration=Squarem(), n_threads=1)
-        if noise == "diagonal":
-            assert np.isclose(-run.score[0], FactorAnalysis(3, tol=1e-9, max_iter=5000, svd_method="lapack").fit(X).score(X), rtol=0, atol=1e-7)
-        else:
-            axes = PCA(3).fit(X).components_
-            assert np.allclose(np.linalg.svd(axes @ np.linalg.qr(run.parameters.loadings[0, 0])[0])[1], 1, atol=1e-6)

@@ -177,14 +177,6 @@ def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
     assert np.allclose(fast.priors_.sum(axis=1), 1, atol=1e-12) and np.isclose(fast.score(X), fast.lower_bound_, atol=1e-4)
 
 
-@e_steps
-def test_the_same_seed_makes_the_same_bits(e_step):
-    X = sums(100, 6, (3, 3), noise=1.0)[0]
-    a, b, c = (quantizer(3, 3, e_step=e_step, random_state=seed, n_jobs=jobs).fit(X) for seed, jobs in ((0, 1), (0, 2), (1, 1)))
-    assert np.array_equal(a.components_, b.components_) and all(np.array_equal(x, y) for x, y in zip(outputs(a, X), outputs(b, X)))
-    assert not np.array_equal(a.components_, c.components_)
-
-
 class Forgetful(FactorialVectorQuantizer):
     "The estimator whose E-steps begin anew each time."
     def _remembered(self, data):

@@ -307,15 +307,6 @@ def test_awkward_data(e_step):
             em.fit(model, begin, (bad, None, row), n_threads=1)
 
 
-def test_samples_have_the_moments_of_the_model():
-    for observable in ("gaussian", "bernoulli", "poisson"):
-        model, parameters, _ = problem(9, q=2, d=2, k=3, observable=observable)
-        y, states = model.sample(parameters, 40_000, 0)
-        chance = np.exp(parameters.log_priors[:, 0, :, None] + parameters.log_priors[:, 1, None, :]).reshape(2, 9)
-        mean = np.einsum("qc,qcp->qp", chance, model.reconstruct(parameters, configurations(2, 3)))
-        assert np.all(np.abs(y.mean(axis=1) - mean) < 5 * y.std(axis=1) / 200) and states.shape == (2, 40_000, 2)
-
-
 def test_misuse_is_explained():
     for settings, message in [(dict(n_vectors=0), "n_vectors must be"), (dict(n_states=2.5), "n_states must be"), (dict(noise=0), "noise must be"),
                               (dict(noise="free"), "noise must be"), (dict(priors="flat"), "priors must be"), (dict(observable="gamma"), "observable must be"),

@@ -14,11 +14,10 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Peer
-from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from capslit import em
-from capslit.mixtures import ClassConditionalClassifier, GaussianMixture
+from capslit.mixtures import GaussianMixture
 from capslit.mixtures.gaussian import MixtureParameters, Mixtures, log_sum, mixture_parameters
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -82,18 +81,6 @@ def test_ending_while_the_objective_falls_is_not_called_convergence():
         patient, coarse = GaussianMixture(**how, patience=20).fit(X), GaussianMixture(**how, tol=0.01).fit(X)
         small = GaussianMixture(**how | {"reg_covar": 1e-6}).fit(X)
     assert patient.converged_ and coarse.converged_ and small.converged_ and patient.lower_bound_ > hasty.lower_bound_ + 3e-3
-
-
-def test_most_problems_do_not_collapse():
-    "The test above sees full courses."
-    ended = 0
-    for seed in range(40):
-        parameters, data = problem(seed, "full")
-        try:
-            em.fit(Mixtures("full"), parameters, data, rounds=[em.Round(15)], max_iter=15, n_threads=1)
-        except ValueError:
-            ended += 1
-    assert ended < 10
 
 
 @types
@@ -411,21 +398,6 @@ def test_what_is_given_of_a_start_is_used(kind):
     with pytest.warns(ConvergenceWarning):
         zero = make(kind, weights_init=[0, 1], means_init=means, precisions_init=P, max_iter=1).fit(X)
     assert np.isfinite(zero.score(X)) and zero.predict_proba(X)[:, 0].max() < 1e-200
-
-
-@types
-def test_as_density_of_classes(kind):
-    X, y = classes()
-    names = np.array(["ant", "bee", "cat"])
-    model = ClassConditionalClassifier(make(kind, reg_covar=0.1)).fit(X, names[y])
-    joint = np.stack([make(kind, reg_covar=0.1).fit(X[y == c]).score_samples(X) for c in range(3)], axis=1) + np.log(1 / 3)
-    assert np.allclose(model.predict_joint_log_proba(X), joint) and model.score(X, names[y]) > 0.9
-    grown = ClassConditionalClassifier(make(kind, reg_covar=0.1)).fit(X[y != 1], names[y[y != 1]]).add_class(X[y == 1], "bee")
-    assert np.array_equal(grown.predict_proba(X), model.predict_proba(X))
-    with pytest.raises(ValueError, match="tangents"):
-        ClassConditionalClassifier(make(kind)).fit(X, y, tangents=np.zeros((150, 1, 4)))
-    search = GridSearchCV(ClassConditionalClassifier(make(kind)), {"density__n_components": [1, 2]}, cv=2).fit(X, y)
-    assert search.best_score_ > 0.8
 
 
 # ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────

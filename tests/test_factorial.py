@@ -147,6 +147,7 @@ def test_samples_have_the_moments_of_the_model():
     C = (share[:, None] * (means - mean)).T @ (means - mean) + model.noise_variance_ * np.eye(5)
     assert drawn.shape == (40_000, 5) and states.shape == (40_000, 2) and np.array_equal(model.sample(5)[0], model.sample(5)[0])
     assert np.allclose(drawn.mean(axis=0), mean, atol=0.03) and np.allclose(np.cov(drawn.T), C, atol=0.06)
+    assert np.allclose(np.var(drawn - model.inverse_transform(states), axis=0), model.noise_variance_, rtol=0.05)
     assert all(np.allclose(np.bincount(states[:, i], minlength=3) / 40_000, model.priors_[i], atol=0.01) for i in range(2))
     for observable in ("bernoulli", "poisson"):
         model = quantizer(observable=observable).fit(BITS)

@@ -4,6 +4,7 @@
 
 Every notebook still has a process of its own, in which nothing of capslit was imported; only two seconds of importing are not spent again.
 """
+import builtins
 import gc
 import importlib
 import json
@@ -26,6 +27,11 @@ LIBRARIES = ("ipykernel.kernelapp", "ipykernel.zmqshell", "matplotlib.pyplot", "
 OURS = threading.local()  # each thread has its process
 
 
+class Notebook:
+    """What `get_ipython()` says while libraries are imported: whoever asks is in a notebook."""
+    kernel = None
+
+
 def become_kernel(argv, env, cwd):
     """Go on as `python -m ipykernel_launcher …` does that is started in this folder and environment."""
     os.setsid()
@@ -42,11 +48,13 @@ def serve():
     """Import the libraries; answer each line with the number of a new process, and with its status when it has ended."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as ipykernel does
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends when this process does
+    builtins.get_ipython = lambda: Notebook  # pandas asks, when it is imported, how wide its tables may be
     with warnings.catch_warnings():
         for kind in (UserWarning, FutureWarning, RuntimeWarning, SyntaxWarning):  # these would be seen in a notebook, too, and be mistakes there
             warnings.simplefilter("error", kind)
         for name in LIBRARIES:
             importlib.import_module(name)
+    del builtins.get_ipython
     gc.freeze()
     while line := sys.stdin.buffer.raw.readline():
         if not (kernel := os.fork()):

@@ -123,6 +123,7 @@ def test_a_forked_kernel_is_a_process_of_its_own(tmp_path):
         "assert 'capslit' not in sys.modules and 'numba' not in sys.modules and 'execute' not in sys.modules and matplotlib.rcParams['lines.linewidth'] < 9",
         "assert Path.cwd().name == 'nbs' and Path(sys.path[0]).resolve() != Path('../book').resolve() and __name__ == '__main__'",
         "print(np.random.random())\nos.system('echo by a process of it')",
+        "import pandas as pd\nassert pd.get_option('display.max_columns') == 20 and get_ipython().kernel is not None",
         "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"])
     project.write("nbs/wrong.ipynb", ["1 + 1", "1 / 0", "2 + 2"])
     project.write("nbs/warns.ipynb", ["import warnings\nwarnings.warn('beware of the dog')"])

@@ -157,7 +157,7 @@ def test_noise_left_open_is_that_of_examples_left_out():
 
 def test_sizes_left_open_find_what_was_planted():
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(size=(200, 1)) @ (3 * rng.normal(size=(1, 6))) + 0.3 * rng.normal(size=(200, 6)) + 12 * rng.normal(size=6) for _ in range(4)])
+    X = np.concatenate([rng.normal(size=(100, 1)) @ (3 * rng.normal(size=(1, 6))) + 0.3 * rng.normal(size=(100, 6)) + 12 * rng.normal(size=6) for _ in range(4)])
     model = MixtureOfFactorAnalyzers("auto", "auto", random_state=0).fit(X[::2])
     assert (model.n_components_, model.n_factors_) == (4, 1) and model.means_.shape == (4, 6) and model.loadings_.shape == (4, 6, 1)
     for m, r in ((1, 2), (4, 4)):
@@ -263,7 +263,7 @@ def test_whole_weights_of_a_classifier_repeat_examples():
     X, y = load_iris(return_X_y=True)
     w = np.random.default_rng(0).integers(0, 4, len(X)).astype(float)
     again = np.repeat(np.arange(len(X)), w.astype(int))
-    model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 2, added_noise=0.01, tol=0, patience=500, random_state=0))
+    model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 2, added_noise=0.01, tol=1e-9, patience=9, random_state=0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         one, other = clone(model).fit(X, y, sample_weight=w), clone(model).fit(X[again], y[again])

@@ -192,7 +192,8 @@ class _Choice:
         whether components share it.
         """
         n, p = trials.data[0].shape
-        kinds = [(noise, tied) for tied in ([False, True] if asked[4] == "auto" else asked[4:]) for noise in _noises(asked[3])]
+        noises = ["diagonal", "isotropic"] if asked[3] == "auto" else asked[3:4]
+        kinds = [(noise, tied) for tied in ([False, True] if asked[4] == "auto" else asked[4:]) for noise in noises]
 
         def climb(kind, start, moves=_MOVES):
             most = [top if value == "auto" else None for value, top in zip(asked, (max(1, n // (2 if kind[1] else 4)), p))]
@@ -208,11 +209,6 @@ class _Choice:
             best = climb(best[2], best[:2], _STEPS)
         m, r, kind = best
         return [m, r, trials(*best)[0] if asked[2] == "auto" else asked[2], *kind]
-
-# %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7-1-a
-def _noises(asked):
-    "Kinds of noise to choose from."
-    return ["diagonal", "isotropic"] if asked == "auto" else [asked]
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #stack-2
 def _stacked(trials, best):

@@ -38,7 +38,7 @@ from capslit.deeper.patches import (
 )
 from .records import Bench, Experiment, Part
 from .viewpoints import one_thread
-from ..mixtures.linear_manifolds import MixtureOfFactorAnalyzers
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
 SIZES = {"paper": {"training": 60_000, "validation": 5_000, "test": 10_000},

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import SparseRows, to_numpy
-from .features import Scaling, kernel_features, scaling_map
-from .selection import (ALPHAS, GAMMAS, MANY, STEPS, Choice, Design, Examples, Trial, candidates, feature_maps, fold_numbers, folds_of,
+from .features import Scaling, kernel_features, n_coordinates, scaling_map
+from .selection import (ALPHAS, GAMMAS, STEPS, Choice, Design, Examples, Trial, candidates, feature_maps, fold_numbers, folds_of,
                                         halved, judged, mean_variance, ring, scalings_tried, select, spreads)
 from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
@@ -50,13 +50,14 @@ def capsule_dims_tried(capsule_dim: Any) -> list:
 
 
 def _sampled(data, rng):
-    "A sample of the examples in memory, as arrays of NumPy (wide sparse inputs: sparse): all of up to 2,000, and of more the same share of each class."
+    "A sample of the examples in memory, as arrays of NumPy (wide sparse inputs: sparse): all of up to 2,000 (sparse inputs with more than 1,000 columns: 1,000), and of more the same share of each class."
+    most = SAMPLE // 2 if data.sparse and data.n_features > SAMPLE // 2 else SAMPLE
     x, y, w = data.sample(int(rng.integers(2**31)))
     x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a)
                for a in (x, y, w))
     rows = np.flatnonzero(np.ones(len(y), bool) if w is None else w > 0)
-    if len(rows) > SAMPLE:
-        rows = rows[fold_numbers(y[rows], -(-len(rows) // SAMPLE), rng) == 0]
+    if len(rows) > most:
+        rows = rows[fold_numbers(y[rows], -(-len(rows) // most), rng) == 0]
     x, y = x[rows] if _is_wide(data) else to_numpy(x[rows]).astype(np.float64), y[rows]
     return x, y, np.ones(len(y)) if w is None else w[rows].astype(np.float64)
 
@@ -67,13 +68,14 @@ def _is_wide(data):
 
 
 def _kernel_of(estimator, data):
-    "The kernel, or None where a search for one would need dense inputs that are too wide."
+    "The kernel, or None where a search for one would need dense inputs that are too wide, or have fewer rows than columns."
     auto = isinstance(estimator.kernel, str) and estimator.kernel == "auto"
+    few_rows = n_coordinates(data.n_samples, data.n_features) < data.n_features
     if _is_wide(data) and not auto and estimator.kernel is not None:
         raise ValueError(f"kernel={estimator.kernel!r} needs dense landmarks, but X is sparse and has {data.n_features} columns, more than {WIDE}; "
                          "pass kernel=None, or reduce the columns by TruncatedSVD or "
                          "SelectKBest")
-    return None if _is_wide(data) and auto else estimator.kernel
+    return None if auto and data.sparse and (_is_wide(data) or few_rows) else estimator.kernel
 
 
 def _may_scale(estimator, data):
@@ -136,10 +138,11 @@ def _selected(estimator, data, examples, dims, maps, alphas, rng):
     "The best candidate in the folds; the most cautious one where there are too few examples for folds."
     if len(examples.y) < 2 * len(data.classes) or not np.all(np.isfinite(alphas)):
         return Choice(maps[0], alphas[-1], 1.0, {}, capsule_dim=dims[0])
-    targets, _ = estimator._problems(data.classes, dims[0])
     width = data.n_features + max(0 if features is None else features.root.shape[1]
                                   for features in maps)
-    if data.sparse and (examples.fold.max() + 1) * len(alphas) * min(len(targets), max(MANY, len(data.classes))) * width**2 > STACK:
+    width = n_coordinates(len(examples.y), width)
+    asked = len(ring(_design(estimator, data, dims[0]), width, np.random.default_rng(0)).targets)
+    if data.sparse and (examples.fold.max() + 1) * len(alphas) * asked * width**2 > STACK:
         # a moderate one
         return Choice(maps[0], alphas[len(alphas) // 4], 1.0, {}, capsule_dim=dims[0])
     return select([_design(estimator, data, dim) for dim in dims], examples, maps, alphas,
@@ -189,7 +192,7 @@ def _changed(choice, features, alpha):
 def _second_look(estimator, data, choice, maps, precision, rng):
     "The choice with the features and the share of the prior's total precision that some pairs of classes favour, by a third of many examples."
     few = ring(_design(estimator, data, choice.capsule_dim),
-               max(data.n_features + (0 if f is None else f.root.shape[1]) for f in maps),
+               n_coordinates(data.n_samples, max(data.n_features + (0 if f is None else f.root.shape[1]) for f in maps)),
                rng)
     # classes of those pairs, of which many examples are wanted
     met = (few.targets >= 0).any(axis=0)

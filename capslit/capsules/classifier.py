@@ -494,7 +494,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         room for the matrices of all problems.
     alpha : "auto", float or sequence of float, default="auto"
         Precision of a Gaussian prior on the weights, per example (ridge in the M-step), or values to choose from; "auto": the mean variance of the inputs
-        times 0.0001, 0.001, 0.01 and 0.1; of more than 2,000 examples, a second look at up to 20,000 tells how much fainter it should be.
+        times 0.0001, 0.001, 0.01 and 0.1 (ten times these where rows are fewer than columns, of which there are more than 500); of more than 2,000 examples, a second look at up to 20,000 tells how much fainter it should be.
     sharpness : "auto" or float, default="auto"
         Exponent of the probabilities, learned from examples that the weights have not seen; 1 leaves those of the model. Decisions do not depend on it.
     cv : int, splitter or iterable, default=3

@@ -1017,7 +1017,8 @@ def overlap_parts(data: str, profile: str) -> tuple:
                                   "n_read": 8_000 if profile == "paper" else 200},
                   "convolutional": passes}
         found["read-again"] = found["read"] | {
-            "rounds": 3, "n_read": 20_000 if profile == "paper" else 200}
+            "rounds": 3, "n_train": many, "codes": FINER[profile],
+            "n_read": 20_000 if profile == "paper" else 200}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True)
                  for name, p in found.items())
 

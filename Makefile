@@ -29,7 +29,6 @@ $(STAMP):
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements-dask.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements-torch.lock >/dev/null 2>&1 \
 		|| echo "No build of PyTorch from requirements-torch.lock is offered here: the chapter on the capsule network will be shown without being run."
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores, which pip does on one; some templates are no Python
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

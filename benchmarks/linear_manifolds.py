@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.decomposition import FactorAnalysis
 from sklearn.mixture import GaussianMixture
 
-from capslit.mixtures.linear_manifolds import MixtureOfFactorAnalyzers
+from capslit.mixtures import MixtureOfFactorAnalyzers
 
 
 def images(n, side, seed=0):

@@ -8,7 +8,7 @@ import numpy as np
 from _table import Row, alone, cpu_seconds, per_iteration
 from sklearn.mixture import GaussianMixture as Peer
 
-from capslit.mixtures.gaussian import GaussianMixture
+from capslit.mixtures import GaussianMixture
 
 SHAPES = [(20_000, 2, 10), (10_000, 16, 10), (3_000, 64, 10)]
 

@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 import joblib
 import nbformat
 from dependencies import ROOT, key, notebooks, reach, reads_notebooks, runs_here
+from jupyter_client import AsyncKernelManager
+from kernels import MANAGER
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from rich.console import Console
@@ -105,15 +107,15 @@ def check_stderr(path, notebook):
                 raise complaint(path, cell, f"{cell.source}\n\nwrote to stderr:\n{output.text}")
 
 
-def execute(path, **environ):
-    """Execute one notebook and keep the result; return the seconds that it took."""
+def execute(path, manager=AsyncKernelManager, **environ):
+    """Execute one notebook and keep the result; return the seconds that it took. `kernels.MANAGER` makes it short to start many, one after another."""
     made_from = key(path)
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             clean_cell(cell)
     here = []  # the cell that is being executed
-    client = NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}},
+    client = NotebookClient(notebook, kernel_name="python3", kernel_manager_class=manager, resources={"metadata": {"path": str(path.parent)}},
                             timeout=None, startup_timeout=FOREVER, iopub_timeout=FOREVER, extra_arguments=["--log-level=ERROR"],
                             shutdown_kernel="immediate",  # what it holds need not be taken apart
                             on_cell_start=lambda cell, cell_index: here.append(cell))
@@ -145,17 +147,18 @@ def execute_all(paths, console):
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         overall = progress.add_task("Chapters executed", total=len(todo))
 
-        def run(path, environ):
+        def run(path, *how, **environ):
             line = progress.add_task(short(path), total=None)
             try:
-                return execute(path, **environ)
+                return execute(path, *how, **environ)
             finally:
                 progress.remove_task(line)
 
         def run_side_by_side(paths):
             jobs = min(joblib.cpu_count(), len(paths)) or 1
+            manager = MANAGER if len(paths) > 2 * jobs else AsyncKernelManager
             with ThreadPoolExecutor(jobs) as pool:
-                running = {pool.submit(run, path, ONE_THREAD if jobs > 1 else {}): path for path in paths}
+                running = {pool.submit(run, path, manager, **(ONE_THREAD if jobs > 1 else {})): path for path in paths}
                 try:
                     for future in as_completed(running):
                         error = future.exception()

@@ -167,6 +167,15 @@ def note_directives(app, docname, source):
     source[0] = json.dumps(notebook)
 
 
+def joined(cells, cell):
+    """Whether the imports of a cell have gone into the imports that a reader sees right before it."""
+    before = next((other for other in reversed(cells) if "remove-cell" not in other["metadata"].get("tags", [])), None)
+    if not before or before["metadata"].get("capslit_fold", [None])[0] != "imports" or cell["outputs"]:
+        return False
+    before["source"] = "\n\n".join("".join(part["source"]) for part in (before, cell))
+    return True
+
+
 def mark_cells(app, docname, source):
     """Write into each code cell's metadata how it is read, and set marks around passages."""
     if not is_notebook(app, docname):
@@ -184,6 +193,8 @@ def mark_cells(app, docname, source):
         if cell["cell_type"] == "code":
             directives = cell["metadata"].pop("capslit_directives", [])
             fold = None if inside else reading(docname.removeprefix("nbs/"), "".join(cell["source"]), directives, tags, cell["outputs"])
+            if fold and fold[0] == "imports" and joined(cells, cell):
+                continue
             if fold:
                 kind, words = fold
                 passed = words == "the check" and not cell["outputs"] and bool(cell.get("execution_count"))

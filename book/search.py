@@ -50,6 +50,7 @@ KEYWORDS = {
     "nbs/experiments/densities": "density estimation, kernel density, held-out likelihood",
     "nbs/experiments/preparation": "deslanting, preprocessing, USPS",
     "nbs/mixtures/gaussian": "GMM, mixture of Gaussians, covariance",
+    "nbs/mixtures/estimator": "GaussianMixture, GMM, scikit-learn",
     "nbs/mixtures/stacking": "ensemble of densities, model averaging, mixing weights",
     "nbs/mixtures/factor_analysis": "principal components, PPCA, probabilistic PCA",
     "nbs/mixtures/tangents": "tangent distance, invariance",

@@ -61,7 +61,7 @@ def test_buttons_take_the_steps_of_capsule_regression(reader):
 # A Gaussian mixture
 
 def test_steps_of_a_mixture_are_the_package_s(reader):
-    page = reader.open("nbs/mixtures/gaussian.html")
+    page = reader.open("nbs/mixtures/estimator.html")
     gaps = page.evaluate("""() => {
         const {eStep, mStep} = capslit.parts["gaussian-steps"], {points, added, check} = capslit.data["gaussian-steps"];
         return check.map(({kind, means, after, path}) => {
@@ -81,7 +81,7 @@ def test_steps_of_a_mixture_are_the_package_s(reader):
 
 
 def test_a_mean_is_moved_by_the_arrow_keys(reader):
-    page = reader.open("nbs/mixtures/gaussian.html")
+    page = reader.open("nbs/mixtures/estimator.html")
     state = "() => capslit.parts['gaussian-steps'].state()"
     press(page, "gaussian-steps", "E-step")
     before = page.evaluate(state)

@@ -1,6 +1,5 @@
 """The composition rules: against direct formulas and brute force, at 0 and 1, for every kind of array, and with faulty input."""
 import itertools
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -118,15 +117,6 @@ def test_the_table_knows_which_rules_are_associative(name):
     assert np.allclose(grouped, compose(p, name), rtol=1e-12) == RULES[name].associative
 
 
-def test_the_counterexample():
-    assert np.isclose(max_minus_min([max_minus_min([0.9, 0.2]), 0.1]), 0.2) and np.isclose(max_minus_min([0.9, 0.2, 0.1]), 0.5)
-
-
-def test_repeating_under_the_normalised_sum_on_its_grid():
-    assert normalized_sum([1, 1]) == normalized_sum([1]) == 1
-    assert normalized_sum([1, 0]) == 0.5 and np.isclose(normalized_sum([1, 1, 0]), 2 / 3)
-
-
 # ── the ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -229,14 +219,9 @@ def test_other_array_libraries_have_the_same_likelihood(xp):
     P, X = np.random.default_rng(4).random((3, 7)), np.random.default_rng(5).integers(0, 2, (4, 1, 7)).astype(float)
     found = bernoulli_log_likelihood(xp.asarray(X), xp.asarray(P))
     assert np.allclose(np.asarray(found), bernoulli_log_likelihood(X, P), rtol=1e-12)
-
-
-@pytest.mark.parametrize("xp", list(other_namespaces()))
-def test_libraries_are_not_mixed(xp):
-    P = np.full(3, 0.5)
-    for X, templates in ((P, xp.asarray(P)), (xp.asarray(P), P)):
+    for mixed in ((X, xp.asarray(P)), (xp.asarray(X), P)):
         with pytest.raises(TypeError, match="X and templates belong to different array libraries; convert one of them first"):
-            bernoulli_log_likelihood(X, templates)
+            bernoulli_log_likelihood(*mixed)
 
 
 # ── the likelihood ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -311,13 +296,3 @@ def test_callables_and_options():
     assert np.array_equal(compose(p, np.median, axis=1), np.median(p, axis=1))
     assert np.array_equal(compose(p, "max_minus_min", q=0.2), max_minus_min(p, q=0.2))
     assert np.array_equal(compose(p, maximum), p.max(axis=0))
-
-
-def test_input_is_left_alone():
-    p = np.random.default_rng(8).random((4, 3))
-    before = p.copy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for name in RULES:
-            compose(p, name)
-    assert np.array_equal(p, before)

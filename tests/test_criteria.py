@@ -1,9 +1,11 @@
-"""Densities of every model: as many free parameters as the log-density has directions, criteria, samples, warm starts and starts, for all alike."""
+"""Densities of every model: as many free parameters as the log-density has directions, criteria, samples, starts, weights and courses, for all alike."""
 import warnings
 from copy import copy
 
 import numpy as np
 import pytest
+import test_factorial
+from conftest import blobs, together
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Peer
@@ -172,3 +174,81 @@ def test_every_start_finds_groups_that_lie_far_apart(name):
             assert len({(a, b) for a, b in zip(group, found)}) == 3, start
     with pytest.raises(ValueError, match="init_params"):
         clone(MIXTURES[name]).set_params(init_params="nearest").fit(far)
+
+# ── weights, starts, blocks, courses ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def quantizer(d=2, k=3, **settings):
+    return FactorialVectorQuantizer(d, k, **{"random_state": 0, "n_init": 2, "n_jobs": 1} | settings)
+
+
+MANIFOLDS = {"factors": MixtureOfFactorAnalyzers(2, 2, random_state=0, n_jobs=1), "equal noise": MixtureOfFactorAnalyzers(2, 2, noise="isotropic", random_state=0, n_jobs=1),
+             "directions": MixtureOfPCA(2, 2, random_state=0, n_jobs=1), "hard": MixtureOfPCA(2, 2, responsibilities="hard", random_state=0, n_jobs=1)}
+HEAPS, PAIRS = blobs(60), test_factorial.BASE
+WEIGHED = {  # an estimator, its examples, and how near scores and parameters must be
+    **{f"Gaussians, {kind}": (GaussianMixture(2, covariance_type=kind, means_init=HEAPS[[1, 2]], tol=1e-9, random_state=0), HEAPS, 1e-5, 1e-5) for kind in KINDS},
+    **{name: (clone(model).set_params(n_components=1, tol=1e-6, acceleration="squarem"), HEAPS, 1e-4, 1e-8) for name, model in MANIFOLDS.items()},
+    **{f"quantizer, {settings}": (quantizer(tol=1e-6, **settings), PAIRS, 1e-5, 1e-6) for settings in (
+        {}, {"e_step": "mean_field"}, {"e_step": "truncated", "priors": "learned"}, {"init": "points"}, {"init": "random"})}}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_weights_are_repetitions(name):
+    model, X, near, nearer = WEIGHED[name]
+    w = np.arange(60) % 3
+    weighed, place = learned(model, X, sample_weight=w), "components_" if "quantizer" in name else "means_"
+    for other in (learned(model, np.repeat(X, w, axis=0)), *(learned(model, X, sample_weight=scale * w) for scale in (1e-200, 1e307))):
+        assert np.allclose(weighed.score_samples(X), other.score_samples(X), atol=near) and np.isclose(weighed.lower_bound_, other.lower_bound_)
+        assert np.allclose(getattr(weighed, place), getattr(other, place), atol=nearer)
+
+
+FIXED = {name: {"temperature": 1.0} if isinstance(model, MixtureOfPCA) else {"added_noise": 0.01} for name, model in MANIFOLDS.items()}
+STARTS = {**{f"Gaussians, {kind}": (GaussianMixture(3, covariance_type=kind, n_jobs=1), blobs(200, 4)) for kind in KINDS},
+          **{name: (clone(model).set_params(n_components=3, **FIXED[name]), blobs(200, 6)) for name, model in MANIFOLDS.items()}}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_stacked_starts_are_those_one_by_one(name):
+    model, X = STARTS[name]
+    chance = np.random.RandomState(0)
+    alone = [clone(model).set_params(random_state=chance, init_params="random").fit(X) for _ in range(4)]
+    stacked = clone(model).set_params(random_state=np.random.RandomState(0), init_params="random", n_init=4).fit(X)
+    best = max(alone, key=lambda one: one.lower_bound_)
+    assert len({round(one.lower_bound_, 6) for one in alone}) > 1
+    assert np.isclose(stacked.lower_bound_, best.lower_bound_, rtol=1e-9) and stacked.n_iter_ == best.n_iter_
+    assert np.allclose(stacked.means_, best.means_) and np.allclose(stacked.score_samples(X), best.score_samples(X))
+
+
+SILENT = [*(GaussianMixture(2, covariance_type=kind, init_params=init, tol=1e-8, random_state=0) for kind in ("full", "diag")
+            for init in ("kmeans", "k-means++", "random", "random_from_data")), *(MixtureOfFactorAnalyzers(2, 1, random_state=seed) for seed in range(2))]
+
+
+@together("model", SILENT)
+def test_examples_without_weight_have_no_say_in_the_start(model):
+    rng = np.random.default_rng(model.random_state)
+    far = np.concatenate([rng.normal(c, 0.1, (30, 3)) for c in (-3.0, 0.0, 100.0)])
+    found = clone(model).fit(far, sample_weight=np.repeat([1.0, 1.0, 0.0], 30))
+    assert np.allclose(np.sort(found.means_[:, 0]), [-3, 0], atol=0.2)
+
+
+@together("model", [GaussianMixture(20, reg_covar=0.1), GaussianMixture(20, covariance_type="diag", reg_covar=0.1), MixtureOfFactorAnalyzers(20, 5)])
+def test_densities_do_not_depend_on_how_examples_are_cut_into_blocks(model, monkeypatch):
+    many = blobs(300)
+    model = learned(clone(model).set_params(max_iter=5, random_state=0), many)
+    whole = model.score_samples(many)
+    monkeypatch.setattr(type(model._fitted()[0]), "block_rows", lambda *_: 64)
+    assert np.allclose(model.score_samples(many), whole) and np.allclose(whole, np.concatenate([model.score_samples(x[None]) for x in many]))
+
+
+COURSES = {**{name: (clone(model).set_params(n_components=3), blobs(200, 6)) for name, model in MANIFOLDS.items()},
+           **{f"quantizer, {settings}": (quantizer(3, 3, **settings), test_factorial.sums(100, 6, (3, 3))[0]) for settings in (
+               {}, {"priors": "learned"}, {"noise": 0.5}, {"ridge": 0.01}, {"init": "random"}, {"init": "points"})}}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_the_objective_rises_and_ends_at_the_best(name):
+    model, X = COURSES[name]
+    model = learned(model, X)
+    path = model.history_["objective"]
+    assert len(path) == model.n_iter_ == len(model.history_["log_likelihood"]) and model.converged_
+    assert np.all(np.diff(path) > -1e-8 * np.abs(path[:-1])) and np.isclose(path.max() / len(X), model.lower_bound_)

@@ -23,10 +23,9 @@ CHAPTERS = [
     "capsules/online",
     "capsules/penalties",
     "em/loop",
-    "mixtures/gaussian",
     "mixtures/factor_analysis",
     "mixtures/tangents",
-    "mixtures/linear_manifolds",
+    "mixtures/classes",
     "factorial/e_steps",
     "factorial/model",
     "factorial/quantizer",
@@ -39,7 +38,8 @@ CHAPTERS = [
     "deeper/patches",
     "deeper/pairs",
 ]
-PARTS = {"composition/model": 3, "composition/exact": 2, "composition/estimator": 2, "factorial/chains": 2, "factorial/hmm": 3}    # of one subject in several chapters
+PARTS = {"mixtures/gaussian": 2, "mixtures/estimator": 3, "composition/model": 3, "composition/exact": 2, "composition/estimator": 2,
+         "factorial/chains": 2, "factorial/hmm": 3}    # of one subject in several chapters
 
 
 def source(cell):

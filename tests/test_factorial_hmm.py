@@ -11,7 +11,6 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from capslit.em.statistics import add
 from capslit.factorial.chains import ChainParameters, FactorialChains, _sweep, most_probable_path, product_step, simulate
 from capslit.factorial.hmm import FactorialHMM
 
@@ -157,19 +156,6 @@ def test_one_chain_is_the_textbook_model(e_step):
 
 
 # ── EM ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_statistics_add_and_stacks_are_independent():
-    rng = np.random.default_rng(3)
-    parameters, Y = random_parameters(rng, 2, 3, 2, s=3), rng.normal(size=(6, 7, 2))
-    lengths = np.array([7, 3, 1, 5, 7, 2])
-    for model in (FactorialChains(), FactorialChains("mean_field", n_sweeps=500, sweep_tol=0)):
-        whole = model.e_step(parameters, (Y, lengths, None))
-        parts = add(*(model.e_step(parameters, (Y[i], lengths[i], None)) for i in (slice(2), slice(2, None))))
-        assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(whole, parts))
-        for q in range(3):
-            one = model.e_step(ChainParameters(*(leaf[q:q + 1] for leaf in parameters)), (Y, lengths, None))
-            assert all(np.allclose(a[q], b[0], atol=1e-6) for a, b in zip(whole, one))
 
 
 def test_what_stands_in_the_padding_does_not_matter():
@@ -393,5 +379,3 @@ def test_states_and_sequences_come_as_a_user_has_them():
             method([X[:20], X[20:]])
     with pytest.raises(ValueError, match=r"shape \(n, 6\), as transform returns them, or their numbers of shape \(n, 2\)"):
         model.inverse_transform(states[:, :1])
-
-

@@ -134,21 +134,6 @@ E_STEPS = {"exact": "exact", "mean field": MeanField(3, 0.0), "Gibbs": Gibbs(3, 
 
 
 @pytest.mark.parametrize("e_step", E_STEPS.values(), ids=E_STEPS)
-def test_statistics_of_parts_add_up_and_weights_count_examples(e_step):
-    model, parameters, y = problem(1, q=2, n=60, d=3, k=3, inference=e_step)
-    w, row = np.random.default_rng(0).integers(0, 4, 60).astype(float), np.arange(60)
-    whole = model.e_step(parameters, (y, w, row))
-    parts = [model.e_step(parameters, (y[s], w[s], row[s])) for s in (slice(0, 1), slice(1, 37), slice(37, 60))]
-    again = np.repeat(row, w.astype(int))
-    repeated = model.e_step(parameters, (y[again], None, again))
-    for name, total in whole._asdict().items():
-        assert np.allclose(sum(getattr(part, name) for part in parts), total, rtol=1e-10, atol=1e-10), name
-        assert np.allclose(getattr(repeated, name), total, rtol=1e-10, atol=1e-10), name
-    moved = model.e_step(parameters, (y[::-1], w[::-1], row[::-1]))
-    assert all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in zip(moved, whole))
-
-
-@pytest.mark.parametrize("e_step", E_STEPS.values(), ids=E_STEPS)
 def test_runs_resume_to_the_bit_and_do_not_depend_on_batches_or_threads(e_step, tmp_path, monkeypatch):
     monkeypatch.setattr(FactorialVectorModel, "block_rows", lambda self, parameters: 64)
     model, parameters, y = problem(2, q=3, n=300, d=2, k=3, inference=e_step, noise="learned", priors="learned")
@@ -165,16 +150,6 @@ def test_runs_resume_to_the_bit_and_do_not_depend_on_batches_or_threads(e_step, 
     other = FactorialVectorModel(2, 3, e_step, noise="learned")
     with pytest.raises(ValueError, match="other settings"):
         em.fit(other, parameters, data, checkpoint=tmp_path / "run.npz", **settings)
-
-
-@pytest.mark.parametrize("e_step", E_STEPS.values(), ids=E_STEPS)
-def test_stacked_problems_equal_problems_alone(e_step):
-    model, parameters, y = problem(3, q=3, d=2, k=3, inference=e_step)
-    data = (y, None, np.arange(len(y)))
-    together = em.fit(model, parameters, data, rounds=[em.Round(9)], max_iter=9, n_threads=1)
-    for q in range(3):
-        alone = em.fit(model.select([q]), CauseParameters(*(leaf[q:q + 1] for leaf in parameters)), data, rounds=[em.Round(9)], max_iter=9)
-        assert np.allclose(alone.history["objective"][:, 0], together.history["objective"][:, q], rtol=1e-9)
 
 
 def test_gibbs_statistics_approach_the_exact_ones_at_the_monte_carlo_rate():
@@ -330,15 +305,6 @@ def test_awkward_data(e_step):
             model.initialise(bad)
         with pytest.raises(FloatingPointError, match="not finite at the start"):
             em.fit(model, begin, (bad, None, row), n_threads=1)
-
-
-def test_samples_have_the_moments_of_the_model():
-    for observable in ("gaussian", "bernoulli", "poisson"):
-        model, parameters, _ = problem(9, q=2, d=2, k=3, observable=observable)
-        y, states = model.sample(parameters, 40_000, 0)
-        chance = np.exp(parameters.log_priors[:, 0, :, None] + parameters.log_priors[:, 1, None, :]).reshape(2, 9)
-        mean = np.einsum("qc,qcp->qp", chance, model.reconstruct(parameters, configurations(2, 3)))
-        assert np.all(np.abs(y.mean(axis=1) - mean) < 5 * y.std(axis=1) / 200) and states.shape == (2, 40_000, 2)
 
 
 def test_misuse_is_explained():

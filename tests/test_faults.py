@@ -24,8 +24,7 @@ from capslit.em.checkpoint import CheckpointWarning
 from capslit.em.stack import State
 from capslit.em.statistics import BatchError
 from capslit.factorial.quantizer import FactorialVectorQuantizer
-from capslit.mixtures.linear_manifolds import MixtureOfFactorAnalyzers
-from capslit.mixtures.gaussian import GaussianMixture
+from capslit.mixtures import GaussianMixture, MixtureOfFactorAnalyzers
 from capslit.data.open import as_source
 from capslit.storage import StorageError, load_arrays
 

@@ -323,11 +323,6 @@ def test_blocks_with_different_numbers_of_experts():
     assert found.experts.shape == (6, 6) and np.array_equal(np.sum(found.experts >= 0, axis=1), np.arange(1, 7))
 
 
-def test_of_equals_the_first():
-    templates = np.tile([0.9, 0.9, 0.02, 0.02], (3, 1))
-    assert matching_pursuit([[1, 1, 0, 0]], templates, q=0.02).experts.tolist() == [[0, -1, -1]]
-
-
 @pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit])
 def test_equal_up_to_rounding_is_equal(search):
     "A level bar at an angle and half a turn further: the same image, but for rounding."
@@ -343,6 +338,7 @@ def test_equal_up_to_rounding_is_equal(search):
         found = search(x, np.tile(bar.ravel(), (2, 1)), q=0.02, transforms=transforms)
         assert found.experts.tolist() == [[0, -1]] and found.poses.tolist() == [[0, -1]]
     assert sharp                                            # somewhere rounding would have preferred the second
+    assert search([[1, 1, 0, 0]], np.tile([0.9, 0.9, 0.02, 0.02], (3, 1)), q=0.02).experts.tolist() == [[0, -1, -1]]
     rng = np.random.default_rng(0)
     shuffled = rng.permuted(np.tile(rng.uniform(0.1, 0.9, 40), (50, 1)), axis=1)
     assert search(np.ones((1, 40)), shuffled, q=0.02, max_experts=1).experts.tolist() == [[0]]
@@ -404,6 +400,8 @@ def test_exhaustive_search_finds_the_best():
         assert np.allclose(bernoulli_log_likelihood(X, found.composed), best)
         greedy = matching_pursuit(X, templates, q=q, transforms=transforms, max_experts=most)
         assert np.all(greedy.log_likelihood <= best + 1e-9)
+    impossible = exhaustive_search([[1, 1]], [[0.0, 0.5]], q=0)             # the first configuration is compared, too
+    assert impossible.experts.tolist() == [[0]] and impossible.log_likelihood == -np.inf
     with pytest.raises(ValueError, match="max_configurations"):
         exhaustive_search(X, templates, transforms=Transforms((2, 5), 20), max_experts=4)
     with pytest.raises(ValueError, match="max_configurations"):
@@ -411,12 +409,6 @@ def test_exhaustive_search_finds_the_best():
     for wrong in (None, 0, "all", float("nan")):
         with pytest.raises(ValueError, match="max_configurations must be"):
             exhaustive_search(X, templates, max_configurations=wrong)
-
-
-def test_exhaustive_search_compares_the_first_configuration_too():
-    "Also where everything is impossible."
-    found = exhaustive_search([[1, 1]], [[0.0, 0.5]], q=0)
-    assert found.experts.tolist() == [[0]] and found.log_likelihood == -np.inf
 
 
 # what goes in

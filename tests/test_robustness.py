@@ -151,9 +151,15 @@ class TestDegenerateData:
             np.testing.assert_allclose(model.predict_proba(padded), self.fit(X, Y, architecture, False).predict_proba(X), rtol=1e-7)
 
     @ways
-    def test_constant_columns(self, architecture, fit_intercept):
-        Z = np.c_[X, np.full(len(X), 7.0)]
-        assert self.fit(Z, Y, architecture, fit_intercept).score(Z, Y) > 0.85
+    @together("case", {
+        "a constant column": lambda: (np.c_[X, np.full(len(X), 7.0)], Y, 0.85), "collinear columns": lambda: (X @ np.random.default_rng(0).standard_normal((4, 9)), Y, 0.85),
+        "fewer examples than features": lambda: (np.random.default_rng(0).standard_normal((24, 100)), Y[:24], 0.999),
+        "one feature": lambda: (4.0 * Y[:, None] + np.linspace(0, 1, len(Y))[:, None] + 1, Y, 0)}.items())
+    def test_columns_of_every_kind(self, architecture, fit_intercept, case):
+        Z, y, right = case[1]()
+        model = self.fit(Z, y, architecture, fit_intercept, **{"capsule_dim": 1} if Z.shape[1] == 1 else {})
+        assert model.score(Z, y) > right and np.abs(model.coef_).max() < 1e3 and model.coef_.shape[-1] == Z.shape[1]
+        assert np.allclose(model.predict_proba(Z).sum(axis=1), 1)
 
     @ways
     def test_duplicated_columns_are_one_column(self, architecture, fit_intercept):
@@ -164,12 +170,6 @@ class TestDegenerateData:
         if not fit_intercept:
             np.testing.assert_allclose(model.predict_proba(twice), self.fit(X, Y, architecture, False).predict_proba(X), rtol=1e-6)
         assert model.score(twice, Y) > 0.85
-
-    @ways
-    def test_collinear_columns(self, architecture, fit_intercept):
-        Z = X @ np.random.default_rng(0).standard_normal((4, 9))
-        model = self.fit(Z, Y, architecture, fit_intercept)
-        assert model.score(Z, Y) > 0.85 and np.abs(model.coef_).max() < 1e3
 
     @ways
     def test_rows_of_zeros(self, architecture, fit_intercept):
@@ -191,22 +191,11 @@ class TestDegenerateData:
         assert set(model.predict(same)) == ({2} if value or fit_intercept else {0})  # nothing to go by: the first
 
     @ways
-    def test_fewer_examples_than_features(self, architecture, fit_intercept):
-        Z = np.random.default_rng(0).standard_normal((24, 100))
-        assert self.fit(Z, Y[:24], architecture, fit_intercept).score(Z, Y[:24]) == 1
-
-    @ways
     def test_one_example_of_each_class(self, architecture, fit_intercept):
         rows = [np.flatnonzero(Y == c)[0] for c in range(3)]
         with pytest.warns(UserWarning, match=r"classes \[0, 1, 2\] span fewer directions than capsule_dim"):
             model = self.fit(X[rows], Y[rows], architecture, fit_intercept)
         assert model.score(X[rows], Y[rows]) == 1
-
-    @ways
-    def test_one_feature(self, architecture, fit_intercept):
-        Z = 4.0 * Y[:, None] + np.linspace(0, 1, len(Y))[:, None] + 1
-        model = self.fit(Z, Y, architecture, fit_intercept, capsule_dim=1)
-        assert model.coef_.shape[-1] == 1 and np.allclose(model.predict_proba(Z).sum(axis=1), 1)
 
     @ways
     def test_a_class_without_weight_is_never_predicted(self, architecture, fit_intercept):
@@ -248,17 +237,13 @@ class TestDegenerateData:
         np.testing.assert_allclose(model.predict_proba((X * 1e25).astype(np.float32)), model.predict_proba(X * 1e25), rtol=1e-4)
 
     @ways
-    def test_random_weights_of_any_size(self, architecture, fit_intercept):
+    def test_random_weights_of_any_size_and_an_enormous_penalty(self, architecture, fit_intercept):
+        assert np.allclose(self.fit(X, Y, architecture, fit_intercept, alpha=1e300).predict_proba(X).sum(axis=1), 1)
         for init_scale in (1e-200, 1e-5, 1e100):
             model = self.fit(X, Y, architecture, fit_intercept, init="random", init_scale=init_scale)
             assert np.isfinite(model.coef_).all() and np.isfinite(model.history_["objective"][0]).all()
         assert np.isfinite(self.fit(X * 1e-100, Y, architecture, fit_intercept, init="random", init_scale=1e100).coef_).all()
         assert np.isfinite(self.fit(X * 0, Y, architecture, fit_intercept, init="random").coef_).all()
-
-    @ways
-    def test_enormous_penalty(self, architecture, fit_intercept):
-        model = self.fit(X, Y, architecture, fit_intercept, alpha=1e300)
-        assert np.allclose(model.predict_proba(X).sum(axis=1), 1)
 
 
 def test_early_stopping_with_few_examples():

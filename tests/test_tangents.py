@@ -38,16 +38,13 @@ def test_ramps_have_exact_slopes_and_constants_none(sigma):
     assert np.allclose(inner[2], 0)
 
 
-def test_amounts_in_pixels_and_in_natural_units_differ_by_half_the_side():
+def test_kinds_are_those_asked_for_and_natural_units_differ_by_half_the_side():
+    whole = tangent_vectors(IMAGES)
+    assert np.array_equal(tangent_vectors(IMAGES, kinds=("thickness", "horizontal")), whole[:, [6, 0]])
+    assert np.array_equal(tangent_vectors(IMAGES, kinds="rotation")[:, 0], whole[:, 2])
     pixel, natural = (tangent_vectors(IMAGES, unit=unit) for unit in ("pixel", "natural"))
     ratio = np.where([kind in ("horizontal", "vertical", "thickness") for kind in TANGENTS], 1, 8 / 2)
     assert np.allclose(natural, pixel * ratio[:, None])
-
-
-def test_kinds_are_those_asked_for_in_their_order():
-    some = ("thickness", "horizontal")
-    assert np.array_equal(tangent_vectors(IMAGES, kinds=some), tangent_vectors(IMAGES)[:, [6, 0]])
-    assert np.array_equal(tangent_vectors(IMAGES, kinds="rotation")[:, 0], tangent_vectors(IMAGES)[:, 2])
 
 
 def test_a_turned_image_has_the_turned_tangents():
@@ -115,10 +112,6 @@ def test_bad_arguments_of_tangents_are_named(wrong, message):
         tangent_vectors(IMAGES, **wrong)
 
 
-def test_no_images_have_no_tangents():
-    assert tangent_vectors(np.zeros((0, 4, 5))).shape == (0, 7, 20) and smooth(np.zeros((0, 4, 5))).shape == (0, 4, 5)
-
-
 # ── planes and distances ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 def test_bases_span_the_tangents_whatever_their_scale():
@@ -157,16 +150,10 @@ def test_distances_are_least_squares(seed, spring, j, l):
     assert np.allclose(tangent_distance(A, B, T, S, candidates=near, spring=spring), np.take_along_axis(D, near, axis=1), atol=1e-9)
 
 
-def test_without_tangents_the_distance_is_euclids():
-    D = ((X[:, None] - X) ** 2).sum(-1)
-    assert np.allclose(tangent_distance(X, X), D)
-    assert np.allclose(tangent_distance(X, X, np.zeros((60, 7, 64)), np.zeros((60, 7, 64))), D)
-    assert np.allclose(tangent_distance(X, X, spring=3.0), D)
-
-
 def test_blocks_and_threads_do_not_change_distances(monkeypatch):
     T = tangent_vectors(IMAGES)
     D = tangent_distance(X, X[:50], T, T[:50])
+    assert np.allclose(np.diag(D), 0, atol=1e-9)                # of equal images
     monkeypatch.setattr(tangents, "ROWS", 7)
     monkeypatch.setattr(tangents, "COLUMNS", 11)
     near = np.argsort(D, axis=1)[:, :9]
@@ -188,13 +175,11 @@ def test_enormous_and_tiny_numbers(factor):
     assert np.allclose(tangent_distance(factor * X, factor * X, T, T) / factor / factor, tangent_distance(X, X, T, T), atol=1e-9)
 
 
-def test_equal_images_have_the_distance_zero():
-    T = tangent_vectors(IMAGES)
-    assert np.allclose(np.diag(tangent_distance(X, X, T, T)), 0, atol=1e-9)
-    assert np.allclose(tangent_distance(X, X, T, T, candidates=np.arange(60)[:, None]), 0, atol=1e-9)
-
-
-def test_nothing_to_compare():
+def test_nothing_to_compare_and_nowhere_to_go():
+    D = ((X[:, None] - X) ** 2).sum(-1)
+    for planes in ((), (np.zeros((60, 7, 64)), np.zeros((60, 7, 64)))):
+        assert np.allclose(tangent_distance(X, X, *planes, spring=3.0), D) and np.allclose(tangent_distance(X, X, *planes), D)
+    assert tangent_vectors(np.zeros((0, 4, 5))).shape == (0, 7, 20) and smooth(np.zeros((0, 4, 5))).shape == (0, 4, 5)
     assert tangent_distance(X[:0], X).shape == (0, 60) and tangent_distance(X, X[:0]).shape == (60, 0)
     assert tangent_distance(X, X, candidates=np.zeros((60, 0), int)).shape == (60, 0)
 

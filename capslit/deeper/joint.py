@@ -27,7 +27,7 @@ from capslit.deeper.patches import (
 )
 from ..em.loop import Round, iterate
 from ..em.stack import State, WarmStarts
-from ..mixtures.gaussian import GaussianMixture
+from ..mixtures.estimator import GaussianMixture
 
 # %% ../../nbs/deeper/joint.ipynb #joint-07
 def with_constant(z: np.ndarray) -> np.ndarray:

@@ -24,14 +24,10 @@ from sklearn.utils.validation import check_is_fitted
 from .. import em
 from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
-from capslit.mixtures.gaussian import (
-    GaussianMixture,
-    MixtureParameters,
-    Mixtures,
-    MixtureStatistics,
-    mixture_parameters,
-)
-from ..mixtures.linear_manifolds import MixtureOfFactorAnalyzers
+from ..mixtures.estimator import GaussianMixture
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
+from ..mixtures.gaussian import (MixtureParameters, Mixtures, MixtureStatistics,
+                                       mixture_parameters)
 from capslit.validation import (
     atomic,
     check_image_shape,

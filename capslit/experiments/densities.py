@@ -26,7 +26,7 @@ from ..data.datasets import ImageData
 from ..data.tables import TableData
 from .contest import load_collection, load_embedded, load_others
 from .records import Bench, Experiment, Part, Record
-from ..mixtures.linear_manifolds import MixtureOfFactorAnalyzers
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
 
 # %% ../../nbs/experiments/densities.ipynb #densities-04
 LEAST_VALUES, LARGEST_SHARE = 20, 0.2  # of a column

@@ -22,8 +22,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from ..data.datasets import ImageData
 from .records import Bench, Experiment, Part
-from ..mixtures.linear_manifolds import (ClassConditionalClassifier, MixtureOfFactorAnalyzers,
-                                      MixtureOfPCA)
+from ..mixtures.classes import ClassConditionalClassifier
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
+from ..mixtures.linear_manifolds import MixtureOfPCA
 from ..mixtures.tangents import TANGENTS, TangentDistanceClassifier, smooth, tangent_vectors
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-004

@@ -384,7 +384,7 @@ AIMS = ("rebuilt", "foretold")
 
 # %% ../../nbs/experiments/quadrants.ipynb #further
 def further_parts(quick: bool, base: dict) -> list:
-    "Parts that were added later: the paper's search and starts near ½, the estimator that searches, wider grids, tuned experts."
+    "Further parts: the paper's search and starts near ½, the estimator that searches, wider grids, tuned experts."
     parts = [Part(f"{learner}, {start}", base | {"learner": learner, "start": start, "n_starts": 1}, 15)
              for learner, start in ((PRINTED, "uniform"), (PRINTED, "near ½"), ("equation 1", "near ½"))]
     options = {"eight": {"n_experts": 2, "prune": True, "max_iter": 2}} if quick else ESTIMATORS

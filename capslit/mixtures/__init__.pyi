@@ -1,6 +1,6 @@
-from .gaussian import GaussianMixture as GaussianMixture
-from .linear_manifolds import ClassConditionalClassifier as ClassConditionalClassifier
-from .linear_manifolds import MixtureOfFactorAnalyzers as MixtureOfFactorAnalyzers
+from .estimator import GaussianMixture as GaussianMixture
+from .classes import ClassConditionalClassifier as ClassConditionalClassifier
+from .factor_analysers import MixtureOfFactorAnalyzers as MixtureOfFactorAnalyzers
 from .linear_manifolds import MixtureOfPCA as MixtureOfPCA
 from .tangents import TangentDistanceClassifier as TangentDistanceClassifier
 from .tangents import tangent_vectors as tangent_vectors

@@ -311,7 +311,7 @@ def _revived(parameters, mass, weighed):
     share, side = (xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side))
     along = loadings[..., 0] if loadings.shape[-1] else xp.exp(0.5 * log_noise)
     means = means + side[..., None] * along
-    return ManifoldParameters(log_weights + xp.log(share) * weighed, means, loadings, log_noise)
+    return ManifoldParameters(log_weights + xp.log(share) * float(weighed), means, loadings, log_noise)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072
 @dataclass(frozen=True)

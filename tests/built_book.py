@@ -55,6 +55,7 @@ class Reader:
 
     def __init__(self, browser, site, width, theme):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        self.context.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")
         self.site, self.errors, self.requests = site, [], []
         self.page = self.context.new_page()
         self.page.on("request", lambda r: self.requests.append(r.url) if not r.url.startswith((site, "data:", "blob:")) else None)
@@ -65,21 +66,8 @@ class Reader:
     def open(self, name):
         self.page.goto(self.site + name, wait_until="load")
         self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(typesetAll) : 0")
-        self.page.evaluate("() => document.fonts.ready")
-        return self.settled()
-
-    def settled(self):
-        "The page, when it has been drawn, and equations have been fitted to the window."
-        for _ in range(2):
-            self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")
+        self.page.evaluate("() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))")
         return self.page
-
-    def turn(self, width, theme):
-        "The page in a window of another width, on a machine that prefers another theme."
-        self.page.emulate_media(color_scheme=theme)
-        self.page.set_viewport_size({"width": width, "height": 900})
-        self.page.wait_for_function(f"() => innerWidth === {width} && (document.documentElement.dataset.fitted || '{width}') === '{width}'")  # equations.js says so
-        return self.settled()
 
 
 CHECKS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
@@ -88,40 +76,29 @@ VIEWS = {"desk-light": (1280, "light"), "phone-dark": (390, "dark")}
 
 
 class Visits:
-    """visits(view, name): what is found in a page, in one of two views. Each page is opened once, at the first, whichever test asks first, in whichever process."""
+    """visits(view, name): what is found in a page, in one of two views. Each page is opened once in each, whichever test asks first, in whichever process."""
 
     def __init__(self, browser, site, once):
-        self.browser, self.site, self.once, self.reader = browser, site, once, None
+        self.browser, self.site, self.once, self.readers = browser, site, once, {}
 
     def __call__(self, view, name):
-        folder = self.once(f"visit-{name.replace('/', '-')}", lambda folder: self.visit(name, folder / "found.json"))
-        return json.loads((folder / "found.json").read_text(encoding="utf-8"))[view]
+        folder = self.once(f"visit-{view}-{name.replace('/', '-')}", lambda folder: self.visit(view, name, folder / "found.json"))
+        return json.loads((folder / "found.json").read_text(encoding="utf-8"))
 
-    def visit(self, name, path):
-        if self.reader is None:
-            self.reader = Reader(self.browser, self.site, *next(iter(VIEWS.values())))
-        reader, found = self.reader, {}
-        reader.page.goto("about:blank")  # so that the last page is not fitted to another window once more
-        for view, seen in VIEWS.items():
-            page = reader.turn(*seen)
-            if not found:
-                reader.errors.clear()
-                reader.requests.clear()
-                reader.open(name)
-            found[view] = findings(page) | {"errors": list(reader.errors), "requests": list(reader.requests)}
-        if AXE:  # last, for it changes the page
-            found[view]["axe"] = audit(page)
+    def visit(self, view, name, path):
+        if view not in self.readers:
+            self.readers[view] = Reader(self.browser, self.site, *VIEWS[view])
+        reader = self.readers[view]
+        reader.errors.clear()
+        reader.requests.clear()
+        page = reader.open(name)
+        found = {"errors": list(reader.errors), "requests": list(reader.requests), "theme": page.locator("html").get_attribute("data-theme")}
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")  # equations are fitted to the window
+        for check in ("fetch", "troubles", "reading", "type", "live"):
+            found[check] = page.evaluate(f"() => ({CHECKS}).{check}()")
+        if AXE and view == "phone-dark":  # last, for it changes the page
+            found["axe"] = audit(page)
         path.write_text(json.dumps(found), encoding="utf-8")
-
-    def close(self):
-        if self.reader:
-            self.reader.context.close()
-
-
-def findings(page):
-    "What is to be seen in a page as it stands."
-    found = {check: page.evaluate(f"() => ({CHECKS}).{check}()") for check in ("fetch", "troubles", "reading", "type", "live")}
-    return found | {"theme": page.locator("html").get_attribute("data-theme")}
 
 
 def audit(page, only=None):
@@ -135,7 +112,8 @@ def audit(page, only=None):
 def visits(browser, site, once):
     visits = Visits(browser, site, once)
     yield visits
-    visits.close()
+    for reader in visits.readers.values():
+        reader.context.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,11 @@
 
 Skipped where no Chromium is installed or the book has not been built (`make book`).
 """
-import json
 import re
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
-from built_book import BOOK, CHAPTERS, PAGES, VIEWS, Reader, findings, needs_built_book
+from built_book import BOOK, CHAPTERS, PAGES, VIEWS, Reader, needs_built_book
 from conftest import together
 
 pytestmark = needs_built_book
@@ -21,15 +20,6 @@ def test_page_reads_well(visits, view, name):
     assert not found["errors"], found["errors"]
     assert found["theme"] == VIEWS[view][1]
     assert not found["troubles"], "\n".join(found["troubles"])
-
-
-@together("name", ["nbs/index.html", "nbs/mixtures/gaussian.html", "nbs/capsules/inference.html", "nbs/proofs/ledger.html"])
-def test_a_window_that_is_turned_shows_what_one_shows_that_is_opened(browser, site, visits, name):
-    view = "phone-dark"
-    reader = Reader(browser, site, *VIEWS[view])
-    opened = findings(reader.open(name))
-    assert not reader.errors and {check: visits(view, name)[check] for check in opened} == json.loads(json.dumps(opened))
-    reader.context.close()
 
 
 def anchors_and_links(html):

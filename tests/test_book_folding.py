@@ -34,6 +34,13 @@ def reader(browser, site):
     reader.context.close()
 
 
+def opened(reader, name):
+    """A page whose equations have been fitted to the window."""
+    page = reader.open(name)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")
+    return page
+
+
 def test_code_is_not_cut(pages):
     cut = {name: found["cut"] for name, found in pages.items() if found["cut"]}
     assert not cut
@@ -78,7 +85,7 @@ def plain(html, tags=r"<[^>]*>"):
 
 def test_summaries_are_read_as_they_are_written(reader):
     """What a summary shows is its name; it says what a press would do."""
-    page = reader.open(MODEL)
+    page = opened(reader, MODEL)
     for word in ("Show", "Hide"):
         summaries = page.locator("details.capslit-fold > summary")
         texts = {re.sub(r"\s+", " ", text).strip() for text in summaries.all_inner_texts()}
@@ -92,7 +99,7 @@ def test_summaries_are_read_as_they_are_written(reader):
 
 
 def test_one_switch_by_keyboard(reader):
-    page = reader.open(MODEL)
+    page = opened(reader, MODEL)
     switch = page.locator("button.capslit-fold-switch")
     folds = page.locator("details.capslit-fold:not([data-kind=solution])")
     opens = page.locator("details.capslit-fold[open]:not([data-kind=solution])")
@@ -100,7 +107,7 @@ def test_one_switch_by_keyboard(reader):
     switch.focus()
     page.keyboard.press("Enter")
     assert switch.inner_text() == "Hide all code" and opens.count() == folds.count()
-    page = reader.open("nbs/capsules/special.html")  # remembered on the next page
+    page = opened(reader, "nbs/capsules/special.html")  # remembered on the next page
     assert opens.count() == folds.count() > 0
     switch.focus()
     page.keyboard.press("Space")
@@ -112,21 +119,21 @@ def test_without_storage_the_switch_still_works(browser, site):
     reader.context.add_init_script("for (const name of ['getItem', 'setItem']) { const given = Storage.prototype[name];"
                                    " Storage.prototype[name] = function (key, ...rest) {"
                                    " if (key === 'capslit-code') throw new Error('no'); return given.call(this, key, ...rest); }; }")
-    page = reader.open(MODEL)
+    page = opened(reader, MODEL)
     page.locator("button.capslit-fold-switch").click()
     assert page.locator("details.capslit-fold:not([data-kind=solution]):not([open])").count() == 0 and not reader.errors
     reader.context.close()
 
 
 def test_a_link_into_a_fold_opens_it(reader):
-    page = reader.open(MODEL)
+    page = opened(reader, MODEL)
     page.evaluate("() => { document.querySelectorAll('details.capslit-fold div.cell_input')[2].id = 'inside'; location.hash = 'inside'; }")
     page.wait_for_function("() => document.getElementById('inside').closest('details').open")
     assert page.locator("details.capslit-fold[open]").count() == 1
 
 
 def test_copied_code_has_the_lines_of_the_notebook(reader):
-    page = reader.open("nbs/practice/use.html")
+    page = opened(reader, "nbs/practice/use.html")
     page.set_viewport_size({"width": 390, "height": 900})
     cells = [cell for cell in json.loads((ROOT / "nbs/practice/use.ipynb").read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     code = "".join(cells[0]["source"])
@@ -138,7 +145,7 @@ def test_copied_code_has_the_lines_of_the_notebook(reader):
 @pytest.mark.parametrize("name", [MODEL, "nbs/practice/use.html", "nbs/factorial/hmm.html"])
 def test_paper_cuts_nothing(browser, site, name):
     reader = Reader(browser, site, 680, "dark")  # as wide as a sheet
-    page = reader.open(name)
+    page = opened(reader, name)
     page.emulate_media(media="print")
     wide = page.evaluate("""() => [...document.querySelectorAll('article pre, article table, article figure, article .cell_output')]
         .filter(e => e.getClientRects().length && !e.closest('details:not([open])'))

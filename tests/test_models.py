@@ -120,7 +120,7 @@ def test_float32_follows_float64(name):
     model, parameters, data, *_ = MODELS[name]()
     runs = [em.fit(model, parameters, tuple(None if a is None else a.astype(t) for a in data), rounds=[em.Round(10)], max_iter=10, n_threads=1)
             for t in (np.float32, np.float64)]
-    assert np.allclose(runs[0].history["objective"], runs[1].history["objective"], rtol=1e-4, atol=1e-2)
+    assert np.allclose(runs[0].history["objective"], runs[1].history["objective"], rtol=1e-4, atol=1e-2 if name.startswith("Gaussians") else 1e-8)
     assert runs[0].parameters.means.dtype == np.float64
 
 
@@ -133,6 +133,6 @@ def test_other_array_libraries_agree_with_numpy(xp, name):
         ours, run = (em.fit(model, *start, rounds=[em.Round(6)], max_iter=6) for start in ((parameters, given), there))
         assert type(run.parameters.means).__module__.split(".")[0] == xp.__name__.replace("array_api_compat.", "").split(".")[0]
         assert np.allclose(run.history["objective"], ours.history["objective"], rtol=1e-8)
-        assert_close(type(parameters)(*map(np.asarray, run.parameters)), ours.parameters, 1e-6, 1e-7)
+        assert_close(type(parameters)(*map(np.asarray, run.parameters)), ours.parameters, 1e-6, 1e-8)
     if hasattr(model, "recognition"):
         assert np.allclose(np.asarray(model.recognition(there[0])[0]), model.recognition(parameters)[0])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import together
+from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 from capslit import CapsuleClassifier
@@ -84,8 +85,55 @@ def test_what_is_too_wide():
     wide = sp.random_array((60, 6_000), density=0.01, rng=np.random.default_rng(0), format="csr")
     with pytest.raises(ValueError, match="kernel='rbf' needs dense landmarks.*TruncatedSVD or SelectKBest"):
         CapsuleClassifier(2, kernel="rbf").fit(wide, labels)
+    long = sp.random_array((40_000, 40_000), density=1e-6, rng=np.random.default_rng(0), format="csr")
     with pytest.raises(ValueError, match=r"X has 40000 columns.*\(48 GB\); reduce the columns by TruncatedSVD or SelectKBest"):
-        CapsuleClassifier(2).fit(sp.random_array((60, 40_000), density=0.001, rng=np.random.default_rng(0)), labels)
+        CapsuleClassifier(2, alpha=1.0, sharpness=1.0, early_stopping=False).fit(long, np.arange(40_000) % 2)
+
+
+def texts(n, p, m, seed=0):
+    "Counts (n, p) of words in texts on m topics, and the topics (n,)."
+    rng = np.random.default_rng(seed)
+    topics, y = rng.dirichlet(np.full(p, 0.02), m), rng.integers(0, m, n)
+    return sp.csr_matrix(np.stack([rng.multinomial(80, 0.3 * topics[k] + 0.7 * topics.mean(axis=0)) for k in y]).astype(float)), y
+
+
+def test_few_rows_of_many_columns_need_no_matrix_of_all_columns(monkeypatch):
+    from capslit.capsules import em_steps, problems
+
+    sizes = []
+    for module in (em_steps, problems):
+        found = module.root_of_inverse
+        monkeypatch.setattr(module, "root_of_inverse", lambda gram, found=found: sizes.append(len(gram)) or found(gram))
+    (counts, topics), labels = texts(250, 20_000, 3), np.array(["a", "b", "c"])
+    model = CapsuleClassifier().fit(counts[:150], labels[topics[:150]], X_val=counts[150:200], y_val=labels[topics[150:200]])
+    assert 0 < max(sizes) <= 151 and model.coef_.shape == (3, 2, 4, 20_000) and model.kernel_features_ is None
+    assert model.score(counts[200:], labels[topics[200:]]) > 0.8 and len(set(model.cv_results_["alpha"])) == 4
+
+
+@pytest.mark.parametrize("options", [{}, {"architecture": "multiclass"}, {"architecture": "ovr"}, {"kernel": "rbf", "gamma": 1e-3}, {"fit_intercept": False},
+                                     {"parameter_expansion": True}, {"acceleration": "squarem"}], ids=str)
+def test_the_span_of_few_rows_gives_the_same_model(options, monkeypatch):
+    from capslit.capsules import features, problems
+
+    rng = np.random.default_rng(0)
+    inputs, classes, weight = rng.standard_normal((160, 520)) + 1, np.arange(160) % 3, rng.uniform(0.5, 2, 160)
+    inputs[:, :5] += classes[:, None]
+    inputs[7], inputs[8] = inputs[4], 0                        # rows that add no direction
+    given = {"kernel": None, "alpha": 0.1, "sharpness": 1.0} | options
+    models = []
+    for narrow in (500, 10_000):                               # with a rotation, and without
+        monkeypatch.setattr(features, "NARROW", narrow)
+        monkeypatch.setattr(problems, "NARROW", narrow)
+        model = CapsuleClassifier(**given).fit(inputs[:120], classes[:120], weight[:120], X_val=inputs[120:], y_val=classes[120:])
+        models.append(model)
+        if not options:                                        # and on from there
+            models.append(clone(model).set_params(warm_start=True, init=np.array(model.coef_)).fit(inputs[:120], classes[:120]))
+    for ours, plain in zip(models[:len(models) // 2], models[len(models) // 2:]):
+        assert ours.coef_.shape == plain.coef_.shape and ours.n_iter_ == plain.n_iter_
+        sign = np.sign(np.sum(ours.coef_ * plain.coef_, axis=-1, keepdims=True))           # that of an eigenvector is anybody's
+        np.testing.assert_allclose(ours.coef_ * sign, plain.coef_, rtol=0, atol=1e-8 * np.abs(plain.coef_).max())
+        np.testing.assert_allclose(ours.predict_proba(inputs), plain.predict_proba(inputs), rtol=0, atol=1e-7)
+        np.testing.assert_allclose(ours.history_["log_likelihood"], plain.history_["log_likelihood"], rtol=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore:EM stopped")

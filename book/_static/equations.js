@@ -178,11 +178,9 @@
   };
   document.addEventListener("typeset", event => capslitFit(event.detail));
   let seen = innerWidth, waiting = null;
-  const root = document.documentElement;
-  root.dataset.fitted = seen;  // the width of the window that they are fitted to
   addEventListener("resize", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => { if (seen !== innerWidth) { seen = innerWidth; items.forEach(fit); root.dataset.fitted = seen; } }, 150);
+    waiting = setTimeout(() => { if (seen !== innerWidth) { seen = innerWidth; items.forEach(fit); } }, 150);
   });
   document.addEventListener("toggle", event => {  // equations in a fold have no width before it is opened
     if (event.target.open) for (const item of items) if (event.target.contains(item.shown || item.container)) fit(item);

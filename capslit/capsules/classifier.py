@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['MEANT', 'LARGEST', 'BEGINNING', 'PAPER', 'check_classes', 'check_continued', 'check_choices', 'threshold_schedule',
            'check_parameters', 'engine_settings', 'column_scales', 'share_elsewhere', 'warn_of_other_scale',
-           'read_with_validation', 'holds_out', 'prepared', 'check_gram_size', 'starting_point', 'number_of_starts',
-           'first_weights', 'class_factors', 'PredictorMethod', 'AccuracySums', 'AccuracyOfBatch', 'checked_inputs',
-           'evaluate', 'accuracy', 'inputs_with_labels', 'MulticlassOnly', 'pose_names', 'CapsuleClassifier']
+           'read_with_validation', 'holds_out', 'prepared', 'check_gram_size', 'starting_point', 'in_span',
+           'number_of_starts', 'first_weights', 'class_factors', 'PredictorMethod', 'AccuracySums', 'AccuracyOfBatch',
+           'checked_inputs', 'evaluate', 'accuracy', 'inputs_with_labels', 'MulticlassOnly', 'pose_names',
+           'CapsuleClassifier']
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002
 import math
@@ -41,7 +42,7 @@ from .online import BatchSums, OnlineState, incremental, passive_aggressive, ste
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002-1
 from .choosing import choose, choose_online, sharpness_of
-from .features import KernelFeatures, Mapped
+from .features import KernelFeatures, Mapped, row_span
 from .prediction import Predictor
 from .kernels import TILE, worth_compiling
 from .penalties import GROUPS, dropout_precision, with_lasso, zeros_settled
@@ -201,10 +202,10 @@ def prepared(model: CapsuleRegression, data: TrainingData) -> Any:
     return data.batches if isinstance(data.batches, Source) else model.prepare(data.batches)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-010
-def _drawn_weights(estimator, targets, dims, moments, classes, new, starts, checkpoint):
+def _drawn_weights(estimator, targets, dims, moments, classes, new, starts, checkpoint, columns=None):
     "Weights (starts, k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
     rng, fixed = estimator._rng(), estimator.random_state is None and estimator._adapts()
-    draw = partial(initial_weights, targets, dims, moments, init=estimator.init, init_scale=estimator.init_scale, affine=estimator.fit_intercept, rng=rng)
+    draw = partial(initial_weights, targets, dims, moments, init=estimator.init, init_scale=estimator.init_scale, affine=estimator.fit_intercept, rng=rng, columns=columns)
     weights, short = zip(*(draw() for _ in range(starts)))
     short = sorted(set().union(*short).intersection(np.flatnonzero(new)))
     if (short or estimator.init == "random") and not fixed:
@@ -243,11 +244,12 @@ def check_gram_size(data: TrainingData, number: int) -> None:
                          f"reduce the columns by TruncatedSVD or SelectKBest{fewer}")
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011
-def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.ndarray, starts: int = 1, checkpoint: Any = None, begun: Any = None) -> tuple:
+def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.ndarray, starts: int = 1, checkpoint: Any = None, begun: Any = None,
+                   span: Any = None) -> tuple:
     """The model with its initial parameters, for all starts side by side, and the Gram matrices.
 
     `seen` (n_classes,) tells of which classes `coef_` knows examples. With a `checkpoint` they must be the same in each run. A single start goes on from
-    the weights `begun` (k, m, d, p), unless the estimator gives others.
+    the weights `begun` (k, m, d, p), unless the estimator gives others. With a `span`, the data are coordinates in it.
     """
     drawn, affine, like = isinstance(estimator.init, str), estimator.fit_intercept, data.like
     targets, dims = estimator._problems(data.classes)
@@ -257,13 +259,14 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     moments = class_moments(data, each, affine, estimator._n_threads)
     shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
     weights, present = np.zeros((starts, *shape)), data.mass > 0
+    width, inside = (shape[-1], lambda known: known) if span is None else (span.rows.shape[1] + affine, span.inside)
     if seen.any() or not drawn:
-        weights[:] = _known_weights(estimator, shape, dims, fresh=not seen.any())
+        weights[:] = inside(_known_weights(estimator, (*shape[:-1], width), dims, fresh=not seen.any()))
     if drawn and begun is not None and starts == 1:
-        weights[0] = begun
+        weights[0] = inside(begun)
     elif drawn and np.any(present & ~seen):
         begins = stands_for(targets, dims, present) & ~stands_for(targets, dims, seen)
-        begun = _drawn_weights(estimator, targets, dims, moments, data.classes, present & ~seen, starts, checkpoint)
+        begun = _drawn_weights(estimator, targets, dims, moments, data.classes, present & ~seen, starts, checkpoint, width - affine)
         weights = np.where(begins[..., None, None], begun, weights)
     alpha = estimator._ridge() * ((targets >= 0) @ data.mass)                            # the parameter is per example
     if estimator.dropout:
@@ -278,6 +281,16 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
         model = with_lasso(model, float(estimator.lasso) * data.mass.sum(), estimator.lasso_groups, moments.gram.sum(0))
     weights = weights.reshape(-1, *shape[1:])
     return model, CapsuleParameters(weights if like is None else asarray_like(weights, like)), moments.gram
+
+# %% ../../nbs/capsules/classifier.ipynb #cell-011-0
+def in_span(estimator: "CapsuleClassifier", data: TrainingData, held_out: TrainingData | None) -> tuple:
+    "Both parts in coordinates of the span of the training rows, and the `RowSpan`; as they are, and None, where `row_span` leaves them, there is no prior or a penalty looks at columns."
+    plain = estimator._ridge() > 0 and not (estimator.lasso or estimator.dropout or estimator.reconstruction)
+    span, x = row_span(data.batches[0]) if plain and isinstance(data.batches, tuple) else (None, None)
+    if span is None:
+        return data, held_out, None
+    held_out = held_out if held_out is None else held_out.apply(Mapped(span))
+    return replace(data, batches=(x, *data.batches[1:])), held_out, span
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011-1
 def number_of_starts(estimator: "CapsuleClassifier", seen: np.ndarray) -> int:
@@ -481,7 +494,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         room for the matrices of all problems.
     alpha : "auto", float or sequence of float, default="auto"
         Precision of a Gaussian prior on the weights, per example (ridge in the M-step), or values to choose from; "auto": the mean variance of the inputs
-        times 0.0001, 0.001, 0.01 and 0.1; of more than 2,000 examples, a second look at up to 20,000 tells how much fainter it should be.
+        times 0.0001, 0.001, 0.01 and 0.1 (ten times these where rows are fewer than columns, of which there are more than 500); of more than 2,000 examples, a second look at up to 20,000 tells how much fainter it should be.
     sharpness : "auto" or float, default="auto"
         Exponent of the probabilities, learned from examples that the weights have not seen; 1 leaves those of the model. Decisions do not depend on it.
     cv : int, splitter or iterable, default=3
@@ -712,9 +725,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             data = data if self.class_weight is None else data.weighted(class_factors(self.class_weight, data))
             begun = None if seen.any() else self._settle(choose(self, data, enough, checkpoint))
             data, held_out = (part if part is None or self.kernel_features_ is None else part.by_blocks().apply(Mapped(self.kernel_features_)) for part in (data, held_out))
-            model, parameters, _ = starting_point(self, data, seen, number_of_starts(self, seen), checkpoint, begun)
+            data, judges, span = in_span(self, data, held_out)
+            model, parameters, _ = starting_point(self, data, seen, number_of_starts(self, seen), checkpoint, begun, span)
             settings = engine_settings(self, held_out is not None)
-            judges = None if held_out is None else prepared(model, held_out)
+            judges = None if judges is None else prepared(model, judges)
             run = em.fit(model, parameters, prepared(model, data), validation=judges, **settings,
                          checkpoint=checkpoint, checkpoint_every=checkpoint_every)
             if self.lasso:
@@ -722,6 +736,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         except em.BatchError as error:
             error.estimator = self._learned(error.fit, model, data) if error.fit else None
             raise
+        if span is not None:
+            run = replace(run, parameters=CapsuleParameters(span.outside(to_numpy(run.parameters.weights))))
         self._learned(run, model, data)
         if self.lasso and not np.any(to_numpy(self.coef_)):
             warnings.warn(f"lasso={self.lasso:g} has made all weights zero; pass a smaller one")

@@ -21,6 +21,7 @@ from .. import em
 from ..arrays import asarray_like, to_numpy
 from .em_steps import CapsuleParameters
 from .choosing import choose
+from .problems import widened
 from .classifier import CapsuleClassifier, check_classes, engine_settings, holds_out, number_of_starts, starting_point
 from ..validation import check_choice, check_count, check_mass, check_shape, check_type, error_context
 from ..estimator.training_data import TrainingData, read_training_data, take_rows
@@ -59,7 +60,8 @@ def _stacked(folds):
     models, like = [fold.model for fold in folds], folds[0].examples.like
     ends = np.cumsum([0] + [len(model.solver.rank) for model in models])
     which = [start + q for model, start in zip(models, ends) for q in _gram_numbers(model)]
-    roots = np.concatenate([to_numpy(model.solver.root) for model in models])
+    width = max(model.solver.root.shape[2] for model in models)
+    roots = np.concatenate([widened(to_numpy(model.solver.root), width) for model in models])
     roots = roots if like is None else asarray_like(roots, like)
     ranks = sum((tuple(model.solver.rank) for model in models), ())
     solver = replace(models[0].solver, root=roots, which=tuple(which), rank=ranks)

@@ -54,7 +54,8 @@ def _some(arrays, index):
 class LeastSquares:
     """Solutions W of  min Σ w‖e − W x‖² + α‖W‖²  from the moments Σ w e xᵀ: the M-step 2.22, factorised once.
 
-    `root` (g, p, p) holds T with T Tᵀ = (G + α I)⁺ for each of g Gram matrices G = Σ w x xᵀ; `which` (k,) tells which of them
+    `root` (g, p, p) holds T with T Tᵀ = (G + α I)⁺ for each of g Gram matrices G = Σ w x xᵀ, or (g, p, s) where
+    that is wanted for s dimensions only; `which` (k,) tells which of them
     each stacked problem uses; `rank` (g,).
     """
     root: object

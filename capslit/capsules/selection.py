@@ -22,10 +22,10 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .. import em
 from ..arrays import SparseRows
 from .em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
-from .features import KernelFeatures, Scaling, compressed, kernel_features, scaling_map
+from .features import KernelFeatures, Scaling, compressed, kernel_features, n_coordinates, row_span, scaling_map
 from .kernels import worth_compiling
 from .prediction import Predictor
-from .problems import initial_weights, least_squares
+from .problems import initial_weights, least_squares, widened
 from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
 from ..validation import check_shape, check_values, error_context
@@ -113,15 +113,16 @@ class FoldRegression(CapsuleRegression):
     few = 2**14
 
 
-def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng: np.random.Generator, start: Any = None) -> tuple:
-    "The model, the initial parameters (those of `start`, if it is given) and the batch of all folds × `alphas` × problems, in this order."
+def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng: np.random.Generator, start: Any = None,
+               columns: int | None = None) -> tuple:
+    "The model, the initial parameters (those of `start`, if it is given) and the batch of all folds × `alphas` × problems, in this order; `columns` as in `initial_weights`."
     moments, k = training_moments(examples, design.n_classes, design.affine), len(design.targets)
     if start is None:
-        draw = partial(initial_weights, design.targets, design.dims, init=design.init, init_scale=design.init_scale, affine=design.affine, rng=rng)
+        draw = partial(initial_weights, design.targets, design.dims, init=design.init, init_scale=design.init_scale, affine=design.affine, rng=rng, columns=columns)
         start = np.concatenate([np.tile(draw(own)[0], (len(alphas), 1, 1, 1)) for own in moments])
     precision = [alpha * (design.targets >= 0) @ own.weight for own in moments for alpha in alphas]
     solvers = [least_squares(design.targets, moments[i // len(alphas)].gram, own, design.affine) for i, own in enumerate(precision)]
-    roots, ranks, copies = np.concatenate([s.root for s in solvers]), sum((tuple(s.rank) for s in solvers), ()), len(solvers)
+    roots, ranks, copies = np.concatenate([widened(s.root, max(s.root.shape[2] for s in solvers)) for s in solvers]), sum((tuple(s.rank) for s in solvers), ()), len(solvers)
     own = len(roots) // copies                                  # matrices of a copy: one for each problem, or one for all
     solver = LeastSquares(roots, tuple(c * own + q % own for c in range(copies) for q in range(k)), ranks)
     seen_by = copies * np.mean(design.targets >= 0, axis=1) @ design.dims.sum(axis=1)              # latent variables of an example, on average
@@ -332,6 +333,8 @@ class Trial:
         Of `fold_stack`.
     now, before : arrays
         Weights of the stack, and those before the last iteration.
+    span : RowSpan or None
+        Where these and the examples are coordinates in the span of few rows.
     """
     design: Design
     features: Any
@@ -341,18 +344,24 @@ class Trial:
     batch: tuple
     now: np.ndarray
     before: np.ndarray
+    span: Any = None
 
     @classmethod
     def begin(cls, design: Design, features: Any, examples: Examples, alphas: Sequence,
               rng: np.random.Generator, plain: "Trial | None" = None) -> "Trial":
         "Before the first iteration; where the trial `plain` of the same inputs alone has arrived, if it is given."
-        seen, start = examples._replace(x=halved(centred(design, examples.x) if features is None else features(examples.x))), None
+        x, p, start = centred(design, examples.x) if features is None else features(examples.x), examples.x.shape[1], None
         if plain is not None:
-            start = np.insert(plain.now, [examples.x.shape[1]]
-                              * (seen.x.shape[1] - examples.x.shape[1]), 0.0, axis=-1)
-        model, (weights,), batch = fold_stack(design, seen, alphas, rng, start)
+            start = np.insert(plain.outside(plain.now), [p] * (x.shape[1] - p), 0.0, axis=-1)
+        columns, (span, x) = x.shape[1], row_span(x)
+        start, seen = start if start is None or span is None else span.inside(start), examples._replace(x=halved(x))
+        model, (weights,), batch = fold_stack(design, seen, alphas, rng, start, columns)
         return cls(design, features, seen, alphas, model, model.prepare(batch), weights,
-                   weights)
+                   weights, span)
+
+    def outside(self, weights: np.ndarray) -> np.ndarray:
+        "Weights (…, p) of the features, from those of the stack."
+        return weights if self.span is None else self.span.outside(weights)
 
     @property
     def weights(self) -> np.ndarray:
@@ -421,7 +430,7 @@ def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas
     tried, design, features, a, settled = [], designs[0], maps[0], 0, None
     with single_threaded_blas():
         if len(designs) * len(maps) * len(alphas) > 1:
-            few = [ring(design, examples.x.shape[1] + 100, np.random.default_rng(seed)) for design in designs]
+            few = [ring(design, n_coordinates(len(examples.y), examples.x.shape[1] + 100), np.random.default_rng(seed)) for design in designs]
             found = [compared(design, examples, maps, alphas, rng, steps) for design in few]
             best = min(range(len(found)), key=lambda i: found[i][0][least_loss(found[i][0])]["log_loss"])
             tried, (_, trial, a) = sum((rows for rows, _, _ in found), []), found[best]
@@ -434,5 +443,6 @@ def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas
         finite = bool(np.all(np.isfinite(weights)))
         sharpness = together(design, settled.examples, weights).judged()[0] if finite else 1.0
     columns = {name: [row[name] for row in tried] for name in (tried or [{}])[0]}
-    begun = None if not finite else weights[0] if features is not None else uncentred(design, weights[0], examples.x)
+    begun = settled.outside(weights[0]) if finite else None
+    begun = begun if begun is None or features is not None else uncentred(design, begun, examples.x)
     return Choice(features, alphas[a], sharpness, columns, begun, design.capsule_dim)

@@ -10,9 +10,10 @@ __all__ = ['SIZES', 'CODES', 'FINER', 'MANIFOLDS', 'AROUND', 'BESIDE', 'FINE_MAN
            'learn_votes', 'fitted', 'learn_windows', 'coder_of_windows', 'named_somewhere', 'Manifolds',
            'learn_manifolds', 'most_probable', 'explain_one', 'what_is_left', 'explain_two', 'explained',
            'named_explained', 'Candidates', 'explain_block', 'with_what_they_leave', 'begun_from_truth', 'log_odds',
-           'candidates', 'left_classes', 'learn_reading', 'named_read', 'learn_read', 'told_scenes', 'two_windows',
-           'said_otherwise', 'learn_told', 'pair_spread_loss', 'pair_cross_entropy', 'learn_network', 'overlap_parts',
-           'run_overlaps']
+           'pair_odds', 'candidates', 'left_classes', 'learn_reading', 'of_own_labels', 'pair_scores', 'named_by',
+           'tried_weights', 'named_read', 'left_odds', 'in_the_mean', 'with_earlier_rounds', 'read_once', 'halves',
+           'scenes_to_read', 'learn_read', 'named_at_last', 'told_scenes', 'two_windows', 'said_otherwise',
+           'learn_told', 'pair_spread_loss', 'pair_cross_entropy', 'learn_network', 'overlap_parts', 'run_overlaps']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 import warnings
@@ -526,7 +527,7 @@ def explained(known: Manifolds, scenes: np.ndarray, said: np.ndarray, grid: np.n
         begin = scenes[rows], pair, start[rows[:, None], pair], shape
         remains = [explain_two(known, *begin, first)[1] for first in (None, 0, 1)[:starts]]
         found.append(np.min(remains, axis=0).reshape(len(some), -1))
-    return pairs, np.concatenate(found), odds[np.arange(len(odds))[:, None, None], pairs].sum(2)
+    return pairs, np.concatenate(found), pair_odds(odds, pairs)
 
 
 def named_explained(candidates: dict, truth: np.ndarray) -> tuple:
@@ -610,13 +611,19 @@ def log_odds(said: np.ndarray, sharpness: float) -> np.ndarray:
     return np.log(np.expm1(np.minimum(somewhere(said, sharpness), 30)) + 1e-9)
 
 
-def candidates(manifolds: tuple, scenes: np.ndarray, said: np.ndarray, grid: np.ndarray,
-               sharpness: float, shape: tuple, n_labels: int = 6) -> Candidates:
-    "`Candidates` of scenes among the pairs of the labels with most votes, on two threads."
-    odds, start = log_odds(said, sharpness), grid[said[:, :, :-1].argmax(axis=1)]
+def pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    "Sums (n, h) of the log-odds (n, m) of both labels of pairs (n, h, 2)."
+    return odds[np.arange(len(odds))[:, None, None], pairs].sum(axis=2)
+
+
+def candidates(manifolds: tuple, scenes: np.ndarray, odds: np.ndarray, start: np.ndarray,
+               shape: tuple, n_labels: int = 6) -> Candidates:
+    """`Candidates` of scenes among pairs of the labels with the greatest log-odds (n, m),
+    fitted from places (n, m, 2) of labels, on two threads.
+    """
     most = np.argsort(-odds, axis=1)[:, :n_labels]
     pairs = np.sort(most[:, np.stack(np.triu_indices(n_labels, 1), axis=1)], axis=2)
-    odds = odds[np.arange(len(odds))[:, None, None], pairs].sum(axis=2)
+    odds = pair_odds(odds, pairs)
     blocks = np.array_split(np.arange(len(scenes)), -(-len(scenes) // 500))
     found = Parallel(n_jobs=2, prefer="threads")(
         delayed(explain_block)(manifolds, scenes[some], pairs[some], odds[some],
@@ -636,8 +643,8 @@ def left_classes(found: Candidates, scenes: Overlaid, none: int) -> np.ndarray:
 
 def learn_reading(bench: Bench, settings: dict, found: Candidates,
                   scenes: Overlaid) -> tuple:
-    """A classifier of what is left, and a function that gives the sums (n, h) of the
-    log-probabilities of both labels of candidates.
+    """A classifier of what is left, and a function that gives the log-probabilities
+    (n, h, 2, m) of the labels that it has for what candidates leave.
     """
     right = (found.pairs == np.sort(scenes.pairs, axis=1)[:, None]).all(axis=2)
     shape = bench.data.images.shape[1:]
@@ -651,82 +658,195 @@ def learn_reading(bench: Bench, settings: dict, found: Candidates,
         return np.concatenate([layer.transform(x / np.float32(255)) / unit
                                for x in np.array_split(rows, -(-len(rows) // 4096))])
 
-    y = left_classes(found, scenes, len(bench.data.class_names)).ravel()
+    m = len(bench.data.class_names)
+    y = left_classes(found, scenes, m).ravel()
     model = fitted(window_classifier(settings, len(y), bench), coded(found.left), y)
 
-    def read(some):
-        P = model.predict_log_proba(coded(some.left)).reshape(*some.pairs.shape, -1)
-        return np.take_along_axis(P, some.pairs[..., None], axis=3)[..., 0].sum(axis=2)
-
-    return model, read
+    return model, lambda some: model.predict_log_proba(coded(some.left))[:, :m].reshape(
+        *some.pairs.shape, m)
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3
 # principal components of what regions of that which is left are made of
 READ = {"paper": {"n_outputs": 600}, "quick": {"n_outputs": 40}}
 
 
+def of_own_labels(found: Candidates, said: np.ndarray) -> np.ndarray:
+    "Sums (n, h) of what is said (n, h, 2, m) of both labels of candidates."
+    return np.take_along_axis(said, found.pairs[..., None], axis=3)[..., 0].sum(axis=2)
+
+
+def pair_scores(found: Candidates, read: np.ndarray, votes: float,
+                reading: float) -> np.ndarray:
+    "Scores (n, h) of (capslit:read-pairs)."
+    return votes * found.odds + reading * read - found.remains
+
+
+def named_by(found: Candidates, scores: np.ndarray) -> np.ndarray:
+    "The pairs (n, 2) with the greatest of scores (n, h)."
+    return found.pairs[np.arange(len(scores)), scores.argmax(axis=1)]
+
+
+def tried_weights(found: Candidates, read: np.ndarray, truth: np.ndarray) -> dict:
+    "Shares of scenes named with weights λ and κ, whose pairs are `truth`, ascending."
+    def right(*weights):
+        named = named_by(found, pair_scores(found, read, *weights))
+        return float((named == truth).all(axis=1).mean())
+
+    return {(votes, reading): right(votes, reading)
+            for votes in (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+            for reading in (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)}
+
+
+# %% ../../nbs/experiments/overlaps.ipynb #left-3a
 def named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
     "Named pairs, with the weights λ and κ that name most validation scenes, and metrics."
-    def scored(name, votes, reading):
-        return votes * found[name].odds + reading * read[name] - found[name].remains
-
-    def named(name, *weights):
-        best = scored(name, *weights).argmax(axis=1)
-        return found[name].pairs[np.arange(len(best)), best]
-
-    def right(*weights):
-        return float((named("validation", *weights) == truth).all(axis=1).mean())
-
     truth = np.sort(truth, axis=1)
-    tried = {(votes, reading): right(votes, reading) for votes in (0.0, 0.25, 0.5, 1.0)
-             for reading in (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)}
+    tried = tried_weights(found["validation"], read["validation"], truth)
     best = max(tried, key=tried.get)
+    scores = {name: pair_scores(some, read[name], *best) for name, some in found.items()}
     true = (found["validation"].pairs == truth[:, None]).all(axis=2)
     # with the true pair also fitted from the true images
-    wrong = np.where(true, -np.inf, scored("validation", *best)).max(axis=1)
-    known = np.where(true, scored("validation", *best), -np.inf).max(axis=1)
-    told = np.maximum(known, scored("told", *best)[:, 0]) > wrong
-    return {name: named(name, *best) for name in found if name != "told"}, {
+    wrong = np.where(true, -np.inf, scores["validation"]).max(axis=1)
+    known = np.where(true, scores["validation"], -np.inf).max(axis=1)
+    told = np.maximum(known, scores["told"][:, 0]) > wrong
+    named = {name: named_by(found[name], s) for name, s in scores.items() if name != "told"}
+    return named, {
         "vote_weight": best[0], "reading_weight": best[1],
         "among_candidates": float(true.any(axis=1).mean()), "told_fit": float(told.mean()),
         "unread": max(value for (_, reading), value in tried.items() if reading == 0)}
 
 
-def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
-    """Errors, curves and named pairs of scenes whose parts are explained and read, and
-    metrics: votes and manifolds learn from one half of the images, reading from the other.
+def left_odds(found: Candidates, said: np.ndarray, scores: np.ndarray,
+              temperature: float = 16.0) -> np.ndarray:
+    """Log-odds (n, m) that labels are somewhere, from what is said (n, h, 2, m) of what
+    candidates leave; each has a share in it by its score (n, h).
+    """
+    share = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
+    share /= share.sum(axis=1, keepdims=True)
+    P = np.minimum(share[:, :, None, None] * np.exp(said), 1 - 1e-6)
+    somewhere = -np.log1p(-P).sum(axis=(1, 2))
+    return np.log(np.expm1(np.minimum(somewhere, 30)) + 1e-6)
+
+
+def in_the_mean(found: Candidates, read: np.ndarray, sums: np.ndarray) -> tuple:
+    """Candidates with what remains, and what is read of them (n, h), in the mean over the
+    rounds that had them; `sums` (3, n, m, m) of numbers of rounds and of both grow.
+    """
+    rows, (i, j) = np.arange(len(read))[:, None], found.pairs.transpose(2, 0, 1)
+    sums[:, rows, i, j] += np.stack([np.ones_like(read), found.remains, read])
+    rounds, remains, read = sums[:, rows, i, j]
+    return found._replace(remains=remains / rounds), read / rounds
+
+
+def with_earlier_rounds(found: dict, read: dict, said: dict, kept: dict,
+                        truth: np.ndarray) -> tuple:
+    """Candidates and what is read of them `in_the_mean`, the log-odds of labels, in the
+    mean over rounds, that what is left votes, and the share of validation scenes named
+    before it does; `kept` holds, for each set, what sums up.
+    """
+    for name, some in found.items():
+        n, m = said[name].shape[0], said[name].shape[-1]
+        sums, _ = kept.setdefault(name, (np.zeros((3, n, m, m)), []))
+        found[name], read[name] = in_the_mean(some, read[name], sums)
+    tried = tried_weights(found["validation"], read["validation"], np.sort(truth, axis=1))
+    best, odds = max(tried, key=tried.get), {}
+    for name, some in found.items():
+        scores, votes = pair_scores(some, read[name], *best), kept[name][1]
+        votes.append(left_odds(some, said[name], scores))
+        odds[name] = np.mean(votes, axis=0)
+        found[name] = some._replace(odds=pair_odds(odds[name], some.pairs))
+    return found, read, odds, tried[best]
+
+
+# %% ../../nbs/experiments/overlaps.ipynb #left-3b
+def read_once(bench: Bench, settings: dict, k: int, scenes: dict, odds: dict,
+              start: dict) -> tuple:
+    """Round k, from 0: `Candidates` of scenes, what is said of what they leave, the
+    classifier that says it, its function, and the finer manifolds; all manifolds are of one
+    half of the images, the first if k is even.
+    """
+    (images, labels), again = image_sets(bench.data)["training"], str(k + 1) if k else ""
+    mine, seed = halves(len(images))[k % 2], bench.seed + k
+    manifolds = bench.step("manifolds" + again, "learning manifolds", lambda: [
+        learn_manifolds(images[mine], labels[mine], sizes[bench.profile], seed)[0]
+        for sizes in (MANIFOLDS, FINE_MANIFOLDS)])
+    found = bench.step("explain" + again, "explaining scenes", lambda: {
+        name: candidates(manifolds, some.scenes, odds[name], start[name], images.shape[1:])
+        for name, some in scenes.items()})
+    model, say = bench.step("left" + again, "learning to read", lambda: learn_reading(
+        bench, settings, found["training"], scenes["training"]))
+    found["training"] = Candidates(*(x[:1000] for x in found["training"]))
+    said = bench.step("choose" + again, "reading what is left", lambda: {
+        name: say(some) for name, some in found.items()})
+    return found, said, model, say, manifolds[1]
+
+
+def halves(n: int) -> tuple:
+    "The first and the second half of n rows."
+    return slice(n // 2), slice(n // 2, None)
+
+
+def scenes_to_read(part: Part, bench: Bench, sets: dict) -> tuple:
+    """Scenes to learn votes from, and for reading those for validation, for testing and, by
+    the number of the round, for training, of the half that its manifolds do not know.
     """
     settings, (images, labels) = part.parameters, image_sets(bench.data)["training"]
-    half, shape, shift = len(images) // 2, images.shape[1:], largest_shift(bench.data)
-    halves = (5, "n_train", slice(half)), (6, "n_read", slice(half, None))
-    drawn = [overlay(images[some], labels[some], settings[n], shift,
-                     np.random.default_rng((bench.seed, k))) for k, n, some in halves]
-    voting, grid, n_windows, say = learn_votes(part, bench, drawn[0])
-    manifolds = bench.step("manifolds", "learning manifolds", lambda: [
-        learn_manifolds(images[:half], labels[:half], sizes[bench.profile], bench.seed)[0]
-        for sizes in (MANIFOLDS, FINE_MANIFOLDS)])
-    scenes = {"training": drawn[1], "test": sets["test"],
-              "validation": Overlaid(*(values[:2500] for values in sets["validation"]))}
+
+    def drawn(k, side, n):
+        mine, rng = halves(len(images))[side], np.random.default_rng((bench.seed, k))
+        shift = largest_shift(bench.data)
+        return overlay(images[mine], labels[mine], settings[n], shift, rng)
+
+    few = Overlaid(*(values[:2500] for values in sets["validation"]))
+    return drawn(5, 0, "n_train"), {"test": sets["test"], "validation": few} | {
+        k: drawn(6 + k, 1 - k % 2, "n_read") for k in range(settings.get("rounds", 1))}
+
+
+# %% ../../nbs/experiments/overlaps.ipynb #left-3c
+def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
+    """Errors, curves and named pairs of scenes whose parts are explained and read, in one
+    round or several, and metrics: each round learns manifolds from one half of the images,
+    and reading from the other; votes learn from the first half.
+    """
+    drawn, scenes = scenes_to_read(part, bench, sets)
+    voting, grid, n_windows, say = learn_votes(part, bench, drawn)
     said = bench.step("read", "reading windows", lambda: {
         name: say(some.scenes) for name, some in scenes.items()})
-    _, about = named_somewhere(said, scenes["validation"].pairs)
-    found = bench.step("explain", "explaining scenes", lambda: {
-        name: candidates(manifolds, some.scenes, said[name], grid, about["sharpness"],
-                         shape) for name, some in scenes.items()})
-    model, read = bench.step("left", "learning to read", lambda: learn_reading(
-        bench, settings, found["training"], scenes["training"]))
-    few = found | {"training": Candidates(*(x[:1000] for x in found["training"]))}
-    odds = log_odds(said["validation"], about["sharpness"])
-    few["told"] = begun_from_truth(manifolds[1], scenes["validation"],
-                                   image_sets(bench.data)["validation"][0], odds)
-    named, more = named_read(few, bench.step("choose", "reading what is left", lambda: {
-        name: read(some) for name, some in few.items()}), scenes["validation"].pairs)
-    truth = np.sort(drawn[1].pairs[:1000], axis=1)
-    more["training_error"] = float((named.pop("training") != truth).any(axis=1).mean())
-    curves = {f"{of}{name}": m.history_[name] for of, m in (("votes_", voting), ("", model))
+    truth, rounds = scenes["validation"].pairs, part.parameters.get("rounds", 1)
+    _, about = named_somewhere(said, truth)
+    odds = {name: log_odds(P, about["sharpness"]) for name, P in said.items()}
+    start = {name: grid[P[:, :, :-1].argmax(axis=1)] for name, P in said.items()}
+    models, kept = {"votes_": voting}, {}
+    for k in range(rounds):
+        now = {"training": k, "validation": "validation", "test": "test"}
+        given = [{name: of[key] for name, key in now.items()}
+                 for of in (scenes, odds, start)]
+        found, said, model, *known = read_once(bench, part.parameters, k, *given)
+        models["" if k == rounds - 1 else f"round{k + 1}_"] = model
+        reading = {name: of_own_labels(some, said[name]) for name, some in found.items()}
+        if rounds > 1:                       # what is left votes, in the place of windows
+            kept.pop("training", None)       # each round has its own
+            found, reading, voted, share = with_earlier_rounds(found, reading, said, kept,
+                                                               truth)
+            odds, about[f"named_round{k + 1}"] = odds | voted, share
+    scenes["training"] = scenes[k]
+    named, more = named_at_last(bench, found, reading, scenes, odds["validation"], *known)
+    curves = {of + name: m.history_[name] for of, m in models.items()
               for name in ("objective", "accepted")}
-    size = sum(m.coef_.size + m.intercept_.size for m in (voting, model))
+    size = sum(m.coef_.size + m.intercept_.size for m in models.values())
     return named, curves, size, about | more | {"n_windows": n_windows}
+
+
+def named_at_last(bench: Bench, found: dict, read: dict, scenes: dict, odds: np.ndarray,
+                  say: Any, finer: Manifolds) -> tuple:
+    "Named pairs, and metrics, those told the true images of validation scenes among them."
+    found["told"] = begun_from_truth(finer, scenes["validation"],
+                                     image_sets(bench.data)["validation"][0], odds)
+    read["told"] = of_own_labels(found["told"], say(found["told"]))
+    named, about = named_read(found, read, scenes["validation"].pairs)
+    wrong = named.pop("training") != np.sort(scenes["training"].pairs[:1000], axis=1)
+    return named, about | {"training_error": float(wrong.any(axis=1).mean())}
+
 
 # %% ../../nbs/experiments/overlaps.ipynb #separate-6
 def told_scenes(images: np.ndarray, scenes: Overlaid, told: str) -> np.ndarray:
@@ -896,6 +1016,8 @@ def overlap_parts(data: str, profile: str) -> tuple:
                                   "codes": {"n_outputs": FINER[profile]["n_outputs"]},
                                   "n_read": 8_000 if profile == "paper" else 200},
                   "convolutional": passes}
+        found["read-again"] = found["read"] | {
+            "rounds": 3, "n_read": 20_000 if profile == "paper" else 200}
     return tuple(Part(name, p, p["n_train"] / 1e4, independent=True)
                  for name, p in found.items())
 

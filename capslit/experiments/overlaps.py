@@ -677,7 +677,7 @@ def of_own_labels(found: Candidates, said: np.ndarray) -> np.ndarray:
 
 def pair_scores(found: Candidates, read: np.ndarray, votes: float,
                 reading: float) -> np.ndarray:
-    "Scores (n, h) of (capslit:read-pairs)."
+    "Scores (n, h): λ times the votes and κ times what is read, less what remains."
     return votes * found.odds + reading * read - found.remains
 
 

@@ -136,6 +136,20 @@ def test_the_span_of_few_rows_gives_the_same_model(options, monkeypatch):
         np.testing.assert_allclose(ours.history_["log_likelihood"], plain.history_["log_likelihood"], rtol=1e-7)
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_thin_matrices_of_pairs_with_few_rows_give_the_same_model(fit_intercept, monkeypatch):
+    from capslit.capsules import problems
+
+    rng, classes = np.random.default_rng(0), np.arange(600) % 10
+    inputs, models, ranks = rng.standard_normal((600, 510)) + 1 + rng.standard_normal((10, 510))[classes] / 4, [], []
+    thin = problems.thin_root
+    for root in (lambda *given: ranks.append(thin(*given).shape[1]) or thin(*given), lambda *given: None):
+        monkeypatch.setattr(problems, "thin_root", root)
+        models.append(CapsuleClassifier(1, **LINEAR, fit_intercept=fit_intercept, random_state=0).fit(inputs, classes))
+    assert len(ranks) == 45 and max(ranks) <= 121
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=0, atol=1e-9 * np.abs(models[1].coef_).max())
+
+
 @pytest.mark.filterwarnings("ignore:EM stopped")
 def test_a_wide_matrix_gets_a_moderate_prior_and_no_kernel(monkeypatch):
     import capslit.capsules.choosing as module

@@ -10,7 +10,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
-.PHONY: help check book pdf archive site test bench bench-gpu reproduce export lint hooks picture links dist notebooks lock clean venv
+.PHONY: help check book pdf archive site test bench bench-gpu reproduce export format lint hooks picture links dist notebooks lock clean venv
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -64,8 +64,12 @@ export: $(STAMP)  ## write capslit/ from nbs/
 	$(BIN)/nbdev_clean
 	$(BIN)/nbdev_export
 
-lint: $(STAMP)  ## look for mistakes in code (ruff)
+format: $(STAMP)  ## lay out all code, notebooks too (ruff format)
+	$(BIN)/ruff format
+
+lint: $(STAMP)  ## look for mistakes in code, and for code that is not laid out (ruff)
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 
 hooks: $(STAMP)  ## git: compare notebooks as text, merge them cell by cell, check before each commit
 	git config diff.notebook.textconv "python3 book/as_text.py"

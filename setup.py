@@ -1,4 +1,5 @@
 """Everything about the distribution is read from settings.ini; nothing is stated twice."""
+
 import re
 from configparser import ConfigParser
 from pathlib import Path
@@ -10,8 +11,14 @@ config = ConfigParser(delimiters=["="])
 config.read(here / "settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
 
-extras = {key.removesuffix("_requirements"): value.split() for key, value in cfg.items() if key.endswith("_requirements")}
-extras["dev"] = sorted({r for name, rs in extras.items() if name not in cfg["apart"].split() for r in rs})
+extras = {
+    key.removesuffix("_requirements"): value.split()
+    for key, value in cfg.items()
+    if key.endswith("_requirements")
+}
+extras["dev"] = sorted(
+    {r for name, rs in extras.items() if name not in cfg["apart"].split() for r in rs}
+)
 extras["all"] = sorted({r for name in cfg["all"].split() for r in extras[name]})
 
 source, book = cfg["git_url"], f"{cfg['doc_host']}{cfg['doc_baseurl']}"
@@ -31,7 +38,9 @@ def absolute(match):
     return f"{mark}[{text}]({address})"
 
 
-readme = re.sub(r"(!?)\[([^]]*)\]\(([^)\s]+)\)", absolute, (here / "README.md").read_text(encoding="utf-8"))
+readme = re.sub(
+    r"(!?)\[([^]]*)\]\(([^)\s]+)\)", absolute, (here / "README.md").read_text(encoding="utf-8")
+)
 
 setup(
     name=cfg["lib_name"],
@@ -42,7 +51,12 @@ setup(
     author=cfg["author"],
     author_email=cfg["author_email"],
     url=book,
-    project_urls={"Documentation": f"{book}v{cfg['version']}/", "Source": source, "Changelog": f"{source}/blob/{cfg['branch']}/CHANGELOG.md", "Issues": f"{source}/issues"},
+    project_urls={
+        "Documentation": f"{book}v{cfg['version']}/",
+        "Source": source,
+        "Changelog": f"{source}/blob/{cfg['branch']}/CHANGELOG.md",
+        "Issues": f"{source}/issues",
+    },
     license_expression="Apache-2.0",
     license_files=["LICENSE"],
     keywords=cfg["keywords"].split(),

@@ -1,4 +1,5 @@
 """The common form of all benchmarks: a module has `rows()`, which yields them one after another, and can be run alone."""
+
 import time
 import warnings
 from functools import partial
@@ -19,6 +20,7 @@ class Row(NamedTuple):
     `what` we do, the `ratio` of what it takes to what the other takes (time, where nothing else is said; below 1 we are better), `to` what,
     and the `aim` that the ratio should not exceed, if there is one.
     """
+
     what: str
     ratio: float
     to: str
@@ -43,7 +45,10 @@ def per_iteration(fit, few=2, many=10, repeats=3):
     The least of a few times counts, of few and of many in turns. There are so many that they take a third more time than few: less might be noise.
     """
     while many < 1000:
-        first, second = np.min([[cpu_seconds(lambda: fit(steps)) for steps in (few, many)] for _ in range(repeats)], axis=0)
+        first, second = np.min(
+            [[cpu_seconds(lambda: fit(steps)) for steps in (few, many)] for _ in range(repeats)],
+            axis=0,
+        )
         if second > 4 / 3 * first:
             return (second - first) / (many - few)
         many *= 2
@@ -56,12 +61,22 @@ def show(rows):
     shown = []
     for row in rows:
         if not row.ratio > 0:
-            raise ValueError(f"{row.what}: the ratio is {row.ratio}, but times and sizes are positive")
+            raise ValueError(
+                f"{row.what}: the ratio is {row.ratio}, but times and sizes are positive"
+            )
         aim = "" if row.aim is None else f"{row.aim:g}"
-        print(f"{row.what:<58} {row.ratio:8.3g} {aim:>5}{' ' if row.met else '*'} {row.to}", flush=True)
+        print(
+            f"{row.what:<58} {row.ratio:8.3g} {aim:>5}{' ' if row.met else '*'} {row.to}",
+            flush=True,
+        )
         shown.append(row)
     missed = sum(not row.met for row in shown)
-    print(f"* aim missed, {missed} of {sum(row.aim is not None for row in shown)}" if missed else "all aims met", flush=True)
+    print(
+        f"* aim missed, {missed} of {sum(row.aim is not None for row in shown)}"
+        if missed
+        else "all aims met",
+        flush=True,
+    )
     return shown
 
 

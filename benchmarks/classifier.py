@@ -6,6 +6,7 @@ from the start; for the network, which is stopped by the same validation images,
 cannot be stopped, machines for the first eighth of the images, the first sixth, and so on. All have settings that were found beforehand: the peers those that their chapter
 has found best for the whole of the data, ours those near what it chooses for itself (prior and kernel), with few landmarks. What that choice costs is a row of its own.
 """
+
 import time
 import warnings
 from dataclasses import replace
@@ -21,10 +22,27 @@ from capslit.experiments.peers import ESTIMATORS
 from capslit.experiments.records import load_protocol
 from capslit.storage import StorageError
 
-FIXED = {"architecture": "ovo", "kernel": "rbf", "n_components": 300, "sharpness": 1.0, "early_stopping": False}
-OURS = {"mnist": FIXED | {"capsule_dim": 4, "gamma": 0.01, "alpha": 5e-7}, "fashion": FIXED | {"capsule_dim": 4, "n_components": 150, "gamma": 0.008, "alpha": 7e-4}}
-PEERS = {"mnist": {"svm": {"C": 2.0, "gamma": 2.0}, "network": {"hidden_layer_sizes": [500], "alpha": 1e-2}},
-         "fashion": {"svm": {"C": 10.0, "gamma": 2.0}, "network": {"hidden_layer_sizes": [500], "alpha": 1e-4}}}
+FIXED = {
+    "architecture": "ovo",
+    "kernel": "rbf",
+    "n_components": 300,
+    "sharpness": 1.0,
+    "early_stopping": False,
+}
+OURS = {
+    "mnist": FIXED | {"capsule_dim": 4, "gamma": 0.01, "alpha": 5e-7},
+    "fashion": FIXED | {"capsule_dim": 4, "n_components": 150, "gamma": 0.008, "alpha": 7e-4},
+}
+PEERS = {
+    "mnist": {
+        "svm": {"C": 2.0, "gamma": 2.0},
+        "network": {"hidden_layer_sizes": [500], "alpha": 1e-2},
+    },
+    "fashion": {
+        "svm": {"C": 10.0, "gamma": 2.0},
+        "network": {"hidden_layer_sizes": [500], "alpha": 1e-4},
+    },
+}
 NAMES = {"svm": "SVC", "network": "MLPClassifier"}
 
 
@@ -37,8 +55,19 @@ def protocols(n=10_000):
         except StorageError:
             yield "mnist", TITLES["digits"], load_protocol(datasets.load_digits())
             return
-        yield name, TITLES[name], replace(full, X=full.X[:n], y=full.y[:n], X_val=full.X_val[:2000], y_val=full.y_val[:2000],
-                                          X_test=full.X_test[::4], y_test=full.y_test[::4])
+        yield (
+            name,
+            TITLES[name],
+            replace(
+                full,
+                X=full.X[:n],
+                y=full.y[:n],
+                X_val=full.X_val[:2000],
+                y_val=full.y_val[:2000],
+                X_test=full.X_test[::4],
+                y_test=full.y_test[::4],
+            ),
+        )
 
 
 def cpu(function):
@@ -62,7 +91,9 @@ def course_of_ours(data, settings):
 def course_of_svm(data, settings):
     "The same for more and more images."
     course = []
-    for n in (round(len(data.X) * share) for share in (1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)):
+    for n in (
+        round(len(data.X) * share) for share in (1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)
+    ):
         model = ESTIMATORS["svm"](data.X[:n], 0, **settings)
         _, seconds = cpu(lambda: model.fit(data.X[:n], data.y[:n]))
         course.append((seconds, 1 - model.score(data.X_test, data.y_test)))
@@ -75,7 +106,10 @@ def course_of_network(data, settings, patience=10, passes=100):
     best, waited = (np.inf, np.inf), 0
     while waited < patience and len(course) < passes:
         seconds += cpu(lambda: model.partial_fit(data.X, data.y, classes=np.unique(data.y)))[1]
-        validation, test = (1 - model.score(*part) for part in ((data.X_val, data.y_val), (data.X_test, data.y_test)))
+        validation, test = (
+            1 - model.score(*part)
+            for part in ((data.X_val, data.y_val), (data.X_test, data.y_test))
+        )
         course.append((seconds, test))
         best, waited = ((validation, test), 0) if validation < best[0] else (best, waited + 1)
     return course, best[1]
@@ -92,10 +126,17 @@ def predictions(n=50_000, p=196):
     X, y = rng.standard_normal((n, p), dtype=np.float32), rng.integers(0, 10, n)
     for architecture, aims in (("multiclass", {1: 1.5, 8: 1.2}), ("ovo", {1: 1.5, 8: 1.5})):
         for d, aim in aims.items():
-            model = CapsuleClassifier.paper(d, architecture=architecture, max_iter=1, early_stopping=False).fit(X[:5000], y[:5000])
+            model = CapsuleClassifier.paper(
+                d, architecture=architecture, max_iter=1, early_stopping=False
+            ).fit(X[:5000], y[:5000])
             W = model.coef_.reshape(-1, p)
             ours, floor = in_turns(lambda: model.predict_proba(X), lambda: X @ W.T, rounds=10)
-            yield Row(f"predict_proba, {'all pairs, ' * (architecture == 'ovo')}d = {d}", ours / floor, "its one matrix product", aim)
+            yield Row(
+                f"predict_proba, {'all pairs, ' * (architecture == 'ovo')}d = {d}",
+                ours / floor,
+                "its one matrix product",
+                aim,
+            )
 
 
 def rows():
@@ -104,12 +145,19 @@ def rows():
         for peer, settings in PEERS[name].items():
             theirs, error = (course_of_svm if peer == "svm" else course_of_network)(data, settings)
             level = max(final, error)
-            yield Row(f"{title}, {len(data.X):,} images: CPU time to {100 * level:.1f} % error", first(ours, level) / first(theirs, level),
-                      f"scikit-learn's {NAMES[peer]} (in the end {100 * error:.1f} %, ours {100 * final:.1f} %)", 1)
+            yield Row(
+                f"{title}, {len(data.X):,} images: CPU time to {100 * level:.1f} % error",
+                first(ours, level) / first(theirs, level),
+                f"scikit-learn's {NAMES[peer]} (in the end {100 * error:.1f} %, ours {100 * final:.1f} %)",
+                1,
+            )
         model = CapsuleClassifier(random_state=0)
         _, seconds = cpu(lambda: model.fit(data.X, data.y))
-        yield Row(f"{title}, {len(data.X):,} images: CPU time of an automatic fit ({100 - 100 * model.score(data.X_test, data.y_test):.1f} %)", seconds / ours[-1][0],
-                  f"sixty iterations with fixed settings ({100 * final:.1f} %)")
+        yield Row(
+            f"{title}, {len(data.X):,} images: CPU time of an automatic fit ({100 - 100 * model.score(data.X_test, data.y_test):.1f} %)",
+            seconds / ours[-1][0],
+            f"sixty iterations with fixed settings ({100 * final:.1f} %)",
+        )
     yield from predictions()
 
 

@@ -9,6 +9,7 @@ exponentials of one table, in blocks that stay in the cache: what a version cost
 the kᵈ configurations: that is what a user of scikit-learn would need for the same distribution. k-means has as many centres, and dictionary learning as many atoms as we
 have vectors for all states; of these the time of an iteration, on embedded digits.
 """
+
 import numpy as np
 from _table import Row, alone, in_turns, per_iteration
 from sklearn.cluster import KMeans
@@ -38,17 +39,22 @@ def problem(d, k, p, n, seed=0):
 def floor(y, weights, n_rows, tables=True):
     "The products y Wᵀ and ⟨s⟩ᵀ y, and three products with a table of the configurations of one half of the vectors and of the other, or without them."
     d, k, p = weights.shape
-    columns, a, b = np.ascontiguousarray(weights.reshape(d * k, p).T), k**(d - d // 2), k**(d // 2)
+    columns, a, b = (
+        np.ascontiguousarray(weights.reshape(d * k, p).T),
+        k ** (d - d // 2),
+        k ** (d // 2),
+    )
     table, left, right = np.ones((a, b)), np.ones((a, n_rows)), np.ones((b, n_rows))
 
     def once():
         for start in range(0, len(y), n_rows):
-            part = y[start:start + n_rows]
+            part = y[start : start + n_rows]
             s = part @ columns
             if tables:
-                L, R = left[:, :len(part)], right[:, :len(part)]
+                L, R = left[:, : len(part)], right[:, : len(part)]
                 table @ R, table.T @ L, L @ R.T
             s.T @ part
+
     return once
 
 
@@ -59,12 +65,13 @@ def exponentials(y, weights, n_rows):
 
     def once():
         for start in range(0, len(y), n_rows):
-            part = y[start:start + n_rows]
+            part = y[start : start + n_rows]
             s = part @ W.T
-            table = block[:len(part)]
+            table = block[: len(part)]
             np.exp(table, out=table)
             table[:] = 0
             s.T @ part
+
     return once
 
 
@@ -86,26 +93,61 @@ def rows(n=20_000, p=64, d=3, k=8):
 
             def ours_by(loops):
                 for step in _STEPS:
-                    step.asked = step.enough if loops else -10**12
-                return accumulate(lambda block: model.e_step(parameters, block), (y, None, None), model.block_rows(parameters))
+                    step.asked = step.enough if loops else -(10**12)
+                return accumulate(
+                    lambda block: model.e_step(parameters, block),
+                    (y, None, None),
+                    model.block_rows(parameters),
+                )
 
-            ours_by(True)                                         # compiles
+            ours_by(True)  # compiles
             blocked = [floor(y, W, size) for size in SIZES]
-            ours, arrays, exps, theirs, *floors = in_turns(lambda: ours_by(True), lambda: ours_by(False), exponentials(y, W, small), mixture(parameters, y),
-                                                           *blocked, rounds=15)
+            ours, arrays, exps, theirs, *floors = in_turns(
+                lambda: ours_by(True),
+                lambda: ours_by(False),
+                exponentials(y, W, small),
+                mixture(parameters, y),
+                *blocked,
+                rounds=15,
+            )
             least = min(floors)
             what = f"quantizers, exact E-step, {vectors} vectors of {states} states"
             yield Row(what, ours / least, "its floor, matrix products", 1.5)
             yield Row(f"{what}, as arrays", arrays / least, "its floor, matrix products")
             yield Row(what, ours / exps, "exponentials of all configurations")
-            yield Row(what, ours / theirs, f"E-step of a mixture of {states**vectors}", 1.0 if states**vectors > 100 else None)
+            yield Row(
+                what,
+                ours / theirs,
+                f"E-step of a mixture of {states**vectors}",
+                1.0 if states**vectors > 100 else None,
+            )
         X = load_digits().data / 16
-        fits = {"ours": lambda steps: FactorialVectorQuantizer(d, k, init="random", n_init=1, tol=0, patience=steps, max_iter=steps, n_jobs=1, random_state=0).fit(X),
-                f"k-means with {k**d} centres": lambda steps: KMeans(k**d, init="random", n_init=1, tol=0, max_iter=steps, random_state=0).fit(X),
-                f"DictionaryLearning, {d * k} atoms": lambda steps: DictionaryLearning(d * k, tol=0, max_iter=steps, random_state=0).fit(X)}
+        fits = {
+            "ours": lambda steps: FactorialVectorQuantizer(
+                d,
+                k,
+                init="random",
+                n_init=1,
+                tol=0,
+                patience=steps,
+                max_iter=steps,
+                n_jobs=1,
+                random_state=0,
+            ).fit(X),
+            f"k-means with {k**d} centres": lambda steps: KMeans(
+                k**d, init="random", n_init=1, tol=0, max_iter=steps, random_state=0
+            ).fit(X),
+            f"DictionaryLearning, {d * k} atoms": lambda steps: DictionaryLearning(
+                d * k, tol=0, max_iter=steps, random_state=0
+            ).fit(X),
+        }
         seconds = {name: per_iteration(fit, 2, 5, 2) for name, fit in fits.items()}
         for name in list(fits)[1:]:
-            yield Row(f"quantizers, digits, {d} vectors of {k} states: iteration", seconds["ours"] / seconds[name], name)
+            yield Row(
+                f"quantizers, digits, {d} vectors of {k} states: iteration",
+                seconds["ours"] / seconds[name],
+                name,
+            )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ The floor is what no resampling with sixteen weights can do without: reading six
 (order 3). All on one core; and two threads beside one, and the memory that a walk through the stream allocates beside that of its batch. The images are made
 by compiled loops, if Numba is installed, and once by operations on arrays.
 """
+
 import tracemalloc
 
 import numpy as np
@@ -14,7 +15,11 @@ from threadpoolctl import threadpool_limits
 
 from capslit.data.deformations import DeformedImages, Deformations, _compiled_deformation, sources
 
-AIMS = {"sixteen readings of each pixel": 1.5, "SciPy's map_coordinates, linear": 2.5, "SciPy's map_coordinates, cubic": 0.8}
+AIMS = {
+    "sixteen readings of each pixel": 1.5,
+    "SciPy's map_coordinates, linear": 2.5,
+    "SciPy's map_coordinates, cubic": 0.8,
+}
 
 
 def rows(n=2048, side=28, batch=128, rounds=5):
@@ -29,14 +34,26 @@ def rows(n=2048, side=28, batch=128, rounds=5):
         return lambda: [map_coordinates(x, p, order=order) for x, p in zip(floats, points)]
 
     def ours(n_threads, loops=True):
-        _compiled_deformation.asked = _compiled_deformation.enough if loops else -10**12
+        _compiled_deformation.asked = _compiled_deformation.enough if loops else -(10**12)
         return stream.write(out, n_threads=n_threads)
 
-    ours(1)                                                   # compiles
-    pixels = np.empty_like(floats[:batch])                    # taken each time anew, it would mostly be the system's memory that is measured
-    readings = lambda: [floats[:batch].take(places, out=pixels, mode="clip") for _ in range(16 * n // batch)]
+    ours(1)  # compiles
+    pixels = np.empty_like(
+        floats[:batch]
+    )  # taken each time anew, it would mostly be the system's memory that is measured
+    readings = lambda: [
+        floats[:batch].take(places, out=pixels, mode="clip") for _ in range(16 * n // batch)
+    ]
     with threadpool_limits(1):
-        one, two, arrays, *others = in_turns(lambda: ours(1), lambda: ours(2), lambda: ours(1, False), readings, scipy(1), scipy(3), rounds=rounds)
+        one, two, arrays, *others = in_turns(
+            lambda: ours(1),
+            lambda: ours(2),
+            lambda: ours(1, False),
+            readings,
+            scipy(1),
+            scipy(3),
+            rounds=rounds,
+        )
     for (name, aim), seconds in zip(AIMS.items(), others):
         yield Row("deformed images, one thread", one / seconds, name, aim)
     yield Row("deformed images, as arrays, one thread", arrays / others[0], next(iter(AIMS)))
@@ -44,7 +61,11 @@ def rows(n=2048, side=28, batch=128, rounds=5):
     tracemalloc.start()
     for _ in stream:
         pass
-    yield Row("deformed images, a walk: memory", tracemalloc.get_traced_memory()[1] / floats[:batch].nbytes, "a batch")
+    yield Row(
+        "deformed images, a walk: memory",
+        tracemalloc.get_traced_memory()[1] / floats[:batch].nbytes,
+        "a batch",
+    )
     tracemalloc.stop()
 
 

@@ -6,6 +6,7 @@ digits takes. Where there is no card it says so.
 
     python benchmarks/gpu.py --count             # what an iteration asks of a card, counted on the processor: PyTorch's operations and the bytes they move
 """
+
 import sys
 import tempfile
 import time
@@ -21,12 +22,22 @@ from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, Leas
 from capslit.experiments.million import MILLION
 from capslit.experiments.records import perform
 
-NOMINAL = {"H200": 67e12, "H100": 67e12, "GH200": 67e12, "A100": 19.5e12, "L40S": 91.6e12, "L4": 30.3e12, "V100": 15.7e12, "T4": 8.1e12}
+NOMINAL = {
+    "H200": 67e12,
+    "H100": 67e12,
+    "GH200": 67e12,
+    "A100": 19.5e12,
+    "L40S": 91.6e12,
+    "L4": 30.3e12,
+    "V100": 15.7e12,
+    "T4": 8.1e12,
+}
 # floating-point operations per second in single precision, as the makers' data sheets have them, the largest variant of each
 
 
 class Card(NamedTuple):
     "Where to compute: a library of arrays, a device, its name, and a function that waits until the device has finished."
+
     xp: object
     device: object
     name: str
@@ -36,44 +47,54 @@ class Card(NamedTuple):
 def torch_card(device="cuda"):
     "PyTorch's `device`."
     import torch
+
     xp = array_namespace(torch.empty(0))
     if device == "cpu":
         return Card(xp, torch.device("cpu"), "the processor", lambda: None)
-    return Card(xp, torch.device(device), torch.cuda.get_device_name(device), torch.cuda.synchronize)
+    return Card(
+        xp, torch.device(device), torch.cuda.get_device_name(device), torch.cuda.synchronize
+    )
 
 
 def cupy_card():
     "CuPy's first card."
     import cupy
+
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    return Card(array_namespace(cupy.empty(0)), cupy.cuda.Device(0), name, cupy.cuda.Device(0).synchronize)
+    return Card(
+        array_namespace(cupy.empty(0)), cupy.cuda.Device(0), name, cupy.cuda.Device(0).synchronize
+    )
 
 
 def find_card():
     "A graphics card that PyTorch or CuPy can use, or None."
     if find_spec("torch"):
         import torch
+
         if torch.cuda.is_available():
             return torch_card()
     if find_spec("cupy"):
         import cupy
+
         try:
             if cupy.cuda.runtime.getDeviceCount():
                 return cupy_card()
-        except cupy.cuda.runtime.CUDARuntimeError:                # the library without a driver
+        except cupy.cuda.runtime.CUDARuntimeError:  # the library without a driver
             pass
     return None
 
 
 def seconds(card, function, repeats=10):
     "Best time of a few calls, each waited for."
+
     def once():
         card.wait()
         start = time.perf_counter()
         function()
         card.wait()
         return time.perf_counter() - start
-    once()                                                        # the first call loads and compiles
+
+    once()  # the first call loads and compiles
     return min(once() for _ in range(repeats))
 
 
@@ -88,10 +109,18 @@ def iterations(card, d, n=1_000_000, p=196, m=10):
     rng = np.random.default_rng(0)
     there = lambda a: card.xp.asarray(a, device=card.device)
     X, y = there(rng.standard_normal((n, p), dtype=np.float32)), there(rng.integers(0, m, n))
-    gram = np.asarray(n * np.eye(p))[None]                        # of such inputs, but for chance
-    model = CapsuleRegression(np.arange(m)[None], np.full((1, m), d), LeastSquares.from_gram(gram, like=X))
+    gram = np.asarray(n * np.eye(p))[None]  # of such inputs, but for chance
+    model = CapsuleRegression(
+        np.arange(m)[None], np.full((1, m), d), LeastSquares.from_gram(gram, like=X)
+    )
     parameters = CapsuleParameters(there(0.05 * rng.standard_normal((1, m, d, p))))
-    states = em.iterate(model, em.State.start(parameters), model.prepare((X, y, None)), (em.Round(10**9, {"threshold": 0.5}),), momentum=0.9)
+    states = em.iterate(
+        model,
+        em.State.start(parameters),
+        model.prepare((X, y, None)),
+        (em.Round(10**9, {"threshold": 0.5}),),
+        momentum=0.9,
+    )
     return X, parameters.weights, states
 
 
@@ -113,16 +142,40 @@ def rows(card=None, dims=(4, 8, 16, 32), **size):
     measured = peak(card)
     nominal = next((speed for name, speed in NOMINAL.items() if name in card.name.split()), None)
     if nominal:
-        yield Row("a large matrix product: speed", measured / nominal, f"what the maker of {card.name} names")
+        yield Row(
+            "a large matrix product: speed",
+            measured / nominal,
+            f"what the maker of {card.name} names",
+        )
     for d in dims:
         ours, products, operations = iteration(card, d, **size)
-        yield Row(f"EM iteration on the card, d = {d}", ours / products, "its two matrix products", 1.5)
-        yield Row(f"EM iteration on the card, d = {d}: speed", operations / ours / measured, "a large matrix product")
+        yield Row(
+            f"EM iteration on the card, d = {d}", ours / products, "its two matrix products", 1.5
+        )
+        yield Row(
+            f"EM iteration on the card, d = {d}: speed",
+            operations / ours / measured,
+            "a large matrix product",
+        )
         if nominal:
-            yield Row(f"EM iteration on the card, d = {d}: speed", operations / ours / nominal, "what the maker names")
+            yield Row(
+                f"EM iteration on the card, d = {d}: speed",
+                operations / ours / nominal,
+                "what the maker names",
+            )
 
 
-WAITING = {"_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "_unique2", "unique_dim", "bincount", "repeat_interleave"}
+WAITING = {
+    "_local_scalar_dense",
+    "is_nonzero",
+    "nonzero",
+    "masked_select",
+    "equal",
+    "_unique2",
+    "unique_dim",
+    "bincount",
+    "repeat_interleave",
+}
 # operations whose result, or its shape, the host must read before it goes on
 
 
@@ -137,7 +190,9 @@ def watching():
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             given = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
-            masks = function.overloadpacket.__name__ == "index" and any(a.dtype.is_floating_point is False and a.element_size() == 1 for a in given[1:])
+            masks = function.overloadpacket.__name__ == "index" and any(
+                a.dtype.is_floating_point is False and a.element_size() == 1 for a in given[1:]
+            )
             if function.overloadpacket.__name__ in WAITING or masks:
                 raise AssertionError(f"{function} makes the host wait for the device")
             found = function(*args, **(kwargs or {}))
@@ -145,17 +200,20 @@ def watching():
             if any(a.device != b.device for a in given for b in made):
                 raise AssertionError(f"{function} moves numbers from one device to another")
             memory = {a.untyped_storage().data_ptr() for a in given}
-            if function._schema.is_mutable or any(a.untyped_storage().data_ptr() not in memory for a in made):      # no view
+            if function._schema.is_mutable or any(
+                a.untyped_storage().data_ptr() not in memory for a in made
+            ):  # no view
                 self.operations += 1
                 self.bytes += sum(a.numel() * a.element_size() for a in given + made)
             return found
+
     return Watching()
 
 
 def counts(card, d, **size):
     "PyTorch's operations in one EM iteration, the bytes that they move, and those of two readings of the inputs."
     X, _, states = iterations(card, d, **size)
-    next(states)                                                  # tables are made once
+    next(states)  # tables are made once
     with watching() as watched:
         next(states)
     return watched.operations, watched.bytes, 2 * X.numel() * X.element_size()
@@ -163,7 +221,9 @@ def counts(card, d, **size):
 
 def count(dims=(1, 4, 8, 16, 32), n=100_000):
     "A line for each capsule size; on the processor, so that no card is needed."
-    print("EM iteration, operations of PyTorch that move numbers, and bytes they move beside two readings of the inputs")
+    print(
+        "EM iteration, operations of PyTorch that move numbers, and bytes they move beside two readings of the inputs"
+    )
     for d in dims:
         operations, moved, least = counts(torch_card("cpu"), d, n=n)
         print(f"d = {d:2}: {operations} operations, {moved / least:.2f} times the bytes")
@@ -173,7 +233,9 @@ def million():
     "Minutes that the experiment with a million digits takes, from nothing to its record."
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        perform("million", MILLION, "mnist", out=folder, report=lambda words: print(words, flush=True))
+        perform(
+            "million", MILLION, "mnist", out=folder, report=lambda words: print(words, flush=True)
+        )
     return (time.perf_counter() - start) / 60
 
 

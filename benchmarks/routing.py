@@ -8,6 +8,7 @@ fastest arithmetic that the machine has, and it reads each of its numbers hundre
 Where Numba is installed, another row has the sums alone, as the loops take them, of votes that never leave the fastest cache: no reading, no transposition, no E-step.
 On PyTorch if it is installed, and on NumPy. All versions are checked to agree. 32 × 32 children, 10 parents, poses of 16 numbers, a batch of 64.
 """
+
 import importlib.util
 import math
 
@@ -49,7 +50,9 @@ def plain(V, a, beta_u, beta_a, iterations=3):
 def arithmetic(shape, iterations=3):
     "Matrix products of as many multiplications and additions as routing votes of a shape (b, n, m, d) takes at least."
     votes, assignments = math.prod(shape), math.prod(shape[:-1])
-    multiplications = votes * (3 * iterations + iterations - 1) + 10 * assignments * (iterations - 1)
+    multiplications = votes * (3 * iterations + iterations - 1) + 10 * assignments * (
+        iterations - 1
+    )
     A = np.ones((1024, 1024), np.float32)
     B = np.ones((1024, multiplications // 1024**2), np.float32)
     return lambda: A @ B
@@ -80,7 +83,13 @@ def sums_from_the_cache(shape, iterations=3):
         with threads() as pool:
             hands = pool._max_workers if pool else 1
             rows = b * m * d // hands
-            return list(ordered_map(lambda found: loops(x, share / n, found, rows * (iterations - 1), rows), [exponents.copy() for _ in range(hands)], pool))
+            return list(
+                ordered_map(
+                    lambda found: loops(x, share / n, found, rows * (iterations - 1), rows),
+                    [exponents.copy() for _ in range(hands)],
+                    pool,
+                )
+            )
 
     return run if loops else None
 
@@ -94,11 +103,16 @@ def compare(name, ours, theirs, *floors, in_cache=None):
         yield Row(f"EM routing, {name}", mine / max(least), "its floor, reading or arithmetic", 1.5)
     if in_cache:
         yield Row(f"EM routing, {name}", mine / loops, "its sums alone, from the cache")
-        yield Row("EM routing, its sums alone, from the cache", loops / max(least), "its floor, reading or arithmetic")
+        yield Row(
+            "EM routing, its sums alone, from the cache",
+            loops / max(least),
+            "its floor, reading or arithmetic",
+        )
 
 
 def on_torch(V, a, prices):
     import torch
+
     V, a, *prices = map(torch.tensor, (V, a, *prices))
     with_grad = V.clone().requires_grad_()
 
@@ -112,7 +126,13 @@ def on_torch(V, a, prices):
         assert all(torch.allclose(x.double(), y, atol=1e-4) for x, y in zip(found, exact))
     assert torch.allclose(backward(ours), backward(theirs), rtol=1e-3, atol=1e-4)
     with torch.no_grad():
-        yield from compare("PyTorch, forward", lambda: ours(V, a, *prices), lambda: theirs(V, a, *prices), V.sum, arithmetic(V.shape))
+        yield from compare(
+            "PyTorch, forward",
+            lambda: ours(V, a, *prices),
+            lambda: theirs(V, a, *prices),
+            V.sum,
+            arithmetic(V.shape),
+        )
     yield from compare("PyTorch, with gradients", lambda: backward(ours), lambda: backward(theirs))
 
 
@@ -122,8 +142,18 @@ def rows():
     a, prices = rng.random((64, 32 * 32), dtype=np.float32), (np.float32(0.5), np.float32(1.0))
     if importlib.util.find_spec("torch"):
         yield from on_torch(V, a, prices)
-    assert all(np.allclose(x, y, atol=1e-4) for x, y in zip(em_routing(V, a, *prices), plain(V, a, *prices)))
-    yield from compare("NumPy", lambda: em_routing(V, a, *prices), lambda: plain(V, a, *prices), V.sum, arithmetic(V.shape), in_cache=sums_from_the_cache(V.shape))
+    assert all(
+        np.allclose(x, y, atol=1e-4)
+        for x, y in zip(em_routing(V, a, *prices), plain(V, a, *prices))
+    )
+    yield from compare(
+        "NumPy",
+        lambda: em_routing(V, a, *prices),
+        lambda: plain(V, a, *prices),
+        V.sum,
+        arithmetic(V.shape),
+        in_cache=sums_from_the_cache(V.shape),
+    )
 
 
 if __name__ == "__main__":

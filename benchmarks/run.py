@@ -7,6 +7,7 @@
 
 A ratio is our time divided by that of what stands in the last column, both measured in the same run, in turns.
 """
+
 import argparse
 import time
 import warnings
@@ -21,14 +22,28 @@ from capslit.experiments.records import describe_code, describe_machine
 from capslit.experiments.scaling import MACHINE, machine_figures, machine_rates
 from capslit.storage import load_json, save_json
 
-MODULES = ("em", "interpolating", "classifier", "small_tables", "stacking", "whole_fit", "mixtures", "linear_manifolds", "cooperative", "routing", "composition",
-           "deformations", "parts", "figure5")
+MODULES = (
+    "em",
+    "interpolating",
+    "classifier",
+    "small_tables",
+    "stacking",
+    "whole_fit",
+    "mixtures",
+    "linear_manifolds",
+    "cooperative",
+    "routing",
+    "composition",
+    "deformations",
+    "parts",
+    "figure5",
+)
 SCHEMA = "capslit.bench/1"
 
 
 def machine():
     "The machine's own figures, printed."
-    with TemporaryDirectory(dir=".") as folder:               # on the disk that we work on, not in memory
+    with TemporaryDirectory(dir=".") as folder:  # on the disk that we work on, not in memory
         rates = machine_rates(*machine_figures(folder))
     described = describe_machine()
     print(f"{described['processor']}, {described['cores']} cores, NumPy {described['numpy']}")
@@ -39,11 +54,13 @@ def machine():
 
 def measure(names):
     "The rows of the modules, shown as they come, as a list of dicts."
+
     def rows():
         for name in names:
             for row in import_module(name).rows():
                 modules.append(name)
                 yield row
+
     modules = []
     return [{"module": name} | row._asdict() for row, name in zip(show(rows()), modules)]
 
@@ -51,8 +68,10 @@ def measure(names):
 def replaced(old, new, modules):
     "The old record with the new rows in the place of those of the same modules; ValueError if the machine is another."
     if old["machine"]["processor"] != new["machine"]["processor"]:
-        raise ValueError(f"the record is of {old['machine']['processor']}, this machine is {new['machine']['processor']}: ratios of two machines do not go into one table")
-    known = {row["what"] for row in new["rows"]}               # of a module that was another's before
+        raise ValueError(
+            f"the record is of {old['machine']['processor']}, this machine is {new['machine']['processor']}: ratios of two machines do not go into one table"
+        )
+    known = {row["what"] for row in new["rows"]}  # of a module that was another's before
     kept = [row for row in old["rows"] if row["module"] not in modules and row["what"] not in known]
     given = {name: [row for row in kept + new["rows"] if row["module"] == name] for name in MODULES}
     return old | {"rows": [row for rows in given.values() for row in rows]}
@@ -60,13 +79,21 @@ def replaced(old, new, modules):
 
 def main():
     parser = argparse.ArgumentParser(description="Speed and memory as ratios.")
-    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"some of {', '.join(MODULES)}; by default all")
-    parser.add_argument("--into", action="store_true", help="put the rows of these modules into the record of this machine")
+    parser.add_argument(
+        "modules", nargs="*", metavar="MODULE", help=f"some of {', '.join(MODULES)}; by default all"
+    )
+    parser.add_argument(
+        "--into",
+        action="store_true",
+        help="put the rows of these modules into the record of this machine",
+    )
     parser.add_argument("--out", default="results", help="folder of the record (default: results)")
     arguments = parser.parse_args()
     unknown = set(arguments.modules) - set(MODULES)
     if unknown:
-        parser.error(f"there is no module {', '.join(sorted(unknown))}; choose from {', '.join(MODULES)}")
+        parser.error(
+            f"there is no module {', '.join(sorted(unknown))}; choose from {', '.join(MODULES)}"
+        )
     start = time.perf_counter()
     code, figures = describe_code(), machine()
     with warnings.catch_warnings():
@@ -75,13 +102,30 @@ def main():
     seconds = time.perf_counter() - start
     print(f"{seconds:.0f} s")
     if not arguments.modules or arguments.into:
-        path, date = Path(arguments.out) / "bench.json", datetime.now(timezone.utc).date().isoformat()
+        path, date = (
+            Path(arguments.out) / "bench.json",
+            datetime.now(timezone.utc).date().isoformat(),
+        )
         rows = [row | {"ratio": float(row["ratio"]), "commit": code["commit"]} for row in rows]
-        record = {"schema": SCHEMA, "code": code, "machine": figures, "date": date, "seconds": round(seconds, 1), "rows": rows}
+        record = {
+            "schema": SCHEMA,
+            "code": code,
+            "machine": figures,
+            "date": date,
+            "seconds": round(seconds, 1),
+            "rows": rows,
+        }
         if arguments.into:
             record = replaced(load_json(path), record, arguments.modules)
-        elif path.exists() and (old := load_json(path))["machine"]["processor"] == figures["processor"]:
-            record["rows"] += [row for row in old["rows"] if row["module"] == "figure5" and row["what"] not in {row["what"] for row in rows}]
+        elif (
+            path.exists()
+            and (old := load_json(path))["machine"]["processor"] == figures["processor"]
+        ):
+            record["rows"] += [
+                row
+                for row in old["rows"]
+                if row["module"] == "figure5" and row["what"] not in {row["what"] for row in rows}
+            ]
         save_json(path, record)
         print(f"→ {path}")
 

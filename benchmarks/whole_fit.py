@@ -4,6 +4,7 @@ The time of all threads together, from beginning to end, is divided into that of
 else (looking at the data, second moments, M-steps, the loop itself), and the time in which a thread waits, idly or, as those of the matrix library do, by asking again
 and again. The clock of each thread is read around each block of an E-step. The products alone are made once more, afterwards, slice by slice, and take off their part.
 """
+
 import time
 from threading import current_thread, main_thread
 from unittest.mock import patch
@@ -16,18 +17,27 @@ from capslit import CapsuleClassifier
 from capslit.capsules.em_steps import CapsuleRegression
 from capslit.capsules.kernels import FEW, SLICE
 
-SIZES = {(150, 4): 3, (569, 30): 2, (1797, 64): 10, (10_000, 196): 10, (100_000, 196): 10, (1_000_000, 196): 10}   # examples and inputs: classes
+SIZES = {
+    (150, 4): 3,
+    (569, 30): 2,
+    (1797, 64): 10,
+    (10_000, 196): 10,
+    (100_000, 196): 10,
+    (1_000_000, 196): 10,
+}  # examples and inputs: classes
 KINDS = ("matrix products", "between the products", "around the E-steps", "waiting")
 
 
 def products(W, X):
     "Seconds of the two products of an E-step, one thread."
+
     def once():
         start = time.thread_time()
         for first in range(0, len(X), SLICE):
-            x = X[first:first + SLICE]
+            x = X[first : first + SLICE]
             (W @ x.T if len(W) > FEW else np.ascontiguousarray((x @ W.T).T)) @ x
         return time.thread_time() - start
+
     with threadpool_limits(1, user_api="blas"):
         return min(once() for _ in range(3))
 
@@ -47,14 +57,19 @@ def shares(n, p, m, iterations=40):
     model = CapsuleClassifier.paper(4, max_iter=iterations, early_stopping=False, random_state=0)
     hands = max(lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas")
     with patch.object(CapsuleRegression, "e_step", clocked):
-        model.fit(X, y)                                       # everything is imported and compiled
+        model.fit(X, y)  # everything is imported and compiled
         spent.clear()
         wall, main = time.perf_counter(), time.thread_time()
         model.fit(X, y)
         wall, main = time.perf_counter() - wall, time.thread_time() - main
-    steps, around = sum(seconds for _, seconds in spent), main - sum(seconds for here, seconds in spent if here)
+    steps, around = (
+        sum(seconds for _, seconds in spent),
+        main - sum(seconds for here, seconds in spent if here),
+    )
     multiplied = min(steps, model.n_iter_ * products(model.coef_.reshape(-1, p), X))
-    return np.array([multiplied, steps - multiplied, around, max(0, hands * wall - steps - around)]) / max(hands * wall, steps + around)
+    return np.array(
+        [multiplied, steps - multiplied, around, max(0, hands * wall - steps - around)]
+    ) / max(hands * wall, steps + around)
 
 
 def rows():

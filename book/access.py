@@ -2,6 +2,7 @@
 
 `book/_static/access.js` does what is known only when the page is laid out: what scrolls can be reached with the keyboard.
 """
+
 import re
 from functools import cache
 
@@ -13,12 +14,18 @@ FORMULA_AS_HEADER = r'(<th\b[^>]*>\s*(?:<p>)?\s*<span class="math[^"]*")(>\\\((.
 
 MENDED = [
     # the bar at the side has the logo and the search beside the table of contents: a region with a name
-    (r'<div id="pst-primary-sidebar" class="', r'<div id="pst-primary-sidebar" role="region" aria-label="Book" class="'),
+    (
+        r'<div id="pst-primary-sidebar" class="',
+        r'<div id="pst-primary-sidebar" role="region" aria-label="Book" class="',
+    ),
     # a header cell without words is no header
     (r"<th\b([^>]*)>\s*(?:<p>\s*</p>)?\s*</th>", r"<td\1></td>"),
     # whoever has chosen no theme gets that of the system, at once
     (r'(dataset\.mode = localStorage\.getItem\("mode"\) \|\| )""', r'\1"auto"'),
-    (r'(dataset\.theme = localStorage\.getItem\("theme"\) \|\| )""', r'\1(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")'),
+    (
+        r'(dataset\.theme = localStorage\.getItem\("theme"\) \|\| )""',
+        r'\1(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")',
+    ),
     (r'data-default-mode=""', r'data-default-mode="auto"'),
     # ARIA 1.3 gives up the role of entries in a bibliography: they are items of a list
     (r'role="doc-biblioentry"', r'role="listitem"'),

@@ -1,4 +1,5 @@
 """A notebook as plain text, for `git diff`: the sources of its cells, and nothing else."""
+
 import json
 import sys
 from pathlib import Path

@@ -1,8 +1,9 @@
 """Build the book: execute the notebooks that are out of date, then read and write the pages that have changed.
 
-    python book/build.py                the whole book; any warning is an error
-    python book/build.py NOTEBOOK       that notebook and its page alone
+python book/build.py                the whole book; any warning is an error
+python book/build.py NOTEBOOK       that notebook and its page alone
 """
+
 import os
 import shutil
 import subprocess
@@ -19,7 +20,9 @@ JUPYTER_BOOK = Path(sys.executable).with_name("jupyter-book")
 
 def jupyter_book(*options, **environ):
     """Run Jupyter Book on what has changed; return its exit status."""
-    return subprocess.run([JUPYTER_BOOK, "build", ROOT, "-n", "--keep-going", *options], env=os.environ | environ).returncode
+    return subprocess.run(
+        [JUPYTER_BOOK, "build", ROOT, "-n", "--keep-going", *options], env=os.environ | environ
+    ).returncode
 
 
 def remove_strays():
@@ -27,7 +30,9 @@ def remove_strays():
     for folder, suffixes in ((BUILD / "html", (".ipynb", ".md")), (execute.STORE, (".ipynb",))):
         for built in (folder / "nbs").rglob("*.*"):
             source = ROOT / built.relative_to(folder)
-            if built.suffix in (".html", ".ipynb") and not any(source.with_suffix(suffix).is_file() for suffix in suffixes):
+            if built.suffix in (".html", ".ipynb") and not any(
+                source.with_suffix(suffix).is_file() for suffix in suffixes
+            ):
                 built.unlink()
 
 

@@ -1,7 +1,8 @@
 """Check one notebook: clean it, write its module, look for mistakes, execute it, run the tests that import the module.
 
-    python book/check.py NOTEBOOK [options of pytest, such as -k or -n auto]
+python book/check.py NOTEBOOK [options of pytest, such as -k or -n auto]
 """
+
 import subprocess
 import sys
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 `key(path)` is a hash of all of it: as long as it stays the same, the notebook need not be executed again.
 """
+
 import ast
 import gc
 import hashlib
@@ -21,21 +22,30 @@ PACKAGE = "capslit"
 
 def notebooks():
     """The notebooks of the book, in the order of their names."""
-    return sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+    return sorted(
+        path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts
+    )
 
 
 @cache
 def code_cells(path):
     """Source and tags of each code cell of a notebook."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells if cell["cell_type"] == "code"]
+    return [
+        ("".join(cell["source"]), cell["metadata"].get("tags", []))
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
 
 
 @cache
 def modules():
     """Path of each module of the package: {"capslit.x": …/capslit/x.py}."""
     paths = sorted((ROOT / PACKAGE).rglob("*.py"))
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
 
 
 def parsed(code):
@@ -53,8 +63,12 @@ def tree(path):
         return parsed(path.read_text(encoding="utf-8"))
     code = "\n".join(source for source, _ in code_cells(path))
     if re.search(r"^\s*[%!?]|\?$", code, re.MULTILINE):  # IPython's magics become calls
-        code = "\n".join(TransformerManager().transform_cell(source) for source, _ in code_cells(path))
-    with warnings.catch_warnings(action="ignore"):  # the cells give their own when they are executed
+        code = "\n".join(
+            TransformerManager().transform_cell(source) for source, _ in code_cells(path)
+        )
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # the cells give their own when they are executed
         return parsed(code)
 
 
@@ -63,8 +77,14 @@ def nodes(path):
     """The parts of a syntax tree that tell what it depends on: imports, attributes, and string constants that are not docstrings."""
     every = list(ast.walk(tree(path)))
     docstrings = {id(node.value) for node in every if isinstance(node, ast.Expr)}
-    return [node for node in every if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute)
-            or isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings]
+    return [
+        node
+        for node in every
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute)
+        or isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in docstrings
+    ]
 
 
 def at_once(node):
@@ -74,7 +94,9 @@ def at_once(node):
             continue
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
-        if isinstance(child, ast.Try) and not any(isinstance(n, ast.Raise) for handler in child.handlers for n in ast.walk(handler)):
+        if isinstance(child, ast.Try) and not any(
+            isinstance(n, ast.Raise) for handler in child.handlers for n in ast.walk(handler)
+        ):
             continue
         yield child
         yield from at_once(child)
@@ -109,8 +131,12 @@ def public(package):
     """Where the names come from that a package passes on, by its stub: {"CapsuleClassifier": "capslit.capsules.classifier.CapsuleClassifier"}."""
     stub = modules()[package].with_suffix(".pyi")
     nodes = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
-    return {alias.name: f"{importlib.util.resolve_name('.' * node.level + (node.module or ''), package)}.{alias.name}"
-            for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return {
+        alias.name: f"{importlib.util.resolve_name('.' * node.level + (node.module or ''), package)}.{alias.name}"
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def resolve(name):
@@ -200,16 +226,26 @@ def key(path):
         files |= {file for notebook in notebooks() for file in (notebook, *reach(notebook))}
     if reads_records(path):
         files |= {file for file in (ROOT / "results").iterdir() if file.is_file()}
-    parts = [platform.python_version(), has_torch(), *sorted((file.relative_to(ROOT).as_posix(), digest(file)) for file in files)]
+    parts = [
+        platform.python_version(),
+        has_torch(),
+        *sorted((file.relative_to(ROOT).as_posix(), digest(file)) for file in files),
+    ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def module_of(path):
     """The module that a notebook defines, "capslit.x"; None if it defines none."""
-    own = re.search(r"^#\|\s*default_exp\s+([\w.]+)", "\n".join(source for source, _ in code_cells(path)), re.MULTILINE)
+    own = re.search(
+        r"^#\|\s*default_exp\s+([\w.]+)",
+        "\n".join(source for source, _ in code_cells(path)),
+        re.MULTILINE,
+    )
     return own and f"{PACKAGE}.{own[1]}"
 
 
 def tests_of(path):
     """The test files that import the module which a notebook defines."""
-    return [test for test in sorted((ROOT / "tests").glob("test_*.py")) if module_of(path) in uses(test)]
+    return [
+        test for test in sorted((ROOT / "tests").glob("test_*.py")) if module_of(path) in uses(test)
+    ]

@@ -1,8 +1,9 @@
 """Copies of the notebooks that run elsewhere: each begins with a cell that installs capslit where it is missing.
 
-    python book/elsewhere.py FOLDER     write them into FOLDER/latest/nbs, or FOLDER/vX.Y.Z/nbs where that tag is checked out
-    python book/elsewhere.py --push     commit them to the branch `notebooks` of origin, which Colab and Binder open
+python book/elsewhere.py FOLDER     write them into FOLDER/latest/nbs, or FOLDER/vX.Y.Z/nbs where that tag is checked out
+python book/elsewhere.py --push     commit them to the branch `notebooks` of origin, which Colab and Binder open
 """
+
 import json
 import shutil
 import subprocess
@@ -15,7 +16,13 @@ from execute import clean_cell
 from project import LATEST, ROOT, SETTINGS, SOURCE, VERSION, commit, git, version_folder
 
 BRANCH = "notebooks"
-EXTRAS = {"dask": "dask", "distributed": "dask", "pyarrow": "parquet", "zarr": "zarr", "torch": "torch"}  # of what only few chapters import
+EXTRAS = {
+    "dask": "dask",
+    "distributed": "dask",
+    "pyarrow": "parquet",
+    "zarr": "zarr",
+    "torch": "torch",
+}  # of what only few chapters import
 INSTALL = """# This cell installs capslit where it is missing, such as on Colab, Kaggle or Binder
 import importlib.util
 
@@ -31,7 +38,11 @@ def imports(path):
 def requirement(extras):
     """What pip installs: this version, or where it is not released, this commit."""
     name = f"{SETTINGS['lib_name']}[{','.join(extras)}]"
-    return f"{name}=={VERSION}" if version_folder() != "latest" else f"{name} @ git+{SOURCE}@{commit()[0] if commit() else SETTINGS['branch']}"
+    return (
+        f"{name}=={VERSION}"
+        if version_folder() != "latest"
+        else f"{name} @ git+{SOURCE}@{commit()[0] if commit() else SETTINGS['branch']}"
+    )
 
 
 def portable(path):
@@ -40,8 +51,18 @@ def portable(path):
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             clean_cell(cell)
-    extras = ["chapters", *sorted({extra for name, extra in EXTRAS.items() if name in imports(path)})]
-    first = {"cell_type": "code", "id": "install", "metadata": {}, "execution_count": None, "outputs": [], "source": INSTALL.format(requirement=requirement(extras))}
+    extras = [
+        "chapters",
+        *sorted({extra for name, extra in EXTRAS.items() if name in imports(path)}),
+    ]
+    first = {
+        "cell_type": "code",
+        "id": "install",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": INSTALL.format(requirement=requirement(extras)),
+    }
     notebook["cells"] = [first, *(cell for cell in notebook["cells"] if cell["source"])]
     return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -58,9 +79,14 @@ def write(folder):
     shutil.copytree(ROOT / "nbs" / "images", home / "nbs" / "images")
     binder = folder / "binder"
     binder.mkdir(exist_ok=True)
-    (binder / "requirements.txt").write_text(f"{requirement(['chapters', 'dask', 'parquet'])}\n", encoding="utf-8")
-    (folder / "README.md").write_text(f"Copies of the notebooks of [{SETTINGS['title']}]({LATEST}) that install it where they are run. "
-                                      f"They are written by a program: edit [the sources]({SOURCE}/tree/{SETTINGS['branch']}/nbs).\n", encoding="utf-8")
+    (binder / "requirements.txt").write_text(
+        f"{requirement(['chapters', 'dask', 'parquet'])}\n", encoding="utf-8"
+    )
+    (folder / "README.md").write_text(
+        f"Copies of the notebooks of [{SETTINGS['title']}]({LATEST}) that install it where they are run. "
+        f"They are written by a program: edit [the sources]({SOURCE}/tree/{SETTINGS['branch']}/nbs).\n",
+        encoding="utf-8",
+    )
 
 
 def push():
@@ -69,7 +95,13 @@ def push():
     with TemporaryDirectory() as parent:
         folder = Path(parent, BRANCH)
         if git("ls-remote", "--heads", "origin", BRANCH):
-            run("fetch", "--quiet", "--depth=1", "origin", f"+refs/heads/{BRANCH}:refs/remotes/origin/{BRANCH}")
+            run(
+                "fetch",
+                "--quiet",
+                "--depth=1",
+                "origin",
+                f"+refs/heads/{BRANCH}:refs/remotes/origin/{BRANCH}",
+            )
             run("worktree", "add", "--quiet", "--detach", str(folder), f"origin/{BRANCH}")
         else:
             run("worktree", "add", "--quiet", "--detach", str(folder))
@@ -79,7 +111,14 @@ def push():
             write(folder)
             run("-C", str(folder), "add", "--all")
             if git("-C", str(folder), "status", "--porcelain"):
-                run("-C", str(folder), "commit", "--quiet", "--message", f"Notebooks of {commit()[0][:10]}")
+                run(
+                    "-C",
+                    str(folder),
+                    "commit",
+                    "--quiet",
+                    "--message",
+                    f"Notebooks of {commit()[0][:10]}",
+                )
                 run("-C", str(folder), "push", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}")
         finally:
             run("worktree", "remove", "--force", str(folder))

@@ -4,6 +4,7 @@
 
 A result is kept in _build/executed, together with the hash of what it was made from (`dependencies.key`). Nothing has a time limit.
 """
+
 import os
 import re
 import sys
@@ -21,7 +22,14 @@ from kernels import MANAGER
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.traceback import Traceback
 
 STORE = ROOT / "_build" / "executed"
@@ -29,7 +37,10 @@ FOREVER = 10**9  # seconds, where nbclient insists on a limit
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 ESCAPES = r"\x1b\[[0-9;]*m"  # colours of a terminal
 TAGS = {  # what a directive of nbdev means to the book
-    "hide": "remove-cell", "default_exp": "remove-cell", "hide_input": "remove-input", "hide_output": "remove-output",
+    "hide": "remove-cell",
+    "default_exp": "remove-cell",
+    "hide_input": "remove-input",
+    "hide_output": "remove-output",
 }
 
 
@@ -103,7 +114,9 @@ def check_stderr(path, notebook):
     """A warning is a mistake on the page: raise NotebookError for the first cell that wrote to stderr."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            if output.get("name") == "stderr" and "remove-stderr" not in cell.metadata.get("tags", []):
+            if output.get("name") == "stderr" and "remove-stderr" not in cell.metadata.get(
+                "tags", []
+            ):
                 raise complaint(path, cell, f"{cell.source}\n\nwrote to stderr:\n{output.text}")
 
 
@@ -115,11 +128,26 @@ def execute(path, manager=AsyncKernelManager, **environ):
         if cell.cell_type == "code":
             clean_cell(cell)
     here = []  # the cell that is being executed
-    client = NotebookClient(notebook, kernel_name="python3", kernel_manager_class=manager, resources={"metadata": {"path": str(path.parent)}},
-                            timeout=None, startup_timeout=FOREVER, iopub_timeout=FOREVER, extra_arguments=["--log-level=ERROR"],
-                            shutdown_kernel="immediate",  # what it holds need not be taken apart
-                            on_cell_start=lambda cell, cell_index: here.append(cell))
-    environ = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])} | environ
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        kernel_manager_class=manager,
+        resources={"metadata": {"path": str(path.parent)}},
+        timeout=None,
+        startup_timeout=FOREVER,
+        iopub_timeout=FOREVER,
+        extra_arguments=["--log-level=ERROR"],
+        shutdown_kernel="immediate",  # what it holds need not be taken apart
+        on_cell_start=lambda cell, cell_index: here.append(cell),
+    )
+    environ = (
+        os.environ
+        | {
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        | environ
+    )
     start = time.monotonic()
     try:
         with current_results(notebooks() if reads_notebooks(path) else []) as folder:
@@ -141,10 +169,22 @@ def execute(path, manager=AsyncKernelManager, **environ):
 
 def execute_all(paths, console):
     """Execute the notebooks that are out of date, longest first, one for each core at a time; return the errors."""
-    todo = sorted((path for path in paths if runs_here(path) and not is_current(path)), key=last_seconds, reverse=True)
+    todo = sorted(
+        (path for path in paths if runs_here(path) and not is_current(path)),
+        key=last_seconds,
+        reverse=True,
+    )
     errors = []
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         overall = progress.add_task("Chapters executed", total=len(todo))
 
         def run(path, *how, **environ):
@@ -158,7 +198,10 @@ def execute_all(paths, console):
             jobs = min(joblib.cpu_count(), len(paths)) or 1
             manager = MANAGER if len(paths) > 2 * jobs else AsyncKernelManager
             with ThreadPoolExecutor(jobs) as pool:
-                running = {pool.submit(run, path, manager, **(ONE_THREAD if jobs > 1 else {})): path for path in paths}
+                running = {
+                    pool.submit(run, path, manager, **(ONE_THREAD if jobs > 1 else {})): path
+                    for path in paths
+                }
                 try:
                     for future in as_completed(running):
                         error = future.exception()
@@ -168,14 +211,21 @@ def execute_all(paths, console):
                             raise error
                         how = "  FAILED" if error else f"{future.result():6.1f} s"
                         progress.advance(overall)
-                        console.print(f"[{int(progress.tasks[0].completed)}/{len(todo)}] {how}  {short(running[future])}", markup=False)
+                        console.print(
+                            f"[{int(progress.tasks[0].completed)}/{len(todo)}] {how}  {short(running[future])}",
+                            markup=False,
+                        )
                 except BaseException as error:  # Ctrl-C, say: the kernels end with this process; what was executed is kept
                     progress.stop()
-                    console.print("Interrupted." if isinstance(error, KeyboardInterrupt) else Traceback())
+                    console.print(
+                        "Interrupted." if isinstance(error, KeyboardInterrupt) else Traceback()
+                    )
                     os._exit(130)
 
         run_side_by_side([path for path in todo if not reads_notebooks(path)])
-        run_side_by_side([path for path in todo if reads_notebooks(path)])  # these read the others' results
+        run_side_by_side(
+            [path for path in todo if reads_notebooks(path)]
+        )  # these read the others' results
     return errors
 
 
@@ -196,7 +246,9 @@ def main(paths):
     if unexecuted := [short(path) for path in paths if not runs_here(path)]:
         print(f"PyTorch is not installed; shown without being run: {', '.join(unexecuted)}")
     if errors:
-        sys.exit(f"{len(errors)} of {len(paths)} notebooks failed; the results of all others are kept.")
+        sys.exit(
+            f"{len(errors)} of {len(paths)} notebooks failed; the results of all others are kept."
+        )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 A notebook carries its pictures with it; the page takes them out. Each is written once, without loss or at a quality that does
 not show, whichever is smaller, under a name made from its content. The page says how large it is, so that nothing moves when it comes.
 """
+
 import base64
 import hashlib
 import io
@@ -20,7 +21,9 @@ FOLDER = "_static/figures"
 LARGE = 50_000  # bytes
 PICTURE = re.compile(r'(<img\b[^>]*?)\ssrc="data:image/png;base64,([A-Za-z0-9+/=]+)"')
 FIGURE = re.compile(r'<figure class="capslit-figure" id="([^"]+)">')
-CAPTION = re.compile(r'(<figure class="capslit-figure" id="([^"]+)">.*?<figcaption[^>]*>)', re.DOTALL)
+CAPTION = re.compile(
+    r'(<figure class="capslit-figure" id="([^"]+)">.*?<figcaption[^>]*>)', re.DOTALL
+)
 
 
 def compressed(png):
@@ -73,12 +76,15 @@ def remove_strays(app, exception):
 
 # Numbers: the third figure of chapter 31 is Figure 31.3
 
+
 def collect_figures(app, doctree):
     """Keep the anchors of a chapter's figures, in order."""
     if not hasattr(app.env, "capslit_figures"):
         app.env.capslit_figures = {}
     raw = (node.astext() for node in doctree.findall(nodes.raw))
-    app.env.capslit_figures[app.env.docname] = [anchor for text in raw for anchor in FIGURE.findall(text)]
+    app.env.capslit_figures[app.env.docname] = [
+        anchor for text in raw for anchor in FIGURE.findall(text)
+    ]
 
 
 def forget_figures(app, env, docname):
@@ -86,7 +92,9 @@ def forget_figures(app, env, docname):
 
 
 def merge_figures(app, env, docnames, other):
-    env.capslit_figures = getattr(env, "capslit_figures", {}) | {name: other.capslit_figures[name] for name in docnames if name in other.capslit_figures}
+    env.capslit_figures = getattr(env, "capslit_figures", {}) | {
+        name: other.capslit_figures[name] for name in docnames if name in other.capslit_figures
+    }
 
 
 def figure_number(env, docname, anchor):
@@ -100,9 +108,14 @@ def figure_number(env, docname, anchor):
 
 def number_captions(app, name, page):
     """Put 'Figure 31.3' before each caption, as a link to the figure."""
+
     def replace(match):
         number = figure_number(app.env, name, match[2])
-        return match[1] + (f'<a class="capslit-figure-number" href="#{match[2]}">Figure {number}</a> ' if number else "")
+        return match[1] + (
+            f'<a class="capslit-figure-number" href="#{match[2]}">Figure {number}</a> '
+            if number
+            else ""
+        )
 
     return CAPTION.sub(replace, page)
 
@@ -111,8 +124,18 @@ class FigureRole(SphinxRole):
     """`fig-anchor` → the figure's number as a link, wherever in the book it is."""
 
     def run(self):
-        return [pending_xref("", nodes.inline("", self.text), refdomain="", reftype="figure", reftarget=self.text,
-                             refdoc=self.env.docname, refexplicit=False, refwarn=True)], []
+        return [
+            pending_xref(
+                "",
+                nodes.inline("", self.text),
+                refdomain="",
+                reftype="figure",
+                reftarget=self.text,
+                refdoc=self.env.docname,
+                refexplicit=False,
+                refwarn=True,
+            )
+        ], []
 
 
 def resolve_figure(app, env, node, contnode):
@@ -122,7 +145,9 @@ def resolve_figure(app, env, node, contnode):
     here, target = node["refdoc"], node["reftarget"]
     for docname in [here, *sorted(getattr(env, "capslit_figures", {}))]:
         if number := figure_number(env, docname, target):
-            return make_refnode(app.builder, here, docname, target, nodes.inline("", f"Figure {number}"))
+            return make_refnode(
+                app.builder, here, docname, target, nodes.inline("", f"Figure {number}")
+            )
     return None
 
 
@@ -136,4 +161,9 @@ def setup(app):
     app.connect("build-finished", remove_strays)
     app.add_role("figure", FigureRole())
     app.add_js_file("figures.js")
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}
+    return {
+        "version": "1",
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+        "env_version": 1,
+    }

@@ -3,6 +3,7 @@
 The rule is `reading` below. A cell's tag overrides it: `open` keeps a cell open, `check` folds it as a check. Consecutive cells with one of the
 tags of PASSAGES, Markdown or code, are one fold. A fold is a plain `<details>`, whose summary says what is in it.
 """
+
 import ast
 import dis
 import html
@@ -19,12 +20,27 @@ from sphinx.util.docutils import SphinxDirective
 
 logger = logging.getLogger(__name__)
 
-MODELS = ("capsules", "deeper", "mixtures", "factorial", "routing", "composition", "em")  # the folders of chapters whose exported code is never folded
-PASSAGES = {"solution": "the solution", "method": "how this is checked"}  # tags of cells that are one fold, and what is in it
-GUIDES = ("practice", "index")  # their code is what the reader came for: only plots, imports and bare assertions are folded
+MODELS = (
+    "capsules",
+    "deeper",
+    "mixtures",
+    "factorial",
+    "routing",
+    "composition",
+    "em",
+)  # the folders of chapters whose exported code is never folded
+PASSAGES = {
+    "solution": "the solution",
+    "method": "how this is checked",
+}  # tags of cells that are one fold, and what is in it
+GUIDES = (
+    "practice",
+    "index",
+)  # their code is what the reader came for: only plots, imports and bare assertions are folded
 
 
 # The rule
+
 
 def parsed(source):
     """The statements of a cell, without its docstring and comments."""
@@ -32,7 +48,11 @@ def parsed(source):
         body = ast.parse(TransformerManager().transform_cell(source)).body
     except SyntaxError:
         return []
-    return [node for node in body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+    return [
+        node
+        for node in body
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
 
 
 def called(node):
@@ -43,7 +63,9 @@ def called(node):
 
 def asserts(node):
     """Whether a statement checks something: an assertion, or an error that must be raised."""
-    return any(isinstance(part, ast.Assert) for part in ast.walk(node)) or any(name == "raises" or name.startswith("test_") for name in called(node))
+    return any(isinstance(part, ast.Assert) for part in ast.walk(node)) or any(
+        name == "raises" or name.startswith("test_") for name in called(node)
+    )
 
 
 def is_bare_check(node):
@@ -57,9 +79,23 @@ def is_import(node):
 
 def defined(body):
     """The names that a cell defines: of functions and classes, or of values if there are none."""
-    names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
-    targets = [target for node in body if isinstance(node, ast.Assign | ast.AnnAssign) for target in getattr(node, "targets", None) or [node.target]]
-    return names or [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+    names = [
+        node.name
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
+    targets = [
+        target
+        for node in body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in getattr(node, "targets", None) or [node.target]
+    ]
+    return names or [
+        part.id
+        for target in targets
+        for part in ast.walk(target)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    ]
 
 
 def listed(names):
@@ -73,11 +109,13 @@ def shown(outputs):
     """What a cell shows: figure, table, claim, result or nothing."""
     html = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
     markdown = ["".join(output.get("data", {}).get("text/markdown", "")) for output in outputs]
-    if any('<figure' in text or "capslit-live" in text for text in html):
+    if any("<figure" in text or "capslit-live" in text for text in html):
         return "figure"
     if any('class="claim' in text for text in html):
         return "claim"
-    if any("<table" in text for text in html) or any(re.search(r"^\|", text, re.MULTILINE) for text in markdown):
+    if any("<table" in text for text in html) or any(
+        re.search(r"^\|", text, re.MULTILINE) for text in markdown
+    ):
         return "table"
     return "result" if outputs else None
 
@@ -101,17 +139,25 @@ def reading(page, source, directives=(), tags=(), outputs=()):
     if "export" in directives:
         if folder in MODELS:
             return None
-        drawing = all(re.match(r"_?(draw|plot)_", name) for name in defined(body)) and defined(body) and folder == "experiments"
+        drawing = (
+            all(re.match(r"_?(draw|plot)_", name) for name in defined(body))
+            and defined(body)
+            and folder == "experiments"
+        )
         return ("figure", "the code of the figure") if drawing else ("code", code)
     if any("Derivation" in called(node) for node in body):
         return "result", "the code of the steps"
     if "claim" in directives:
-        return "check", "the check" if any("claim" in called(node) for node in body) else "the helpers of the checks"
+        return "check", "the check" if any(
+            "claim" in called(node) for node in body
+        ) else "the helpers of the checks"
     if output == "figure" and re.search(r"\bplt\.|\bax(is|es)?\.|matplotlib", source):
         return "figure", code
     statements = [node for node in body if not is_import(node)]
     if folder in GUIDES:
-        return ("check", "the check") if not output and all(map(is_bare_check, statements)) else None
+        return (
+            ("check", "the check") if not output and all(map(is_bare_check, statements)) else None
+        )
     if output == "table":
         return "table", code
     return ("check", "the check") if any(map(asserts, body)) else None
@@ -120,7 +166,9 @@ def reading(page, source, directives=(), tags=(), outputs=()):
 # Checks of text against records: what an experiment's chapter states was measured once, and is not measured again when the book is built
 
 IN_STEP = "the check that keeps the text in step with the record"
-COMPUTES = re.compile(r"load_(?!record)|fit|run_|train_|small_record$|perform$|default_rng$")  # calls that make values anew
+COMPUTES = re.compile(
+    r"load_(?!record)|fit|run_|train_|small_record$|perform$|default_rng$"
+)  # calls that make values anew
 
 
 def globals_of(code):
@@ -144,12 +192,18 @@ def checks_of_records(sources):
                 computed, recorded = computed | names, recorded - names
             elif loaded or read & recorded:
                 computed, recorded = computed - names, recorded | names
-        if any(map(asserts, body)) and seen & (recorded | {"load_record"}) and not seen & computed and not any(map(COMPUTES.match, seen)):
+        if (
+            any(map(asserts, body))
+            and seen & (recorded | {"load_record"})
+            and not seen & computed
+            and not any(map(COMPUTES.match, seen))
+        ):
             found.add(number)
     return found
 
 
 # Cells: directives are noted before they are dropped, the rule is applied once the outputs are there
+
 
 def is_notebook(app, docname):
     return Path(app.env.doc2path(docname)).suffix == ".ipynb"
@@ -169,8 +223,19 @@ def note_directives(app, docname, source):
 
 def joined(cells, cell):
     """Whether the imports of a cell have gone into the imports that a reader sees right before it."""
-    before = next((other for other in reversed(cells) if "remove-cell" not in other["metadata"].get("tags", [])), None)
-    if not before or before["metadata"].get("capslit_fold", [None])[0] != "imports" or cell["outputs"]:
+    before = next(
+        (
+            other
+            for other in reversed(cells)
+            if "remove-cell" not in other["metadata"].get("tags", [])
+        ),
+        None,
+    )
+    if (
+        not before
+        or before["metadata"].get("capslit_fold", [None])[0] != "imports"
+        or cell["outputs"]
+    ):
         return False
     before["source"] = "\n\n".join("".join(part["source"]) for part in (before, cell))
     return True
@@ -182,25 +247,47 @@ def mark_cells(app, docname, source):
         return
     notebook = json.loads(source[0])
     cells, inside = [], None
-    code = {number: "".join(cell["source"]) for number, cell in enumerate(notebook["cells"]) if cell["cell_type"] == "code"}
+    code = {
+        number: "".join(cell["source"])
+        for number, cell in enumerate(notebook["cells"])
+        if cell["cell_type"] == "code"
+    }
     in_step = checks_of_records(code) if docname.startswith("nbs/experiments/") else set()
     for number, cell in enumerate(notebook["cells"]):
         tags = cell["metadata"].get("tags", [])
         kind = next((kind for kind in PASSAGES if kind in tags), None)
         if kind != inside:
-            cells += [mark(number, side, of) for side, of in (("end", inside), ("begin", kind)) if of]
+            cells += [
+                mark(number, side, of) for side, of in (("end", inside), ("begin", kind)) if of
+            ]
             inside = kind
         if cell["cell_type"] == "code":
             directives = cell["metadata"].pop("capslit_directives", [])
-            fold = None if inside else reading(docname.removeprefix("nbs/"), "".join(cell["source"]), directives, tags, cell["outputs"])
+            fold = (
+                None
+                if inside
+                else reading(
+                    docname.removeprefix("nbs/"),
+                    "".join(cell["source"]),
+                    directives,
+                    tags,
+                    cell["outputs"],
+                )
+            )
             if fold and fold[0] == "imports" and joined(cells, cell):
                 continue
             if fold:
                 kind, words = fold
-                passed = words == "the check" and not cell["outputs"] and bool(cell.get("execution_count"))
+                passed = (
+                    words == "the check"
+                    and not cell["outputs"]
+                    and bool(cell.get("execution_count"))
+                )
                 words = IN_STEP if words == "the check" and number in in_step else words
                 cell["metadata"]["capslit_fold"] = [kind, words, passed]
-            cell["metadata"]["tags"] = [tag for tag in tags if tag not in ("hide-input", "hide-cell")]
+            cell["metadata"]["tags"] = [
+                tag for tag in tags if tag not in ("hide-input", "hide-cell")
+            ]
         cells.append(cell)
     if inside:
         cells.append(mark(len(cells), "end", inside))
@@ -210,7 +297,12 @@ def mark_cells(app, docname, source):
 
 def mark(number, side, kind):
     """A cell that says where a passage of this kind begins or ends."""
-    return {"cell_type": "markdown", "id": f"{kind}-{number}-{side}", "metadata": {}, "source": f"```{{capslit-passage}} {side} {kind}\n```"}
+    return {
+        "cell_type": "markdown",
+        "id": f"{kind}-{number}-{side}",
+        "metadata": {},
+        "source": f"```{{capslit-passage}} {side} {kind}\n```",
+    }
 
 
 class passage_mark(nodes.Element):
@@ -227,6 +319,7 @@ class PassageMark(SphinxDirective):
 
 # Folds
 
+
 class fold(nodes.General, nodes.Element):
     """Something that a reader opens: `kind`, `words` for what is in it, `passed` if it is a check that says so itself."""
 
@@ -235,29 +328,54 @@ def fold_cells(app, doctree):
     """Fold the code of the cells that are marked, and the passages."""
     for cell in list(doctree.findall(nodes.container)):
         marked = (cell.get("cell_metadata") or {}).get("capslit_fold")
-        source = next((node for node in cell.children if isinstance(node, nodes.container) and node.get("nb_element") == "cell_code_source"), None)
+        source = next(
+            (
+                node
+                for node in cell.children
+                if isinstance(node, nodes.container)
+                and node.get("nb_element") == "cell_code_source"
+            ),
+            None,
+        )
         if marked and source is not None:
             kind, words, passed = marked
             place = cell.index(source)
             cell.remove(source)
             cell.insert(place, fold("", source, kind=kind, words=words, passed=passed))
-    for begin in list(doctree.findall(lambda node: isinstance(node, passage_mark) and node["side"] == "begin")):
+    for begin in list(
+        doctree.findall(lambda node: isinstance(node, passage_mark) and node["side"] == "begin")
+    ):
         parent, start = begin.parent, begin.parent.index(begin)
-        end = next((i for i, node in enumerate(parent.children) if i > start and isinstance(node, passage_mark)), None)
+        end = next(
+            (
+                i
+                for i, node in enumerate(parent.children)
+                if i > start and isinstance(node, passage_mark)
+            ),
+            None,
+        )
         if end is None:
             logger.warning("a passage holds a heading: it cannot be folded", location=begin)
             continue
-        content = parent.children[start + 1:end]
-        parent.children[start:end + 1] = []
-        parent.insert(start, fold("", *content, kind=begin["kind"], words=PASSAGES[begin["kind"]], passed=False))
+        content = parent.children[start + 1 : end]
+        parent.children[start : end + 1] = []
+        parent.insert(
+            start,
+            fold("", *content, kind=begin["kind"], words=PASSAGES[begin["kind"]], passed=False),
+        )
     for left in list(doctree.findall(passage_mark)):
         left.parent.remove(left)
 
 
 def open_fold(self, node):
-    words, passed = self.encode(node["words"]), ' <span class="capslit-passed">(passed)</span>' if node["passed"] else ""
-    self.body.append(f'<details class="capslit-fold" data-kind="{node["kind"]}"><summary><span class="when-closed">Show</span>'
-                     f'<span class="when-open">Hide</span> {words}{passed}</summary>\n<div class="capslit-folded">\n')
+    words, passed = (
+        self.encode(node["words"]),
+        ' <span class="capslit-passed">(passed)</span>' if node["passed"] else "",
+    )
+    self.body.append(
+        f'<details class="capslit-fold" data-kind="{node["kind"]}"><summary><span class="when-closed">Show</span>'
+        f'<span class="when-open">Hide</span> {words}{passed}</summary>\n<div class="capslit-folded">\n'
+    )
 
 
 def close_fold(self, node):
@@ -287,13 +405,19 @@ class LineFormatter(HtmlFormatter):
                 indent = len(plain) - len(plain.lstrip(" "))
                 kind = f"ln i{indent}" if indent in INDENTS else "ln"
                 style = f' style="--indent:{indent}"' if indent and kind == "ln" else ""
-                text = f'<span class="{kind}"{style}>{text.removesuffix(chr(10))}</span>\n' if len(plain) > SHORT else text
+                text = (
+                    f'<span class="{kind}"{style}>{text.removesuffix(chr(10))}</span>\n'
+                    if len(plain) > SHORT
+                    else text
+                )
             yield is_line, text
 
 
 def setup(app):
     PygmentsBridge.html_formatter = LineFormatter
-    app.add_node(fold, html=(open_fold, close_fold), latex=(nothing, nothing), text=(nothing, nothing))
+    app.add_node(
+        fold, html=(open_fold, close_fold), latex=(nothing, nothing), text=(nothing, nothing)
+    )
     app.add_directive("capslit-passage", PassageMark)
     app.connect("source-read", note_directives, priority=400)  # before nbdev's lines are dropped
     app.connect("source-read", mark_cells, priority=600)  # after the outputs have been brought in

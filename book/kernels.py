@@ -4,6 +4,7 @@
 
 Every notebook still has a process of its own, in which nothing of capslit was imported; only two seconds of importing are not spent again.
 """
+
 import builtins
 import gc
 import importlib
@@ -21,14 +22,30 @@ import warnings
 from jupyter_client import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
-LIBRARIES = ("ipykernel.kernelapp", "ipykernel.zmqshell", "matplotlib.pyplot", "array_api_compat.numpy", "fastcore.test",
-             "scipy.fft", "scipy.io", "scipy.optimize", "scipy.stats", "sklearn.cluster", "sklearn.datasets", "sklearn.linear_model",
-             "sklearn.model_selection", "sklearn.pipeline", "sympy", "threadpoolctl")  # not what acts when it is imported, nor what capslit looks for
+LIBRARIES = (
+    "ipykernel.kernelapp",
+    "ipykernel.zmqshell",
+    "matplotlib.pyplot",
+    "array_api_compat.numpy",
+    "fastcore.test",
+    "scipy.fft",
+    "scipy.io",
+    "scipy.optimize",
+    "scipy.stats",
+    "sklearn.cluster",
+    "sklearn.datasets",
+    "sklearn.linear_model",
+    "sklearn.model_selection",
+    "sklearn.pipeline",
+    "sympy",
+    "threadpoolctl",
+)  # not what acts when it is imported, nor what capslit looks for
 OURS = threading.local()  # each thread has its process
 
 
 class Notebook:
     """What `get_ipython()` says while libraries are imported: whoever asks is in a notebook."""
+
     kernel = None
 
 
@@ -46,11 +63,20 @@ def become_kernel(argv, env, cwd):
 
 def serve():
     """Import the libraries; answer each line with the number of a new process, and with its status when it has ended."""
-    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as ipykernel does
+    os.environ.setdefault(
+        "MPLBACKEND", "module://matplotlib_inline.backend_inline"
+    )  # as ipykernel does
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends when this process does
-    builtins.get_ipython = lambda: Notebook  # pandas asks, when it is imported, how wide its tables may be
+    builtins.get_ipython = lambda: (
+        Notebook
+    )  # pandas asks, when it is imported, how wide its tables may be
     with warnings.catch_warnings():
-        for kind in (UserWarning, FutureWarning, RuntimeWarning, SyntaxWarning):  # these would be seen in a notebook, too, and be mistakes there
+        for kind in (
+            UserWarning,
+            FutureWarning,
+            RuntimeWarning,
+            SyntaxWarning,
+        ):  # these would be seen in a notebook, too, and be mistakes there
             warnings.simplefilter("error", kind)
         for name in LIBRARIES:
             importlib.import_module(name)
@@ -68,11 +94,17 @@ def serve():
 
 def origin(python, env):
     """The process of this thread from which its kernels are forked, and the line to it; the last kernel has ended."""
-    settings = {name: value for name, value in env.items() if name.startswith("PYTHON") or name.endswith("_NUM_THREADS")}  # what importing depends on
+    settings = {
+        name: value
+        for name, value in env.items()
+        if name.startswith("PYTHON") or name.endswith("_NUM_THREADS")
+    }  # what importing depends on
     if getattr(OURS, "settings", None) != (python, settings):
         here, there = socket.socketpair()
         with there:
-            OURS.process = subprocess.Popen([*python, __file__], env=env, stdin=there, start_new_session=True)
+            OURS.process = subprocess.Popen(
+                [*python, __file__], env=env, stdin=there, start_new_session=True
+            )
         OURS.line, OURS.settings, OURS.kernel = here, (python, settings), None
     if OURS.kernel:
         OURS.kernel.wait()
@@ -81,12 +113,17 @@ def origin(python, env):
 
 class Forked:
     """A kernel's process, as its manager knows it: what of `subprocess.Popen` it asks for."""
+
     stdin = stdout = stderr = returncode = None
 
     def __init__(self, cmd, env, cwd):
         at = cmd.index("-m")
         process, self.line = origin(cmd[:at], env)
-        start = {"argv": cmd[at + 1:], "env": env | {"JPY_PARENT_PID": str(process.pid)}, "cwd": str(cwd)}
+        start = {
+            "argv": cmd[at + 1 :],
+            "env": env | {"JPY_PARENT_PID": str(process.pid)},
+            "cwd": str(cwd),
+        }
         self.line.sendall(json.dumps(start).encode() + b"\n")
         self.pid, OURS.kernel = self.answer(), self
 
@@ -99,7 +136,11 @@ class Forked:
         return self.returncode
 
     def poll(self):
-        return self.wait() if self.returncode is not None or select.select([self.line], [], [], 0)[0] else None
+        return (
+            self.wait()
+            if self.returncode is not None or select.select([self.line], [], [], 0)[0]
+            else None
+        )
 
     def send_signal(self, number):
         os.kill(self.pid, number)
@@ -120,10 +161,14 @@ class ForkedKernels(AsyncKernelManager):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.provisioner = ForkedProvisioner(parent=self, kernel_spec=self.kernel_spec, kernel_id="")
+        self.provisioner = ForkedProvisioner(
+            parent=self, kernel_spec=self.kernel_spec, kernel_id=""
+        )
 
 
-MANAGER = ForkedKernels if sys.platform == "linux" else AsyncKernelManager  # elsewhere a process with libraries in it may not be forked
+MANAGER = (
+    ForkedKernels if sys.platform == "linux" else AsyncKernelManager
+)  # elsewhere a process with libraries in it may not be forked
 
 if __name__ == "__main__":
     serve()

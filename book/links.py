@@ -3,6 +3,7 @@
 An address is reported if it is gone (404, 410) or has no server, after three attempts; servers that refuse programs (401, 403, 405, 429 …) say
 nothing of their pages. Exit status 1 if any is gone. --list only names the addresses.
 """
+
 import re
 import sys
 import time
@@ -15,8 +16,12 @@ from urllib.request import Request, urlopen
 from project import HTML, ROOT, SITE, SOURCE
 
 TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff")
-MADE = (SITE, *(f"{SOURCE}/{what}" for what in ("edit/", "commit/", "issues/new", "compare/")),
-        "https://colab.research.google.com/", "https://mybinder.org/")  # for each page, by a rule
+MADE = (
+    SITE,
+    *(f"{SOURCE}/{what}" for what in ("edit/", "commit/", "issues/new", "compare/")),
+    "https://colab.research.google.com/",
+    "https://mybinder.org/",
+)  # for each page, by a rule
 GONE = (404, 410)
 AGENT = {"User-Agent": f"Mozilla/5.0 (compatible; link check of {SOURCE})"}
 
@@ -36,7 +41,11 @@ class Anchors(HTMLParser):
 
 def outside(addresses):
     """Those that lead to other sites, without the place in the page."""
-    found = {urldefrag(address)[0] for address in addresses if urlsplit(address).scheme in ("http", "https") and urlsplit(address).hostname}
+    found = {
+        urldefrag(address)[0]
+        for address in addresses
+        if urlsplit(address).scheme in ("http", "https") and urlsplit(address).hostname
+    }
     return {address for address in found if not address.startswith(MADE)}
 
 
@@ -48,7 +57,9 @@ def collect(html=HTML):
             for address in outside(Anchors(path.read_text(encoding="utf-8")).found):
                 found.setdefault(address, []).append(path.relative_to(html).as_posix())
     for name in TEXTS:
-        for address in outside(re.findall(r"https?://[^\s)>\"'`\]]+", (ROOT / name).read_text(encoding="utf-8"))):
+        for address in outside(
+            re.findall(r"https?://[^\s)>\"'`\]]+", (ROOT / name).read_text(encoding="utf-8"))
+        ):
             found.setdefault(address.rstrip(".,;"), []).append(name)
     return found
 
@@ -74,7 +85,11 @@ def check(found):
     """The lines of a report on the addresses that are gone."""
     with ThreadPoolExecutor(8) as pool:
         said = dict(zip(found, pool.map(problem, found)))
-    return [f"{said[address]}: {address} (in {', '.join(pages[:3])}{' …' if len(pages) > 3 else ''})" for address, pages in sorted(found.items()) if said[address]]
+    return [
+        f"{said[address]}: {address} (in {', '.join(pages[:3])}{' …' if len(pages) > 3 else ''})"
+        for address, pages in sorted(found.items())
+        if said[address]
+    ]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 A part has no block of its own if its data say which common script starts it: {"starts": [SCRIPT, FUNCTION], …}.
 """
+
 import json
 from pathlib import Path
 
@@ -23,7 +24,9 @@ class folded(nodes.General, nodes.Element):
 
 
 def open_folded(self, node):
-    self.body.append(f'<details class="capslit-live-code"><summary>{self.encode(node["summary"])}</summary>\n')
+    self.body.append(
+        f'<details class="capslit-live-code"><summary>{self.encode(node["summary"])}</summary>\n'
+    )
 
 
 def close_folded(self, node):
@@ -43,7 +46,9 @@ class Live(SphinxDirective):
 
     def run(self):
         (name,), code = self.arguments, "\n".join(self.content)
-        parts(self.env, "uses").setdefault(self.env.docname, {}).setdefault(name, []).extend(self.options.get("uses", []))
+        parts(self.env, "uses").setdefault(self.env.docname, {}).setdefault(name, []).extend(
+            self.options.get("uses", [])
+        )
         blocks = parts(self.env, "code").setdefault(self.env.docname, {}).setdefault(name, [])
         blocks.append(code)
         listing = nodes.literal_block(code, code, language="javascript")
@@ -80,7 +85,9 @@ def take_data(app, docname, source):
 def start_by_script(env, docname, name, script, function):
     """Keep one line as the code of a part that a script of several parts starts."""
     parts(env, "uses").setdefault(docname, {})[name] = [script]
-    parts(env, "code").setdefault(docname, {})[name] = [f'capslit.live("{name}", capslit.{function});']
+    parts(env, "code").setdefault(docname, {})[name] = [
+        f'capslit.live("{name}", capslit.{function});'
+    ]
 
 
 def forget(app, env, docname):
@@ -99,8 +106,11 @@ def merge(app, env, docnames, other):
 
 def scripts(env):
     """The script of each part, {name: JavaScript}, in a scope of its own."""
-    return {name: '(() => {\n"use strict";\n' + "\n\n".join(blocks) + "\n})();\n"
-            for page in parts(env, "code").values() for name, blocks in page.items()}
+    return {
+        name: '(() => {\n"use strict";\n' + "\n\n".join(blocks) + "\n})();\n"
+        for page in parts(env, "code").values()
+        for name, blocks in page.items()
+    }
 
 
 def write_files(app, env):
@@ -111,7 +121,10 @@ def write_files(app, env):
     folder.mkdir(parents=True, exist_ok=True)
     files = {f"{name}.js": code for name, code in scripts(env).items()}
     for page in parts(env, "data").values():
-        files |= {f"{name}.data.js": f"capslit.data[{json.dumps(name)}] = {data};\n" for name, data in page.items()}
+        files |= {
+            f"{name}.data.js": f"capslit.data[{json.dumps(name)}] = {data};\n"
+            for name, data in page.items()
+        }
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return []
@@ -129,15 +142,27 @@ def check_parts(app, env):
     written = {name: docname for docname, page in parts(env, "code").items() for name in page}
     used = {script: docname for name, docname in shown.items() for script in needed(env, name)}
     for name in used.keys() - written.keys():
-        logger.warning(f"the live part {name} has no code: no {{live}} {name} in any chapter", location=used[name])
+        logger.warning(
+            f"the live part {name} has no code: no {{live}} {name} in any chapter",
+            location=used[name],
+        )
     for name in written.keys() - used.keys():
-        logger.warning(f"the code of the live part {name} is used on no page: no cell calls live({name!r}, …)", location=written[name])
+        logger.warning(
+            f"the code of the live part {name} is used on no page: no cell calls live({name!r}, …)",
+            location=written[name],
+        )
 
 
 def load_files(app, pagename, templatename, context, doctree):
     """Let a page with live parts load the common script and those of its parts, and no other page."""
-    folder = Path(app.outdir) / "_static" / "live"  # where the last build has left what another page defines
-    names = {name for name in parts(app.env, "data").get(pagename, {}) if (folder / f"{name}.js").is_file()}
+    folder = (
+        Path(app.outdir) / "_static" / "live"
+    )  # where the last build has left what another page defines
+    names = {
+        name
+        for name in parts(app.env, "data").get(pagename, {})
+        if (folder / f"{name}.js").is_file()
+    }
     if names:
         for common in ("live.js", "live-marks.js"):
             app.add_js_file(common, priority=700, loading_method="defer")
@@ -148,7 +173,9 @@ def load_files(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
-    app.add_node(folded, html=(open_folded, close_folded), latex=(nothing, nothing), text=(nothing, nothing))
+    app.add_node(
+        folded, html=(open_folded, close_folded), latex=(nothing, nothing), text=(nothing, nothing)
+    )
     app.add_directive("live", Live)
     app.connect("source-read", take_data, priority=600)  # after the outputs have been brought in
     app.connect("env-purge-doc", forget)

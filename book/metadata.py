@@ -1,4 +1,5 @@
 """What is said about each page, to search engines, other sites and passers-by: description, address, social card, version; and the page for addresses that lead nowhere."""
+
 from datetime import date
 from functools import cache
 from html import escape
@@ -30,17 +31,35 @@ def configure(app, config):
     """Give the extensions and the theme the addresses that settings.ini states."""
     config.html_baseurl = LATEST  # of the canonical links
     config.sitemap_url_scheme = "{link}"
-    config.sitemap_excludes = ["index.html", "search.html", "404.html", "genindex.html", "py-modindex.html"]
+    config.sitemap_excludes = [
+        "index.html",
+        "search.html",
+        "404.html",
+        "genindex.html",
+        "py-modindex.html",
+    ]
     config.ogp_site_url = LATEST
     config.ogp_site_name = SETTINGS["title"]
     config.ogp_image = f"_static/{PICTURE}"
     config.ogp_image_alt = ALT
-    config.ogp_custom_meta_tags = ['<meta property="og:image:width" content="1200" />', '<meta property="og:image:height" content="630" />',
-                                   '<meta name="twitter:card" content="summary_large_image" />']
+    config.ogp_custom_meta_tags = [
+        '<meta property="og:image:width" content="1200" />',
+        '<meta property="og:image:height" content="630" />',
+        '<meta name="twitter:card" content="summary_large_image" />',
+    ]
     config.notfound_urls_prefix = PREFIX
-    config.notfound_context = {"title": "Page not found", "body": NOT_FOUND.format(prefix=PREFIX, source=SOURCE)}
-    config.html_theme_options |= {"repository_url": SOURCE, "repository_branch": SETTINGS["branch"], "path_to_docs": "", "use_edit_page_button": True,
-                                  "use_repository_button": True, "use_issues_button": True}
+    config.notfound_context = {
+        "title": "Page not found",
+        "body": NOT_FOUND.format(prefix=PREFIX, source=SOURCE),
+    }
+    config.html_theme_options |= {
+        "repository_url": SOURCE,
+        "repository_branch": SETTINGS["branch"],
+        "path_to_docs": "",
+        "use_edit_page_button": True,
+        "use_repository_button": True,
+        "use_issues_button": True,
+    }
 
 
 def description(doctree):
@@ -56,14 +75,18 @@ def build():
     if commit():
         name, day = commit()
         day = date.fromisoformat(day)
-        line += f', commit <a href="{SOURCE}/commit/{name}">{name[:10]}</a> of {day.day} {day:%B %Y}'
+        line += (
+            f', commit <a href="{SOURCE}/commit/{name}">{name[:10]}</a> of {day.day} {day:%B %Y}'
+        )
     return f'{line} · <a href="{SITE}versions.html">all versions</a>'
 
 
 def describe(app, pagename, templatename, context, doctree):
     """Description and version of a page; runs before the social card is made."""
     text = description(doctree)
-    context["metatags"] = context.get("metatags", "") + f'\n<meta name="description" content="{escape(text)}" />\n'
+    context["metatags"] = (
+        context.get("metatags", "") + f'\n<meta name="description" content="{escape(text)}" />\n'
+    )
     context["meta"] = {**(context.get("meta") or {}), "og:description": escape(text)}
     context["theme_extra_footer"] = f'<p class="capslit-build">{build()}</p>'
     if pagename == app.config.notfound_pagename:
@@ -88,8 +111,18 @@ def launch(pagename):
     """Where the copy of a notebook that installs the package (book/elsewhere.py) can be run: name, picture and address."""
     owner = SOURCE.removeprefix("https://github.com/")
     path = f"{version_folder()}/{pagename}.ipynb"
-    return [("Colab", "logo_colab.png", f"https://colab.research.google.com/github/{owner}/blob/notebooks/{path}"),
-            ("Binder", "logo_binder.svg", f"https://mybinder.org/v2/gh/{owner}/notebooks?urlpath=lab/tree/{path}")]
+    return [
+        (
+            "Colab",
+            "logo_colab.png",
+            f"https://colab.research.google.com/github/{owner}/blob/notebooks/{path}",
+        ),
+        (
+            "Binder",
+            "logo_binder.svg",
+            f"https://mybinder.org/v2/gh/{owner}/notebooks?urlpath=lab/tree/{path}",
+        ),
+    ]
 
 
 def add_buttons(app, pagename, templatename, context, doctree):
@@ -99,15 +132,34 @@ def add_buttons(app, pagename, templatename, context, doctree):
         if button.get("label") == "source-edit-button":
             button |= {"text": "Edit this page", "tooltip": "Edit this page"}
     if doctree and elsewhere(Path(app.env.doc2path(pagename))):
-        links = [{"type": "link", "text": name, "tooltip": f"Run this chapter on {name}", "icon": f"_static/images/{icon}", "url": url}
-                 for name, icon, url in launch(pagename)]
-        buttons.insert(0, {"type": "group", "tooltip": "Run this chapter elsewhere", "icon": "fas fa-rocket", "buttons": links, "label": "launch-buttons"})
+        links = [
+            {
+                "type": "link",
+                "text": name,
+                "tooltip": f"Run this chapter on {name}",
+                "icon": f"_static/images/{icon}",
+                "url": url,
+            }
+            for name, icon, url in launch(pagename)
+        ]
+        buttons.insert(
+            0,
+            {
+                "type": "group",
+                "tooltip": "Run this chapter elsewhere",
+                "icon": "fas fa-rocket",
+                "buttons": links,
+                "label": "launch-buttons",
+            },
+        )
 
 
 def write_robots(app, exception):
     """Search engines may read everything, and find all pages in the site map."""
     if exception is None and app.builder.format == "html":
-        (Path(app.outdir) / "robots.txt").write_text(f"User-agent: *\nAllow: /\n\nSitemap: {LATEST}sitemap.xml\n", encoding="utf-8")
+        (Path(app.outdir) / "robots.txt").write_text(
+            f"User-agent: *\nAllow: /\n\nSitemap: {LATEST}sitemap.xml\n", encoding="utf-8"
+        )
 
 
 def list_all_pages(app, exception):
@@ -122,7 +174,9 @@ def list_all_pages(app, exception):
 
 
 def setup(app):
-    app.add_config_value("capslit_version", VERSION, "html")  # where it changes, all pages are written anew
+    app.add_config_value(
+        "capslit_version", VERSION, "html"
+    )  # where it changes, all pages are written anew
     app.connect("config-inited", configure, priority=100)
     app.connect("env-updated", look_once)
     app.connect("html-page-context", describe, priority=100)

@@ -2,6 +2,7 @@
 
 With --check TAG: also fails if the tag is not that of the version in settings.ini.
 """
+
 import re
 import sys
 
@@ -10,10 +11,16 @@ from project import ROOT, VERSION
 
 def notes(version, text):
     """The section of a version in a text in the form of Keep a Changelog; ValueError unless it is there once, dated and not empty."""
-    sections = re.findall(rf"^## \[{re.escape(version)}\] - (\S+)\n(.*?)(?=^## |^\[[^]]+\]: |\Z)", text, re.MULTILINE | re.DOTALL)
+    sections = re.findall(
+        rf"^## \[{re.escape(version)}\] - (\S+)\n(.*?)(?=^## |^\[[^]]+\]: |\Z)",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
     if len(sections) != 1:
-        raise ValueError(f"CHANGELOG.md has {len(sections)} sections '## [{version}] - DATE': give the entries of [Unreleased] that heading")
-    (day, body), = sections
+        raise ValueError(
+            f"CHANGELOG.md has {len(sections)} sections '## [{version}] - DATE': give the entries of [Unreleased] that heading"
+        )
+    ((day, body),) = sections
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
         raise ValueError(f"CHANGELOG.md: the date of {version} must be like 2026-01-31, not {day}")
     if not body.strip():

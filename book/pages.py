@@ -3,6 +3,7 @@
 
 def on_every_page(app, mend):
     """Have `mend(app, page name, HTML)` return the HTML that is written, for every page of an HTML build."""
+
     def wrap(app):
         if app.builder.format != "html":
             return
@@ -10,7 +11,11 @@ def on_every_page(app, mend):
 
         def render_and_mend(template, context):
             page = render(template, context)
-            return mend(app, context["pagename"], page) if template.endswith(".html") and "pagename" in context else page
+            return (
+                mend(app, context["pagename"], page)
+                if template.endswith(".html") and "pagename" in context
+                else page
+            )
 
         app.builder.templates.render = render_and_mend
 

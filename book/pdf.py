@@ -3,6 +3,7 @@
 Chromium prints the built pages in the order of _toc.yml, as their print style wants them; they are joined behind a title page and the contents,
 with bookmarks, page numbers, and links that stay within the file. With PAGEs (nbs/capsules/definition), only these.
 """
+
 import io
 import shutil
 import sys
@@ -78,7 +79,10 @@ div:last-child {{ break-after: auto }} span {{ position: absolute; bottom: 10mm;
 def contents():
     """Parts and pages of the book: [(part, [page, …]), …]; the first page stands in a part without a name."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    return [("", [toc["root"]])] + [(part["caption"], [chapter["file"] for chapter in part["chapters"]]) for part in toc["parts"]]
+    return [("", [toc["root"]])] + [
+        (part["caption"], [chapter["file"] for chapter in part["chapters"]])
+        for part in toc["parts"]
+    ]
 
 
 def links_between():
@@ -97,7 +101,9 @@ class Printer:
 
     def __init__(self, browser):
         self.page = browser.new_page(viewport={"width": 900, "height": 1200}, color_scheme="light")
-        self.page.add_init_script("localStorage.setItem('mode', 'light'); localStorage.setItem('theme', 'light')")
+        self.page.add_init_script(
+            "localStorage.setItem('mode', 'light'); localStorage.setItem('theme', 'light')"
+        )
 
     def chapter(self, path, places):
         """A page of the book: its title, its sections [(id, heading), …] and its PDF, in which `places` and sections are named."""
@@ -107,7 +113,11 @@ class Printer:
         self.page.evaluate(READY)
         title, sections = self.page.evaluate(HEADINGS)
         self.page.evaluate(NAME, [*(id for id, _ in sections), *sorted(places)])
-        options = {"display_header_footer": True, "header_template": HEAD.format(escape(title)), "footer_template": "<span></span>"}
+        options = {
+            "display_header_footer": True,
+            "header_template": HEAD.format(escape(title)),
+            "footer_template": "<span></span>",
+        }
         return title, sections, self.print(**options)
 
     def text(self, html, margin=MARGIN):
@@ -116,7 +126,9 @@ class Printer:
         return self.print(margin=margin)
 
     def print(self, margin=MARGIN, **options):
-        return PdfReader(io.BytesIO(self.page.pdf(format="A4", margin=margin, print_background=True, **options)))
+        return PdfReader(
+            io.BytesIO(self.page.pdf(format="A4", margin=margin, print_background=True, **options))
+        )
 
 
 def front(printer, parts, titles, first):
@@ -124,17 +136,37 @@ def front(printer, parts, titles, first):
     lines = []
     for part, names in parts:
         lines += [f"<h3>{escape(part)}</h3>"] if part else []
-        lines += [ENTRY.format((HTML / name).as_uri(), escape(titles[name]), first[name]) for name in names]
+        lines += [
+            ENTRY.format((HTML / name).as_uri(), escape(titles[name]), first[name])
+            for name in names
+        ]
     name, day = commit() or ("", "1970-01-01")
     picture = b64encode((ROOT / "nbs" / "images" / "poses.png").read_bytes()).decode()
-    return printer.text(FRONT.format(title=SETTINGS["title"], subtitle=escape(SETTINGS["description"]), picture=picture, version=VERSION,
-                                     commit=f", commit {name[:10]} of {date.fromisoformat(day):%-d %B %Y}" if name else "",
-                                     authors=SETTINGS["author"], site=SITE, contents="\n".join(lines)))
+    return printer.text(
+        FRONT.format(
+            title=SETTINGS["title"],
+            subtitle=escape(SETTINGS["description"]),
+            picture=picture,
+            version=VERSION,
+            commit=f", commit {name[:10]} of {date.fromisoformat(day):%-d %B %Y}" if name else "",
+            authors=SETTINGS["author"],
+            site=SITE,
+            contents="\n".join(lines),
+        )
+    )
 
 
 def place(page, top=None):
     """The target of a link: a page of the file, and a height on it."""
-    return ArrayObject([page.indirect_reference, NameObject("/XYZ"), NullObject(), NullObject() if top is None else FloatObject(top), NullObject()])
+    return ArrayObject(
+        [
+            page.indirect_reference,
+            NameObject("/XYZ"),
+            NullObject(),
+            NullObject() if top is None else FloatObject(top),
+            NullObject(),
+        ]
+    )
 
 
 def targets(writer, reader, offset, path):
@@ -149,7 +181,7 @@ def targets(writer, reader, offset, path):
 
 def link(writer, known, offset, count, path):
     """Let the links of a printed page lead to places in the file, if they are there, else to the published book; drop those that only gave names."""
-    for page in writer.pages[offset: offset + count]:
+    for page in writer.pages[offset : offset + count]:
         kept = ArrayObject()
         for reference in page.get("/Annots", ()):
             annotation = reference.get_object()
@@ -165,7 +197,9 @@ def link(writer, known, offset, count, path):
                 annotation.pop("/A", None)
                 annotation[NameObject("/Dest")] = target
             elif where.is_relative_to(HTML):
-                annotation["/A"][NameObject("/URI")] = TextStringObject(f"{LATEST}{where.relative_to(HTML).as_posix()}#{name}".rstrip("#"))
+                annotation["/A"][NameObject("/URI")] = TextStringObject(
+                    f"{LATEST}{where.relative_to(HTML).as_posix()}#{name}".rstrip("#")
+                )
             kept.append(reference)
         if "/Annots" in page:
             page[NameObject("/Annots")] = kept
@@ -173,7 +207,12 @@ def link(writer, known, offset, count, path):
 
 def number(writer, printer):
     """Write its number on each page but the first."""
-    stamps = printer.text(NUMBERS.format("".join(f"<div><span>{i}</span></div>" for i in range(1, len(writer.pages) + 1))), dict.fromkeys(MARGIN, "0"))
+    stamps = printer.text(
+        NUMBERS.format(
+            "".join(f"<div><span>{i}</span></div>" for i in range(1, len(writer.pages) + 1))
+        ),
+        dict.fromkeys(MARGIN, "0"),
+    )
     for page, stamp in list(zip(writer.pages, stamps.pages))[1:]:
         page.merge_page(stamp)
     for page in writer.pages:
@@ -182,12 +221,18 @@ def number(writer, printer):
 
 def build(target, names=None):
     """Print the book, or the pages with these names, into a file; return its number of pages."""
-    parts = [(part, [name for name in pages if names is None or name in names]) for part, pages in contents()]
+    parts = [
+        (part, [name for name in pages if names is None or name in names])
+        for part, pages in contents()
+    ]
     parts = [(part, pages) for part, pages in parts if pages]
     names = [name for _, pages in parts for name in pages]
     wanted, printed = links_between(), {}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=next(filter(None, map(shutil.which, BROWSERS)), None), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
+            args=["--no-sandbox", "--disable-gpu"],
+        )
         printer = Printer(browser)
         for name in names:
             path = HTML / f"{name}.html"
@@ -195,7 +240,9 @@ def build(target, names=None):
             print(f"{len(printed[name][2].pages):4} pages  {name}", flush=True)
         titles = {name: title for name, (title, _, _) in printed.items()}
         first, cover = {}, None
-        for _ in range(2):  # the contents say on which pages the chapters begin, and take pages themselves
+        for _ in range(
+            2
+        ):  # the contents say on which pages the chapters begin, and take pages themselves
             start = len(cover.pages) if cover else 1
             for name in names:
                 first[name], start = start + 1, start + len(printed[name][2].pages)
@@ -211,16 +258,34 @@ def build(target, names=None):
             link(writer, known, first[name] - 1, len(printed[name][2].pages), HTML / f"{name}.html")
         number(writer, printer)
         browser.close()
-    writer._root_object.pop("/Dests", None)  # the names of places, which are the same in many chapters; links know their places
+    writer._root_object.pop(
+        "/Dests", None
+    )  # the names of places, which are the same in many chapters; links know their places
     for part, pages in parts:
-        above = writer.add_outline_item(title=part, page_number=first[pages[0]] - 1) if part else None
+        above = (
+            writer.add_outline_item(title=part, page_number=first[pages[0]] - 1) if part else None
+        )
         for name in pages:
             title, sections, _ = printed[name]
-            item = writer.add_outline_item(title=title, page_number=first[name] - 1, parent=above, is_open=False)
+            item = writer.add_outline_item(
+                title=title, page_number=first[name] - 1, parent=above, is_open=False
+            )
             for id, heading in sections:
                 if at := known.get((HTML / f"{name}.html", id)):
-                    writer.add_outline_item(title=heading, page_number=at[0].get_object().page_number, parent=item, fit=Fit.xyz(top=at[3]))
-    writer.add_metadata({"/Title": f"{SETTINGS['title']} {VERSION}", "/Author": SETTINGS["author"], "/Subject": SETTINGS["description"], "/Keywords": SETTINGS["keywords"]})
+                    writer.add_outline_item(
+                        title=heading,
+                        page_number=at[0].get_object().page_number,
+                        parent=item,
+                        fit=Fit.xyz(top=at[3]),
+                    )
+    writer.add_metadata(
+        {
+            "/Title": f"{SETTINGS['title']} {VERSION}",
+            "/Author": SETTINGS["author"],
+            "/Subject": SETTINGS["description"],
+            "/Keywords": SETTINGS["keywords"],
+        }
+    )
     writer._root_object[NameObject("/Lang")] = TextStringObject("en")
     writer.page_mode = "/UseOutlines"
     writer.compress_identical_objects()
@@ -241,7 +306,11 @@ def atomic(target):
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    target = Path(words.pop(0)) if words and words[0].endswith(".pdf") else ROOT / "_build" / f"{SETTINGS['lib_name']}-{VERSION}.pdf"
+    target = (
+        Path(words.pop(0))
+        if words and words[0].endswith(".pdf")
+        else ROOT / "_build" / f"{SETTINGS['lib_name']}-{VERSION}.pdf"
+    )
     if not (HTML / "nbs" / "index.html").is_file():
         sys.exit("the book is not built: make book")
     pages = build(target, words or None)

@@ -1,4 +1,5 @@
 """Draw the pictures of the cover: run the code of nbs/index.ipynb, and save its figure on white for the README and, with a title, for links to the book."""
+
 import io
 import json
 from pathlib import Path

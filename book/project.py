@@ -1,4 +1,5 @@
 """What the project says of itself, once for all scripts: settings.ini and git."""
+
 import subprocess
 from configparser import ConfigParser
 from functools import cache
@@ -18,14 +19,18 @@ def settings():
 SETTINGS = settings()
 VERSION = SETTINGS["version"]
 SOURCE = SETTINGS["git_url"]  # the repository
-SITE = SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]  # where the folders of all versions lie, with a slash at its end
+SITE = (
+    SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]
+)  # where the folders of all versions lie, with a slash at its end
 LATEST = f"{SITE}latest/"  # the book of the main branch, whose addresses stay
 
 
 def git(*words):
     """What git says, or "" where there is no checkout."""
     try:
-        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", ROOT, *words], capture_output=True, text=True, check=True, timeout=30
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 

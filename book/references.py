@@ -1,4 +1,5 @@
 """The book's references: an equation's number leads to its claim, a function's cell to its entry in the reference and back, a name in the text to its entry."""
+
 import ast
 import json
 import re
@@ -62,7 +63,9 @@ def collect_labels(app, env, docnames):
     env.capslit_labels = set()  # in lower case
     for docname in env.found_docs:
         text = Path(env.doc2path(docname)).read_text(encoding="utf-8")
-        env.capslit_labels.update(label.lower() for label in re.findall(r"\$\$ \((saul-[\w-]+)\)", text))
+        env.capslit_labels.update(
+            label.lower() for label in re.findall(r"\$\$ \((saul-[\w-]+)\)", text)
+        )
 
 
 def saul_role(name, rawtext, text, lineno, inliner, options=None, content=None):
@@ -71,8 +74,18 @@ def saul_role(name, rawtext, text, lineno, inliner, options=None, content=None):
     label = "saul-" + text.split()[1].replace(".", "-").lower()
     if label not in env.capslit_labels:
         return [nodes.Text(text)], []
-    return [pending_xref("", nodes.inline("", text), refdomain="", reftype="saul", reftarget=label, refdoc=env.docname,
-                         refexplicit=True, refwarn=True)], []
+    return [
+        pending_xref(
+            "",
+            nodes.inline("", text),
+            refdomain="",
+            reftype="saul",
+            reftarget=label,
+            refdoc=env.docname,
+            refexplicit=True,
+            refwarn=True,
+        )
+    ], []
 
 
 def resolve_equation(app, env, node, contnode):
@@ -82,8 +95,12 @@ def resolve_equation(app, env, node, contnode):
         return None
     for label, (docname, _) in env.get_domain("math").equations.items():
         if label.lower() == target:
-            text = contnode if node["reftype"] == "saul" else nodes.Text(f"({source_number(label)})")
-            return make_refnode(app.builder, node["refdoc"], docname, make_id(f"equation-{label}"), text)
+            text = (
+                contnode if node["reftype"] == "saul" else nodes.Text(f"({source_number(label)})")
+            )
+            return make_refnode(
+                app.builder, node["refdoc"], docname, make_id(f"equation-{label}"), text
+            )
     return None
 
 
@@ -91,29 +108,63 @@ def resolve_equation(app, env, node, contnode):
 
 # Equations whose label is not that of their claim
 CLAIMS = {
-    "goessling-rules-share": "goessling:share-integral", "goessling-rules-landscape": "goessling:figure-2-limit",
-    "goessling-rules-squeeze": "goessling:figure-2-limit", "goessling-rules-quadrants": "goessling:figure-2",
-    "goessling-rules-gradient": "goessling:figure-2-gradient", "goessling-pursuit-carry": "goessling:extremes",
-    "goessling-pursuit-linear": "capslit:pursuit-bounds", "goessling-pursuit-gain": "capslit:pursuit-bounds",
-    "goessling-new-expert": "goessling:initialisation", "goessling-new-expert-maximum": "goessling:initialisation-maximum",
-    "ghahramani-field": "ghahramani:1", "ghahramani-bound": "ghahramani:mean-field-divergence", "ghahramani-expected": "ghahramani:4",
-    "ghahramani-hmm-output": "ghahramani:hmm-joint", "ghahramani-hmm-backward": "ghahramani:hmm-posteriors",
-    "ghahramani-hmm-product": "ghahramani:hmm-bound", "hinton-pythagoras": "hinton:reconstruction", "hinton-factor-analysis": "hinton:covariance",
-    "routing-log-density": "routing:3", "routing-expected": "routing:6", "routing-maximum": "routing:9", "routing-shortfall": "routing:9",
-    "routing-moments": "capslit:moments-about-any-point", "routing-activation-energy": "routing:11", "routing-votes": "capslit:routing",
-    "routing-corrected": "capslit:routing", "routing-free-energy": "capslit:routing-descent", "routing-joint-energy": "capslit:routing-joint-energy",
-    "bridge-agreement": "bridge:shares", "capslit-scaled": "capslit:scaled-weights", "capslit-moment-recursion": "capslit:moments",
-    "jensen": "capslit:em-bound", "mean-and-spread": "saul:2.9", "whitened": "saul:2.28", "evidence-lower-bound": "capslit:evidence-inequality",
-    "expanded-variance": "capslit:expanded-step", "expanded-update": "capslit:expanded-step", "label-gram": "capslit:label-information",
-    "likelihood-discrepancy": "capslit:discrepancy", "whitened-codes": "capslit:factor-step", "probabilistic-pca": "capslit:ppca-fixed-point",
-    "inference-l1": "capslit:l1-votes", "freed": "capslit:freed-density", "tangents-both-sides": "hinton:reconstruct-tangents", "tangent-schur": "hinton:tangent-distance",
+    "goessling-rules-share": "goessling:share-integral",
+    "goessling-rules-landscape": "goessling:figure-2-limit",
+    "goessling-rules-squeeze": "goessling:figure-2-limit",
+    "goessling-rules-quadrants": "goessling:figure-2",
+    "goessling-rules-gradient": "goessling:figure-2-gradient",
+    "goessling-pursuit-carry": "goessling:extremes",
+    "goessling-pursuit-linear": "capslit:pursuit-bounds",
+    "goessling-pursuit-gain": "capslit:pursuit-bounds",
+    "goessling-new-expert": "goessling:initialisation",
+    "goessling-new-expert-maximum": "goessling:initialisation-maximum",
+    "ghahramani-field": "ghahramani:1",
+    "ghahramani-bound": "ghahramani:mean-field-divergence",
+    "ghahramani-expected": "ghahramani:4",
+    "ghahramani-hmm-output": "ghahramani:hmm-joint",
+    "ghahramani-hmm-backward": "ghahramani:hmm-posteriors",
+    "ghahramani-hmm-product": "ghahramani:hmm-bound",
+    "hinton-pythagoras": "hinton:reconstruction",
+    "hinton-factor-analysis": "hinton:covariance",
+    "routing-log-density": "routing:3",
+    "routing-expected": "routing:6",
+    "routing-maximum": "routing:9",
+    "routing-shortfall": "routing:9",
+    "routing-moments": "capslit:moments-about-any-point",
+    "routing-activation-energy": "routing:11",
+    "routing-votes": "capslit:routing",
+    "routing-corrected": "capslit:routing",
+    "routing-free-energy": "capslit:routing-descent",
+    "routing-joint-energy": "capslit:routing-joint-energy",
+    "bridge-agreement": "bridge:shares",
+    "capslit-scaled": "capslit:scaled-weights",
+    "capslit-moment-recursion": "capslit:moments",
+    "jensen": "capslit:em-bound",
+    "mean-and-spread": "saul:2.9",
+    "whitened": "saul:2.28",
+    "evidence-lower-bound": "capslit:evidence-inequality",
+    "expanded-variance": "capslit:expanded-step",
+    "expanded-update": "capslit:expanded-step",
+    "label-gram": "capslit:label-information",
+    "likelihood-discrepancy": "capslit:discrepancy",
+    "whitened-codes": "capslit:factor-step",
+    "probabilistic-pca": "capslit:ppca-fixed-point",
+    "inference-l1": "capslit:l1-votes",
+    "freed": "capslit:freed-density",
+    "tangents-both-sides": "hinton:reconstruct-tangents",
+    "tangent-schur": "hinton:tangent-distance",
 }
 
 
 @cache
 def ledger():
     """The reports of all claims whose chapters have been executed."""
-    return Ledger(report for path in notebooks() if stored_path(path).is_file() for report in recorded_reports(path, stored_path(path)))
+    return Ledger(
+        report
+        for path in notebooks()
+        if stored_path(path).is_file()
+        for report in recorded_reports(path, stored_path(path))
+    )
 
 
 @cache
@@ -127,7 +178,10 @@ def claim_of(label):
     """The id of the claim that an equation belongs to: the one of its name, with or without its source or its chapter; None if there is none."""
     source, *rest = label.lower().split("-")
     names = label.lower(), "-".join([source, *rest[1:]])
-    return next((id for id in (CLAIMS.get(label), *map(claims_by_name().get, names)) if id in ledger()), None)
+    return next(
+        (id for id in (CLAIMS.get(label), *map(claims_by_name().get, names)) if id in ledger()),
+        None,
+    )
 
 
 def docname_of(report):
@@ -137,7 +191,11 @@ def docname_of(report):
 
 def link_equation_numbers(app, pagename, templatename, context, doctree):
     """On the written page, an equation's number becomes a link to its claim; the ledger has a script."""
-    claims = {make_id(f"equation-{label}"): claim_of(label) for label, (docname, _) in app.env.get_domain("math").equations.items() if docname == pagename}
+    claims = {
+        make_id(f"equation-{label}"): claim_of(label)
+        for label, (docname, _) in app.env.get_domain("math").equations.items()
+        if docname == pagename
+    }
 
     def link(match):
         report = ledger().get(claims.get(match[2]))
@@ -147,7 +205,11 @@ def link_equation_numbers(app, pagename, templatename, context, doctree):
         return f'<span class="eqno"><a class="capslit-claim" href="{address}" title="The claim: {escape_title(report.title)}">{match[1]}</a>{match[3]}'
 
     if claims and "body" in context:
-        context["body"] = re.sub(r'<span class="eqno">(\([^<]*\))(?=<a class="headerlink" href="#(equation-[^"]+)")()', link, context["body"])
+        context["body"] = re.sub(
+            r'<span class="eqno">(\([^<]*\))(?=<a class="headerlink" href="#(equation-[^"]+)")()',
+            link,
+            context["body"],
+        )
     if pagename == LEDGER:
         app.add_js_file("references.js")
 
@@ -159,13 +221,18 @@ def escape_title(text):
 
 # Cells: which cell of a chapter defines a public name
 
+
 def definitions(source):
     """The public functions and classes that a cell defines at its top level."""
     try:
         body = ast.parse(source).body
     except SyntaxError:  # a line for IPython
         return []
-    return [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")]
+    return [
+        node.name
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
 
 
 def is_exported(source):
@@ -177,7 +244,11 @@ def is_exported(source):
 def module_name(path):
     """The module 'capslit.x' that a notebook defines; None if it defines none."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.suffix == ".ipynb" else []
-    found = re.search(r"^#\|\s*default_exp\s+([\w.]+)", "\n".join("".join(cell["source"]) for cell in cells), re.MULTILINE)
+    found = re.search(
+        r"^#\|\s*default_exp\s+([\w.]+)",
+        "\n".join("".join(cell["source"]) for cell in cells),
+        re.MULTILINE,
+    )
     return found and f"capslit.{found[1]}"
 
 
@@ -195,11 +266,17 @@ def read_cells(app, docname, source):
         if cell["cell_type"] == "code":
             names = definitions(text) if is_exported(text) and module_name(path) else []
             cell["metadata"]["capslit_names"] = [f"{module_name(path)}.{name}" for name in names]
-            app.env.capslit_cells.update({f"{module_name(path)}.{name}": (docname, f"def-{name}") for name in names})
+            app.env.capslit_cells.update(
+                {f"{module_name(path)}.{name}": (docname, f"def-{name}") for name in names}
+            )
             for output in cell["outputs"]:
-                report = output.get("data", {}).pop(REPORT_MIME, None)  # data for the ledger, not for readers
+                report = output.get("data", {}).pop(
+                    REPORT_MIME, None
+                )  # data for the ledger, not for readers
                 if report and is_claim_cell(given):
-                    output["data"]["text/html"] = linked_claim(report, output["data"]["text/html"], home)
+                    output["data"]["text/html"] = linked_claim(
+                        report, output["data"]["text/html"], home
+                    )
     source[0] = json.dumps(notebook)
 
 
@@ -212,14 +289,26 @@ def linked_claim(report, html, home):
 
 def forget_cells(app, env, docname):
     """Drop what is known of a page before it is read again."""
-    env.capslit_cells = {name: place for name, place in getattr(env, "capslit_cells", {}).items() if place[0] != docname}
-    env.capslit_mentions = {page: labels for page, labels in getattr(env, "capslit_mentions", {}).items() if page != docname}
+    env.capslit_cells = {
+        name: place
+        for name, place in getattr(env, "capslit_cells", {}).items()
+        if place[0] != docname
+    }
+    env.capslit_mentions = {
+        page: labels
+        for page, labels in getattr(env, "capslit_mentions", {}).items()
+        if page != docname
+    }
 
 
 def merge_cells(app, env, docnames, other):
     """Bring together what parallel processes have read."""
-    env.capslit_cells.update({name: place for name, place in other.capslit_cells.items() if place[0] in docnames})
-    env.capslit_mentions.update({page: labels for page, labels in other.capslit_mentions.items() if page in docnames})
+    env.capslit_cells.update(
+        {name: place for name, place in other.capslit_cells.items() if place[0] in docnames}
+    )
+    env.capslit_mentions.update(
+        {page: labels for page, labels in other.capslit_mentions.items() if page in docnames}
+    )
 
 
 def begin(app, env, docnames):
@@ -230,11 +319,16 @@ def begin(app, env, docnames):
 
 def note_mentions(app, doctree):
     """Keep which equations a page refers to."""
-    targets = {node["reftarget"].lower() for node in doctree.findall(pending_xref) if node.get("reftype") in ("eq", "saul")}
+    targets = {
+        node["reftarget"].lower()
+        for node in doctree.findall(pending_xref)
+        if node.get("reftype") in ("eq", "saul")
+    }
     app.env.capslit_mentions[app.env.docname] = sorted(targets)
 
 
 # The reference: each documented name by the module in which it is defined
+
 
 def canonical(name):
     """Where a dotted name is defined: capslit.CapsuleClassifier.fit → capslit.capsules.classifier.CapsuleClassifier.fit."""
@@ -242,7 +336,7 @@ def canonical(name):
     package = max((i for i in range(1, len(parts)) if ".".join(parts[:i]) in modules()), default=0)
     home = ".".join(parts[:package])
     if home and parts[package] in public(home):
-        return canonical(".".join([public(home)[parts[package]], *parts[package + 1:]]))
+        return canonical(".".join([public(home)[parts[package]], *parts[package + 1 :]]))
     return name
 
 
@@ -267,7 +361,9 @@ def find_entry(app, text, module):
         return app.capslit_entries.get(canonical(text))
     first, _, rest = text.partition(".")
     own = f"{module}.{first}"
-    telling = "_" in first or re.search(r"[a-z][A-Z]", first)  # words such as `mean` have meanings of their own
+    telling = "_" in first or re.search(
+        r"[a-z][A-Z]", first
+    )  # words such as `mean` have meanings of their own
     known = app.capslit_short.get(first, ())
     full = own if own in known else next(iter(known)) if len(known) == 1 and telling else None
     return full and app.capslit_entries.get(f"{full}.{rest}" if rest else full)
@@ -280,11 +376,20 @@ def link_names(app, doctree, docname):
     module, seen = module_name(Path(app.env.doc2path(docname))), set()
     for literal in list(doctree.findall(nodes.literal)):
         above = ancestors(literal)
-        if any(isinstance(node, nodes.title | nodes.reference | nodes.term | pending_xref) or "sig" in node.get("classes", ()) for node in above):
+        if any(
+            isinstance(node, nodes.title | nodes.reference | nodes.term | pending_xref)
+            or "sig" in node.get("classes", ())
+            for node in above
+        ):
             continue
         entry = find_entry(app, literal.astext(), module)
         part = next((node for node in above if isinstance(node, nodes.section | desc)), None)
-        own = isinstance(part, desc) and any(entry and entry[1] in node["ids"] for sign in above if isinstance(sign, desc) for node in sign.children[:1])
+        own = isinstance(part, desc) and any(
+            entry and entry[1] in node["ids"]
+            for sign in above
+            if isinstance(sign, desc)
+            for node in sign.children[:1]
+        )
         if entry and not own and (id(part), entry) not in seen:
             seen.add((id(part), entry))
             literal.replace_self(make_refnode(app.builder, docname, *entry, literal.deepcopy()))
@@ -304,22 +409,54 @@ def link_cells(app, doctree, docname):
     if app.builder.format != "html":
         return
     for cell in doctree.findall(nodes.container):
-        names = (cell.get("cell_metadata") or {}).get("capslit_names") if cell.get("nb_element") == "cell_code" else None
-        source = next((node for node in cell.findall(nodes.container) if node.get("nb_element") == "cell_code_source"), None)
+        names = (
+            (cell.get("cell_metadata") or {}).get("capslit_names")
+            if cell.get("nb_element") == "cell_code"
+            else None
+        )
+        source = next(
+            (
+                node
+                for node in cell.findall(nodes.container)
+                if node.get("nb_element") == "cell_code_source"
+            ),
+            None,
+        )
         if not names or source is None:
             continue
         cell["ids"] += [f"def-{name.rpartition('.')[2]}" for name in names]
-        links = [make_refnode(app.builder, docname, *app.capslit_entries[name], nodes.literal("", name.rpartition(".")[2]))
-                 for name in names if name in app.capslit_entries]
+        links = [
+            make_refnode(
+                app.builder,
+                docname,
+                *app.capslit_entries[name],
+                nodes.literal("", name.rpartition(".")[2]),
+            )
+            for name in names
+            if name in app.capslit_entries
+        ]
         if links:
             spaced = [part for link in links for part in (nodes.Text(" "), link)]
-            source += nodes.paragraph("", "", nodes.Text("Reference:"), *spaced, classes=["capslit-reference"])
+            source += nodes.paragraph(
+                "", "", nodes.Text("Reference:"), *spaced, classes=["capslit-reference"]
+            )
 
 
 def cell_role(name, rawtext, text, lineno, inliner, options=None, content=None):
     """In the reference: a function's name → the title of its chapter, as a link to the cell that defines it."""
     env = inliner.document.settings.env
-    return [pending_xref("", nodes.inline("", text), refdomain="", reftype="cell", reftarget=text, refdoc=env.docname, refexplicit=True, refwarn=True)], []
+    return [
+        pending_xref(
+            "",
+            nodes.inline("", text),
+            refdomain="",
+            reftype="cell",
+            reftarget=text,
+            refdoc=env.docname,
+            refexplicit=True,
+            refwarn=True,
+        )
+    ], []
 
 
 def resolve_cell(app, env, node, contnode):
@@ -336,28 +473,50 @@ def resolve_cell(app, env, node, contnode):
 def chapter_of(module):
     """The chapter ('nbs/capsules/inference') that a generated module came from."""
     path = ROOT / (module.replace(".", "/") + ".py")
-    match = re.search(r"File to edit: (?:\.\./)+(\S+)\.ipynb", path.read_text(encoding="utf-8")) if path.is_file() else None
+    match = (
+        re.search(r"File to edit: (?:\.\./)+(\S+)\.ipynb", path.read_text(encoding="utf-8"))
+        if path.is_file()
+        else None
+    )
     return match and match[1]
 
 
 # Cards: what the ledger shows of a claim, written as scripts that it loads when a card is opened
 
+
 def used(node):
     """The names that a piece of code reads."""
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+    return {
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+    }
 
 
 def defined(node):
     """The names that a statement defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return {node.name}
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return {
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
 
 
 def imported_names(trees):
     """Where the names come from that some code imports from the package."""
-    found = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("capslit")]
-    return {alias.asname or alias.name: canonical(f"{node.module}.{alias.name}") for node in found for alias in node.names}
+    found = [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("capslit")
+    ]
+    return {
+        alias.asname or alias.name: canonical(f"{node.module}.{alias.name}")
+        for node in found
+        for alias in node.names
+    }
 
 
 def parsed(source):
@@ -370,22 +529,42 @@ def parsed(source):
 
 def functions_of_claims(path):
     """{claim: functions of the package that its cell uses, directly or through the helpers of other claim cells}."""
-    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
     texts = {cell["id"]: "".join(cell["source"]) for cell in cells}
     trees = {id: parsed(text) for id, text in texts.items()}
-    known = imported_names(trees.values()) | {name: f"{module_name(path)}.{name}" for text in texts.values() if is_exported(text) for name in definitions(text)}
+    known = imported_names(trees.values()) | {
+        name: f"{module_name(path)}.{name}"
+        for text in texts.values()
+        if is_exported(text)
+        for name in definitions(text)
+    }
     claims = {cell["id"] for cell in cells if is_claim_cell(cell)}
-    helpers = {name: used(node) for id in claims for node in trees[id].body for name in defined(node)}
+    helpers = {
+        name: used(node) for id in claims for node in trees[id].body for name in defined(node)
+    }
     executed = json.loads(stored_path(path).read_text(encoding="utf-8"))["cells"]
-    reports = {output["data"][REPORT_MIME]["id"]: cell["id"] for cell in executed if cell["id"] in claims
-               for output in cell["outputs"] if REPORT_MIME in output.get("data", {})}
+    reports = {
+        output["data"][REPORT_MIME]["id"]: cell["id"]
+        for cell in executed
+        if cell["id"] in claims
+        for output in cell["outputs"]
+        if REPORT_MIME in output.get("data", {})
+    }
     found = {}
     for claim, id in reports.items():
         names, todo = set(), used(trees[id])
         while todo:
             names |= todo
             todo = {name for helper in todo for name in helpers.get(helper, ())} - names
-        found[claim] = {known[name] for name in names & known.keys() if not known[name].startswith("capslit.proofs.")}
+        found[claim] = {
+            known[name]
+            for name in names & known.keys()
+            if not known[name].startswith("capslit.proofs.")
+        }
     return found
 
 
@@ -408,7 +587,9 @@ def equations_by_claim(env):
         anchor = make_id(f"equation-{label}")
         number = env.toc_fignumbers.get(docname, {}).get("displaymath", {}).get(anchor)
         if number and claim_of(label):
-            found.setdefault(claim_of(label), []).append((docname, anchor, ".".join(map(str, number)), label))
+            found.setdefault(claim_of(label), []).append(
+                (docname, anchor, ".".join(map(str, number)), label)
+            )
     return found
 
 
@@ -419,7 +600,12 @@ def write_cards(app, exception):
     env, target = app.env, Path(app.outdir) / "_static" / "live"
     target.mkdir(parents=True, exist_ok=True)
     users, equations = ledger().users(), equations_by_claim(env)
-    functions = {claim: names for path in notebooks() if stored_path(path).is_file() for claim, names in functions_of_claims(path).items()}
+    functions = {
+        claim: names
+        for path in notebooks()
+        if stored_path(path).is_file()
+        for claim, names in functions_of_claims(path).items()
+    }
 
     def title(docname):
         return env.titles[docname].astext() if docname in env.titles else docname
@@ -430,7 +616,13 @@ def write_cards(app, exception):
     def code(names):
         rows = []
         for name in sorted(names & app.capslit_entries.keys()):
-            rows.append([name.rpartition(".")[2], link(*env.capslit_cells[name]) if name in env.capslit_cells else "", link(*app.capslit_entries[name])])
+            rows.append(
+                [
+                    name.rpartition(".")[2],
+                    link(*env.capslit_cells[name]) if name in env.capslit_cells else "",
+                    link(*app.capslit_entries[name]),
+                ]
+            )
         return rows
 
     chapters = {}
@@ -438,15 +630,27 @@ def write_cards(app, exception):
         own = equations.get(id, [])
         labels = {label.lower() for *_, label in own}
         names = functions.get(id, set()) | functions_by_claim().get(id, set())
-        pages = [page for page, targets in sorted(env.capslit_mentions.items()) if labels & set(targets) and page not in {page for page, *_ in own}]
-        chapters.setdefault(report.chapter, {})[id] = card(report, ledger().foundations(id), users[id]) | {
+        pages = [
+            page
+            for page, targets in sorted(env.capslit_mentions.items())
+            if labels & set(targets) and page not in {page for page, *_ in own}
+        ]
+        chapters.setdefault(report.chapter, {})[id] = card(
+            report, ledger().foundations(id), users[id]
+        ) | {
             "chapter": [title(docname_of(report)), link(docname_of(report), report.anchor)],
             "equations": [[number, link(page, anchor)] for page, anchor, number, _ in own],
             "code": code(names),
-            "mentions": [[title(page), app.builder.get_relative_uri(LEDGER, page)] for page in pages]}
+            "mentions": [
+                [title(page), app.builder.get_relative_uri(LEDGER, page)] for page in pages
+            ],
+        }
     for chapter, cards in chapters.items():
         text = json.dumps(cards, ensure_ascii=False, separators=(",", ":"))
-        (target / f"claims-{chapter.replace('/', '-')}.js").write_text(f"window.capslitClaims = Object.assign(window.capslitClaims || {{}}, {text});\n", encoding="utf-8")
+        (target / f"claims-{chapter.replace('/', '-')}.js").write_text(
+            f"window.capslitClaims = Object.assign(window.capslitClaims || {{}}, {text});\n",
+            encoding="utf-8",
+        )
 
 
 def setup(app):
@@ -457,14 +661,23 @@ def setup(app):
     app.connect("source-read", read_cells, priority=700)  # after the outputs are in
     app.connect("doctree-read", note_mentions)
     app.connect("env-get-updated", restore_numbers, priority=100)
-    app.connect("env-get-updated", number_equations, priority=900)  # after Sphinx has numbered them its way
+    app.connect(
+        "env-get-updated", number_equations, priority=900
+    )  # after Sphinx has numbered them its way
     app.connect("env-updated", index_entries)
     app.connect("missing-reference", resolve_equation)
     app.connect("missing-reference", resolve_cell)
     app.connect("doctree-resolved", link_names)
     app.connect("doctree-resolved", link_cells)
     app.connect("html-page-context", link_equation_numbers)
-    app.connect("build-finished", write_cards, priority=100)  # before what looks through all that was written
+    app.connect(
+        "build-finished", write_cards, priority=100
+    )  # before what looks through all that was written
     app.add_role("saul", saul_role)
     app.add_role("cell", cell_role)
-    return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
+    return {
+        "version": "1",
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

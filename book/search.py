@@ -3,6 +3,7 @@
 `book/_static/search.js` ranks and shows what is found. It runs from files, where nothing can be fetched. Words that a reader
 would type and a chapter does not say in its title stand in KEYWORDS.
 """
+
 import base64
 import gzip
 import html
@@ -88,21 +89,27 @@ KEYWORDS = {
 
 
 # Code, what it prints, scripts, pictures, the lists of mutants; solutions, the labels of folds, and links to the reference
-LEFT_OUT = (r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>'
-            r'|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>'
-            r'|<details class="capslit-fold" data-kind="solution">.*?</details>|<summary\b.*?</summary>|<p class="capslit-reference">.*?</p>')
+LEFT_OUT = (
+    r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>'
+    r'|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>'
+    r'|<details class="capslit-fold" data-kind="solution">.*?</details>|<summary\b.*?</summary>|<p class="capslit-reference">.*?</p>'
+)
 
 
 def symbols():
     """TeX command → the character that it stands for, by MathJax's own tables."""
     tables = (package() / f"{PARTS[1]}.js").read_text(encoding="utf-8")
     found = re.findall(r'\b([A-Za-z]+):\[?"\\u([0-9a-f]{4})"', tables)
-    return {"dots": "…", "ldots": "…", "cdots": "⋯", "quad": " ", "qquad": " "} | {name: chr(int(code, 16)) for name, code in found}
+    return {"dots": "…", "ldots": "…", "cdots": "⋯", "quad": " ", "qquad": " "} | {
+        name: chr(int(code, 16)) for name, code in found
+    }
 
 
 # What only says how a formula looks
-FORM = (r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|\w*style|widehat|hat|bar|tilde)(?![a-z])\*?"
-        r"|\\[,;:! ]|\\\\|&|~")
+FORM = (
+    r"\\(?:begin|end)\s*\{[^}]*\}|\\(?:left|right|[bB]igg?[lrm]?|math\w+|boldsymbol|operatorname|text\w*|\w*style|widehat|hat|bar|tilde)(?![a-z])\*?"
+    r"|\\[,;:! ]|\\\\|&|~"
+)
 
 
 def plain(tex, characters):
@@ -120,9 +127,16 @@ def plain(tex, characters):
 def words(markup, characters):
     """The text of a piece of HTML: without code blocks, scripts, pictures, cells of numbers and very long formulas, and with the other formulas as one can read them."""
     markup = re.sub(LEFT_OUT, " ", markup, flags=re.DOTALL)
-    markup = re.sub(r"<td\b[^>]*>(?:(?!</td>).)*</td>", lambda cell: cell[0] if re.search(r"[^\W\d_]{3}", re.sub(r"<[^>]+>", "", cell[0])) else " ", markup, flags=re.DOTALL)
+    markup = re.sub(
+        r"<td\b[^>]*>(?:(?!</td>).)*</td>",
+        lambda cell: cell[0] if re.search(r"[^\W\d_]{3}", re.sub(r"<[^>]+>", "", cell[0])) else " ",
+        markup,
+        flags=re.DOTALL,
+    )
     markup = re.sub(r"\\\[(?:(?!\\\]).){120,}\\\]", " ", markup, flags=re.DOTALL)
-    markup = re.sub(r"\\[(\[](.*?)\\[)\]]", lambda match: plain(match[1], characters), markup, flags=re.DOTALL)
+    markup = re.sub(
+        r"\\[(\[](.*?)\\[)\]]", lambda match: plain(match[1], characters), markup, flags=re.DOTALL
+    )
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
 
 
@@ -138,9 +152,15 @@ def sections(page, characters):
         title = re.sub(r"^[\d.]+ ", "", words(heading[1], characters)) if heading else ""
         entries = re.findall(r"<dt class=\"sig.*?</dt>\s*<dd>\s*(<p>.*?</p>)", markup, re.DOTALL)
         if entries:  # of the reference: what each says first; those of experiments, which only their chapters use, are found by name
-            markup = "" if anchor.startswith("module-capslit.experiments") else " ".join(dict.fromkeys(entries))
+            markup = (
+                ""
+                if anchor.startswith("module-capslit.experiments")
+                else " ".join(dict.fromkeys(entries))
+            )
             heading = None
-        found.append([anchor, title, words(markup[heading.end():] if heading else markup, characters)])
+        found.append(
+            [anchor, title, words(markup[heading.end() :] if heading else markup, characters)]
+        )
     return found
 
 
@@ -155,29 +175,55 @@ def write_index(app, exception):
             continue
         page = path.read_text(encoding="utf-8")
         subtitle = re.search(r"</h1>\s*<blockquote>(.*?)</blockquote>", page, re.DOTALL)
-        for anchor, number in re.findall(r'id="(equation-[\w-]+)">\s*<span class="eqno">(?:<a [^>]*>)?\((\w+ [\w.]+)\)', page):
+        for anchor, number in re.findall(
+            r'id="(equation-[\w-]+)">\s*<span class="eqno">(?:<a [^>]*>)?\((\w+ [\w.]+)\)', page
+        ):
             equations[number.lower()] = [name, anchor]
-        pages.append({"name": name, "subtitle": words(subtitle[1], characters) if subtitle else "",
-                      "keywords": KEYWORDS.get(name, "").lower().split(", "), "sections": sections(page, characters)})
+        pages.append(
+            {
+                "name": name,
+                "subtitle": words(subtitle[1], characters) if subtitle else "",
+                "keywords": KEYWORDS.get(name, "").lower().split(", "),
+                "sections": sections(page, characters),
+            }
+        )
         for section in pages[-1]["sections"][:1]:
             section[2] = section[2].removeprefix(pages[-1]["subtitle"]).strip()
     objects = {}  # by page, and by what stands before the last dot
     for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects():
         if kind in ("class", "function", "method", "exception"):
             before, _, last = full.rpartition(".")
-            objects.setdefault(name, {}).setdefault(before, []).append([last, anchor] if anchor != full else last)
-    data = json.dumps({"pages": pages, "equations": equations, "objects": objects}, ensure_ascii=False, separators=(",", ":"))
+            objects.setdefault(name, {}).setdefault(before, []).append(
+                [last, anchor] if anchor != full else last
+            )
+    data = json.dumps(
+        {"pages": pages, "equations": equations, "objects": objects},
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
     packed = base64.b64encode(gzip.compress(data.encode(), 9, mtime=0)).decode()
-    (Path(app.outdir) / "_static" / "search-data.js").write_text(f'capslitSearch("{packed}");\n', encoding="utf-8")
+    (Path(app.outdir) / "_static" / "search-data.js").write_text(
+        f'capslitSearch("{packed}");\n', encoding="utf-8"
+    )
 
 
 def search_here(app, name, page):
     """The search page runs this search instead of Sphinx's."""
     if name != "search":
         return page
-    page = re.sub(r'<script src="[^"]*searchtools\.js[^"]*"></script>', '<script defer src="_static/search.js"></script>', page)
-    page = re.sub(r'<script src="[^"]*searchindex\.js[^"]*"></script>', '<script defer src="_static/search-data.js"></script>', page)
-    return page.replace('<div id="search-results"></div>', '<div id="search-results" aria-live="polite"></div>')
+    page = re.sub(
+        r'<script src="[^"]*searchtools\.js[^"]*"></script>',
+        '<script defer src="_static/search.js"></script>',
+        page,
+    )
+    page = re.sub(
+        r'<script src="[^"]*searchindex\.js[^"]*"></script>',
+        '<script defer src="_static/search-data.js"></script>',
+        page,
+    )
+    return page.replace(
+        '<div id="search-results"></div>', '<div id="search-results" aria-live="polite"></div>'
+    )
 
 
 def setup(app):

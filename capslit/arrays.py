@@ -19,7 +19,7 @@ def namespace(*arrays: Any) -> Any:
     for a in arrays:
         if type(a) is not np.ndarray:
             break
-    else:                                                      # nearly always; and asked for again and again
+    else:  # nearly always; and asked for again and again
         return _NUMPY
     return array_namespace(*([a for a in arrays if is_array_api_obj(a)] or [np.empty(0)]))
 
@@ -39,18 +39,18 @@ def detached(a: Any) -> Any:
 
 def to_numpy(a: Any) -> np.ndarray:
     "`a` as a NumPy array, whatever its library, device and history; bfloat16 becomes float32."
-    if type(a) is np.ndarray and a.dtype.kind != "V":         # bfloat16 is of this kind
+    if type(a) is np.ndarray and a.dtype.kind != "V":  # bfloat16 is of this kind
         return a
     a = detached(a)
     if str(getattr(a, "dtype", "")).endswith("bfloat16"):
         a = namespace(a).astype(a, namespace(a).float32)
     try:
         return np.asarray(a)
-    except (TypeError, RuntimeError):                         # on a device that NumPy cannot read
+    except (TypeError, RuntimeError):  # on a device that NumPy cannot read
         pass
     try:
         return np.asarray(to_device(a, "cpu"))
-    except ValueError:                                        # the library has another name for it
+    except ValueError:  # the library has another name for it
         return np.asarray(to_device(a, namespace(a).__array_namespace_info__().default_device()))
 
 # %% ../nbs/arrays.ipynb #cell-010
@@ -64,8 +64,12 @@ def asarray_like(a: Any, like: Any) -> Any:
 # %% ../nbs/arrays.ipynb #cell-014
 class SparseRows:
     "The rows (n, p) of a sparse matrix of SciPy, as what stands for an array where only rows and matrix products are needed."
-    __array_ufunc__, device, ndim = None, "cpu", 2             # no function of NumPy makes it dense unasked
-    DENSE, STRIP = 1 / 8, 2**19                                # the share of numbers, not zero, above which strips of so many are made dense
+
+    __array_ufunc__, device, ndim = None, "cpu", 2  # no function of NumPy makes it dense unasked
+    DENSE, STRIP = (
+        1 / 8,
+        2**19,
+    )  # the share of numbers, not zero, above which strips of so many are made dense
 
     def __init__(self, matrix: Any):
         self.matrix = sp.csr_array(matrix)
@@ -75,10 +79,12 @@ class SparseRows:
         return self.shape[0]
 
     def __getitem__(self, rows):
-        rows = rows[0] if isinstance(rows, tuple) else rows     # the other entries choose all columns
+        rows = rows[0] if isinstance(rows, tuple) else rows  # the other entries choose all columns
         return SparseRows(self.matrix[rows])
 
-    def take(self, indices: Any, axis: int = 0, out: None = None, mode: str = "raise") -> "SparseRows":
+    def take(
+        self, indices: Any, axis: int = 0, out: None = None, mode: str = "raise"
+    ) -> "SparseRows":
         "Some rows, for `numpy.take`."
         return self[np.asarray(indices)]
 
@@ -93,7 +99,11 @@ class SparseRows:
         "Slices of rows that together hold few enough numbers to be made dense; none where products of so many rows of weights are faster without."
         rows = max(1, self.STRIP // max(1, self.shape[1]))
         wanted = width > 32 and self.matrix.nnz > self.DENSE * self.shape[0] * self.shape[1]
-        return [slice(start, start + rows) for start in range(0, self.shape[0], rows)] if wanted else []
+        return (
+            [slice(start, start + rows) for start in range(0, self.shape[0], rows)]
+            if wanted
+            else []
+        )
 
     def __matmul__(self, other):
         parts = [self[part].toarray() @ other for part in self._strips(other.shape[1])]
@@ -104,7 +114,9 @@ class SparseRows:
         return sum(parts[1:], parts[0]) if parts else other @ self.matrix
 
 # %% ../nbs/arrays.ipynb #cell-015
-def gram_matrix(x: SparseRows, weight: np.ndarray | None = None, affine: bool = False) -> np.ndarray:
+def gram_matrix(
+    x: SparseRows, weight: np.ndarray | None = None, affine: bool = False
+) -> np.ndarray:
     """Σ w x xᵀ (p, p) of sparse rows x (n, p), in double precision; with a constant input 1 appended if `affine`.
 
     It is made a strip at a time, for the product of two sparse matrices may be anything but sparse.
@@ -115,5 +127,5 @@ def gram_matrix(x: SparseRows, weight: np.ndarray | None = None, affine: bool = 
     columns, p = z.T.tocsr(), z.shape[1]
     found, step = np.empty((p, p)), max(1, 2**22 // max(1, p))
     for start in range(0, p, step):
-        found[start:start + step] = (columns[start:start + step] @ weighted).toarray()
+        found[start : start + step] = (columns[start : start + step] @ weighted).toarray()
     return found

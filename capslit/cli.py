@@ -31,39 +31,101 @@ if TYPE_CHECKING:
 def _add_experiments(commands):
     "The commands about the book's experiments."
     commands.add_parser("list", help="name the experiments and data sets")
-    run = commands.add_parser("reproduce", help="run an experiment and write its record",
-                              description="Run an experiment and write its record. A run that was stopped goes on from its checkpoint.")
-    run.add_argument("name", metavar="NAME", help="experiment, as named by 'capslit list', or 'all'")
-    run.add_argument("--data", metavar="NAME", help="data set (default: all of the experiment's own; the embedded digits for the profile 'quick')")
-    run.add_argument("--profile", metavar="NAME", default="paper", help="'paper' for full size (default), 'quick' for a small run")
-    run.add_argument("--out", metavar="FOLDER", default="results", help="folder for the record (default: results)")
-    run.add_argument("--seed", metavar="NUMBER", type=int, default=0, help="seed of the random numbers (default: 0)")
-    run.add_argument("--data-home", metavar="FOLDER", help="folder with the data files (default: $CAPSLIT_DATA, then the cache)")
+    run = commands.add_parser(
+        "reproduce",
+        help="run an experiment and write its record",
+        description="Run an experiment and write its record. A run that was stopped goes on from its checkpoint.",
+    )
+    run.add_argument(
+        "name", metavar="NAME", help="experiment, as named by 'capslit list', or 'all'"
+    )
+    run.add_argument(
+        "--data",
+        metavar="NAME",
+        help="data set (default: all of the experiment's own; the embedded digits for the profile 'quick')",
+    )
+    run.add_argument(
+        "--profile",
+        metavar="NAME",
+        default="paper",
+        help="'paper' for full size (default), 'quick' for a small run",
+    )
+    run.add_argument(
+        "--out",
+        metavar="FOLDER",
+        default="results",
+        help="folder for the record (default: results)",
+    )
+    run.add_argument(
+        "--seed",
+        metavar="NUMBER",
+        type=int,
+        default=0,
+        help="seed of the random numbers (default: 0)",
+    )
+    run.add_argument(
+        "--data-home",
+        metavar="FOLDER",
+        help="folder with the data files (default: $CAPSLIT_DATA, then the cache)",
+    )
     run.add_argument("--again", action="store_true", help="repeat a run whose record exists")
     run.add_argument("--quiet", action="store_true", help="show no progress")
 
 # %% ../nbs/cli.ipynb #cell-004-1
 def _add_tables(commands):
     "The commands about tables of one's own."
-    fit = commands.add_parser("fit", help="learn to classify the rows of a table in a file",
-                              description="Learn to tell the classes in one column of a table from the other columns, and save the model.")
-    fit.add_argument("table", metavar="TABLE", help="CSV file whose first line names the columns (may be compressed: .csv.gz), or Parquet file")
-    fit.add_argument("--target", metavar="COLUMN", required=True, help="the column with the classes")
-    fit.add_argument("--out", metavar="FILE", default="model.npz", help="file for the model (default: model.npz)")
-    fit.add_argument("--report", action="store_true", help="cross-validate, and compare with logistic regression and the most frequent class")
-    fit.add_argument("--plot", metavar="FILE", help="picture of the capsules and the rows: .png, .svg or .pdf")
-    fit.add_argument("--drop", metavar="COLUMN", action="append", default=[], help="leave a column out; may be repeated")
+    fit = commands.add_parser(
+        "fit",
+        help="learn to classify the rows of a table in a file",
+        description="Learn to tell the classes in one column of a table from the other columns, and save the model.",
+    )
+    fit.add_argument(
+        "table",
+        metavar="TABLE",
+        help="CSV file whose first line names the columns (may be compressed: .csv.gz), or Parquet file",
+    )
+    fit.add_argument(
+        "--target", metavar="COLUMN", required=True, help="the column with the classes"
+    )
+    fit.add_argument(
+        "--out", metavar="FILE", default="model.npz", help="file for the model (default: model.npz)"
+    )
+    fit.add_argument(
+        "--report",
+        action="store_true",
+        help="cross-validate, and compare with logistic regression and the most frequent class",
+    )
+    fit.add_argument(
+        "--plot", metavar="FILE", help="picture of the capsules and the rows: .png, .svg or .pdf"
+    )
+    fit.add_argument(
+        "--drop",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="leave a column out; may be repeated",
+    )
     fit.add_argument("--capsule-dim", metavar="NUMBER", type=int, help="dimension of the capsules")
-    predict = commands.add_parser("predict", help="classify the rows of another table",
-                                  description="Write the most probable class and the probability of each class for the rows of a table.")
+    predict = commands.add_parser(
+        "predict",
+        help="classify the rows of another table",
+        description="Write the most probable class and the probability of each class for the rows of a table.",
+    )
     predict.add_argument("model", metavar="MODEL", help="file that 'capslit fit' has written")
-    predict.add_argument("table", metavar="TABLE", help="CSV or Parquet file with the columns that the model knows")
-    predict.add_argument("--out", metavar="FILE", help="CSV file for the predictions (default: the standard output)")
+    predict.add_argument(
+        "table", metavar="TABLE", help="CSV or Parquet file with the columns that the model knows"
+    )
+    predict.add_argument(
+        "--out", metavar="FILE", help="CSV file for the predictions (default: the standard output)"
+    )
 
 # %% ../nbs/cli.ipynb #cell-004-2
 def make_parser() -> argparse.ArgumentParser:
     "The parser of the command line."
-    parser = argparse.ArgumentParser("capslit", description="Capsule regression: classify the rows of tables, and repeat the book's experiments.")
+    parser = argparse.ArgumentParser(
+        "capslit",
+        description="Capsule regression: classify the rows of tables, and repeat the book's experiments.",
+    )
     parser.add_argument("--version", action="version", version=f"capslit {capslit.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_tables(commands)
@@ -87,14 +149,31 @@ def summarise(path: str | PathLike) -> str:
     from capslit.experiments.summary import EXPERIMENTS, load_record
 
     record = load_record(path)
-    known = EXPERIMENTS[record.experiment].source.get(record.data, {}) if record.profile == "paper" else {}
+    known = (
+        EXPERIMENTS[record.experiment].source.get(record.data, {})
+        if record.profile == "paper"
+        else {}
+    )
     seconds, count = sum(map(record.seconds, record.parts)), len(record.parts)
-    errors = [f"test error {100 * record.metrics(part)['test_error']:.2f} %" for part in record.parts
-              if count == 1 and not known and "test_error" in record.metrics(part)]
+    errors = [
+        f"test error {100 * record.metrics(part)['test_error']:.2f} %"
+        for part in record.parts
+        if count == 1 and not known and "test_error" in record.metrics(part)
+    ]
     for key, source in known.items():
         part, metric = key.rsplit("/", 1)
-        errors.append(f"{part} {metric.replace('_', ' ')}: {100 * record.metrics(part)[metric]:.4g} % (source: {100 * source:.4g} %)")
-    return ", ".join([f"{record.experiment} on {record.data}: {count} part{'s' * (count > 1)}, {seconds:.1f} s", *errors]) + f" → {path}"
+        errors.append(
+            f"{part} {metric.replace('_', ' ')}: {100 * record.metrics(part)[metric]:.4g} % (source: {100 * source:.4g} %)"
+        )
+    return (
+        ", ".join(
+            [
+                f"{record.experiment} on {record.data}: {count} part{'s' * (count > 1)}, {seconds:.1f} s",
+                *errors,
+            ]
+        )
+        + f" → {path}"
+    )
 
 # %% ../nbs/cli.ipynb #cell-009
 def reproduce_all(arguments: argparse.Namespace) -> None:
@@ -104,11 +183,27 @@ def reproduce_all(arguments: argparse.Namespace) -> None:
     names = list(EXPERIMENTS) if arguments.name == "all" else [arguments.name]
     for name in names:
         if arguments.name == "all" and EXPERIMENTS[name].lacks():
-            print(f"{name} is left out, for it needs a package that is not installed; {EXPERIMENTS[name].lacks()}", flush=True)
+            print(
+                f"{name} is left out, for it needs a package that is not installed; {EXPERIMENTS[name].lacks()}",
+                flush=True,
+            )
             continue
-        report = (lambda words: None) if arguments.quiet else (lambda words: print(f"{name}: {words}", file=sys.stderr, flush=True))
-        for path in reproduce(name, arguments.data, profile=arguments.profile, out=arguments.out, seed=arguments.seed, again=arguments.again,
-                              data_home=arguments.data_home, verbose=not arguments.quiet, report=report):
+        report = (
+            (lambda words: None)
+            if arguments.quiet
+            else (lambda words: print(f"{name}: {words}", file=sys.stderr, flush=True))
+        )
+        for path in reproduce(
+            name,
+            arguments.data,
+            profile=arguments.profile,
+            out=arguments.out,
+            seed=arguments.seed,
+            again=arguments.again,
+            data_home=arguments.data_home,
+            verbose=not arguments.quiet,
+            report=report,
+        ):
             print(summarise(path), flush=True)
 
 # %% ../nbs/cli.ipynb #cell-021
@@ -117,7 +212,11 @@ def gaps(model: Any, X: np.ndarray) -> list[str]:
     counts, said = np.isnan(X).sum(axis=0), []
     for k in np.flatnonzero(counts):
         words = model.categories_.get(k)
-        stand_in = f"the median, {model.fill_[k]:.6g}" if words is None else f"the most frequent, {words[int(model.fill_[k])]!r}"
+        stand_in = (
+            f"the median, {model.fill_[k]:.6g}"
+            if words is None
+            else f"the most frequent, {words[int(model.fill_[k])]!r}"
+        )
         said.append(f"{counts[k]} missing in column {model.columns_[k]!r}: replaced by {stand_in}")
     return said
 
@@ -133,20 +232,29 @@ def _rich_table(title, head, rows):
         table.add_column(Text(str(name)), justify="right" if k else "left")
     for row in rows:
         table.add_row(*(Text(str(entry)) for entry in row))
-    return Group(Text(title), table)                             # as the table's own title it would be as narrow as the table
+    return Group(Text(title), table)  # as the table's own title it would be as narrow as the table
 
 # %% ../nbs/cli.ipynb #cell-024-1
 def error_table(results: dict) -> "Group":
     "Error and log loss of each classifier, from `compare`."
-    rows = [(name, f"{100 * r.error:.1f} ± {100 * r.standard_error:.1f}", f"{r.log_loss:.3f}") for name, r in results.items()]
-    return _rich_table("Rows not learned from (5-fold cross-validation)", ("", "error (%)", "log loss"), rows)
+    rows = [
+        (name, f"{100 * r.error:.1f} ± {100 * r.standard_error:.1f}", f"{r.log_loss:.3f}")
+        for name, r in results.items()
+    ]
+    return _rich_table(
+        "Rows not learned from (5-fold cross-validation)", ("", "error (%)", "log loss"), rows
+    )
 
 # %% ../nbs/cli.ipynb #cell-024-2
 def confusion_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> "Group":
     "How many rows of each class were taken for each; of more than fifteen classes, the fifteen most frequent confusions."
     counts = np.array([[np.sum((y == a) & (predicted == b)) for b in classes] for a in classes])
     if len(classes) <= 15:
-        return _rich_table("Class (row) and what it was taken for (column)", ("", *classes), [(c, *row) for c, row in zip(classes, counts)])
+        return _rich_table(
+            "Class (row) and what it was taken for (column)",
+            ("", *classes),
+            [(c, *row) for c, row in zip(classes, counts)],
+        )
     np.fill_diagonal(counts, 0)
     most = [divmod(k, len(classes)) for k in np.argsort(-counts, axis=None, kind="stable")[:15]]
     rows = [(classes[a], classes[b], counts[a, b]) for a, b in most if counts[a, b]]
@@ -201,7 +309,9 @@ def _check_picture(path):
     from capslit.capsules.display import pyplot
 
     if Path(path).suffix[1:].lower() not in PICTURES:
-        raise ValueError(f"--plot must name a file that ends in .{', .'.join(PICTURES)}, not {path}")
+        raise ValueError(
+            f"--plot must name a file that ends in .{', .'.join(PICTURES)}, not {path}"
+        )
     try:
         pyplot()
     except ImportError as error:
@@ -222,9 +332,17 @@ def fit_file(arguments: argparse.Namespace) -> None:
     settings = {} if arguments.capsule_dim is None else {"capsule_dim": arguments.capsule_dim}
     classifier = capslit.CapsuleClassifier(random_state=0, **settings)
     with warnings_as_notes():
-        model = TableClassifier(table.feature_names, table.categories, arguments.target, classifier).fit(X, y)
-    print(f"{arguments.table}: {len(y)} rows, {p - c} column{'s' * (p - c != 1)} of numbers, {c} of categories; {len(model.classes_)} classes of {arguments.target!r}")
-    print(*(f"note: {note}" for note in notes + gaps(model, X)), sep="\n", end="\n" * bool(notes + gaps(model, X)))
+        model = TableClassifier(
+            table.feature_names, table.categories, arguments.target, classifier
+        ).fit(X, y)
+    print(
+        f"{arguments.table}: {len(y)} rows, {p - c} column{'s' * (p - c != 1)} of numbers, {c} of categories; {len(model.classes_)} classes of {arguments.target!r}"
+    )
+    print(
+        *(f"note: {note}" for note in notes + gaps(model, X)),
+        sep="\n",
+        end="\n" * bool(notes + gaps(model, X)),
+    )
     if arguments.report:
         print_report(model, X, y)
     if arguments.plot is not None:
@@ -240,10 +358,12 @@ def predict_file(arguments: argparse.Namespace) -> None:
 
     model = TableClassifier.load(arguments.model)
     if not model.columns_:
-        raise StorageError(f"{arguments.model} does not know the names of its columns; fit it to a table with names")
+        raise StorageError(
+            f"{arguments.model} does not know the names of its columns; fit it to a table with names"
+        )
     with warnings_as_notes():
         X = read_features(arguments.table, model.columns_, model.categories_)
-    with warnings.catch_warnings():                              # the names of the columns have been looked at
+    with warnings.catch_warnings():  # the names of the columns have been looked at
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         predicted, probabilities = model.predict(X).tolist(), model.predict_proba(X).tolist()
     text = io.StringIO()
@@ -257,7 +377,12 @@ def predict_file(arguments: argparse.Namespace) -> None:
             file.write(text.getvalue().encode())
 
 # %% ../nbs/cli.ipynb #cell-011
-COMMANDS = {"fit": fit_file, "predict": predict_file, "list": list_experiments, "reproduce": reproduce_all}
+COMMANDS = {
+    "fit": fit_file,
+    "predict": predict_file,
+    "list": list_experiments,
+    "reproduce": reproduce_all,
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -277,7 +402,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         COMMANDS[arguments.command](arguments)
     except KeyboardInterrupt:
-        then = "the same command goes on from the last checkpoint, if one was written" if arguments.command == "reproduce" else "nothing was written"
+        then = (
+            "the same command goes on from the last checkpoint, if one was written"
+            if arguments.command == "reproduce"
+            else "nothing was written"
+        )
         print(f"capslit: interrupted; {then}", file=sys.stderr)
         return 130
     except (StorageError, OSError, ValueError) as error:

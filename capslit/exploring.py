@@ -82,7 +82,7 @@ def _lines(axes):
             line, _, drawn = container
             names[line] = container.get_label()
             if drawn:
-                ends = np.array(drawn[0].get_segments())              # (n, 2, 2)
+                ends = np.array(drawn[0].get_segments())  # (n, 2, 2)
                 bars[line] = np.ptp(ends[:, :, 1], axis=1) / 2
     for line in axes.get_lines():
         yield line, _name(str(names.get(line, line.get_label()))), bars.get(line)
@@ -164,12 +164,18 @@ def _labels(axes, side):
 
 def _titles(panels):
     "Titles that tell panels apart: their own or those above, and labels of axes if needed."
-    above = [panel.figure.axes[:panel.figure.axes.index(panel)] for panel in panels]
+    above = [panel.figure.axes[: panel.figure.axes.index(panel)] for panel in panels]
     column = lambda panel: panel.get_subplotspec() and panel.get_subplotspec().colspan
-    words = [[_first(panel.get_title(), *(other.get_title() for other in others
-                                          if column(other) == column(panel))),
-              *(_first(*_labels(panel, side)) for side in "yx")]
-             for panel, others in zip(panels, above)]
+    words = [
+        [
+            _first(
+                panel.get_title(),
+                *(other.get_title() for other in others if column(other) == column(panel)),
+            ),
+            *(_first(*_labels(panel, side)) for side in "yx"),
+        ]
+        for panel, others in zip(panels, above)
+    ]
     for count in (1, 2, 3):
         titles = [", ".join(filter(None, some[:count])) for some in words]
         if len(set(titles)) == len(titles) and all(titles):
@@ -194,9 +200,13 @@ def read_figure(figure: Figure, x: str | None = None, y: str | None = None) -> d
     drawn = [(axes, list(_curves(axes, names))) for axes in panels]
     drawn = [(axes, curves) for axes, curves in drawn if curves]
     for title, (axes, curves) in zip(_titles([axes for axes, _ in drawn]), drawn):
-        sides = [_axis(axis, given or _first(*_labels(axes, side)), limits)
-                 for axis, given, side, limits in ((axes.xaxis, x, "x", axes.get_xlim()),
-                                                   (axes.yaxis, y, "y", axes.get_ylim()))]
+        sides = [
+            _axis(axis, given or _first(*_labels(axes, side)), limits)
+            for axis, given, side, limits in (
+                (axes.xaxis, x, "x", axes.get_xlim()),
+                (axes.yaxis, y, "y", axes.get_ylim()),
+            )
+        ]
         found[title] = (*sides, [(curve, _kept(curve, axes)) for curve in curves])
     return found
 
@@ -252,15 +262,25 @@ def _folded(name, script, words, data, opened):
 
     words = html.escape(words)
     place = f'id="live-{name}" data-live="{name}" data-label="{words}"'
-    page = (f'<details class="capslit-explore"{" open" * opened}>\n'
-            f'<summary>{words}</summary>\n<div class="capslit-live" {place}></div>\n'
-            "</details>")
+    page = (
+        f'<details class="capslit-explore"{" open" * opened}>\n'
+        f'<summary>{words}</summary>\n<div class="capslit-live" {place}></div>\n'
+        "</details>"
+    )
     part = {"name": name, "data": live_data(name, {"starts": script, **data})}
     display({"text/html": page, "text/plain": words, LIVE_MIME: part}, raw=True)
 
 # %% ../nbs/exploring.ipynb #explore-23
-def explore(name: str, draw: Callable, words: str, *, behind: Callable | None = None,
-            x: str | None = None, y: str | None = None, opened: bool = False) -> None:
+def explore(
+    name: str,
+    draw: Callable,
+    words: str,
+    *,
+    behind: Callable | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    opened: bool = False,
+) -> None:
     """Display a figure's curves as a part of the page that is read point by point.
 
     Parameters
@@ -296,8 +316,11 @@ def _explored(panels, behind):
     "What the page is given of panels read from a figure."
     behind, classes, listed = behind or (lambda title, name, k: None), [], []
     for title, (x, y, curves) in panels.items():
-        series = [_series(curve, kept, partial(behind, title), classes)
-                  for curve, kept in curves if len(kept)]
+        series = [
+            _series(curve, kept, partial(behind, title), classes)
+            for curve, kept in curves
+            if len(kept)
+        ]
         listed.append({"title": title, "x": x, "y": y, "series": series})
     return {"panels": listed, "classes": classes}
 
@@ -315,8 +338,10 @@ def explore_confusions(name: str, matrices: Mapping[str, Confusion], words: str)
         Whose they are, "the five networks"; it follows "Behind the error rates".
     """
     classes = list(dict.fromkeys(one.names for one in matrices.values()))
-    listed = [{"name": key, "counts": one.counts, "classes": classes.index(one.names)}
-              for key, one in matrices.items()]
+    listed = [
+        {"name": key, "counts": one.counts, "classes": classes.index(one.names)}
+        for key, one in matrices.items()
+    ]
     data = {"matrices": listed, "classes": classes}
     script = ["confusions-explorer", "exploreConfusions"]
     _folded(name, script, f"Behind the error rates: {words}", data, False)

@@ -32,23 +32,59 @@ CYCLES = {
 }  # blue, orange, green, purple, the other blue, the other orange, grey
 
 INK = {"light": "#1F2328", "dark": "#D8DEE4"}  # text, axes and ticks
-PAPER = {"light": "#FFFFFF", "dark": "#121212"}  # what the page has behind a figure (which itself is transparent)
+PAPER = {
+    "light": "#FFFFFF",
+    "dark": "#121212",
+}  # what the page has behind a figure (which itself is transparent)
 
 # %% ../nbs/plotting.ipynb #cell-010
 def _rc(theme):
     "Matplotlib parameters of one theme"
     ink = INK[theme]
-    colours = {key: ink for key in ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")}
-    clear = {key: "none" for key in ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")}
-    return colours | clear | {
-        "axes.prop_cycle": plt.cycler(color=CYCLES[theme]),
-        "figure.figsize": (7.0, 4.0), "figure.constrained_layout.use": True,
-        "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 10.5, "axes.labelsize": 10, "legend.fontsize": 9.5,
-        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
-        "grid.color": ink, "grid.alpha": 0.15, "grid.linewidth": 0.7, "lines.linewidth": 1.8, "lines.markersize": 5,
-        "legend.frameon": False, "image.cmap": "cividis", "image.interpolation": "nearest", "patch.edgecolor": ink,
-        "hatch.color": ink, "boxplot.boxprops.color": ink,
+    colours = {
+        key: ink
+        for key in (
+            "text.color",
+            "axes.labelcolor",
+            "axes.edgecolor",
+            "axes.titlecolor",
+            "xtick.color",
+            "ytick.color",
+        )
     }
+    clear = {
+        key: "none"
+        for key in ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
+    }
+    return (
+        colours
+        | clear
+        | {
+            "axes.prop_cycle": plt.cycler(color=CYCLES[theme]),
+            "figure.figsize": (7.0, 4.0),
+            "figure.constrained_layout.use": True,
+            "font.family": "DejaVu Sans",
+            "font.size": 10,
+            "axes.titlesize": 10.5,
+            "axes.labelsize": 10,
+            "legend.fontsize": 9.5,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "grid.color": ink,
+            "grid.alpha": 0.15,
+            "grid.linewidth": 0.7,
+            "lines.linewidth": 1.8,
+            "lines.markersize": 5,
+            "legend.frameon": False,
+            "image.cmap": "cividis",
+            "image.interpolation": "nearest",
+            "patch.edgecolor": ink,
+            "hatch.color": ink,
+            "boxplot.boxprops.color": ink,
+        }
+    )
 
 # %% ../nbs/plotting.ipynb #cell-011
 @contextmanager
@@ -73,14 +109,20 @@ def ink_colours() -> LinearSegmentedColormap:
 def signed_colours() -> LinearSegmentedColormap:
     "The colour map from the first colour of the cycle by way of nothing to the second, in the current style."
     below, above = to_rgba("C0"), to_rgba("C1")
-    return LinearSegmentedColormap.from_list("signed", [(0, below), (0.5, (*below[:3], 0)), (0.5, (*above[:3], 0)), (1, above)])
+    return LinearSegmentedColormap.from_list(
+        "signed", [(0, below), (0.5, (*below[:3], 0)), (0.5, (*above[:3], 0)), (1, above)]
+    )
 
 # %% ../nbs/plotting.ipynb #cell-016-1
 def _smallest_type(figure):
     "Size of the smallest text of a figure, in CSS pixels; 0 if there is no text."
     bare = [axes for axes in figure.axes if not (axes.axison and axes.get_visible())]
-    hidden = {text for axes in bare for side in (axes.xaxis, axes.yaxis) for text in side.findobj(Text)}
-    drawn = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    hidden = {
+        text for axes in bare for side in (axes.xaxis, axes.yaxis) for text in side.findobj(Text)
+    }
+    drawn = [
+        text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()
+    ]
     return min((text.get_fontsize() * 96 / 72 for text in drawn if text not in hidden), default=0)
 
 # %% ../nbs/plotting.ipynb #cell-017
@@ -98,9 +140,13 @@ def _picture(draw, theme):
     before = set(plt.get_fignums())
     try:
         with style(theme):
-            figure = check_type("draw()", draw(), Figure, hint="return the matplotlib figure that it made")
+            figure = check_type(
+                "draw()", draw(), Figure, hint="return the matplotlib figure that it made"
+            )
             buffer = io.BytesIO()
-            figure.savefig(buffer, format="png", dpi=192, transparent=True, metadata={"Software": None})
+            figure.savefig(
+                buffer, format="png", dpi=192, transparent=True, metadata={"Software": None}
+            )
             size = [round(96 * inches) for inches in figure.get_size_inches()]
             return _Picture(buffer.getvalue(), *size, _smallest_type(figure))
     finally:
@@ -120,7 +166,9 @@ COLUMN = 358  # pixels, of a page of 390
 
 def _least_width(picture):
     "How narrow a figure may become, in pixels, for its smallest type to be read."
-    at = lambda size: math.ceil(size * picture.width / picture.type_size) if picture.type_size else 0
+    at = lambda size: (
+        math.ceil(size * picture.width / picture.type_size) if picture.type_size else 0
+    )
     return at(8) if at(8) <= COLUMN else at(9)
 
 
@@ -129,10 +177,14 @@ def _image_html(draw, theme, alt, width):
     picture = _picture(draw, theme)
     w, h = picture.width, picture.height
     w, h = (w, h) if width is None else (width, round(h * width / w))
-    styles = f"--least:{min(w, _least_width(picture))}px" + {"light": "", "dark": ";display:none"}[theme]
+    styles = (
+        f"--least:{min(w, _least_width(picture))}px" + {"light": "", "dark": ";display:none"}[theme]
+    )
     data = base64.b64encode(picture.png).decode()
-    return (f'<img class="only-{theme}" alt="{html.escape(alt.strip())}" width="{w}" height="{h}" style="{styles}" '
-            f'data-type="{picture.type_size:.4g}" src="data:image/png;base64,{data}">')
+    return (
+        f'<img class="only-{theme}" alt="{html.escape(alt.strip())}" width="{w}" height="{h}" style="{styles}" '
+        f'data-type="{picture.type_size:.4g}" src="data:image/png;base64,{data}">'
+    )
 
 # %% ../nbs/plotting.ipynb #cell-022-2
 def figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = None) -> str:
@@ -151,14 +203,18 @@ def figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = N
     """
     for name, text in {"alt": alt, "caption": caption}.items():
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{name} must be a sentence that says what the figure shows; it is {text!r}")
+            raise ValueError(
+                f"{name} must be a sentence that says what the figure shows; it is {text!r}"
+            )
     check_type("draw", draw, Callable, hint="pass a function that makes a figure and returns it")
     check_number("width", width, above=0, optional=True)
     images = [_image_html(draw, theme, alt, width) for theme in CYCLES]
     anchor = "fig-" + "-".join(re.findall(r"[a-z0-9]+", caption.lower())[:8])
     pictures, words = "\n".join(images), _caption_html(caption)
-    return (f'<figure class="capslit-figure" id="{anchor}">\n<div class="capslit-pan">\n{pictures}\n</div>\n'
-            f'<figcaption class="tex2jax_process">{words}</figcaption>\n</figure>')
+    return (
+        f'<figure class="capslit-figure" id="{anchor}">\n<div class="capslit-pan">\n{pictures}\n</div>\n'
+        f'<figcaption class="tex2jax_process">{words}</figcaption>\n</figure>'
+    )
 
 # %% ../nbs/plotting.ipynb #cell-026
 def show(draw: Callable, *, alt: str, caption: str, width: int | None = None) -> None:
@@ -172,9 +228,7 @@ def show(draw: Callable, *, alt: str, caption: str, width: int | None = None) ->
     display({"text/html": page, "text/plain": alt}, raw=True)
 
 # %% ../nbs/plotting.ipynb #live-2
-LIVE_MIME = (
-    "application/vnd.capslit.live+json"  # what the book writes to a file beside the page
-)
+LIVE_MIME = "application/vnd.capslit.live+json"  # what the book writes to a file beside the page
 LIVE_BYTES = 300_000  # the most that a live part may carry
 _PACKED = ("uint8", "int8", "uint16", "int16", "float32")
 
@@ -233,9 +287,7 @@ def live_html(
         Width of the still figure, as in `figure_html`.
     """
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise ValueError(
-            f"name must consist of small letters, digits and hyphens; it is {name!r}"
-        )
+        raise ValueError(f"name must consist of small letters, digits and hyphens; it is {name!r}")
     words = html.escape(alt.strip())
     if figure is None:
         still = (
@@ -245,9 +297,7 @@ def live_html(
         )
     else:
         still = figure_html(figure, alt=alt, caption=caption, width=width)
-    attributes = (
-        f'class="capslit-live" id="live-{name}" data-live="{name}" data-label="{words}"'
-    )
+    attributes = f'class="capslit-live" id="live-{name}" data-live="{name}" data-label="{words}"'
     return f"<div {attributes}>\n{still}\n</div>"
 
 # %% ../nbs/plotting.ipynb #live-5
@@ -298,8 +348,14 @@ def table(head: Sequence, *rows: Sequence) -> Any:
     from IPython.display import Markdown
 
     if any(len(row) != len(head) for row in rows):
-        raise ValueError(f"rows of a table must have {len(head)} cells, as its head has, not {sorted({len(row) for row in rows})}")
-    lines = [head, [":---", *["---:"] * (len(head) - 1)], *([_unbroken(minus(str(cell))) for cell in row] for row in rows)]
+        raise ValueError(
+            f"rows of a table must have {len(head)} cells, as its head has, not {sorted({len(row) for row in rows})}"
+        )
+    lines = [
+        head,
+        [":---", *["---:"] * (len(head) - 1)],
+        *([_unbroken(minus(str(cell))) for cell in row] for row in rows),
+    ]
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
 
 

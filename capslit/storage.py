@@ -48,12 +48,18 @@ REMEDIES = {
 def storage_error(path: str | PathLike, error: OSError, verb: str = "write") -> StorageError:
     "The StorageError that says in one sentence why `path` could not be written (or whatever `verb` says)."
     missing = verb == "read" and error.errno == errno.ENOENT
-    reason = "there is no such file; check the name" if missing else REMEDIES.get(error.errno, error.strerror or str(error))
+    reason = (
+        "there is no such file; check the name"
+        if missing
+        else REMEDIES.get(error.errno, error.strerror or str(error))
+    )
     return StorageError(f"cannot {verb} {os.fspath(path)}: {reason}")
 
 # %% ../nbs/storage.ipynb #cell-007-2
 @contextmanager
-def storage_context(path: str | PathLike, verb: str = "read", damage: Mapping = {}) -> Iterator[None]:
+def storage_context(
+    path: str | PathLike, verb: str = "read", damage: Mapping = {}
+) -> Iterator[None]:
     """Errors inside become the `StorageError` of `path`: those of the operating system, and those that `damage` explains.
 
     `damage` maps kinds of errors to what is wrong and what to do, in which {} stands for the error.
@@ -62,7 +68,9 @@ def storage_context(path: str | PathLike, verb: str = "read", damage: Mapping = 
         yield
     except tuple(damage) as error:
         reason = next(reason for kind, reason in damage.items() if isinstance(error, kind))
-        raise StorageError(f"cannot {verb} {path}: {reason.format(str(error) or type(error).__name__)}") from error
+        raise StorageError(
+            f"cannot {verb} {path}: {reason.format(str(error) or type(error).__name__)}"
+        ) from error
     except OSError as error:
         raise storage_error(path, error, verb) from error
 
@@ -75,7 +83,9 @@ def check_content(path: str | PathLike, fits: bool, problem: str) -> None:
 # %% ../nbs/storage.ipynb #cell-009
 def _temporary(path):
     "A new name beside `path`, hidden, that no other writer uses."
-    return path.parent / f".{path.name}.{secrets.token_hex(4)}.part"     # of a folder without a name, such as ".", too
+    return (
+        path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
+    )  # of a folder without a name, such as ".", too
 
 # %% ../nbs/storage.ipynb #cell-010
 @contextmanager
@@ -98,7 +108,11 @@ def atomic_write(path: str | PathLike) -> Iterator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, StorageError) and error.errno in REMEDIES:
+        if (
+            isinstance(error, OSError)
+            and not isinstance(error, StorageError)
+            and error.errno in REMEDIES
+        ):
             raise storage_error(path, error) from error
         raise
 
@@ -134,7 +148,9 @@ def _storable_array(name, value):
     "`value` as an array of plain numbers or characters; TypeError if it holds objects."
     array = np.asarray(value)
     if array.dtype.hasobject:
-        raise TypeError(f"arrays[{name!r}] holds Python objects, which cannot be stored safely; convert it to numbers first")
+        raise TypeError(
+            f"arrays[{name!r}] holds Python objects, which cannot be stored safely; convert it to numbers first"
+        )
     return array
 
 # %% ../nbs/storage.ipynb #cell-019
@@ -151,8 +167,16 @@ def save_arrays(path: str | PathLike, arrays: dict, meta: dict, *, compress: boo
     compress : bool
         Smaller files, written more slowly.
     """
-    for fits, problem in ((isinstance(meta.get("schema"), str), "meta must have an entry 'schema', a text such as 'capslit.something/1'"),
-                          (METADATA_NAME not in arrays, f"arrays must not use the name {METADATA_NAME!r}; choose another one")):
+    for fits, problem in (
+        (
+            isinstance(meta.get("schema"), str),
+            "meta must have an entry 'schema', a text such as 'capslit.something/1'",
+        ),
+        (
+            METADATA_NAME not in arrays,
+            f"arrays must not use the name {METADATA_NAME!r}; choose another one",
+        ),
+    ):
         if not fits:
             raise ValueError(problem)
     plain = {name: _storable_array(name, value) for name, value in arrays.items()}
@@ -165,12 +189,27 @@ def save_arrays(path: str | PathLike, arrays: dict, meta: dict, *, compress: boo
 def _read_members(file):
     "All arrays of an open `.npz` file. Each member is read whole first, which verifies its checksum."
     with zipfile.ZipFile(file) as archive:
-        return {name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-                for name in archive.namelist()}
+        return {
+            name.removesuffix(".npy"): np.lib.format.read_array(
+                io.BytesIO(archive.read(name)), allow_pickle=False
+            )
+            for name in archive.namelist()
+        }
 
 
-CORRUPTION_ERRORS = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, MemoryError,
-          SyntaxError, TypeError, OverflowError)  # what damaged archives have been seen to raise
+CORRUPTION_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    KeyError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+    SyntaxError,
+    TypeError,
+    OverflowError,
+)  # what damaged archives have been seen to raise
 
 # %% ../nbs/storage.ipynb #cell-022
 def _pop_metadata(path, arrays):
@@ -178,17 +217,27 @@ def _pop_metadata(path, arrays):
     if METADATA_NAME not in arrays:
         return None
     description = from_json(path, str(arrays.pop(METADATA_NAME)))
-    check_content(path, isinstance(description, dict) and description.get("arrays") == sorted(arrays),
-                  "its arrays are not those that were written; delete it and write it again")
+    check_content(
+        path,
+        isinstance(description, dict) and description.get("arrays") == sorted(arrays),
+        "its arrays are not those that were written; delete it and write it again",
+    )
     return description.get("meta")
 
 
 def _check_schema(path, meta, schema):
     "Raise StorageError unless the description `meta` belongs to a file of the wanted schema."
     found = meta.get("schema") if isinstance(meta, dict) else None
-    check_content(path, isinstance(found, str), "it was not written by capslit; give a file that capslit has saved")
-    check_content(path, schema is None or found == schema,
-                  f"it holds {found!r}, but {schema!r} is needed; give another file, or write it again with this version of capslit")
+    check_content(
+        path,
+        isinstance(found, str),
+        "it was not written by capslit; give a file that capslit has saved",
+    )
+    check_content(
+        path,
+        schema is None or found == schema,
+        f"it holds {found!r}, but {schema!r} is needed; give another file, or write it again with this version of capslit",
+    )
 
 # %% ../nbs/storage.ipynb #cell-024
 def load_arrays(path: str | PathLike, schema: str | None = None) -> tuple[dict, dict]:
@@ -207,7 +256,10 @@ def load_arrays(path: str | PathLike, schema: str | None = None) -> tuple[dict, 
     """
     path = Path(path).expanduser()
     damage = "the file is truncated, corrupt or not ours ({}); give another path, or write it again"
-    with storage_context(path, damage=dict.fromkeys(CORRUPTION_ERRORS, damage)), open(path, "rb") as file:
+    with (
+        storage_context(path, damage=dict.fromkeys(CORRUPTION_ERRORS, damage)),
+        open(path, "rb") as file,
+    ):
         arrays = _read_members(file)
     meta = _pop_metadata(path, arrays)
     _check_schema(path, meta, schema)
@@ -216,21 +268,41 @@ def load_arrays(path: str | PathLike, schema: str | None = None) -> tuple[dict, 
 # %% ../nbs/storage.ipynb #cell-026
 def to_json(name: str, value: Any, indent: int | None = None) -> str:
     "`value` as JSON text with sorted keys; ValueError or TypeError, naming the argument `name`, for what JSON cannot hold."
+
     def convert(part):
         if isinstance(part, (np.ndarray, np.generic)):
             return part.tolist()
-        raise TypeError(f"{name} holds {type(part).__name__}, which JSON cannot express; use numbers, text, lists and dicts")
+        raise TypeError(
+            f"{name} holds {type(part).__name__}, which JSON cannot express; use numbers, text, lists and dicts"
+        )
+
     try:
-        return json.dumps(value, sort_keys=True, indent=indent, allow_nan=False, ensure_ascii=False, default=convert)
+        return json.dumps(
+            value,
+            sort_keys=True,
+            indent=indent,
+            allow_nan=False,
+            ensure_ascii=False,
+            default=convert,
+        )
     except ValueError as error:
-        raise ValueError(f"{name} holds NaN or infinity, which JSON cannot express; use None instead") from error
+        raise ValueError(
+            f"{name} holds NaN or infinity, which JSON cannot express; use None instead"
+        ) from error
 
 # %% ../nbs/storage.ipynb #cell-027
 def from_json(path: str | PathLike, text: str) -> Any:
     "The value of a JSON text that was read from `path`; StorageError if it is damaged."
+
     def refuse(constant):
         raise ValueError(f"{constant} is not JSON")
-    with storage_context(path, damage=dict.fromkeys((ValueError, RecursionError), "it is not valid JSON ({}); delete it and write it again")):
+
+    with storage_context(
+        path,
+        damage=dict.fromkeys(
+            (ValueError, RecursionError), "it is not valid JSON ({}); delete it and write it again"
+        ),
+    ):
         return json.loads(text, parse_constant=refuse)
 
 # %% ../nbs/storage.ipynb #cell-028

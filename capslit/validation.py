@@ -32,14 +32,18 @@ def as_floating(name: str, value: Any) -> Any:
     if value is None:
         raise TypeError(f"{name} is None; pass an array of numbers")
     xp = namespace(value)
-    if isinstance(value, SparseRows):                         # of numbers, as whoever made it has seen to
+    if isinstance(value, SparseRows):  # of numbers, as whoever made it has seen to
         return value
     if hasattr(value, "toarray") and not is_array_api_obj(value):
-        raise TypeError(f"{name} is a sparse matrix; pass a dense array, for example {name}.toarray()")
+        raise TypeError(
+            f"{name} is a sparse matrix; pass a dense array, for example {name}.toarray()"
+        )
     if str(getattr(value, "layout", "")).startswith("torch.sparse"):
-        raise TypeError(f"{name} is a sparse tensor; pass a dense one, for example {name}.to_dense()")
+        raise TypeError(
+            f"{name} is a sparse tensor; pass a dense one, for example {name}.to_dense()"
+        )
     try:
-        x = np.asarray(value) if is_numpy_namespace(xp) else value      # a tensor keeps its history
+        x = np.asarray(value) if is_numpy_namespace(xp) else value  # a tensor keeps its history
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
     if isinstance(x.dtype, np.dtype) and not x.dtype.isnative:
@@ -57,26 +61,45 @@ def as_floating(name: str, value: Any) -> Any:
             pass
     if str(x.dtype).startswith(("float", "longdouble")):
         return xp.astype(x, xp.float64)
-    raise TypeError(f"{name} must hold real numbers, not {x.dtype}; convert it to float64 or float32 first")
+    raise TypeError(
+        f"{name} must hold real numbers, not {x.dtype}; convert it to float64 or float32 first"
+    )
 
 # %% ../nbs/validation.ipynb #cell-009
-def check_shape(name: str, array: Any, shape: tuple, *, empty: bool | tuple = True, hint: str = "") -> Any:
+def check_shape(
+    name: str, array: Any, shape: tuple, *, empty: bool | tuple = True, hint: str = ""
+) -> Any:
     """`array`; TypeError if it is none, ValueError unless its shape fits the pattern `shape`; only the axes in `empty` (True: all; False: none) may have length 0.
 
     An entry of the pattern is a length, None for any length, a name for any length that is the same wherever the name stands, or,
     at the beginning, `...` for any number of axes.
     """
     if not hasattr(array, "shape"):
-        raise TypeError(f"{name} must be an array of shape {_shape_in_words(shape)}, not an object of the type {type(array).__name__}{'; ' + hint if hint else ''}")
+        raise TypeError(
+            f"{name} must be an array of shape {_shape_in_words(shape)}, not an object of the type {type(array).__name__}{'; ' + hint if hint else ''}"
+        )
     have, any_axes = tuple(array.shape), shape[:1] == (...,)
     want = shape[1:] if any_axes else shape
-    tail = have[len(have) - len(want):] if any_axes and len(have) >= len(want) else have
-    lengths = dict(zip(want, tail))                            # of a name, the last one; all must equal it
-    fits = len(tail) == len(want) and all(w is None or length == (lengths[w] if isinstance(w, str) else w) for w, length in zip(want, tail))
+    tail = have[len(have) - len(want) :] if any_axes and len(have) >= len(want) else have
+    lengths = dict(zip(want, tail))  # of a name, the last one; all must equal it
+    fits = len(tail) == len(want) and all(
+        w is None or length == (lengths[w] if isinstance(w, str) else w)
+        for w, length in zip(want, tail)
+    )
     may_be_empty = range(len(have) if empty else 0) if isinstance(empty, bool) else empty
-    if not fits or any(length == 0 and axis not in may_be_empty for axis, length in enumerate(have)):
-        filled = "" if empty is True else f", where only axis {' or '.join(map(str, empty))} may have length 0" if empty else ", with no length of 0"
-        raise ValueError(f"{name} has shape {have}, but shape {_shape_in_words(shape)} is needed{filled}{'; ' + hint if hint else ''}")
+    if not fits or any(
+        length == 0 and axis not in may_be_empty for axis, length in enumerate(have)
+    ):
+        filled = (
+            ""
+            if empty is True
+            else f", where only axis {' or '.join(map(str, empty))} may have length 0"
+            if empty
+            else ", with no length of 0"
+        )
+        raise ValueError(
+            f"{name} has shape {have}, but shape {_shape_in_words(shape)} is needed{filled}{'; ' + hint if hint else ''}"
+        )
     return array
 
 
@@ -85,8 +108,16 @@ def _shape_in_words(shape):
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 # %% ../nbs/validation.ipynb #cell-011
-def check_values(name: str, array: Any, *, lower: float | None = None, upper: float | None = None, strict: bool = False,
-                 finite: bool = True, nan: bool = False) -> Any:
+def check_values(
+    name: str,
+    array: Any,
+    *,
+    lower: float | None = None,
+    upper: float | None = None,
+    strict: bool = False,
+    finite: bool = True,
+    nan: bool = False,
+) -> Any:
     """`array`; ValueError if it holds NaN (unless `nan`), infinity (if `finite`) or values below `lower` or above `upper`.
 
     With `strict`, values that equal a bound are refused, too.
@@ -97,13 +128,20 @@ def check_values(name: str, array: Any, *, lower: float | None = None, upper: fl
         raise ValueError(f"{name} contains NaN; remove or impute the missing values first")
     if finite and bool(xp.any(xp.isinf(array))):
         raise ValueError(f"{name} contains infinity; clip or remove these values first")
-    for bound, sign, words in ((lower, 1, ("at least", "greater than", "smallest")), (upper, -1, ("at most", "less than", "largest"))):
+    for bound, sign, words in (
+        (lower, 1, ("at least", "greater than", "smallest")),
+        (upper, -1, ("at most", "less than", "largest")),
+    ):
         if bound is None:
             continue
         beyond = sign * array <= sign * bound if strict else sign * array < sign * bound
         if bool(xp.any(beyond)):
-            worst = sign * float(xp.min(sign * xp.where(missing, xp.full_like(array, bound), array)))
-            raise ValueError(f"{name} must be {words[strict]} {bound}, but its {words[2]} value is {worst:g}")
+            worst = sign * float(
+                xp.min(sign * xp.where(missing, xp.full_like(array, bound), array))
+            )
+            raise ValueError(
+                f"{name} must be {words[strict]} {bound}, but its {words[2]} value is {worst:g}"
+            )
     return array
 
 # %% ../nbs/validation.ipynb #cell-041
@@ -119,27 +157,59 @@ def check_indices(name: str, index: Any, n: int, *, ordered: bool = False) -> np
     "`index` as an array of whole numbers from 0 to n − 1, not falling if `ordered`; ValueError otherwise."
     index = np.asarray(index)
     whole = index.dtype.kind in "iu" or not index.size
-    if not whole or np.any((index < 0) | (index >= n)) or (ordered and np.any(index[1:] < index[:-1])):
-        raise ValueError(f"{name} must hold {'sorted ' if ordered else ''}whole numbers from 0 to {n - 1}")
+    if (
+        not whole
+        or np.any((index < 0) | (index >= n))
+        or (ordered and np.any(index[1:] < index[:-1]))
+    ):
+        raise ValueError(
+            f"{name} must hold {'sorted ' if ordered else ''}whole numbers from 0 to {n - 1}"
+        )
     return index.astype(np.intp) if not index.size else index
 
 # %% ../nbs/validation.ipynb #cell-046
-def check_number(name: str, value: Any, *, at_least: float | None = None, above: float | None = None, at_most: float | None = None,
-                 below: float | None = None, integer: bool = False, infinite: bool = False, optional: bool = False, hint: str = "") -> Any:
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    integer: bool = False,
+    infinite: bool = False,
+    optional: bool = False,
+    hint: str = "",
+) -> Any:
     "`value`; ValueError unless it is a real (or whole) number within the bounds, finite unless `infinite`; or None, if `optional`."
     if value is None and optional:
         return value
     plain = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    fits = (isinstance(plain, Integral if integer else Real) and not isinstance(plain, bool)
-            and plain == plain and (infinite or abs(plain) != math.inf)
-            and (at_least is None or plain >= at_least) and (above is None or plain > above)
-            and (at_most is None or plain <= at_most) and (below is None or plain < below))
+    fits = (
+        isinstance(plain, Integral if integer else Real)
+        and not isinstance(plain, bool)
+        and plain == plain
+        and (infinite or abs(plain) != math.inf)
+        and (at_least is None or plain >= at_least)
+        and (above is None or plain > above)
+        and (at_most is None or plain <= at_most)
+        and (below is None or plain < below)
+    )
     if not fits:
         lower = at_least is not None or above is not None
-        limits = {"of at least": at_least, "above": above, "at most" if lower else "of at most": at_most, "below": below}
-        words = " and ".join(f"{word} {bound}" for word, bound in limits.items() if bound is not None)
+        limits = {
+            "of at least": at_least,
+            "above": above,
+            "at most" if lower else "of at most": at_most,
+            "below": below,
+        }
+        words = " and ".join(
+            f"{word} {bound}" for word, bound in limits.items() if bound is not None
+        )
         kind = "a whole number" if integer else "a number"
-        raise ValueError(f"{name} must be {f'{kind} {words}'.strip()}{', or None' if optional else ''}, not {value!r}{'; ' + hint if hint else ''}")
+        raise ValueError(
+            f"{name} must be {f'{kind} {words}'.strip()}{', or None' if optional else ''}, not {value!r}{'; ' + hint if hint else ''}"
+        )
     return value
 
 
@@ -157,8 +227,10 @@ def check_image_shape(image_shape: Any, n_features: int) -> tuple:
     for side in shape:
         check_count("each side of image_shape", side)
     if math.prod(shape) != n_features:
-        raise ValueError(f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} features; "
-                         "pass the height and width of the images in its rows")
+        raise ValueError(
+            f"image_shape is {shape}, {math.prod(shape)} pixels, but X has {n_features} features; "
+            "pass the height and width of the images in its rows"
+        )
     return shape
 
 # %% ../nbs/validation.ipynb #cell-048
@@ -167,7 +239,9 @@ def check_choice(name: str, value: Any, choices: Collection) -> Any:
     plain = value.item() if isinstance(value, np.generic) else value
     if not any(isinstance(plain, type(choice)) and plain == choice for choice in choices):
         *others, last = map(repr, choices)
-        raise ValueError(f"{name} must be {', '.join(others)}{' or ' if others else ''}{last}, not {value!r}")
+        raise ValueError(
+            f"{name} must be {', '.join(others)}{' or ' if others else ''}{last}, not {value!r}"
+        )
     return value
 
 
@@ -186,9 +260,13 @@ def check_labels(name: str, y: Any, n_classes: int, shape: tuple) -> Any:
     if 0 in y.shape:
         return xp.astype(y, xp.int64)
     if not xp.isdtype(y.dtype, "integral"):
-        raise TypeError(f"{name} must hold integer class indices, not {y.dtype}; encode the labels as 0 … {n_classes - 1} first")
+        raise TypeError(
+            f"{name} must hold integer class indices, not {y.dtype}; encode the labels as 0 … {n_classes - 1} first"
+        )
     if int(xp.min(y)) < 0 or int(xp.max(y)) >= n_classes:
-        raise ValueError(f"{name} must lie between 0 and {n_classes - 1}, but spans {int(xp.min(y))} to {int(xp.max(y))}")
+        raise ValueError(
+            f"{name} must lie between 0 and {n_classes - 1}, but spans {int(xp.min(y))} to {int(xp.max(y))}"
+        )
     return y
 
 # %% ../nbs/validation.ipynb #cell-016
@@ -221,11 +299,19 @@ def error_context(*names: str) -> Iterator[None]:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except (TypeError, ValueError, RuntimeError) as error:
-        other = isinstance(error, RuntimeError) and type(error) is not RuntimeError      # of memory, say
-        if other or isinstance(error, BatchError) or re.search(rf"\b({'|'.join(names)})\b", str(error)):
+        other = (
+            isinstance(error, RuntimeError) and type(error) is not RuntimeError
+        )  # of memory, say
+        if (
+            other
+            or isinstance(error, BatchError)
+            or re.search(rf"\b({'|'.join(names)})\b", str(error))
+        ):
             raise
         said = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{said}: {error}") from error
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(
+            f"{said}: {error}"
+        ) from error
 
 # %% ../nbs/validation.ipynb #cell-018-c
 def _columns(X):
@@ -235,9 +321,14 @@ def _columns(X):
         return [(repr(c), np.asarray(X[c]).ravel()) for c in names]
     if hasattr(X, "tocsc"):
         csc = X.tocsc()
-        return [(f"{j} (from 0)", csc.data[a:b]) for j, (a, b) in enumerate(zip(csc.indptr, csc.indptr[1:]))]
+        return [
+            (f"{j} (from 0)", csc.data[a:b])
+            for j, (a, b) in enumerate(zip(csc.indptr, csc.indptr[1:]))
+        ]
     array = np.asarray(X)
-    return [(f"{j} (from 0)", array[:, j]) for j in range(array.shape[1])] if array.ndim == 2 else []
+    return (
+        [(f"{j} (from 0)", array[:, j]) for j in range(array.shape[1])] if array.ndim == 2 else []
+    )
 
 
 def _fault(values):
@@ -245,14 +336,23 @@ def _fault(values):
     if values.dtype.kind in "mM":
         return "dates or times"
     if values.dtype.kind in "fc":
-        return "NaN" if np.any(np.isnan(values)) else "infinity" if np.any(np.isinf(values)) else None
+        return (
+            "NaN" if np.any(np.isnan(values)) else "infinity" if np.any(np.isinf(values)) else None
+        )
     found = {_fault_of(v) for v in values.tolist()} if values.dtype.kind in "OUST" else set()
-    return min((f for f in found if f), default=None, key=lambda f: (f == "infinity", f == "NaN", f))
+    return min(
+        (f for f in found if f), default=None, key=lambda f: (f == "infinity", f == "NaN", f)
+    )
 
 
 def is_missing(value: Any) -> bool:
     "Whether a value is None, NaN, or the missing value of a library."
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or isinstance(value, Real | Decimal | np.datetime64 | np.timedelta64) and bool(value != value)
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or isinstance(value, Real | Decimal | np.datetime64 | np.timedelta64)
+        and bool(value != value)
+    )
 
 # %% ../nbs/validation.ipynb #cell-018-c-a
 def _fault_of(value):
@@ -265,7 +365,13 @@ def _fault_of(value):
         return "infinity"
     except TypeError:
         kind = type(value).__name__
-        return "NaN" if is_missing(value) else "dates or times" if hasattr(value, "isoformat") or kind == "Period" else f"objects of the type {kind}"
+        return (
+            "NaN"
+            if is_missing(value)
+            else "dates or times"
+            if hasattr(value, "isoformat") or kind == "Period"
+            else f"objects of the type {kind}"
+        )
 
 # %% ../nbs/validation.ipynb #cell-018-d
 def input_problem(name: str, X: Any) -> str | None:
@@ -277,22 +383,36 @@ def input_problem(name: str, X: Any) -> str | None:
             return f"{name} holds {next(iter(columns.values()))} in {_listed(list(columns))}, where numbers are needed; {remedy}"
     text = [(column, fault) for column, fault in faults.items() if fault not in kinds]
     if text:
-        return (f"{name} holds text, such as {text[0][1]}, in {_listed([column for column, _ in text])}, where numbers are needed (could not convert string to float); "
-                "encode it, for example by OneHotEncoder in a ColumnTransformer, or learn by capslit.capsules.TableClassifier, which takes frames with categories")
+        return (
+            f"{name} holds text, such as {text[0][1]}, in {_listed([column for column, _ in text])}, where numbers are needed (could not convert string to float); "
+            "encode it, for example by OneHotEncoder in a ColumnTransformer, or learn by capslit.capsules.TableClassifier, which takes frames with categories"
+        )
     for column, fault in faults.items():
         kinds[fault].append(column)
     if kinds["NaN"]:
-        return (f"{name} contains NaN in {_listed(kinds['NaN'])}; fill the gaps first, for example by SimpleImputer in a pipeline, "
-                "or learn by a classifier that takes them: capslit.capsules.TableClassifier or scikit-learn's HistGradientBoostingClassifier")
-    return (f"{name} contains infinity or a value too large for its type in {_listed(kinds['infinity'])}; clip or replace such values first" if faults else None)
+        return (
+            f"{name} contains NaN in {_listed(kinds['NaN'])}; fill the gaps first, for example by SimpleImputer in a pipeline, "
+            "or learn by a classifier that takes them: capslit.capsules.TableClassifier or scikit-learn's HistGradientBoostingClassifier"
+        )
+    return (
+        f"{name} contains infinity or a value too large for its type in {_listed(kinds['infinity'])}; clip or replace such values first"
+        if faults
+        else None
+    )
 
 
-_NO_NUMBERS = {"dates or times": "make numbers of them first, such as the days since the earliest, or month and weekday", "objects of the type": "make numbers of them first"}
+_NO_NUMBERS = {
+    "dates or times": "make numbers of them first, such as the days since the earliest, or month and weekday",
+    "objects of the type": "make numbers of them first",
+}
 
 
 def _holds_dates(X):
     "Whether an array, or a column of a frame of pandas, has a type of dates or times, which scikit-learn would take for whole numbers."
-    return any(getattr(dtype, "kind", None) in ("m", "M") for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)]))
+    return any(
+        getattr(dtype, "kind", None) in ("m", "M")
+        for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)])
+    )
 
 # %% ../nbs/validation.ipynb #cell-018-d-a
 def _listed(columns):
@@ -307,11 +427,15 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
     if _holds_dates(X):
         raise ValueError(input_problem(name, X))
     if getattr(X, "ndim", 2) > 2:
-        raise ValueError(f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass {name}.reshape(len({name}), -1)")
+        raise ValueError(
+            f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass {name}.reshape(len({name}), -1)"
+        )
     try:
         return validate_data(estimator, X, *y, **options)
     except (TypeError, ValueError) as error:
-        about_values = isinstance(error, TypeError) or re.search("NaN|infinity|convert string|strings|NAType|array element", str(error))
+        about_values = isinstance(error, TypeError) or re.search(
+            "NaN|infinity|convert string|strings|NAType|array element", str(error)
+        )
         problem = input_problem(name, X) if about_values else None
         if problem is None:
             raise
@@ -322,32 +446,77 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
 # %% ../nbs/validation.ipynb #cell-018-h
 def check_label_values(name: str, y: Any) -> None:
     "ValueError if some of the labels y, in a list or an array of objects or dates, are missing or of another kind than the others."
-    values = y if isinstance(y, list | tuple) else np.asarray(y).ravel() if hasattr(y, "__array__") else ()
+    values = (
+        y
+        if isinstance(y, list | tuple)
+        else np.asarray(y).ravel()
+        if hasattr(y, "__array__")
+        else ()
+    )
     if isinstance(values, np.ndarray):
-        values = values if values.dtype.kind in "mM" else values.tolist() if values.dtype.kind == "O" else ()
+        values = (
+            values
+            if values.dtype.kind in "mM"
+            else values.tolist()
+            if values.dtype.kind == "O"
+            else ()
+        )
     types, kinds = set(map(type, values)), {}
-    if all(issubclass(t, str) for t in types) or all(issubclass(t, Integral | np.bool_) for t in types):
+    if all(issubclass(t, str) for t in types) or all(
+        issubclass(t, Integral | np.bool_) for t in types
+    ):
         return
     for row, label in enumerate(values):
         if is_missing(label):
-            raise ValueError(f"{name} contains NaN or None: example {row} (from 0) has no label; leave such examples out, or give them a label of their own")
-        kinds.setdefault(str if isinstance(label, str) else Real if isinstance(label, Real | np.bool_) else type(label), label)
+            raise ValueError(
+                f"{name} contains NaN or None: example {row} (from 0) has no label; leave such examples out, or give them a label of their own"
+            )
+        kinds.setdefault(
+            str
+            if isinstance(label, str)
+            else Real
+            if isinstance(label, Real | np.bool_)
+            else type(label),
+            label,
+        )
     if len(kinds) > 1:
         one, other, *_ = kinds.values()
-        raise ValueError(f"{name} holds labels of several kinds, such as {one!r} and {other!r}; make them all alike, for example by [str(label) for label in {name}]")
-
+        raise ValueError(
+            f"{name} holds labels of several kinds, such as {one!r} and {other!r}; make them all alike, for example by [str(label) for label in {name}]"
+        )
 
 # %% ../nbs/validation.ipynb #cell-019
-def check_labelled(estimator: Any, X: Any, y: Any, *, reset: bool = True, names: tuple = ("X", "y"), sparse: bool = False) -> tuple:
+def check_labelled(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    reset: bool = True,
+    names: tuple = ("X", "y"),
+    sparse: bool = False,
+) -> tuple:
     "X (n, p) in single or double precision and labels y (n,), as scikit-learn checks them; `reset`: whether the features are new; `names`: for messages; `sparse`: whether X may be."
     from sklearn.utils.multiclass import check_classification_targets
 
-    if y is None and names[1] != "y":                          # without labels to learn from, scikit-learn has its own words
-        raise ValueError(f"{names[0]} needs {names[1]}; pass the label of each of its examples, or leave {names[0]} out")
+    if (
+        y is None and names[1] != "y"
+    ):  # without labels to learn from, scikit-learn has its own words
+        raise ValueError(
+            f"{names[0]} needs {names[1]}; pass the label of each of its examples, or leave {names[0]} out"
+        )
     with error_context(names[1]):
         check_label_values(names[1], y)
     with error_context(*names):
-        X, y = validate_inputs(estimator, X, y, name=names[0], reset=reset, dtype=[np.float64, np.float32], order="C", accept_sparse="csr" if sparse else False)
+        X, y = validate_inputs(
+            estimator,
+            X,
+            y,
+            name=names[0],
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            order="C",
+            accept_sparse="csr" if sparse else False,
+        )
     with error_context(names[1]):
         check_classification_targets(y)
     return X, y
@@ -367,7 +536,7 @@ def check_weights(X: np.ndarray, sample_weight: Any) -> np.ndarray | None:
         return None
     with error_context("sample_weight"):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    check_mass("sample_weight", weight)                       # of which older versions of scikit-learn take no notice
+    check_mass("sample_weight", weight)  # of which older versions of scikit-learn take no notice
     return (weight / np.max(weight)).astype(X.dtype)
 
 # %% ../nbs/validation.ipynb #cell-025
@@ -376,6 +545,7 @@ Method = TypeVar("Method", bound=Callable)
 
 def atomic(method: Method) -> Method:
     "Run a method on a copy, whose attributes become the estimator's own when it has succeeded."
+
     @wraps(method)
     def safe(self, *args, **kwargs):
         draft = object.__new__(type(self))
@@ -383,6 +553,7 @@ def atomic(method: Method) -> Method:
         method(draft, *args, **kwargs)
         self.__dict__ = draft.__dict__
         return self
+
     return safe
 
 # %% ../nbs/validation.ipynb #cell-028
@@ -391,8 +562,10 @@ def check_size(X: Any, given: Any = None) -> None:
     largest = max(float(X.max()), -float(X.min()))
     bound = {"float32": 1e35, "float64": 1e152}[X.dtype.name]
     if largest > 0 and not 1 / bound <= largest <= bound:
-        raise ValueError(f"X has {largest:.3g} as its largest magnitude{_where_largest(X, given)}, but {X.dtype} inputs must lie between {1 / bound:g} and {bound:g}; "
-                         "divide X by its largest magnitude first")
+        raise ValueError(
+            f"X has {largest:.3g} as its largest magnitude{_where_largest(X, given)}, but {X.dtype} inputs must lie between {1 / bound:g} and {bound:g}; "
+            "divide X by its largest magnitude first"
+        )
 
 
 def _where_largest(X, given):
@@ -409,9 +582,11 @@ def check_spread(variance: float, dtype: Any) -> float:
     "The mean variance of the features of X, or ValueError if it is not zero and precisions would overflow."
     least, most = {"float32": (1e-24, 1e34), "float64": (1e-290, 1e305)}[np.dtype(dtype).name]
     if variance and not least < variance < most:
-        raise ValueError(f"X varies by {math.sqrt(variance):.3g} about its mean, but {dtype} inputs "
-                         f"must vary by {math.sqrt(least):.0e} to {math.sqrt(most):.0e}; "
-                         "divide X by its largest magnitude first")
+        raise ValueError(
+            f"X varies by {math.sqrt(variance):.3g} about its mean, but {dtype} inputs "
+            f"must vary by {math.sqrt(least):.0e} to {math.sqrt(most):.0e}; "
+            "divide X by its largest magnitude first"
+        )
     return variance
 
 
@@ -428,5 +603,7 @@ def scaled_inputs(X: np.ndarray, unit: float, origin: Any = 0.0) -> tuple[np.nda
 def check_repeatable(checkpoint: Any, random_state: Any, what: str) -> None:
     "ValueError if a checkpoint is wanted, and `what` is drawn at random in another way each time."
     if checkpoint is not None and not isinstance(random_state, Integral):
-        raise ValueError(f"checkpoint needs random_state to be a whole number, not {random_state!r}, because {what} "
-                         "drawn at random: a run goes on from a checkpoint only if it begins like the one that wrote it")
+        raise ValueError(
+            f"checkpoint needs random_state to be a whole number, not {random_state!r}, because {what} "
+            "drawn at random: a run goes on from a checkpoint only if it begins like the one that wrote it"
+        )

@@ -1,4 +1,5 @@
 """The built book in a browser whose network is cut off: where it lies, who serves it, and a reader with one window."""
+
 import functools
 import http.server
 import importlib.util
@@ -12,12 +13,17 @@ import pytest
 BOOK = Path(__file__).resolve().parent.parent / "_build" / "html"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-PAGES = sorted(p.relative_to(BOOK).as_posix() for p in BOOK.rglob("*.html") if "_static" not in p.parts and p.name not in ("index.html", "404.html")) \
-    + [p.relative_to(BOOK).as_posix() for p in BOOK.glob("nbs/index.html")]
+PAGES = sorted(
+    p.relative_to(BOOK).as_posix()
+    for p in BOOK.rglob("*.html")
+    if "_static" not in p.parts and p.name not in ("index.html", "404.html")
+) + [p.relative_to(BOOK).as_posix() for p in BOOK.glob("nbs/index.html")]
 CHAPTERS = [p for p in PAGES if p.startswith("nbs/")]
 
 needs_built_book = [
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(
+        BROWSER is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"
+    ),
     pytest.mark.skipif(not PAGES, reason="the book is not built: make book"),
 ]
 
@@ -31,7 +37,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(BOOK)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(BOOK))
+    )
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/"
@@ -45,7 +53,9 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu", CUT_OFF])
+        browser = playwright.chromium.launch(
+            executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu", CUT_OFF]
+        )
         yield browser
         browser.close()
 
@@ -54,19 +64,44 @@ class Reader:
     """One page opened in one window; keeps what went wrong while it loaded."""
 
     def __init__(self, browser, site, width, theme):
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-        self.context.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme
+        )
+        self.context.add_init_script(
+            f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')"
+        )
         self.site, self.errors, self.requests = site, [], []
         self.page = self.context.new_page()
-        self.page.on("request", lambda r: self.requests.append(r.url) if not r.url.startswith((site, "data:", "blob:")) else None)
-        self.page.on("console", lambda m: self.errors.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        self.page.on(
+            "request",
+            lambda r: (
+                self.requests.append(r.url)
+                if not r.url.startswith((site, "data:", "blob:"))
+                else None
+            ),
+        )
+        self.page.on(
+            "console",
+            lambda m: (
+                self.errors.append(f"{m.type}: {m.text}")
+                if m.type in ("error", "warning")
+                else None
+            ),
+        )
         self.page.on("pageerror", lambda e: self.errors.append(f"exception: {e}"))
-        self.page.on("response", lambda r: self.errors.append(f"{r.status} {r.url}") if r.status >= 400 else None)
+        self.page.on(
+            "response",
+            lambda r: self.errors.append(f"{r.status} {r.url}") if r.status >= 400 else None,
+        )
 
     def open(self, name):
         self.page.goto(self.site + name, wait_until="load")
-        self.page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(typesetAll) : 0")
-        self.page.evaluate("() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))")
+        self.page.evaluate(
+            "() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(typesetAll) : 0"
+        )
+        self.page.evaluate(
+            "() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))"
+        )
         return self.page
 
 
@@ -82,7 +117,10 @@ class Visits:
         self.browser, self.site, self.once, self.readers = browser, site, once, {}
 
     def __call__(self, view, name):
-        folder = self.once(f"visit-{view}-{name.replace('/', '-')}", lambda folder: self.visit(view, name, folder / "found.json"))
+        folder = self.once(
+            f"visit-{view}-{name.replace('/', '-')}",
+            lambda folder: self.visit(view, name, folder / "found.json"),
+        )
         return json.loads((folder / "found.json").read_text(encoding="utf-8"))
 
     def visit(self, view, name, path):
@@ -92,8 +130,14 @@ class Visits:
         reader.errors.clear()
         reader.requests.clear()
         page = reader.open(name)
-        found = {"errors": list(reader.errors), "requests": list(reader.requests), "theme": page.locator("html").get_attribute("data-theme")}
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")  # equations are fitted to the window
+        found = {
+            "errors": list(reader.errors),
+            "requests": list(reader.requests),
+            "theme": page.locator("html").get_attribute("data-theme"),
+        }
+        page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))"
+        )  # equations are fitted to the window
         for check in ("fetch", "troubles", "reading", "type", "live"):
             found[check] = page.evaluate(f"() => ({CHECKS}).{check}()")
         if AXE and view == "phone-dark":  # last, for it changes the page
@@ -103,7 +147,9 @@ class Visits:
 
 def audit(page, only=None):
     """What axe finds in a page, or what one of its rules finds."""
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate(
+        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
     page.add_script_tag(path=Path(AXE.origin).with_name("axe.min.js"))
     return page.evaluate(f"only => ({CHECKS}).axe(only)", only)
 

@@ -1,4 +1,5 @@
 """What several test modules share, and how the tests are shared out among processes (`pytest -n`)."""
+
 import functools
 import inspect
 import json
@@ -11,8 +12,12 @@ from pathlib import Path
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if WORKER:  # a process for each core: two threads for each, so that there are threads to test, but not as many as there are cores
     os.environ |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to another process
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # also OpenBLAS's: else 45 small eigenproblems take eleven times the processor's time
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # a thread that waits leaves its core to another process
+    os.environ.setdefault(
+        "OPENBLAS_THREAD_TIMEOUT", "4"
+    )  # also OpenBLAS's: else 45 small eigenproblems take eleven times the processor's time
 
 import joblib  # noqa: E402
 import numpy as np  # noqa: E402
@@ -39,7 +44,9 @@ def pytest_collection_modifyitems(config, items):
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     first = [item for item in items if item.get_closest_marker("first")]
     rest = [item for item in items if not item.get_closest_marker("first")]
-    rest = iter(sorted(rest, key=lambda item: bool({"everything", "quick_record"} & set(item.fixturenames))))    # by then these records are there
+    rest = iter(
+        sorted(rest, key=lambda item: bool({"everything", "quick_record"} & set(item.fixturenames)))
+    )  # by then these records are there
     ends = [len(items) * (i + 1) // count for i in range(count)]
     items[:] = []
     for i, end in enumerate(ends):
@@ -60,8 +67,18 @@ def together(names, values, ids=None):
         def every(*args, **kwargs):
             skipped = []
             for i, value in enumerate(values):
-                given = getattr(value, "values", value) if type(value).__name__ == "ParameterSet" else value
-                given = given[:1] if len(names) == 1 and type(value).__name__ == "ParameterSet" else (given,) if len(names) == 1 else given
+                given = (
+                    getattr(value, "values", value)
+                    if type(value).__name__ == "ParameterSet"
+                    else value
+                )
+                given = (
+                    given[:1]
+                    if len(names) == 1 and type(value).__name__ == "ParameterSet"
+                    else (given,)
+                    if len(names) == 1
+                    else given
+                )
                 try:
                     for mark in getattr(value, "marks", ()):
                         if mark.name == "skip":
@@ -79,9 +96,11 @@ def together(names, values, ids=None):
                     raise
             if values and len(skipped) == len(values):
                 raise skipped[0]
+
         left = [p for p in inspect.signature(test).parameters.values() if p.name not in names]
         every.__signature__ = inspect.Signature(left)
         return every
+
     return decorate
 
 
@@ -103,17 +122,26 @@ for parameters, expected in cases:
 @pytest.fixture(scope="session")
 def unpassed():
     "unpassed(name, [(parameters, expected failures), …]): for each, how many checks scikit-learn made of an estimator, and those that failed or were skipped."
+
     def run(name, cases):
         "In a process of its own, for the array-API checks need the variable before SciPy is imported."
-        done = subprocess.run([sys.executable, "-c", CHECKS, json.dumps([name, cases])], capture_output=True, text=True, timeout=900,
-                              env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+        done = subprocess.run(
+            [sys.executable, "-c", CHECKS, json.dumps([name, cases])],
+            capture_output=True,
+            text=True,
+            timeout=900,
+            env=os.environ
+            | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
+
     return run
 
 
 class Once:
     "once(name, make): the folder `name` that make(folder) has filled, in whichever process wanted it first; the others wait for it."
+
     def __init__(self, base):
         self.base = base
 
@@ -121,13 +149,17 @@ class Once:
         return (self.base / name).exists()
 
     def __call__(self, name, make, timeout=1500):
-        folder, made, failed = (self.base / f"{name}{suffix}" for suffix in ("", ".made", ".failed"))
+        folder, made, failed = (
+            self.base / f"{name}{suffix}" for suffix in ("", ".made", ".failed")
+        )
         try:
             folder.mkdir()
         except FileExistsError:
             deadline = time.monotonic() + timeout
             while not made.exists():
-                assert not failed.exists(), f"{name} could not be made: see the test that wanted it first"
+                assert not failed.exists(), (
+                    f"{name} could not be made: see the test that wanted it first"
+                )
                 assert time.monotonic() < deadline, f"{name} was begun, but not finished"
                 time.sleep(0.1)
         else:
@@ -147,8 +179,14 @@ def once(tmp_path_factory):
 
 
 def run_everything(folder):
-    command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
-    done = subprocess.run([*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=1200)
+    command = (
+        [SCRIPT]
+        if SCRIPT.exists()
+        else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
+    )
+    done = subprocess.run(
+        [*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=1200
+    )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     (folder / "said").write_text(done.stdout)
 
@@ -163,6 +201,7 @@ def everything(once):
 @pytest.fixture(scope="session")
 def quick_record(once):
     "quick_record(name, data): the path of an experiment's record on small data: one of `everything`, if that was begun, or of a run of its own."
+
     def path(name, data="digits"):
         from capslit.experiments.records import record_path
         from capslit.experiments.summary import reproduce
@@ -170,15 +209,22 @@ def quick_record(once):
         if once.begun("everything"):
             folder = once("everything", run_everything) / "new"
         else:
-            folder = once(f"quick-{name}-{data}", lambda folder: reproduce(name, data, profile="quick", out=folder))
+            folder = once(
+                f"quick-{name}-{data}",
+                lambda folder: reproduce(name, data, profile="quick", out=folder),
+            )
         return record_path(name, data, "quick", folder)
+
     return path
 
 
 def blobs(n=120, p=5, seed=0):
     "Two correlated groups, in mixed order."
     rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, p)) @ rng.standard_normal((p, p)) + 4 * rng.permutation(np.arange(n) % 2)[:, None]
+    return (
+        rng.standard_normal((n, p)) @ rng.standard_normal((p, p))
+        + 4 * rng.permutation(np.arange(n) % 2)[:, None]
+    )
 
 
 def classes(n=150, p=5, m=3, seed=0):

@@ -10,6 +10,7 @@ that stays as it is, in whichever module, yields the same mutants. Which tests a
 before every statement that a mutant will change; a mutant then meets the cases that reached its statement, those of files that import its
 module first, one case of each test function before a second one, as many as fit in the budget.
 """
+
 import argparse
 import ast
 import atexit
@@ -31,13 +32,44 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-APART = {"test_notebooks.py", "test_book.py", "test_house.py", "test_mutants.py"}   # they run notebooks and look at files
-COMPARE = {"<": ["<=", ">"], "<=": ["<", ">="], ">": [">=", "<"], ">=": [">", "<="], "==": ["!="], "!=": ["=="], "is": ["is not"], "is not": ["is"],
-           "in": ["not in"], "not in": ["in"]}
-SYMBOLS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not", ast.In: "in",
-           ast.NotIn: "not in", ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+APART = {
+    "test_notebooks.py",
+    "test_book.py",
+    "test_house.py",
+    "test_mutants.py",
+}  # they run notebooks and look at files
+COMPARE = {
+    "<": ["<=", ">"],
+    "<=": ["<", ">="],
+    ">": [">=", "<"],
+    ">=": [">", "<="],
+    "==": ["!="],
+    "!=": ["=="],
+    "is": ["is not"],
+    "is not": ["is"],
+    "in": ["not in"],
+    "not in": ["in"],
+}
+SYMBOLS = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+}
 ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*"}
-SECTION = re.compile(r"^# %% (?:\.\./)+(\S+) #(\S+)$", re.MULTILINE)              # nbdev's mark of the cell that the code below comes from
+SECTION = re.compile(
+    r"^# %% (?:\.\./)+(\S+) #(\S+)$", re.MULTILINE
+)  # nbdev's mark of the cell that the code below comes from
 
 
 # ── the mutants of a module ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -50,10 +82,14 @@ def mutations(source):
 
     def walk(node, function, statement):
         def add(kind, start, end, text):
-            found.append((function, kind, source[:start].count(b"\n") + 1, statement, start, end, text))
+            found.append(
+                (function, kind, source[:start].count(b"\n") + 1, statement, start, end, text)
+            )
 
         def span(part):
-            return starts[part.lineno - 1] + part.col_offset, starts[part.end_lineno - 1] + part.end_col_offset
+            return starts[part.lineno - 1] + part.col_offset, starts[
+                part.end_lineno - 1
+            ] + part.end_col_offset
 
         def text(part):
             return source[slice(*span(part))].decode()
@@ -61,18 +97,25 @@ def mutations(source):
         def operator(kind, left, right, old, new):
             start, end = span(left)[1], span(right)[0]
             pattern = r"\s+".join(map(re.escape, old.split()))
-            add(f"{kind} {old} to {new}", start, end, re.sub(pattern, new, source[start:end].decode(), count=1))
+            add(
+                f"{kind} {old} to {new}",
+                start,
+                end,
+                re.sub(pattern, new, source[start:end].decode(), count=1),
+            )
 
-        def replace(kind, part, new):                            # as many lines as before, for those who look the source up
+        def replace(kind, part, new):  # as many lines as before, for those who look the source up
             add(kind, *span(part), new + "\n" * (text(part).count("\n") - new.count("\n")))
 
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if not re.match(r"_?(draw|plot|show)", node.name):
-                for child in node.body[ast.get_docstring(node, clean=False) is not None:]:
+                for child in node.body[ast.get_docstring(node, clean=False) is not None :]:
                     walk(child, node.name, child)
             return
         if isinstance(node, (ast.Module, ast.ClassDef)) or function is None:
-            for child in ast.iter_child_nodes(node):             # tables, defaults and annotations stay as they are
+            for child in ast.iter_child_nodes(
+                node
+            ):  # tables, defaults and annotations stay as they are
                 if isinstance(child, (ast.FunctionDef, ast.ClassDef, ast.If, ast.Try)):
                     walk(child, None, None)
             return
@@ -85,33 +128,54 @@ def mutations(source):
                 if text(function_called) in ("print", "warnings.warn", "warn"):
                     return
                 replace("delete call", node, "pass")
-            case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Name(id=same)) if name == same:
-                return                                           # a parameter that is kept
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Name(id=same)) if (
+                name == same
+            ):
+                return  # a parameter that is kept
             case ast.Assign(targets=[ast.Attribute()]) | ast.AugAssign(target=ast.Attribute()):
                 replace("delete assignment", node, "pass")
             case ast.Return(value=ast.expr()):
                 replace("return nothing", node, "return None")
             case ast.Compare():
-                for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators):
+                for left, op, right in zip(
+                    [node.left, *node.comparators], node.ops, node.comparators
+                ):
                     for new in COMPARE[SYMBOLS[type(op)]]:
                         operator("compare", left, right, SYMBOLS[type(op)], new)
-            case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right):
-                if not any(isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str) for part in (left, right)):
-                    operator("arithmetic", left, right, SYMBOLS[type(op)], ARITHMETIC[SYMBOLS[type(op)]])
+            case ast.BinOp(
+                left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right
+            ):
+                if not any(
+                    isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str)
+                    for part in (left, right)
+                ):
+                    operator(
+                        "arithmetic", left, right, SYMBOLS[type(op)], ARITHMETIC[SYMBOLS[type(op)]]
+                    )
                     if isinstance(op, ast.Sub):
                         replace("swap minus", node, f"(({text(right)}) - ({text(left)}))")
-            case ast.AugAssign(target=target, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, value=value):
-                operator("arithmetic", target, value, SYMBOLS[type(op)], ARITHMETIC[SYMBOLS[type(op)]])
+            case ast.AugAssign(
+                target=target, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, value=value
+            ):
+                operator(
+                    "arithmetic", target, value, SYMBOLS[type(op)], ARITHMETIC[SYMBOLS[type(op)]]
+                )
             case ast.BoolOp():
                 new = " or " if isinstance(node.op, ast.And) else " and "
-                replace("and-or", node, "(" + new.join(f"({text(part)})" for part in node.values) + ")")
+                replace(
+                    "and-or", node, "(" + new.join(f"({text(part)})" for part in node.values) + ")"
+                )
             case ast.UnaryOp(op=ast.Not() | ast.USub()):
                 replace("drop sign", node, f"({text(node.operand)})")
             case ast.Constant(value=bool()):
                 replace("constant", node, repr(not node.value))
             case ast.Constant(value=int() | float()):
                 replace("constant", node, repr(node.value + 1))
-        for test in [node.test] if isinstance(node, (ast.If, ast.While, ast.IfExp)) else getattr(node, "ifs", []):
+        for test in (
+            [node.test]
+            if isinstance(node, (ast.If, ast.While, ast.IfExp))
+            else getattr(node, "ifs", [])
+        ):
             if not (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)):
                 replace("negate", test, f"(not ({text(test)}))")
         for name, value in ast.iter_fields(node):
@@ -130,25 +194,52 @@ def sample(count, least, like=()):
         if path.stem in ("__init__", "_modidx", "plotting"):
             continue
         source, seen = path.read_bytes(), collections.Counter()
-        lines, module = source.decode().splitlines(), ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        lines, module = (
+            source.decode().splitlines(),
+            ".".join(path.relative_to(ROOT).with_suffix("").parts),
+        )
         for function, kind, number, *change in mutations(source):
             line = re.sub(r"  +#.*", "", lines[number - 1]).strip()
             seen[function, kind, line] += 1
-            key = hashlib.sha1(repr((function, kind, line, seen[function, kind, line])).encode()).hexdigest()[:12]
-            sites.append((key, module, path, source, change, {"module": module, "function": function, "kind": kind, "number": number, "line": line}))
+            key = hashlib.sha1(
+                repr((function, kind, line, seen[function, kind, line])).encode()
+            ).hexdigest()[:12]
+            sites.append(
+                (
+                    key,
+                    module,
+                    path,
+                    source,
+                    change,
+                    {
+                        "module": module,
+                        "function": function,
+                        "kind": kind,
+                        "number": number,
+                        "line": line,
+                    },
+                )
+            )
     sites.sort(key=lambda site: (site[0] not in like, site[0]))
     taken, chosen = collections.Counter(), {}
     for enough in (lambda module: taken[module] >= least, lambda module: len(chosen) >= count):
         for key, module, path, source, (statement, start, end, text), described in sites:
             name = f"{module}:{key}"
             if name not in chosen and not enough(module):
-                mutated, home = (source[:start] + text.encode() + source[end:]).decode(), SECTION.search(source.decode())
+                mutated, home = (
+                    (source[:start] + text.encode() + source[end:]).decode(),
+                    SECTION.search(source.decode()),
+                )
                 try:
                     compile(mutated, path, "exec")
                 except SyntaxError:
                     continue
-                chosen[name] = described | {"notebook": home and home[1], "path": str(path), "mutated": mutated,
-                                            "place": (statement.lineno, statement.col_offset)}
+                chosen[name] = described | {
+                    "notebook": home and home[1],
+                    "path": str(path),
+                    "mutated": mutated,
+                    "place": (statement.lineno, statement.col_offset),
+                }
                 taken[module] += 1
     return dict(sorted(chosen.items(), key=lambda item: item[0].split(":")[1]))
 
@@ -168,7 +259,13 @@ def install(folder):
     class Finder:
         @staticmethod
         def find_spec(name, path=None, target=None):
-            return importlib.util.spec_from_file_location(name, job[name][0], loader=Loader(name, job[name][0])) if name in job else None
+            return (
+                importlib.util.spec_from_file_location(
+                    name, job[name][0], loader=Loader(name, job[name][0])
+                )
+                if name in job
+                else None
+            )
 
     sys.meta_path.insert(0, Finder)
     return hits
@@ -177,25 +274,35 @@ def install(folder):
 def install_in_subprocess():
     folder = Path(os.environ["CAPSLIT_MUTANT"])
     hits = install(folder)
-    atexit.register(lambda: hits and (folder / f"hits-{os.getpid()}").write_text(json.dumps(sorted(hits))))
+    atexit.register(
+        lambda: hits and (folder / f"hits-{os.getpid()}").write_text(json.dumps(sorted(hits)))
+    )
 
 
 def in_child(job, work, seconds, wall=300):
     "Fork, install the job and do work(folder, hits, report); returns what it reported, how it ended ('' if well) and the processor's seconds."
     folder = Path(tempfile.mkdtemp(prefix="mutant-"))
     (folder / "job").write_bytes(pickle.dumps(job))
-    (folder / "sitecustomize.py").write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nimport mutants\nsys.path.pop()\n"
-                                             "mutants.install_in_subprocess()\n")
+    (folder / "sitecustomize.py").write_text(
+        f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nimport mutants\nsys.path.pop()\n"
+        "mutants.install_in_subprocess()\n"
+    )
     child = os.fork()
     if not child:
         try:
             os.setsid()
             os.chdir(ROOT)
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # which a program in the background ignores
+            signal.signal(
+                signal.SIGINT, signal.default_int_handler
+            )  # which a program in the background ignores
             nothing, out = os.open(os.devnull, os.O_RDWR), open(folder / "report", "a", buffering=1)
             for number in range(3):
                 os.dup2(nothing, number)
-            os.environ |= {"CAPSLIT_MUTANT": str(folder), "PYTHONPATH": f"{folder}:{ROOT}", "MPLBACKEND": "agg"}
+            os.environ |= {
+                "CAPSLIT_MUTANT": str(folder),
+                "PYTHONPATH": f"{folder}:{ROOT}",
+                "MPLBACKEND": "agg",
+            }
             resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 10))
             resource.setrlimit(resource.RLIMIT_AS, (10 << 30, resource.RLIM_INFINITY))
             work(folder, install(folder), lambda **said: out.write(json.dumps(said) + "\n"))
@@ -208,9 +315,13 @@ def in_child(job, work, seconds, wall=300):
             ended = "waits"
             os.kill(child, signal.SIGKILL)
     if not ended and os.WIFSIGNALED(gone[1]):
-        ended = "runs on" if os.WTERMSIG(gone[1]) in (signal.SIGXCPU, signal.SIGKILL) else f"signal {os.WTERMSIG(gone[1])}"
+        ended = (
+            "runs on"
+            if os.WTERMSIG(gone[1]) in (signal.SIGXCPU, signal.SIGKILL)
+            else f"signal {os.WTERMSIG(gone[1])}"
+        )
     try:
-        os.killpg(child, signal.SIGKILL)                          # whatever it has left running
+        os.killpg(child, signal.SIGKILL)  # whatever it has left running
     except ProcessLookupError:
         pass
     said = (folder / "report").read_text().splitlines() if (folder / "report").exists() else []
@@ -236,6 +347,7 @@ class Watch:
 
     With `stop`, it ends at the first that fails, and reports it; else it reports of each that passes its cost and the probes that it went by.
     """
+
     def __init__(self, folder, hits, report, wanted=None, stop=False, cap=None):
         self.folder, self.hits, self.report, self.stop, self.cap = folder, hits, report, stop, cap
         self.wanted = wanted and {case: i for i, case in enumerate(wanted)}
@@ -243,12 +355,25 @@ class Watch:
 
     def pytest_collection_modifyitems(self, items):
         if self.wanted:
-            items[:] = sorted((item for item in items if item.nodeid in self.wanted), key=lambda item: self.wanted[item.nodeid])
+            items[:] = sorted(
+                (item for item in items if item.nodeid in self.wanted),
+                key=lambda item: self.wanted[item.nodeid],
+            )
             return
         items[:] = by_turns(items, lambda item: item.nodeid)
-        values = [value for module in {item.module for item in items} for value in vars(module).values()]
-        names = {getattr(value, "__name__" if isinstance(value, type(sys)) else "__module__", None) for value in values}
-        self.report(imports=sorted(name for name in names if isinstance(name, str) and name.startswith("capslit.")), reached=sorted(self.hits))
+        values = [
+            value for module in {item.module for item in items} for value in vars(module).values()
+        ]
+        names = {
+            getattr(value, "__name__" if isinstance(value, type(sys)) else "__module__", None)
+            for value in values
+        }
+        self.report(
+            imports=sorted(
+                name for name in names if isinstance(name, str) and name.startswith("capslit.")
+            ),
+            reached=sorted(self.hits),
+        )
 
     def pytest_collectreport(self, report):
         if report.failed:
@@ -275,7 +400,7 @@ class Watch:
         signal.alarm(0)
         cost = sum(os.times()[:4]) - self.begun
         self.total += cost
-        for path in self.folder.glob("hits-*"):                   # from processes that the case has started
+        for path in self.folder.glob("hits-*"):  # from processes that the case has started
             self.hits.update(json.loads(path.read_text()))
             path.unlink()
         if not self.stop and nodeid not in self.bad:
@@ -288,19 +413,38 @@ class Watch:
 
 def run_file(file, watch):
     import pytest
-    pytest.main(["-x"] * watch.stop + ["-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(ROOT), "--basetemp",
-                                                       str(watch.folder / "tmp"), file], plugins=[watch])
+
+    pytest.main(
+        ["-x"] * watch.stop
+        + [
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--rootdir",
+            str(ROOT),
+            "--basetemp",
+            str(watch.folder / "tmp"),
+            file,
+        ],
+        plugins=[watch],
+    )
 
 
 def probed(mutants):
     "A job: each module with a probe before every statement that is to be changed."
     job = {}
     for key, mutant in mutants.items():
-        path, tree = job.setdefault(mutant["module"], (mutant["path"], ast.parse(Path(mutant["path"]).read_text())))
+        path, tree = job.setdefault(
+            mutant["module"], (mutant["path"], ast.parse(Path(mutant["path"]).read_text()))
+        )
         for node in ast.walk(tree):
             for _, body in ast.iter_fields(node):
                 for i, statement in enumerate(body if isinstance(body, list) else []):
-                    if isinstance(statement, ast.stmt) and (statement.lineno, statement.col_offset) == mutant["place"]:
+                    if (
+                        isinstance(statement, ast.stmt)
+                        and (statement.lineno, statement.col_offset) == mutant["place"]
+                    ):
                         probe = ast.parse(f"__reached__({key!r})").body[0]
                         for part in ast.walk(probe):
                             ast.copy_location(part, statement)
@@ -311,23 +455,40 @@ def probed(mutants):
 
 def cover(file, job, cap):
     "Of a test file: the modules that it imports, the mutants that its import reaches, and its cases, each with its cost and the mutants reached."
-    said, ended, seconds = in_child(job, lambda *child: run_file(file, Watch(*child, cap=cap)), 4 * cap + 60, 900)
+    said, ended, seconds = in_child(
+        job, lambda *child: run_file(file, Watch(*child, cap=cap)), 4 * cap + 60, 900
+    )
     cases = [s for s in said if "case" in s]
     print(f"{file}: {len(cases)} cases, {seconds:.0f} s {ended}", flush=True)
-    return {"imports": [], "reached": []} | next((s for s in said if "imports" in s), {}) | {"cases": cases}
+    return (
+        {"imports": [], "reached": []}
+        | next((s for s in said if "imports" in s), {})
+        | {"cases": cases}
+    )
 
 
 def choose(key, module, covered, unreliable, budget):
     "The cases that a mutant meets, as a list of (file, cases), and the seconds that they take without it."
-    found = [(case["cost"] + 0.01, module not in tests["imports"], file, case["case"]) for file, tests in covered.items() for case in tests["cases"]
-             if (key in case["reached"] or key in tests["reached"]) and case["cost"] < budget / 2 and case["case"] not in unreliable]
+    found = [
+        (case["cost"] + 0.01, module not in tests["imports"], file, case["case"])
+        for file, tests in covered.items()
+        for case in tests["cases"]
+        if (key in case["reached"] or key in tests["reached"])
+        and case["cost"] < budget / 2
+        and case["case"] not in unreliable
+    ]
     files, costs = {}, collections.Counter()
-    for cost, indirect, file, case in by_turns(sorted(found, key=lambda f: (f[1], f[0])), lambda f: f[3]):
-        cost += 0 if file in files else 1                         # to import a file takes a second
+    for cost, indirect, file, case in by_turns(
+        sorted(found, key=lambda f: (f[1], f[0])), lambda f: f[3]
+    ):
+        cost += 0 if file in files else 1  # to import a file takes a second
         if costs.total() + cost <= budget:
             files.setdefault(file, []).append(case)
             costs[indirect, file] += cost
-    return [(file, files[file]) for _, _, file in sorted((indirect, cost, file) for (indirect, file), cost in costs.items())], costs.total()
+    return [
+        (file, files[file])
+        for _, _, file in sorted((indirect, cost, file) for (indirect, file), cost in costs.items())
+    ], costs.total()
 
 
 def run_tests(files):
@@ -336,11 +497,13 @@ def run_tests(files):
             run_file(file, watch := Watch(*child, cases, stop=True))
             if watch.killed:
                 break
+
     return work
 
 
 def run_chapter(notebook, mutated=None, package=""):
     "Run a notebook as nbdev does, with the cell that exports what is changed replaced; report the cell that fails."
+
     def work(folder, hits, report):
         from execnb.shell import CaptureShell
         from nbdev.frontmatter import FrontmatterProc
@@ -348,7 +511,10 @@ def run_chapter(notebook, mutated=None, package=""):
 
         path, running = ROOT / notebook, []
         sys.path[:0] = [str(ROOT), str(path.parent)]
-        shell, chapter = CaptureShell(path), NBProcessor(path, procs=FrontmatterProc, process=True).nb
+        shell, chapter = (
+            CaptureShell(path),
+            NBProcessor(path, procs=FrontmatterProc, process=True).nb,
+        )
         for cell in chapter.cells:
             if mutated and cell.id == mutated[0]:
                 cell.source = mutated[1]
@@ -357,7 +523,11 @@ def run_chapter(notebook, mutated=None, package=""):
 
         def skip(cell):
             running.append(cell.id)
-            return cell.cell_type != "code" or "notest" in cell.directives_ or cell.directives_.get("eval:", [""])[0].lower() == "false"
+            return (
+                cell.cell_type != "code"
+                or "notest" in cell.directives_
+                or cell.directives_.get("eval:", [""])[0].lower() == "false"
+            )
 
         os.chdir(path.parent)
         try:
@@ -366,12 +536,15 @@ def run_chapter(notebook, mutated=None, package=""):
             report(killed=f"{notebook} {running[-1]}")
         else:
             report(passed=notebook)
+
     return work
 
 
 def changed_cell(mutant):
     "The cell of the notebook that holds the change, and its new text."
-    old, new = (SECTION.split(text) for text in (Path(mutant["path"]).read_text(), mutant["mutated"]))
+    old, new = (
+        SECTION.split(text) for text in (Path(mutant["path"]).read_text(), mutant["mutated"])
+    )
     return next((new[i - 1], new[i]) for i in range(3, len(new), 3) if old[i] != new[i])
 
 
@@ -379,8 +552,12 @@ def try_tests(mutant, files, cost):
     "What becomes of a mutant that meets the cases of `choose`."
     job = {mutant["module"]: (mutant["path"], mutant["mutated"])}
     said, ended, seconds = in_child(job, run_tests(files), 3 * cost + 20) if files else ([], "", 0)
-    return {"status": "killed" if said else f"timeout ({ended})" if ended else "survived", "by": said[0]["killed"] if said else None,
-            "cases": sum(len(cases) for _, cases in files), "seconds": round(seconds, 1)}
+    return {
+        "status": "killed" if said else f"timeout ({ended})" if ended else "survived",
+        "by": said[0]["killed"] if said else None,
+        "cases": sum(len(cases) for _, cases in files),
+        "seconds": round(seconds, 1),
+    }
 
 
 def try_chapter(mutant, chapters):
@@ -394,7 +571,10 @@ def try_chapter(mutant, chapters):
     job = {mutant["module"]: (mutant["path"], mutant["mutated"])}
     work = run_chapter(notebook, changed_cell(mutant), mutant["module"].rpartition(".")[0])
     said, ended, seconds = in_child(job, work, 3 * chapters[notebook] + 20)
-    return {"chapter": said[0].get("killed", "passes") if said else f"timeout ({ended})", "chapter_seconds": round(seconds, 1)}
+    return {
+        "chapter": said[0].get("killed", "passes") if said else f"timeout ({ended})",
+        "chapter_seconds": round(seconds, 1),
+    }
 
 
 # ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -407,17 +587,30 @@ def save(data, path):
 
 
 def alive(result):
-    return result["status"] == "survived" and result.get("chapter", "passes") in ("passes", "not tried")
+    return result["status"] == "survived" and result.get("chapter", "passes") in (
+        "passes",
+        "not tried",
+    )
 
 
 def table(results):
     "What became of the mutants, by the folder of the notebook that they come from; a record that is kept holds neither cases nor seconds."
     rows = collections.defaultdict(collections.Counter)
     for result in results:
-        end = result["status"].split()[0] if result["status"] != "survived" or alive(result) else "by chapter"
+        end = (
+            result["status"].split()[0]
+            if result["status"] != "survived" or alive(result)
+            else "by chapter"
+        )
         for folder in ((result["notebook"] or "").split("/")[1:-1] or ["(top)"], ["all"]):
-            rows[folder[0]] += collections.Counter({"mutants": 1, end: 1, "unreached": alive(result) and result.get("cases") == 0,
-                                               "seconds": result.get("seconds", 0) + result.get("chapter_seconds", 0)})
+            rows[folder[0]] += collections.Counter(
+                {
+                    "mutants": 1,
+                    end: 1,
+                    "unreached": alive(result) and result.get("cases") == 0,
+                    "seconds": result.get("seconds", 0) + result.get("chapter_seconds", 0),
+                }
+            )
     columns = ["mutants", "killed", "timeout", "by chapter", "survived", "unreached", "seconds"]
     print(f"{'':14}" + "".join(f"{c:>12}" for c in columns))
     for folder in sorted(rows, key=lambda folder: (folder == "all", folder)):
@@ -438,29 +631,68 @@ def compare(before, after):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("mutants.json"), help="the record; a run that was stopped goes on from it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("mutants.json"),
+        help="the record; a run that was stopped goes on from it",
+    )
     parser.add_argument("--count", type=int, default=320, help="mutants in all")
     parser.add_argument("--least", type=int, default=3, help="mutants of each module")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests for each mutant")
-    parser.add_argument("--cap", type=float, default=120, help="seconds for each test file when it is measured")
-    parser.add_argument("--like", type=Path, help="an earlier record, whose mutants are drawn first")
-    parser.add_argument("--notebooks", action="store_true", help="try survivors against the notebook that their module comes from")
-    parser.add_argument("--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"), help="compare two records")
+    parser.add_argument(
+        "--cap", type=float, default=120, help="seconds for each test file when it is measured"
+    )
+    parser.add_argument(
+        "--like", type=Path, help="an earlier record, whose mutants are drawn first"
+    )
+    parser.add_argument(
+        "--notebooks",
+        action="store_true",
+        help="try survivors against the notebook that their module comes from",
+    )
+    parser.add_argument(
+        "--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"), help="compare two records"
+    )
     options = parser.parse_args()
     if options.compare:
         return compare(*(json.loads(path.read_text()) for path in options.compare))
-    if os.environ.get("PYTHONHASHSEED") != "0":                   # the same on every run; threads would not survive the fork
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    if (
+        os.environ.get("PYTHONHASHSEED") != "0"
+    ):  # the same on every run; threads would not survive the fork
+        os.execve(
+            sys.executable,
+            [sys.executable, *sys.argv],
+            os.environ
+            | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
     sys.path.insert(0, str(ROOT))
     like = json.loads(options.like.read_text())["mutants"] if options.like else {}
     mutants = sample(options.count, options.least, {key.split(":")[1] for key in like})
-    data = json.loads(options.out.read_text()) if options.out.exists() else {"covered": {}, "mutants": {}, "chapters": {}, "unreliable": []}
-    for name in ("pandas", "scipy.stats", "scipy.optimize", "sklearn.mixture", "sklearn.model_selection", "sklearn.utils.estimator_checks", "pytest",
-                 "hypothesis.extra.numpy", "torch", "nbdev.test"):  # once, for all the children
+    data = (
+        json.loads(options.out.read_text())
+        if options.out.exists()
+        else {"covered": {}, "mutants": {}, "chapters": {}, "unreliable": []}
+    )
+    for name in (
+        "pandas",
+        "scipy.stats",
+        "scipy.optimize",
+        "sklearn.mixture",
+        "sklearn.model_selection",
+        "sklearn.utils.estimator_checks",
+        "pytest",
+        "hypothesis.extra.numpy",
+        "torch",
+        "nbdev.test",
+    ):  # once, for all the children
         if importlib.util.find_spec(name.split(".")[0]):
             importlib.import_module(name)
     import hypothesis
+
     hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None)
     hypothesis.settings.load_profile("mutants")
     job = probed(mutants)
@@ -469,26 +701,40 @@ def main():
         if path.name not in APART and file not in data["covered"]:
             data["covered"][file] = cover(file, job, options.cap)
             save(data, options.out)
-    for _ in range(2):                                            # again for those whose killers turn out to prove nothing
+    for _ in range(2):  # again for those whose killers turn out to prove nothing
         for i, (key, mutant) in enumerate(mutants.items()):
             result = data["mutants"].get(key)
             if not result:
-                files, cost = choose(key, mutant["module"], data["covered"], data["unreliable"], options.budget)
-                result = {name: mutant[name] for name in ("module", "notebook", "function", "kind", "number", "line")} | try_tests(mutant, files, cost)
+                files, cost = choose(
+                    key, mutant["module"], data["covered"], data["unreliable"], options.budget
+                )
+                result = {
+                    name: mutant[name]
+                    for name in ("module", "notebook", "function", "kind", "number", "line")
+                } | try_tests(mutant, files, cost)
             if options.notebooks and result["status"] == "survived" and "chapter" not in result:
                 result = result | try_chapter(mutant, data["chapters"])
             if result is not data["mutants"].get(key):
                 data["mutants"][key] = result
                 save(data, options.out)
-                print(f"{i + 1}/{len(mutants)} {key} {mutant['kind']}: {result['status']} {result.get('chapter', '')} {result['seconds']} s", flush=True)
-        killers = collections.defaultdict(set)                    # tests that fail without any mutant prove nothing
+                print(
+                    f"{i + 1}/{len(mutants)} {key} {mutant['kind']}: {result['status']} {result.get('chapter', '')} {result['seconds']} s",
+                    flush=True,
+                )
+        killers = collections.defaultdict(set)  # tests that fail without any mutant prove nothing
         for result in data["mutants"].values():
             if result["by"] and "::" in result["by"]:
                 killers[result["by"].split("::")[0]].add(result["by"])
         for file, cases in killers.items():
-            said, _, _ = in_child({}, lambda *child: run_file(file, Watch(*child, cases)), 600, 1200)
+            said, _, _ = in_child(
+                {}, lambda *child: run_file(file, Watch(*child, cases)), 600, 1200
+            )
             data["unreliable"] += sorted(cases - {s["case"] for s in said if "case" in s})
-        data["mutants"] = {key: result for key, result in data["mutants"].items() if result["by"] not in data["unreliable"]}
+        data["mutants"] = {
+            key: result
+            for key, result in data["mutants"].items()
+            if result["by"] not in data["unreliable"]
+        }
         save(data, options.out)
     table(data["mutants"].values())
 

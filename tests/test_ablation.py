@@ -1,10 +1,23 @@
 """The ablation of the capsule network: fair sizes, exact motions, and measures that measure."""
+
 import itertools
 
 import numpy as np
 import pytest
 
-from capslit.experiments.ablation import ABLATION, AT_FIRST, NETWORKS, ON_MNIST, WAYS, ablation_parts, factorial, inside, made, reduced, shifted
+from capslit.experiments.ablation import (
+    ABLATION,
+    AT_FIRST,
+    NETWORKS,
+    ON_MNIST,
+    WAYS,
+    ablation_parts,
+    factorial,
+    inside,
+    made,
+    reduced,
+    shifted,
+)
 
 
 @pytest.mark.parametrize("down, right", [(0, 0), (1, 0), (-1, 0), (0, 2), (2, -1)])
@@ -17,31 +30,47 @@ def test_moved_images_lose_what_leaves_the_picture(down, right):
 
 def test_each_network_from_each_seed_and_each_way_once():
     parts = ablation_parts("digits", "paper")
-    assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS) and all(part.independent for part in parts)
+    assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS) and all(
+        part.independent for part in parts
+    )
     on_mnist = ablation_parts("mnist", "paper")
-    assert len({part.name for part in on_mnist}) == len(on_mnist) == 5 * len(ON_MNIST) and {part.parameters["side"] for part in on_mnist} == {14}
-    assert [part.name for part in ablation_parts("digits", "quick")] == [f"{name}-0" for name in AT_FIRST] and set(AT_FIRST) <= set(NETWORKS)
+    assert len({part.name for part in on_mnist}) == len(on_mnist) == 5 * len(ON_MNIST) and {
+        part.parameters["side"] for part in on_mnist
+    } == {14}
+    assert [part.name for part in ablation_parts("digits", "quick")] == [
+        f"{name}-0" for name in AT_FIRST
+    ] and set(AT_FIRST) <= set(NETWORKS)
     assert sorted(WAYS[1:]) == [(-1, 0), (0, -1), (0, 1), (1, 0)] and ABLATION.extra == "torch"
 
 
 def test_the_factorial_has_each_combination_once():
     keys = ("n_iterations", "weighted", "coordinates", "shared")
     cells = {tuple(settings[key] for key in keys) for settings in factorial().values()}
-    assert cells == set(itertools.product((1, 2, 3), *[(True, False)] * 3)) and len(factorial()) == len(cells) == 24
+    assert (
+        cells == set(itertools.product((1, 2, 3), *[(True, False)] * 3))
+        and len(factorial()) == len(cells) == 24
+    )
     assert {settings["e_step"] for settings in factorial().values()} == {"factor"}
-    assert all((key in name) != settings[value] for name, settings in factorial().items()
-               for key, value in (("alike", "weighted"), ("nowhere", "coordinates"), ("own", "shared")))
+    assert all(
+        (key in name) != settings[value]
+        for name, settings in factorial().items()
+        for key, value in (("alike", "weighted"), ("nowhere", "coordinates"), ("own", "shared"))
+    )
 
 
 def test_smaller_images_keep_their_mean_and_a_motion_by_two_pixels_is_one_by_one():
     images = np.random.default_rng(0).random((3, 28, 28))
-    assert reduced(images, 14).shape == (3, 14, 14) and np.allclose(reduced(images, 14).mean(axis=(1, 2)), images.mean(axis=(1, 2)))
+    assert reduced(images, 14).shape == (3, 14, 14) and np.allclose(
+        reduced(images, 14).mean(axis=(1, 2)), images.mean(axis=(1, 2))
+    )
     assert np.allclose(reduced(shifted(images, 2, -2), 14), shifted(reduced(images, 14), 1, -1))
 
 
 @pytest.mark.parametrize("side", [8, 14])
 def test_the_networks_are_of_equal_size_and_differ_in_what_they_are_named_for(side):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
+    torch = pytest.importorskip(
+        "torch", reason="PyTorch is not installed; pip install capslit[torch]"
+    )
     from capslit.routing.network import count_parameters
 
     nets = {name: made(settings, side, 0)[0] for name, settings in NETWORKS.items()}
@@ -51,33 +80,50 @@ def test_the_networks_are_of_equal_size_and_differ_in_what_they_are_named_for(si
     with torch.no_grad():
         told = {name: net(X).numpy() for name, net in nets.items()}
     names = list(told)
-    assert all(not np.allclose(told[a], told[b], atol=1e-4) for i, a in enumerate(names) for b in names[:i])
+    assert all(
+        not np.allclose(told[a], told[b], atol=1e-4) for i, a in enumerate(names) for b in names[:i]
+    )
 
 
 def test_a_pose_that_follows_is_found():
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
+    torch = pytest.importorskip(
+        "torch", reason="PyTorch is not installed; pip install capslit[torch]"
+    )
 
     class Ruler:
         "A network whose pose holds the centre of gravity, in entries (1, 4) and (2, 4), and noise."
+
         generator = torch.Generator().manual_seed(0)
         hidden = made(NETWORKS["t2"], 8, 0)[0].hidden
 
         def capsules(self, images):
             from capslit.routing.network import Capsules
+
             poses = torch.randn(len(images), 10, 4, 4, generator=self.generator)
             x = images.numpy()
             poses[:, :, :2, 3] *= 1e-4
-            poses[:, :, 0, 3] += torch.as_tensor((x.sum(2) @ np.arange(8.0)) / x.sum((1, 2)))[:, None]
-            poses[:, :, 1, 3] += torch.as_tensor((x.sum(1) @ np.arange(8.0)) / x.sum((1, 2)))[:, None]
+            poses[:, :, 0, 3] += torch.as_tensor((x.sum(2) @ np.arange(8.0)) / x.sum((1, 2)))[
+                :, None
+            ]
+            poses[:, :, 1, 3] += torch.as_tensor((x.sum(1) @ np.arange(8.0)) / x.sum((1, 2)))[
+                :, None
+            ]
             return Capsules(poses, None)
 
         def parts(self, images):
             from capslit.routing.network import Capsules
-            return Capsules(None, torch.arange(12.0).reshape(1, 1, 2, 6).expand(len(images), 1, 2, 6) / 12)
+
+            return Capsules(
+                None, torch.arange(12.0).reshape(1, 1, 2, 6).expand(len(images), 1, 2, 6) / 12
+            )
 
     images = np.zeros((20, 8, 8), np.float32)
     images[:, 3:5, 2:5] = 1
     metrics, arrays = inside(Ruler(), images, np.arange(20) % 10)
-    assert np.isclose(metrics["hidden_level"], 5.5 / 12) and np.isclose(metrics["hidden_deviation"], 0.25)
-    assert np.allclose(arrays["follows"][[0, 1], [3, 7]], 1, atol=1e-3) and np.allclose(arrays["rise"][[0, 1], [3, 7]], 1, atol=1e-3)
+    assert np.isclose(metrics["hidden_level"], 5.5 / 12) and np.isclose(
+        metrics["hidden_deviation"], 0.25
+    )
+    assert np.allclose(arrays["follows"][[0, 1], [3, 7]], 1, atol=1e-3) and np.allclose(
+        arrays["rise"][[0, 1], [3, 7]], 1, atol=1e-3
+    )
     assert arrays["follows"].argmax(axis=1).tolist() == [3, 7]

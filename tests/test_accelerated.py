@@ -30,19 +30,31 @@ def largest_fall(history):
 @together("method", METHODS, ids=NAMES)
 @together("seed", range(4))
 def test_accepted_points_never_lower_the_objective(method, seed):
-    options = dict(architecture=["multiclass", "ovr", "ovo"][seed % 3], weighted=seed % 5 == 0, affine=seed % 4 == 0,
-                   alpha=[0, 0, 0.3, 10][seed % 4], mixed=seed % 7 == 0)
+    options = dict(
+        architecture=["multiclass", "ovr", "ovo"][seed % 3],
+        weighted=seed % 5 == 0,
+        affine=seed % 4 == 0,
+        alpha=[0, 0, 0.3, 10][seed % 4],
+        mixed=seed % 7 == 0,
+    )
     model, start, data = problem(seed, **options)
     run = em.fit(model, start, data, rounds=PLAIN, max_iter=40, n_threads=1, acceleration=method)
     assert largest_fall(run.history) < 1e-10
-    assert np.all(-run.score >= -np.inf) and np.all(run.history["objective"].max(axis=0) > run.history["objective"][0])
+    assert np.all(-run.score >= -np.inf) and np.all(
+        run.history["objective"].max(axis=0) > run.history["objective"][0]
+    )
 
 
 @functools.cache
 def reached(seed, method):
     "The objective per example after at most 60 iterations."
     model, start, data = problem(seed, n=200)
-    return em.fit(model, start, data, rounds=PLAIN, max_iter=60, n_threads=1, acceleration=method).history["objective"].max() / 200
+    return (
+        em.fit(model, start, data, rounds=PLAIN, max_iter=60, n_threads=1, acceleration=method)
+        .history["objective"]
+        .max()
+        / 200
+    )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
@@ -54,6 +66,7 @@ def test_no_acceleration_is_worse_than_em(method):
 
 def test_the_first_leap_is_discarded_when_it_falls():
     "A model whose objective punishes every step beyond those of EM: SQUAREM must come back to the path of EM."
+
     class Punished:
         def __init__(self, model, path):
             self.model, self.path = model, path
@@ -62,7 +75,9 @@ def test_the_first_leap_is_discarded_when_it_falls():
             return getattr(self.model, name)
 
         def objective(self, parameters, statistics):
-            known = any(np.allclose(parameters.weights, weights, rtol=1e-9) for weights in self.path)
+            known = any(
+                np.allclose(parameters.weights, weights, rtol=1e-9) for weights in self.path
+            )
             return self.model.objective(parameters, statistics) if known else np.array([-np.inf])
 
     model, start, data = problem(7, n=100, m=3, d=2, p=4)
@@ -70,11 +85,23 @@ def test_the_first_leap_is_discarded_when_it_falls():
     for _ in range(30):
         path.append(model.m_step(model.e_step(CapsuleParameters(path[-1]), data)).weights)
     for method in (Squarem(), Anderson(), SafeMomentum()):
-        run = em.fit(Punished(model, path), start, data, rounds=PLAIN, max_iter=12, n_threads=1, acceleration=method)
+        run = em.fit(
+            Punished(model, path),
+            start,
+            data,
+            rounds=PLAIN,
+            max_iter=12,
+            n_threads=1,
+            acceleration=method,
+        )
         accepted = run.history["accepted"][:, 0] == 1
         assert 0 < np.sum(~accepted) <= 6
-        plain = em.fit(model, start, data, rounds=PLAIN, max_iter=12, n_threads=1).history["objective"][:, 0]
-        assert np.allclose(run.history["objective"][accepted, 0], plain[: np.sum(accepted)], rtol=1e-9)
+        plain = em.fit(model, start, data, rounds=PLAIN, max_iter=12, n_threads=1).history[
+            "objective"
+        ][:, 0]
+        assert np.allclose(
+            run.history["objective"][accepted, 0], plain[: np.sum(accepted)], rtol=1e-9
+        )
 
 
 @together("method", METHODS, ids=NAMES)
@@ -83,13 +110,17 @@ def test_stacked_problems_equal_problems_alone(method):
     model, _, data = problem(1, n=200, m=3, d=2, p=4)
     stack = type(model)(np.tile(model.targets, (3, 1)), np.tile(model.dims, (3, 1)), model.solver)
     starts = np.concatenate([start.weights for _, start in models])
-    schedule = dict(rounds=SCHEDULE, monitor="error", max_iter=200, acceleration=method, n_threads=1)
+    schedule = dict(
+        rounds=SCHEDULE, monitor="error", max_iter=200, acceleration=method, n_threads=1
+    )
     together = em.fit(stack, CapsuleParameters(starts), data, **schedule)
     for q in range(3):
-        single = em.fit(model, CapsuleParameters(starts[q:q + 1]), data, **schedule)
+        single = em.fit(model, CapsuleParameters(starts[q : q + 1]), data, **schedule)
         length = np.count_nonzero(np.isfinite(together.history["threshold"][:, q]))
         assert length == single.n_iter and together.score[q] == single.score[0]
-        assert np.array_equal(together.history["accepted"][:length, q], single.history["accepted"][:, 0])
+        assert np.array_equal(
+            together.history["accepted"][:length, q], single.history["accepted"][:, 0]
+        )
 
 
 @together("method", METHODS, ids=NAMES)
@@ -100,9 +131,14 @@ def test_a_killed_run_resumes_to_the_same_bits(method, architecture, tmp_path):
     whole = em.fit(model, start, data, max_iter=60, **schedule)
     path = tmp_path / "run.npz"
     for stop in (1, 2, 3, 5, 11, 12, 60):
-        resumed = em.fit(model, start, data, max_iter=stop, checkpoint=path, checkpoint_every=0, **schedule)
+        resumed = em.fit(
+            model, start, data, max_iter=stop, checkpoint=path, checkpoint_every=0, **schedule
+        )
     assert resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert all(np.array_equal(resumed.history[name], whole.history[name], equal_nan=True) for name in whole.history)
+    assert all(
+        np.array_equal(resumed.history[name], whole.history[name], equal_nan=True)
+        for name in whole.history
+    )
     with pytest.raises(ValueError, match="other settings"):
         em.fit(model, start, data, rounds=SCHEDULE, monitor="error", checkpoint=path)
 
@@ -111,22 +147,43 @@ def test_a_round_begins_at_rest():
     "After a round the acceleration starts anew from the best parameters: its first step is the EM step."
     model, start, data = problem(8, n=300, m=4, d=2, p=5)
     for method in METHODS:
-        run = em.fit(model, start, data, rounds=SCHEDULE, monitor="error", max_iter=500, acceleration=method, n_threads=1)
+        run = em.fit(
+            model,
+            start,
+            data,
+            rounds=SCHEDULE,
+            monitor="error",
+            max_iter=500,
+            acceleration=method,
+            n_threads=1,
+        )
         errors, threshold = run.history["training_error"][:, 0], run.history["threshold"][:, 0]
         first = np.count_nonzero(threshold == 0.5)
-        assert run.converged.all() and errors[first] == errors[:first].min() and run.history["accepted"][first, 0] == 1
+        assert (
+            run.converged.all()
+            and errors[first] == errors[:first].min()
+            and run.history["accepted"][first, 0] == 1
+        )
 
 
 def test_an_array_library_other_than_numpy():
     import array_api_strict as xp
 
     model, start, (X, y, _) = problem(11, n=300, m=3, d=2, p=4)
-    solver = type(model.solver)(xp.asarray(model.solver.root), model.solver.which, model.solver.rank)
+    solver = type(model.solver)(
+        xp.asarray(model.solver.root), model.solver.which, model.solver.rank
+    )
     there = type(model)(model.targets, model.dims, solver)
     for method in (Squarem(), Anderson(3), SafeMomentum()):
         ours = em.fit(model, start, (X, y, None), rounds=PLAIN, max_iter=15, acceleration=method)
-        run = em.fit(there, CapsuleParameters(xp.asarray(start.weights)), (xp.asarray(X), xp.asarray(y), None), rounds=PLAIN, max_iter=15,
-                     acceleration=method)
+        run = em.fit(
+            there,
+            CapsuleParameters(xp.asarray(start.weights)),
+            (xp.asarray(X), xp.asarray(y), None),
+            rounds=PLAIN,
+            max_iter=15,
+            acceleration=method,
+        )
         assert np.allclose(run.history["objective"], ours.history["objective"], rtol=1e-6)
 
 
@@ -136,7 +193,12 @@ def test_wrong_settings_are_named():
         em.fit(model, start, data, rounds=PLAIN, momentum=0.5, acceleration=Squarem())
     with pytest.raises(TypeError, match="acceleration"):
         em.fit(model, start, data, rounds=PLAIN, acceleration="squarem")
-    for wrong, name in ((lambda: Squarem(1), "growth"), (lambda: Anderson(0), "order"), (lambda: Anderson(2.5), "order"), (lambda: SafeMomentum(1), "rate")):
+    for wrong, name in (
+        (lambda: Squarem(1), "growth"),
+        (lambda: Anderson(0), "order"),
+        (lambda: Anderson(2.5), "order"),
+        (lambda: SafeMomentum(1), "rate"),
+    ):
         with pytest.raises(ValueError, match=name):
             wrong()
 
@@ -163,12 +225,22 @@ def blobs(n=120, p=5, m=3, seed=0):
 @together("architecture", ["multiclass", "ovr", "ovo"])
 def test_the_classifier_is_hurried_by_all_of_them(acceleration, expansion, architecture, tmp_path):
     X, y = blobs()
-    settings = dict(capsule_dim=2, architecture=architecture, acceleration=acceleration, parameter_expansion=expansion, thresholds=(0.5, 0), patience=(6, 4), n_jobs=1)
+    settings = dict(
+        capsule_dim=2,
+        architecture=architecture,
+        acceleration=acceleration,
+        parameter_expansion=expansion,
+        thresholds=(0.5, 0),
+        patience=(6, 4),
+        n_jobs=1,
+    )
     model = CapsuleClassifier.paper(**settings).fit(X, y)
     assert model.score(X, y) > 0.55 and ("accepted" in model.history_) == (acceleration is not None)
     model.save(tmp_path / "model.npz")
     loaded = CapsuleClassifier.load(tmp_path / "model.npz")
-    assert loaded.get_params() == model.get_params() and np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert loaded.get_params() == model.get_params() and np.array_equal(
+        loaded.predict_proba(X), model.predict_proba(X)
+    )
 
 
 def test_a_checkpoint_of_the_plain_model_is_refused_by_the_expanded_one(tmp_path):
@@ -198,9 +270,13 @@ def passes(model, X, y, batches, count):
 
 def test_incremental_em_with_one_batch_is_em():
     X, y = blobs()
-    online = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, [np.arange(120)], 3)
+    online = passes(
+        CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, [np.arange(120)], 3
+    )
     with pytest.warns(ConvergenceWarning):
-        whole = CapsuleClassifier.paper(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", max_iter=4, **ONLINE).fit(X, y)
+        whole = CapsuleClassifier.paper(
+            thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", max_iter=4, **ONLINE
+        ).fit(X, y)
     np.testing.assert_allclose(online.coef_, whole.coef_, rtol=1e-9, atol=1e-12)
 
 
@@ -210,7 +286,9 @@ def test_incremental_em_keeps_the_sum_of_what_the_batches_left():
     model = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, batches, 5)
     moments, gram, weight = model._online.kept
     assert weight.tolist() == [120]
-    np.testing.assert_allclose(moments, sum(left for _, _, left in model._online.batches), rtol=1e-10)
+    np.testing.assert_allclose(
+        moments, sum(left for _, _, left in model._online.batches), rtol=1e-10
+    )
     np.testing.assert_allclose(gram[0], X.T @ X, rtol=1e-10)
     np.testing.assert_allclose(model.coef_, moments[0] @ np.linalg.inv(gram[0]), rtol=1e-8)
 
@@ -218,14 +296,26 @@ def test_incremental_em_keeps_the_sum_of_what_the_batches_left():
 def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
     X, y = blobs(n=120)
     batches = np.array_split(np.arange(120), 4)
-    online = passes(CapsuleClassifier.paper(online="incremental", alpha=1 / 120, **ONLINE), X, y, batches, 8)
+    online = passes(
+        CapsuleClassifier.paper(online="incremental", alpha=1 / 120, **ONLINE), X, y, batches, 8
+    )
     with pytest.warns(ConvergenceWarning):
-        whole = CapsuleClassifier.paper(thresholds=(0,), patience=(9,), momentum=0, monitor="likelihood", alpha=1 / 120, max_iter=9, **ONLINE).fit(X, y)
+        whole = CapsuleClassifier.paper(
+            thresholds=(0,),
+            patience=(9,),
+            momentum=0,
+            monitor="likelihood",
+            alpha=1 / 120,
+            max_iter=9,
+            **ONLINE,
+        ).fit(X, y)
     assert objective(online, X, y) > objective(whole, X, y)
     passes(online, X, y, batches, 300)
     E = online.posterior_mean(X, y)
     image = np.einsum("nid,np->idp", E, X) @ np.linalg.inv(X.T @ X + np.eye(5))
-    np.testing.assert_allclose(image, online.coef_, rtol=1e-3, atol=1e-3 * np.abs(online.coef_).max())
+    np.testing.assert_allclose(
+        image, online.coef_, rtol=1e-3, atol=1e-3 * np.abs(online.coef_).max()
+    )
 
 
 def test_incremental_em_never_lowers_what_it_climbs():
@@ -236,20 +326,33 @@ def test_incremental_em_never_lowers_what_it_climbs():
     bounds, climbed = {}, []
     for _ in range(4):
         for name, rows in enumerate(batches):
-            E, own = model.posterior_mean(X[rows], y[rows]), model.predict_log_proba(X[rows])[np.arange(len(rows)), y[rows]].sum()
+            E, own = (
+                model.posterior_mean(X[rows], y[rows]),
+                model.predict_log_proba(X[rows])[np.arange(len(rows)), y[rows]].sum(),
+            )
             left = np.sum((E - np.einsum("idp,np->nid", model.coef_, X[rows])) ** 2)
             bounds[name] = (E, rows, own + left / 2)
             model.partial_fit(X[rows], y[rows], batch=name)
             if len(bounds) == 6:
-                climbed.append(sum(value - np.sum((E - np.einsum("idp,np->nid", model.coef_, X[rows])) ** 2) / 2 for E, rows, value in bounds.values()))
-                assert climbed[-1] <= objective(model, X, y) + 1e-8                       # and it is a lower bound of the likelihood
+                climbed.append(
+                    sum(
+                        value
+                        - np.sum((E - np.einsum("idp,np->nid", model.coef_, X[rows])) ** 2) / 2
+                        for E, rows, value in bounds.values()
+                    )
+                )
+                assert (
+                    climbed[-1] <= objective(model, X, y) + 1e-8
+                )  # and it is a lower bound of the likelihood
     assert len(climbed) == 19 and np.diff(climbed).min() > 0
 
 
 @together("aggressiveness", [0.05, 1.0, 1e6])
 def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
     X, y = blobs()
-    model = CapsuleClassifier.paper(online="passive-aggressive", aggressiveness=aggressiveness, **ONLINE).partial_fit(X, y, classes=np.arange(3))
+    model = CapsuleClassifier.paper(
+        online="passive-aggressive", aggressiveness=aggressiveness, **ONLINE
+    ).partial_fit(X, y, classes=np.arange(3))
     W, x, label = model.coef_.copy(), X[:1], y[:1]
     residual = model.posterior_mean(x, label)[0] - np.einsum("idp,np->id", W, x)
     model.partial_fit(x, label)
@@ -259,13 +362,19 @@ def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
 
 def test_the_passive_aggressive_step_minimises_for_a_batch():
     X, y = blobs()
-    model = CapsuleClassifier.paper(online="passive-aggressive", aggressiveness=0.3, **ONLINE).partial_fit(X, y, classes=np.arange(3))
+    model = CapsuleClassifier.paper(
+        online="passive-aggressive", aggressiveness=0.3, **ONLINE
+    ).partial_fit(X, y, classes=np.arange(3))
     W, E = model.coef_.copy(), model.posterior_mean(X[:20], y[:20])
     C = 0.3 / np.mean(np.sum(X[:20] ** 2, axis=1))
-    cost = lambda V: np.sum((V - W) ** 2) / 2 + C * np.sum((E - np.einsum("idp,np->nid", V, X[:20])) ** 2)
+    cost = lambda V: (
+        np.sum((V - W) ** 2) / 2 + C * np.sum((E - np.einsum("idp,np->nid", V, X[:20])) ** 2)
+    )
     best = model.partial_fit(X[:20], y[:20]).coef_
     rng = np.random.default_rng(0)
-    assert all(cost(best) < cost(best + 1e-4 * rng.standard_normal(W.shape)) for _ in range(50)) and cost(best) < cost(W)
+    assert all(
+        cost(best) < cost(best + 1e-4 * rng.standard_normal(W.shape)) for _ in range(50)
+    ) and cost(best) < cost(W)
 
 
 @together("online", ["stepwise", "incremental", "passive-aggressive"])
@@ -273,8 +382,15 @@ def test_the_passive_aggressive_step_minimises_for_a_batch():
 def test_learning_goes_on_after_loading(online, architecture, tmp_path):
     X, y = blobs()
     batches = np.array_split(np.arange(120), 4)
-    model = CapsuleClassifier.paper(2, online=online, architecture=architecture, aggressiveness=0.1, n_jobs=1)
-    step = lambda m, b: m.partial_fit(X[batches[b]], y[batches[b]], classes=np.arange(3), batch=f"part {b}" if online == "incremental" else None)
+    model = CapsuleClassifier.paper(
+        2, online=online, architecture=architecture, aggressiveness=0.1, n_jobs=1
+    )
+    step = lambda m, b: m.partial_fit(
+        X[batches[b]],
+        y[batches[b]],
+        classes=np.arange(3),
+        batch=f"part {b}" if online == "incremental" else None,
+    )
     for b in (0, 1, 2, 3, 0):
         step(model, b)
     model.save(tmp_path / "model.npz")
@@ -287,7 +403,9 @@ def test_learning_goes_on_after_loading(online, architecture, tmp_path):
 
 def test_batches_must_be_named_rightly():
     X, y = blobs()
-    model = CapsuleClassifier.paper(online="incremental", **ONLINE).partial_fit(X[:60], y[:60], classes=np.arange(3), batch="first")
+    model = CapsuleClassifier.paper(online="incremental", **ONLINE).partial_fit(
+        X[:60], y[:60], classes=np.arange(3), batch="first"
+    )
     before = model.coef_.copy()
     with pytest.raises(ValueError, match="batch must name"):
         model.partial_fit(X[60:], y[60:])
@@ -298,5 +416,7 @@ def test_batches_must_be_named_rightly():
     with pytest.raises(ValueError, match="batch must name"):
         CapsuleClassifier.paper(**ONLINE).partial_fit(X, y, classes=np.arange(3), batch=1)
     assert np.array_equal(model.coef_, before) and model._online.names == ["first"]
-    model.set_params(online="stepwise").partial_fit(X, y)            # another way of learning begins anew, from the weights
+    model.set_params(online="stepwise").partial_fit(
+        X, y
+    )  # another way of learning begins anew, from the weights
     assert model._online.steps == 1 and not model._online.batches

@@ -2,6 +2,7 @@
 
 Skipped where no Chromium is installed or the book has not been built (`make book`).
 """
+
 import re
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
@@ -29,8 +30,11 @@ def anchors_and_links(html):
 
 @pytest.fixture(scope="module")
 def contents():
-    return {p.relative_to(BOOK).as_posix(): anchors_and_links(p.read_text(encoding="utf-8"))
-            for p in BOOK.rglob("*.html") if "_static" not in p.parts}
+    return {
+        p.relative_to(BOOK).as_posix(): anchors_and_links(p.read_text(encoding="utf-8"))
+        for p in BOOK.rglob("*.html")
+        if "_static" not in p.parts
+    }
 
 
 @together("name", PAGES)
@@ -56,7 +60,9 @@ def test_links_lead_somewhere(contents, name):
 def test_nothing_is_loaded_from_elsewhere(name):
     html = (BOOK / name).read_text(encoding="utf-8")
     loaded = re.findall(r"""<(?:script|img|iframe|source)\b[^>]*?\ssrc=["'](https?:[^"']+)""", html)
-    loaded += re.findall(r"""<link\b(?![^>]*rel=["']canonical)[^>]*?\shref=["'](https?:[^"']+)""", html)
+    loaded += re.findall(
+        r"""<link\b(?![^>]*rel=["']canonical)[^>]*?\shref=["'](https?:[^"']+)""", html
+    )
     assert not loaded
 
 
@@ -64,7 +70,10 @@ def test_equations_carry_their_numbers(contents):
     text = "".join((BOOK / name).read_text(encoding="utf-8") for name in CHAPTERS)
     labels = set(re.findall(r'id="equation-saul-([a\d]+-\d+)"', text))
     for label in labels:
-        assert re.search(rf'<span class="eqno">(<a [^>]*>)?\(Saul {re.escape(label.upper().replace("-", "."))}\)', text)
+        assert re.search(
+            rf'<span class="eqno">(<a [^>]*>)?\(Saul {re.escape(label.upper().replace("-", "."))}\)',
+            text,
+        )
 
 
 def test_text_is_shown_even_if_mathematics_fails(browser, site):
@@ -94,7 +103,9 @@ def test_code_can_be_copied(browser, site):
 def test_theme_button_exchanges_the_figures(browser, site):
     reader = Reader(browser, site, 1280, "light")
     page = reader.open("nbs/plotting.html")
-    light, dark = (page.locator(f"figure.capslit-figure img.only-{theme}").first for theme in ("light", "dark"))
+    light, dark = (
+        page.locator(f"figure.capslit-figure img.only-{theme}").first for theme in ("light", "dark")
+    )
     assert light.is_visible() and not dark.is_visible()
     for _ in range(3):  # light, dark, automatic
         page.locator("button.theme-switch-button:visible").first.click()

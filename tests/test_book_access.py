@@ -1,13 +1,25 @@
 """The built book for everyone: axe finds nothing, in either theme; what scrolls can be reached with the keyboard."""
+
 import pytest
 from built_book import PAGES, Reader, audit, needs_built_book
 from conftest import together
 
-pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install axe-playwright-python")
+pytest.importorskip(
+    "axe_playwright_python", reason="axe is not installed: pip install axe-playwright-python"
+)
 pytestmark = needs_built_book
 
 # Colours come from a few style sheets, so a few pages have them all; measuring every word of a page takes a minute.
-COLOURFUL = ["nbs/index.html", "nbs/plotting.html", "nbs/cli.html", "nbs/practice/bibliography.html", "nbs/proofs/mutants.html", "search.html?q=momentum"]
+COLOURFUL = [
+    "nbs/index.html",
+    "nbs/plotting.html",
+    "nbs/cli.html",
+    "nbs/practice/bibliography.html",
+    "nbs/proofs/mutants.html",
+    "search.html?q=momentum",
+]
+
+
 @pytest.fixture(scope="module", params=["light", "dark"])
 def reader(request, browser, site):
     reader = Reader(browser, site, 1280, request.param)
@@ -49,7 +61,11 @@ def test_what_scrolls_can_be_reached(phone):
     formula.focus()
     before = formula.evaluate("formula => formula.scrollLeft")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("([formula, before]) => formula.scrollLeft > before", arg=[formula.element_handle(), before])
+    page.wait_for_function(
+        "([formula, before]) => formula.scrollLeft > before", arg=[formula.element_handle(), before]
+    )
     page.set_viewport_size({"width": 1280, "height": 900})
-    page.wait_for_function("document.querySelectorAll(\"div.math mjx-container[tabindex='0']\").length < 3")
+    page.wait_for_function(
+        "document.querySelectorAll(\"div.math mjx-container[tabindex='0']\").length < 3"
+    )
     page.set_viewport_size({"width": 390, "height": 900})

@@ -1,4 +1,5 @@
 """Figures and weight of the built book: what a browser loads before a reader sees a page, and what it waits with."""
+
 import re
 
 import pytest
@@ -14,15 +15,24 @@ FIRST_VIEW = 1.5 * 2**20  # bytes, not compressed
 def test_figures_are_numbered_files_of_known_size(name):
     page = (BOOK / name).read_text(encoding="utf-8")
     assert "data:image/png;base64,iVBOR" not in page
-    figures = re.findall(r'<figure class="capslit-figure" id="([^"]+)">(.*?)</figure>', page, re.DOTALL)
+    figures = re.findall(
+        r'<figure class="capslit-figure" id="([^"]+)">(.*?)</figure>', page, re.DOTALL
+    )
     chapter = re.search(r'<h1><span class="section-number">(\d+)\. </span>', page)
     for i, (anchor, figure) in enumerate(figures, start=1):
         number = f"{chapter[1]}.{i}" if chapter else f"{i}"
-        assert f'<a class="capslit-figure-number" href="#{anchor}">Figure {number}</a>' in figure, (anchor, number)
+        assert f'<a class="capslit-figure-number" href="#{anchor}">Figure {number}</a>' in figure, (
+            anchor,
+            number,
+        )
         for image in re.findall(r"<img\b[^>]*>", figure):
-            assert re.search(r'\bwidth="\d+" height="\d+"', image) and 'loading="lazy"' in image, image
+            assert re.search(r'\bwidth="\d+" height="\d+"', image) and 'loading="lazy"' in image, (
+                image
+            )
             source = re.search(r'src="([^"]+)"', image)[1]
-            assert (BOOK / name).parent.joinpath(source).resolve().is_file() and source.endswith(".webp")
+            assert (BOOK / name).parent.joinpath(source).resolve().is_file() and source.endswith(
+                ".webp"
+            )
 
 
 def test_downloaded_notebooks_keep_their_pictures():
@@ -36,7 +46,12 @@ class Weigher(Reader):
     def __init__(self, browser, site, theme="light"):
         super().__init__(browser, site, 1280, theme)
         self.loaded = {}
-        self.page.on("response", lambda response: self.loaded.update({response.url.removeprefix(site): int(response.headers.get("content-length", 0))}))
+        self.page.on(
+            "response",
+            lambda response: self.loaded.update(
+                {response.url.removeprefix(site): int(response.headers.get("content-length", 0))}
+            ),
+        )
 
 
 HEAVIEST = sorted(PAGES, key=lambda name: (BOOK / name).stat().st_size)[-12:]
@@ -55,13 +70,23 @@ def test_first_view_is_light(browser, site, name):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures_are_loaded_when_they_are_seen_in_the_theme_that_is_seen(browser, site, theme):
     name = "nbs/experiments/letters.html"
-    shown = {which: set(re.findall(rf'class="only-{which}"[^>]*src="[^"]*/(\w+\.webp)"', (BOOK / name).read_text(encoding="utf-8"))) for which in ("light", "dark")}
+    shown = {
+        which: set(
+            re.findall(
+                rf'class="only-{which}"[^>]*src="[^"]*/(\w+\.webp)"',
+                (BOOK / name).read_text(encoding="utf-8"),
+            )
+        )
+        for which in ("light", "dark")
+    }
     other = shown["dark" if theme == "light" else "light"] - shown[theme]
     reader = Weigher(browser, site, theme)
     page = reader.open(name)
 
     def pictures():
-        return {address.rpartition("/")[2] for address in reader.loaded if address.endswith(".webp")}
+        return {
+            address.rpartition("/")[2] for address in reader.loaded if address.endswith(".webp")
+        }
 
     assert len(shown[theme]) >= 4 and len(pictures()) < len(shown[theme])
     for figure in page.locator("figure.capslit-figure").all():
@@ -79,12 +104,17 @@ def test_nothing_moves_when_a_picture_comes(browser, site):
     before = last.evaluate("figure => figure.offsetTop")
     for figure in page.locator("figure.capslit-figure").all():
         figure.scroll_into_view_if_needed()
-        page.wait_for_function("image => image.complete", arg=figure.locator("img.only-light").element_handle())
+        page.wait_for_function(
+            "image => image.complete", arg=figure.locator("img.only-light").element_handle()
+        )
     assert abs(last.evaluate("figure => figure.offsetTop") - before) <= 1
     reader.context.close()
 
 
-@together("name", [name for name in CHAPTERS if "capslit-pan" in (BOOK / name).read_text(encoding="utf-8")])
+@together(
+    "name",
+    [name for name in CHAPTERS if "capslit-pan" in (BOOK / name).read_text(encoding="utf-8")],
+)
 def test_type_of_figures_can_be_read_on_a_phone(visits, name):
     found = visits("phone-dark", name)["type"]
     small = [(anchor, round(size, 2)) for anchor, size, _, _ in found if size < 7.95]
@@ -94,10 +124,19 @@ def test_type_of_figures_can_be_read_on_a_phone(visits, name):
 
 def test_formulas_are_drawn_with_mathjax_own_glyphs(browser, site):
     reader = Reader(browser, site, 1280, "light")
-    for name in ("nbs/practice/notation.html", "nbs/mixtures/factor_analysis.html", "nbs/proofs/ledger.html", "nbs/capsules/special.html"):
+    for name in (
+        "nbs/practice/notation.html",
+        "nbs/mixtures/factor_analysis.html",
+        "nbs/proofs/ledger.html",
+        "nbs/capsules/special.html",
+    ):
         page = reader.open(name)
-        foreign = page.eval_on_selector_all("mjx-container svg text", "texts => texts.map(text => text.textContent)")
-        assert not [text for text in foreign if not re.fullmatch(r"[\w\s.,;:’‘–—…-]*", text)], foreign
+        foreign = page.eval_on_selector_all(
+            "mjx-container svg text", "texts => texts.map(text => text.textContent)"
+        )
+        assert not [text for text in foreign if not re.fullmatch(r"[\w\s.,;:’‘–—…-]*", text)], (
+            foreign
+        )
         assert not reader.errors, reader.errors
     reader.context.close()
 
@@ -106,7 +145,13 @@ def test_evidence_is_loaded_when_it_is_opened(browser, site):
     reader = Weigher(browser, site)
     page = reader.open("nbs/capsules/inference.html")
     evidence = page.locator("details.claim-trials[data-evidence]").first
-    assert not any("evidence/" in address for address in reader.loaded) and evidence.locator("td").count() == 0
-    page.evaluate("details => { for (let e = details; e; e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true }", evidence.element_handle())
+    assert (
+        not any("evidence/" in address for address in reader.loaded)
+        and evidence.locator("td").count() == 0
+    )
+    page.evaluate(
+        "details => { for (let e = details; e; e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true }",
+        evidence.element_handle(),
+    )
     page.wait_for_function("() => document.querySelectorAll('details.claim-trials td').length > 5")
     reader.context.close()

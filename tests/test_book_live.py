@@ -1,4 +1,5 @@
 """The live parts of the built book: they start, agree with the package, obey keyboard and theme, and leave still figures where scripts do not run."""
+
 import re
 
 import numpy as np
@@ -11,7 +12,10 @@ pytestmark = needs_built_book
 
 def parts_of(name):
     """The live parts of a page, in order; those that start when they are opened are tried in test_book_records."""
-    return re.findall(r'(?<!</summary>)(?<!</summary>\n)<div class="capslit-live" id="live-[\w-]+" data-live="([\w-]+)"', (BOOK / name).read_text(encoding="utf-8"))
+    return re.findall(
+        r'(?<!</summary>)(?<!</summary>\n)<div class="capslit-live" id="live-[\w-]+" data-live="([\w-]+)"',
+        (BOOK / name).read_text(encoding="utf-8"),
+    )
 
 
 PARTS = {part: page for page in CHAPTERS for part in parts_of(page)}
@@ -35,7 +39,9 @@ def test_parts_run_from_a_file_and_without_scripts_their_still_figures_stay(brow
     page, errors = browser.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto((BOOK / name).as_uri(), wait_until="load")
-    assert not errors and page.evaluate("parts => parts.every(part => part in capslit.parts)", parts_of(name))
+    assert not errors and page.evaluate(
+        "parts => parts.every(part => part in capslit.parts)", parts_of(name)
+    )
     page.close()
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -60,8 +66,14 @@ def test_stage_stays_within_the_column(visits, view, name):
 
 
 def test_pages_without_live_parts_load_none_of_the_files():
-    without = [name for name in CHAPTERS if 'class="capslit-live"' not in (BOOK / name).read_text(encoding="utf-8")]
-    assert without and all("live.js" not in (BOOK / name).read_text(encoding="utf-8") for name in without)
+    without = [
+        name
+        for name in CHAPTERS
+        if 'class="capslit-live"' not in (BOOK / name).read_text(encoding="utf-8")
+    ]
+    assert without and all(
+        "live.js" not in (BOOK / name).read_text(encoding="utf-8") for name in without
+    )
 
 
 def test_code_is_folded_beside_the_mathematics(reader):
@@ -74,6 +86,7 @@ def test_code_is_folded_beside_the_mathematics(reader):
 
 # The parts, one by one: what a script computes is what the package computes
 
+
 def test_sine_agrees_and_obeys_the_keyboard(reader):
     page = reader.open("nbs/plotting.html")
     found, wanted = page.evaluate("""() => {
@@ -85,7 +98,10 @@ def test_sine_agrees_and_obeys_the_keyboard(reader):
     before = line.get_attribute("d")
     slider.focus()
     page.keyboard.press("ArrowRight")
-    assert line.get_attribute("d") != before and page.locator("#live-sine output").inner_text() == "1.01"
+    assert (
+        line.get_attribute("d") != before
+        and page.locator("#live-sine output").inner_text() == "1.01"
+    )
 
 
 def drawn(page):
@@ -132,15 +148,23 @@ def test_pad_obeys_the_keyboard_and_speaks(pad):
     select = pad.locator("#live-draw select")
     select.focus()
     pad.keyboard.press("7")  # the first option that begins with it
-    pad.wait_for_function("() => document.querySelector('#live-draw [data-best] b')?.textContent === '7'", timeout=5000)
-    pad.wait_for_function("() => /^Most likely 7, probability \\d+ %/.test(document.querySelector('#live-draw [role=status]').textContent)", timeout=5000)
+    pad.wait_for_function(
+        "() => document.querySelector('#live-draw [data-best] b')?.textContent === '7'",
+        timeout=5000,
+    )
+    pad.wait_for_function(
+        "() => /^Most likely 7, probability \\d+ %/.test(document.querySelector('#live-draw [role=status]').textContent)",
+        timeout=5000,
+    )
 
 
 def test_pad_draws_at_once_for_readers_who_want_no_motion(browser, site):
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
     page.goto(site + "nbs/index.html", wait_until="load")
-    calm = page.evaluate("() => { capslit.parts.draw.choose('stroke-8'); return Array.from(capslit.parts.draw.image()).reduce((a, b) => a + b, 0); }")
+    calm = page.evaluate(
+        "() => { capslit.parts.draw.choose('stroke-8'); return Array.from(capslit.parts.draw.image()).reduce((a, b) => a + b, 0); }"
+    )
     assert calm > 80
     context.close()
 
@@ -158,7 +182,11 @@ def test_pad_draws_by_finger(browser, site):
 def test_first_screen_holds_picture_install_and_ways(browser, site):
     reader = Reader(browser, site, 1280, "light")
     page = reader.open("nbs/index.html")
-    for selector in ("#live-draw canvas >> nth=0", "text=pip install capslit >> nth=0", ".capslit-ways"):
+    for selector in (
+        "#live-draw canvas >> nth=0",
+        "text=pip install capslit >> nth=0",
+        ".capslit-ways",
+    ):
         box = page.locator(selector).bounding_box()
         assert box["y"] + box["height"] <= 900, selector
     reader.context.close()
@@ -188,7 +216,9 @@ def test_poses_obey_keyboard_and_mouse(reader):
     handle.focus()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Shift+ArrowLeft")
-    np.testing.assert_allclose(np.subtract(poses(), before), [[0, 0], [-0.5, 0.1], [0, 0]], atol=1e-9)
+    np.testing.assert_allclose(
+        np.subtract(poses(), before), [[0, 0], [-0.5, 0.1], [0, 0]], atol=1e-9
+    )
     assert handle.get_attribute("aria-valuetext") != spoken
     handle.scroll_into_view_if_needed()
     box = handle.bounding_box()
@@ -206,21 +236,39 @@ def test_capsules_of_more_dimensions_are_less_certain(browser, site):
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
     page.goto(site + POSES, wait_until="load")
-    shown = lambda: [float(text) for text in page.locator("#live-poses svg").nth(1).locator("text").all_text_contents() if re.fullmatch(r"0\.\d{3}", text)]
-    squared = (np.array(page.evaluate("() => capslit.parts.poses.poses")) ** 2).sum(axis=1)[None] / 0.7**2
+    shown = lambda: [
+        float(text)
+        for text in page.locator("#live-poses svg").nth(1).locator("text").all_text_contents()
+        if re.fullmatch(r"0\.\d{3}", text)
+    ]
+    squared = (np.array(page.evaluate("() => capslit.parts.poses.poses")) ** 2).sum(axis=1)[
+        None
+    ] / 0.7**2
     slider = page.get_by_label("d, dimensions")
     slider.focus()
     for dim in (2, 4, 8, 16):
-        assert page.evaluate("() => capslit.parts.poses.state().dim") == dim and slider.get_attribute("aria-valuetext") == str(dim)
+        assert page.evaluate(
+            "() => capslit.parts.poses.state().dim"
+        ) == dim and slider.get_attribute("aria-valuetext") == str(dim)
         np.testing.assert_allclose(shown(), class_probabilities(squared, dim)[0], atol=6e-4)
         ratios = ", ".join(f"{ratio:.3f}" for ratio in posterior_ratios(squared, [0], dim)[0])
-        assert f"multiplied by {ratios} (rings)" in page.locator("#live-poses .capslit-words").inner_text()
+        assert (
+            f"multiplied by {ratios} (rings)"
+            in page.locator("#live-poses .capslit-words").inner_text()
+        )
         page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowLeft")
     for _ in range(5):
         page.locator("#live-poses button", has_text="Draw 200").click()
-    found = re.search(r"1000 samples estimate ([\d., ]+)\.", page.locator("#live-poses .capslit-words").inner_text())[1]
-    np.testing.assert_allclose([float(value) for value in found.split(", ")], class_probabilities(squared, 16)[0], atol=0.015)
+    found = re.search(
+        r"1000 samples estimate ([\d., ]+)\.",
+        page.locator("#live-poses .capslit-words").inner_text(),
+    )[1]
+    np.testing.assert_allclose(
+        [float(value) for value in found.split(", ")],
+        class_probabilities(squared, 16)[0],
+        atol=0.015,
+    )
     context.close()
 
 
@@ -232,7 +280,10 @@ def test_samples_estimate_the_probabilities_at_once_without_motion(browser, site
         page.locator("#live-poses button", has_text="Draw 200").click()
     assert page.evaluate("() => capslit.parts.poses.state().noise") == 1000
     text = page.locator("#live-poses .capslit-words").inner_text()
-    found = [float(value) for value in re.search(r"1000 samples estimate ([\d., ]+)\.", text)[1].split(", ")]
+    found = [
+        float(value)
+        for value in re.search(r"1000 samples estimate ([\d., ]+)\.", text)[1].split(", ")
+    ]
     exact = page.evaluate("() => capslit.parts.poses.probabilities(capslit.parts.poses.poses, 0.7)")
     np.testing.assert_allclose(found, exact, atol=0.05)
     page.locator("#live-poses button", has_text="Clear").click()
@@ -248,11 +299,21 @@ def test_interpolating_functions_agree_and_the_recursion_fails(reader):
     }""")
     np.testing.assert_allclose(found, check["values"], atol=1e-6, rtol=1e-9)
     trusted = np.array(check["upward"]["beta"]) >= check["upward"]["s"]
-    np.testing.assert_allclose(np.array(upward)[trusted], np.array(check["upward"]["values"])[trusted], atol=1e-6)
-    page.evaluate("() => { const {dim} = capslit.parts.interpolating; dim.input.value = 120; dim.input.dispatchEvent(new Event('input')); }")
-    assert "no digit is right" in page.locator("#live-interpolating .capslit-words").last.inner_text()
-    page.evaluate("() => { const {dim} = capslit.parts.interpolating; dim.input.value = 20; dim.input.dispatchEvent(new Event('input')); }")
-    assert re.search("about 1[34] digits", page.locator("#live-interpolating .capslit-words").last.inner_text())
+    np.testing.assert_allclose(
+        np.array(upward)[trusted], np.array(check["upward"]["values"])[trusted], atol=1e-6
+    )
+    page.evaluate(
+        "() => { const {dim} = capslit.parts.interpolating; dim.input.value = 120; dim.input.dispatchEvent(new Event('input')); }"
+    )
+    assert (
+        "no digit is right" in page.locator("#live-interpolating .capslit-words").last.inner_text()
+    )
+    page.evaluate(
+        "() => { const {dim} = capslit.parts.interpolating; dim.input.value = 20; dim.input.dispatchEvent(new Event('input')); }"
+    )
+    assert re.search(
+        "about 1[34] digits", page.locator("#live-interpolating .capslit-words").last.inner_text()
+    )
     page.locator("#live-interpolating input").last.focus()
     page.keyboard.press("ArrowRight")
     assert page.locator("#live-interpolating output").last.inner_text() == "21 (s = 10.5)"

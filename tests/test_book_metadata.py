@@ -1,4 +1,5 @@
 """What the built book says of its pages, to search engines and passers-by; the page for addresses that lead nowhere; the site and the archive."""
+
 import functools
 import http.server
 import json
@@ -31,7 +32,9 @@ def tags(name):
     found = re.findall(r'<meta (?:name|property)="([^"]+)" content="([^"]*)" ?/>', page)
     keys = [key for key, _ in found if key != "viewport" and not key.startswith("docsearch:")]
     assert len(set(keys)) == len(keys), f"{name}: a tag twice: {keys}"
-    return {key: unescape(content) for key, content in found} | {"canonical": re.findall(r'<link rel="canonical" href="([^"]+)"', page)}
+    return {key: unescape(content) for key, content in found} | {
+        "canonical": re.findall(r'<link rel="canonical" href="([^"]+)"', page)
+    }
 
 
 @together("name", CHAPTERS)
@@ -40,7 +43,11 @@ def test_a_page_says_what_it_is(name):
     address = project.LATEST + name
     assert said["canonical"] == [address] and said["og:url"] == address
     assert said["description"] == said["og:description"] and 20 < len(said["description"]) < 300
-    assert said["og:title"] and said["og:site_name"] == "capslit" and said["twitter:card"] == "summary_large_image"
+    assert (
+        said["og:title"]
+        and said["og:site_name"] == "capslit"
+        and said["twitter:card"] == "summary_large_image"
+    )
     assert said["og:image"] == f"{project.LATEST}_static/social.png" and said["og:image:alt"]
 
 
@@ -49,7 +56,11 @@ def test_descriptions_are_the_subtitles_of_the_chapters():
     assert len(set(found.values())) == len(found), "two pages with the same description"
     letters = lambda text: re.sub(r"[^a-z]+", "", text.lower())
     for path in notebooks():
-        subtitle = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines()[2].removeprefix("> ")
+        subtitle = (
+            "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+            .splitlines()[2]
+            .removeprefix("> ")
+        )
         said = found[path.relative_to(ROOT).with_suffix(".html").as_posix()]
         if not re.search(r"[`$*{\\]", subtitle):
             assert letters(said) == letters(subtitle), path.name
@@ -57,12 +68,18 @@ def test_descriptions_are_the_subtitles_of_the_chapters():
 
 def test_the_social_picture_has_the_size_that_sites_want():
     data = (BOOK / "_static" / "social.png").read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n" and [int.from_bytes(data[i: i + 4], "big") for i in (16, 20)] == [1200, 630] and len(data) < 300_000
+    assert (
+        data[:8] == b"\x89PNG\r\n\x1a\n"
+        and [int.from_bytes(data[i : i + 4], "big") for i in (16, 20)] == [1200, 630]
+        and len(data) < 300_000
+    )
 
 
 @together("name", [*CHAPTERS, "search.html", "genindex.html", "404.html"])
 def test_a_page_says_which_version_it_is(name):
-    (line,) = re.findall(r'<p class="capslit-build">(.*?)</p>', (BOOK / name).read_text(encoding="utf-8"))
+    (line,) = re.findall(
+        r'<p class="capslit-build">(.*?)</p>', (BOOK / name).read_text(encoding="utf-8")
+    )
     assert line.startswith(f"capslit {project.VERSION}")
     if project.commit():
         assert re.search(r'/commit/[0-9a-f]{40}">[0-9a-f]{10}</a> of \d+ \w+ 20\d\d · ', line)
@@ -70,7 +87,9 @@ def test_a_page_says_which_version_it_is(name):
 
 def test_the_site_map_lists_every_chapter():
     tree = ElementTree.parse(BOOK / "sitemap.xml")
-    found = [element.text for element in tree.iter("{http://www.sitemaps.org/schemas/sitemap/0.9}loc")]
+    found = [
+        element.text for element in tree.iter("{http://www.sitemaps.org/schemas/sitemap/0.9}loc")
+    ]
     assert sorted(found) == sorted(project.LATEST + name for name in CHAPTERS)
     robots = (BOOK / "robots.txt").read_text()
     assert f"Sitemap: {project.LATEST}sitemap.xml\n" in robots and "Disallow" not in robots
@@ -80,10 +99,21 @@ def test_the_site_map_lists_every_chapter():
 def test_a_page_can_be_edited_and_run(name):
     page = (BOOK / name).read_text(encoding="utf-8")
     (edit,) = set(re.findall(rf'<a href="{re.escape(project.SOURCE)}/edit/main/([^"]+)"', page))
-    assert (ROOT / edit).is_file() and Path(edit).with_suffix(".html").as_posix() == name and "Edit this page" in page
-    runs = re.findall(r'<a href="https://(colab\.research\.google\.com|mybinder\.org)/[^"]*/(?:latest|v[\d.]+)/(nbs/[^"]+)"', page)
+    assert (
+        (ROOT / edit).is_file()
+        and Path(edit).with_suffix(".html").as_posix() == name
+        and "Edit this page" in page
+    )
+    runs = re.findall(
+        r'<a href="https://(colab\.research\.google\.com|mybinder\.org)/[^"]*/(?:latest|v[\d.]+)/(nbs/[^"]+)"',
+        page,
+    )
     path = ROOT / edit
-    expected = [] if path.suffix == ".md" or reads_notebooks(path) else [("colab.research.google.com", edit), ("mybinder.org", edit)]
+    expected = (
+        []
+        if path.suffix == ".md" or reads_notebooks(path)
+        else [("colab.research.google.com", edit), ("mybinder.org", edit)]
+    )
     assert runs == expected, "Colab and Binder open the copy that book/elsewhere.py writes"
 
 
@@ -91,7 +121,11 @@ class Pages(http.server.SimpleHTTPRequestHandler):
     "A site under /capslit/, as the pages of a forge are served: an address that leads nowhere is answered by the page 404.html at its root."
 
     def translate_path(self, path):
-        return super().translate_path(path.removeprefix("/capslit")) if path.startswith("/capslit/") else "/nowhere"
+        return (
+            super().translate_path(path.removeprefix("/capslit"))
+            if path.startswith("/capslit/")
+            else "/nowhere"
+        )
 
     def send_error(self, code, message=None, explain=None):
         body = Path(self.directory, "404.html").read_bytes()
@@ -109,21 +143,36 @@ class Pages(http.server.SimpleHTTPRequestHandler):
 def published(tmp_path_factory):
     folder = tmp_path_factory.mktemp("published")
     publish(folder / "site")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Pages, directory=str(folder / "site"))) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Pages, directory=str(folder / "site"))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 
 
-@pytest.mark.parametrize("address", ["capslit/none.html", "capslit/latest/nbs/none.html", "capslit/v9.9.9/nbs/deep/er/none.html"])
+@pytest.mark.parametrize(
+    "address",
+    ["capslit/none.html", "capslit/latest/nbs/none.html", "capslit/v9.9.9/nbs/deep/er/none.html"],
+)
 def test_an_address_that_leads_nowhere_is_answered_helpfully(browser, published, address):
     reader = Reader(browser, published, 390, "dark")
     page = reader.open(address)
-    assert [error for error in reader.errors if "Failed to load resource" not in error] == [f"404 {published}{address}"]
-    assert not reader.requests and page.locator("article h1").inner_text().startswith("Page not found")
-    assert page.evaluate("() => getComputedStyle(document.body).getPropertyValue('--pst-color-text-base') !== ''"), "the style is not there"
-    assert page.evaluate("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-    for target in page.evaluate("() => [...document.querySelectorAll('article a, nav a')].map(a => a.href)"):
+    assert [error for error in reader.errors if "Failed to load resource" not in error] == [
+        f"404 {published}{address}"
+    ]
+    assert not reader.requests and page.locator("article h1").inner_text().startswith(
+        "Page not found"
+    )
+    assert page.evaluate(
+        "() => getComputedStyle(document.body).getPropertyValue('--pst-color-text-base') !== ''"
+    ), "the style is not there"
+    assert page.evaluate(
+        "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
+    for target in page.evaluate(
+        "() => [...document.querySelectorAll('article a, nav a')].map(a => a.href)"
+    ):
         path = urlsplit(target).path
         if target.startswith(published) and path != f"/{address}":
             assert (BOOK / path.removeprefix("/capslit/latest/")).is_file(), target
@@ -150,7 +199,9 @@ def test_the_archive_opens_from_the_disk(browser, tmp_path):
     for name in ("nbs/index.html", "nbs/capsules/definition.html", "nbs/practice/use.html"):
         page = reader.open(name)
         page.wait_for_selector("article h1")
-        assert page.evaluate("() => [...document.images].every(image => image.loading === 'lazy' || image.naturalWidth > 0)")
+        assert page.evaluate(
+            "() => [...document.images].every(image => image.loading === 'lazy' || image.naturalWidth > 0)"
+        )
         if page.locator("span.math, div.math").count():
             assert page.locator("mjx-container").count()
     assert not reader.errors and not reader.requests
@@ -162,4 +213,7 @@ def test_the_archive_opens_from_the_disk(browser, tmp_path):
 
 def test_the_configuration_names_no_address():
     "They are all in settings.ini."
-    assert not re.search(r"https?://", read("_config.yml")) and "metadata" in yaml.safe_load(read("_config.yml"))["sphinx"]["config"]["extensions"]
+    assert (
+        not re.search(r"https?://", read("_config.yml"))
+        and "metadata" in yaml.safe_load(read("_config.yml"))["sphinx"]["config"]["extensions"]
+    )

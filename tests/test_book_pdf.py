@@ -1,4 +1,5 @@
 """Three pages of the built book as a PDF: title page, contents, numbers, bookmarks, links within the file."""
+
 import sys
 
 import pytest
@@ -11,7 +12,11 @@ import pdf  # noqa: E402
 import project  # noqa: E402
 
 pytestmark = needs_built_book
-PAGES = ["nbs/practice/notation", "nbs/capsules/definition", "nbs/practice/bibliography"]  # not in the book's order
+PAGES = [
+    "nbs/practice/notation",
+    "nbs/capsules/definition",
+    "nbs/practice/bibliography",
+]  # not in the book's order
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +43,34 @@ def test_the_pages_stand_in_the_order_of_the_book_with_bookmarks(book):
     parts = [title for depth, title, _ in found if depth == 0]
     assert parts == ["Capsule regression", "Practice"]
     chapters = [(title, page) for depth, title, page in found if depth == 1]
-    assert ["model" in chapters[0][0].lower(), "Notation" in chapters[1][0], "Bibliography" in chapters[2][0]] == [True] * 3
-    sections = [page for depth, _, page in found if depth == 2 and chapters[0][1] <= page < chapters[1][1]]
+    assert [
+        "model" in chapters[0][0].lower(),
+        "Notation" in chapters[1][0],
+        "Bibliography" in chapters[2][0],
+    ] == [True] * 3
+    sections = [
+        page for depth, _, page in found if depth == 2 and chapters[0][1] <= page < chapters[1][1]
+    ]
     assert len(sections) >= 4 and sections == sorted(sections) and len(set(sections)) > 2
     for title, page in chapters:
-        assert title.split(". ")[-1].split(":")[0][:12] in " ".join(book.pages[page].extract_text().split()), title
+        assert title.split(". ")[-1].split(":")[0][:12] in " ".join(
+            book.pages[page].extract_text().split()
+        ), title
 
 
 def test_title_contents_and_numbers(book):
-    assert f"Version {project.VERSION}" in book.pages[0].extract_text() and book.metadata.title == f"capslit {project.VERSION}"
+    assert (
+        f"Version {project.VERSION}" in book.pages[0].extract_text()
+        and book.metadata.title == f"capslit {project.VERSION}"
+    )
     chapters = [(title, page) for depth, title, page in outline(book) if depth == 1]
     contents = " ".join(book.pages[1].extract_text().split())
     for title, page in chapters:
         assert title.split(". ")[-1] in contents and f" {page + 1}" in contents
         assert book.pages[page].extract_text().split()[-1] == str(page + 1)
-    assert all(page.extract_text().split()[-1] == str(i) for i, page in enumerate(book.pages, 1) if i > 1)
+    assert all(
+        page.extract_text().split()[-1] == str(i) for i, page in enumerate(book.pages, 1) if i > 1
+    )
 
 
 def test_links_stay_within_the_file(book):
@@ -65,13 +83,23 @@ def test_links_stay_within_the_file(book):
                 inside += 1
             else:
                 address = annotation["/A"]["/URI"]
-                assert address.startswith(("https://", "http://", "mailto:")) and "file:" not in address
+                assert (
+                    address.startswith(("https://", "http://", "mailto:"))
+                    and "file:" not in address
+                )
                 outside += address.startswith(project.LATEST)
     assert inside > 10 and outside > 3
     (number,) = {page for _, title, page in outline(book) if "Bibliography" in title}
-    targets = [a["/Dest"] for page in book.pages[:number] for a in (r.get_object() for r in page.get("/Annots", ())) if "/Dest" in a]
+    targets = [
+        a["/Dest"]
+        for page in book.pages[:number]
+        for a in (r.get_object() for r in page.get("/Annots", ()))
+        if "/Dest" in a
+    ]
     cited = [target for target in targets if book.get_page_number(target[0].get_object()) >= number]
-    assert len(cited) > 1 and any(isinstance(target[3], float) for target in cited), "citations lead to their very place in the bibliography"
+    assert len(cited) > 1 and any(isinstance(target[3], float) for target in cited), (
+        "citations lead to their very place in the bibliography"
+    )
 
 
 def test_a_book_that_is_not_built_is_said(monkeypatch, capsys):

@@ -1,4 +1,5 @@
 """The live parts that explore records: what they show is what the records hold, by pointer and by keyboard."""
+
 import base64
 import json
 import re
@@ -23,15 +24,22 @@ def state(page, part):
 
 # Images behind points
 
+
 @pytest.mark.parametrize("figure, data", [("figure2", "mnist"), ("figure3", "fashion")])
 def test_points_have_the_record_s_classes_and_images(reader, figure, data):
-    record, images = load_record(RESULTS / f"{figure}-{data}.json"), load_record(RESULTS / f"{figure.replace('figure', 'points')}-{data}.json")
+    record, images = (
+        load_record(RESULTS / f"{figure}-{data}.json"),
+        load_record(RESULTS / f"{figure.replace('figure', 'points')}-{data}.json"),
+    )
     rows = images.array("images", "rows")
     lengths = np.sum(record.array("multiclass-2", "squashed")[rows].astype(float) ** 2, axis=2)
     page = reader.open(f"nbs/experiments/{figure}.html")
     assert state(page, f"{figure}-points")["taken"] == lengths.argmax(axis=1).tolist()
-    assert np.allclose(page.evaluate("part => capslit.parts[part].shares", f"{figure}-points"), lengths, atol=2e-3)
-    sheet = page.evaluate("""async part => {
+    assert np.allclose(
+        page.evaluate("part => capslit.parts[part].shares", f"{figure}-points"), lengths, atol=2e-3
+    )
+    sheet = page.evaluate(
+        """async part => {
         const {sprite} = capslit.data[part], image = new Image();
         image.src = `data:image/png;base64,${sprite.png}`;
         await image.decode();
@@ -39,20 +47,34 @@ def test_points_have_the_record_s_classes_and_images(reader, figure, data):
         context.drawImage(image, 0, 0);
         const side = image.width / sprite.columns, {data} = context.getImageData(23 % sprite.columns * side, Math.floor(23 / sprite.columns) * side, side, side);
         return [...data].filter((_, k) => k % 4 === 0);
-    }""", f"{figure}-points")
-    assert np.max(np.abs(np.reshape(sheet, (28, 28)) - images.array("images", "images")[23].astype(int))) <= 16
+    }""",
+        f"{figure}-points",
+    )
+    assert (
+        np.max(
+            np.abs(np.reshape(sheet, (28, 28)) - images.array("images", "images")[23].astype(int))
+        )
+        <= 16
+    )
 
 
 def test_points_are_chosen_by_class_and_by_arrow_keys(reader):
     page = reader.open("nbs/experiments/figure2.html")
-    confusion, labels = (load_record(RESULTS / "figure2-mnist.json").array("multiclass-2", name) for name in ("confusion", "labels"))
+    confusion, labels = (
+        load_record(RESULTS / "figure2-mnist.json").array("multiclass-2", name)
+        for name in ("confusion", "labels")
+    )
     part = page.locator("#live-figure2-points")
     part.locator("select").nth(1).select_option("4")
     part.locator("select").nth(2).select_option("9")
     shown = state(page, "figure2-points")
     kept = labels[load_record(RESULTS / "points2-mnist.json").array("images", "rows")]
     assert shown["shown"] and all(kept[k] == 4 and shown["taken"][k] == 9 for k in shown["shown"])
-    assert part.locator(".capslit-words").first.inner_text().startswith(f"{confusion[4, 9]} of the 10000 test images")
+    assert (
+        part.locator(".capslit-words")
+        .first.inner_text()
+        .startswith(f"{confusion[4, 9]} of the 10000 test images")
+    )
     first = shown["chosen"]
     part.locator("svg[role=application]").focus()
     page.keyboard.press("ArrowRight")
@@ -61,22 +83,38 @@ def test_points_are_chosen_by_class_and_by_arrow_keys(reader):
 
 # Curves and matrices: the page reads them from the drawn figures, the tests from the records
 
+
 def data_of(part):
-    return json.loads((BOOK / "_static" / "live" / f"{part}.data.js").read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n"))
+    return json.loads(
+        (BOOK / "_static" / "live" / f"{part}.data.js")
+        .read_text(encoding="utf-8")
+        .partition(" = ")[2]
+        .rstrip(";\n")
+    )
 
 
 MOUNT = r'</summary>\s*<div class="capslit-live" id="live-[\w-]+" data-live="([\w-]+)"'
-EXPLORERS = {part: page for page in CHAPTERS for part in re.findall(MOUNT, (BOOK / page).read_text(encoding="utf-8"))}
+EXPLORERS = {
+    part: page
+    for page in CHAPTERS
+    for part in re.findall(MOUNT, (BOOK / page).read_text(encoding="utf-8"))
+}
 
 
 def metrics(names, key):
     "A metric in per cent of the parts with these names, {x: name}."
-    return lambda record: (list(names), [100 * record.metrics(name)[key] for name in names.values()])
+    return lambda record: (
+        list(names),
+        [100 * record.metrics(name)[key] for name in names.values()],
+    )
 
 
 def array(part, name, factor=1, x=None):
     "An array of a part, against the numbers from 0 on or others."
-    return lambda record: (range(len(record.array(part, name))) if x is None else x, factor * record.array(part, name).astype(float))
+    return lambda record: (
+        range(len(record.array(part, name))) if x is None else x,
+        factor * record.array(part, name).astype(float),
+    )
 
 
 def median_course(record):
@@ -85,7 +123,10 @@ def median_course(record):
 
 
 def best_so_far(record):
-    path = np.maximum.accumulate(record.array("accelerated-em", "log_likelihood")) / record.metrics("accelerated-em")["n_train"]
+    path = (
+        np.maximum.accumulate(record.array("accelerated-em", "log_likelihood"))
+        / record.metrics("accelerated-em")["n_train"]
+    )
     return range(len(path)), path
 
 
@@ -95,43 +136,128 @@ def by_strength(record):
 
 
 def by_epoch(record):
-    return record.array("capsules-0", "history-epoch"), 100 * record.array("capsules-0", "history-held_out")
+    return record.array("capsules-0", "history-epoch"), 100 * record.array(
+        "capsules-0", "history-held_out"
+    )
 
 
 DIMS = (1, 2, 4, 8, 16, 32)
 # Part of the page: panel, curve, record, and what the curve holds, (x, y)
 CURVES = {
-    "figure2-learning": ("error / %", "training error", "figure2-mnist", array("multiclass-2", "history.training_error", 100)),
-    "figure2-radii": ("Fashion-MNIST", "ν = 0.4", "radii-fashion", array("threshold-0.4", "median", x=UPDATES_SEEN)),
-    "figure3-learning": ("error / %", "validation error", "figure3-fashion", array("multiclass-2", "history.validation_error", 100)),
-    "figure4-shares": ("MNIST", "principal, mean over all images", "axes-mnist",
-                       lambda record: (range(1, 9), 100 * record.array("principal", "principal_moments").mean(axis=0))),
-    "figure5-curves": ("Fashion-MNIST, validation", "ovo", "figure5-fashion", metrics({d: f"ovo-{d}" for d in DIMS}, "validation_error")),
-    "figure5-curves:joint": ("MNIST, test", "ovr, stopped jointly", "figure5-mnist", metrics({d: f"ovr-joint-{d}" for d in (2, 8)}, "test_error")),
+    "figure2-learning": (
+        "error / %",
+        "training error",
+        "figure2-mnist",
+        array("multiclass-2", "history.training_error", 100),
+    ),
+    "figure2-radii": (
+        "Fashion-MNIST",
+        "ν = 0.4",
+        "radii-fashion",
+        array("threshold-0.4", "median", x=UPDATES_SEEN),
+    ),
+    "figure3-learning": (
+        "error / %",
+        "validation error",
+        "figure3-fashion",
+        array("multiclass-2", "history.validation_error", 100),
+    ),
+    "figure4-shares": (
+        "MNIST",
+        "principal, mean over all images",
+        "axes-mnist",
+        lambda record: (
+            range(1, 9),
+            100 * record.array("principal", "principal_moments").mean(axis=0),
+        ),
+    ),
+    "figure5-curves": (
+        "Fashion-MNIST, validation",
+        "ovo",
+        "figure5-fashion",
+        metrics({d: f"ovo-{d}" for d in DIMS}, "validation_error"),
+    ),
+    "figure5-curves:joint": (
+        "MNIST, test",
+        "ovr, stopped jointly",
+        "figure5-mnist",
+        metrics({d: f"ovr-joint-{d}" for d in (2, 8)}, "test_error"),
+    ),
     "million-search": ("error / %", "test images", "million-mnist", by_strength),
-    "million-curves": ("test error / %", "and 950,000 deformations", "million-mnist", metrics({d: f"ovo-{d}" for d in DIMS[:5]}, "test_error")),
-    "updates-curves": ("MNIST", "γ = 0.9, ν = 0.8", "figure6-mnist", array("momentum-thresholded", "training_error", 100)),
-    "updates-likelihood": ("Fashion-MNIST", "γ = 0, ν = 0", "figure6-fashion", array("em", "log_loss")),
-    "updates-passes": ("momentum and threshold", "stepwise, 200", "passes-mnist", array("stepwise-200-momentum-thresholded", "test_error", 100, range(1, 11))),
+    "million-curves": (
+        "test error / %",
+        "and 950,000 deformations",
+        "million-mnist",
+        metrics({d: f"ovo-{d}" for d in DIMS[:5]}, "test_error"),
+    ),
+    "updates-curves": (
+        "MNIST",
+        "γ = 0.9, ν = 0.8",
+        "figure6-mnist",
+        array("momentum-thresholded", "training_error", 100),
+    ),
+    "updates-likelihood": (
+        "Fashion-MNIST",
+        "γ = 0, ν = 0",
+        "figure6-fashion",
+        array("em", "log_loss"),
+    ),
+    "updates-passes": (
+        "momentum and threshold",
+        "stepwise, 200",
+        "passes-mnist",
+        array("stepwise-200-momentum-thresholded", "test_error", 100, range(1, 11)),
+    ),
     "figure8-curves": ("MNIST", "noise 0.1", "figure8-mnist", median_course),
-    "calibration-rejection": ("MNIST", "support vectors", "calibration-mnist", array("svm", "rejection_before", 100, COVERAGES)),
-    "open-ridge": ("MNIST", "test", "open-questions-mnist", metrics({alpha: f"ridge-{alpha:g}" for alpha in (0, 0.5, 5, 20, 50, 200)}, "test_error")),
-    "open-acceleration": ("MNIST, log-likelihood per image, iteration", "em", "open-questions-mnist", best_so_far),
-    "causes-costs": ("microseconds per image, vectors of 4 states", "truncated", "causes-digits", array("cost", "seconds truncated", 1e6, (1, 2, 3, 4, 6, 8, 10, 12, *[None] * 6))),
+    "calibration-rejection": (
+        "MNIST",
+        "support vectors",
+        "calibration-mnist",
+        array("svm", "rejection_before", 100, COVERAGES),
+    ),
+    "open-ridge": (
+        "MNIST",
+        "test",
+        "open-questions-mnist",
+        metrics({alpha: f"ridge-{alpha:g}" for alpha in (0, 0.5, 5, 20, 50, 200)}, "test_error"),
+    ),
+    "open-acceleration": (
+        "MNIST, log-likelihood per image, iteration",
+        "em",
+        "open-questions-mnist",
+        best_so_far,
+    ),
+    "causes-costs": (
+        "microseconds per image, vectors of 4 states",
+        "truncated",
+        "causes-digits",
+        array("cost", "seconds truncated", 1e6, (1, 2, 3, 4, 6, 8, 10, 12, *[None] * 6)),
+    ),
     "viewpoints-course": ("error, familiar views / %", "capsules", "viewpoints-mnist", by_epoch),
-    "scenes-sweeps": ("%, background b", "soft: digits found", "scenes-mnist", array("mean, own, 5 digits, noise 0.1", "original found", 100, BACKGROUNDS)),
+    "scenes-sweeps": (
+        "%, background b",
+        "soft: digits found",
+        "scenes-mnist",
+        array("mean, own, 5 digits, noise 0.1", "original found", 100, BACKGROUNDS),
+    ),
 }
 
 
 @pytest.mark.parametrize("part", CURVES)
 def test_explored_curves_are_the_record_s(part):
     title, name, record, read = CURVES[part]
-    panel, = (panel for panel in data_of(part.partition(":")[0])["panels"] if panel["title"].startswith(title))
-    series, = (series for series in panel["series"] if series["name"] == name)
+    (panel,) = (
+        panel
+        for panel in data_of(part.partition(":")[0])["panels"]
+        if panel["title"].startswith(title)
+    )
+    (series,) = (series for series in panel["series"] if series["name"] == name)
     held = dict(zip(*read(load_record(RESULTS / f"{record}.json")), strict=True))
     shown = {point["x"]: point["y"] for point in series["values"]}
     assert len(shown) >= min(len(held), 6)
-    assert shown == pytest.approx({x: held[min(held, key=lambda at: abs((at or 0) - x))] for x in shown}, rel=6e-5)
+    assert shown == pytest.approx(
+        {x: held[min(held, key=lambda at: abs((at or 0) - x))] for x in shown}, rel=6e-5
+    )
     assert max(shown) == pytest.approx(max(filter(None, held)), rel=0.02)
 
 
@@ -140,9 +266,16 @@ def test_error_rates_are_those_of_the_matrices_behind_them():
     for part in EXPLORERS:
         data = data_of(part)
         for panel in data.get("panels", []):
-            for point in (point for series in panel["series"] for point in series["values"] if "counts" in point):
+            for point in (
+                point
+                for series in panel["series"]
+                for point in series["values"]
+                if "counts" in point
+            ):
                 counts = unpacked(point["counts"])
-                assert 100 * (1 - np.trace(counts) / counts.sum()) == pytest.approx(point["y"], abs=1e-3), (part, panel["title"])
+                assert 100 * (1 - np.trace(counts) / counts.sum()) == pytest.approx(
+                    point["y"], abs=1e-3
+                ), (part, panel["title"])
                 assert len(data["classes"][point["classes"]]) == len(counts)
                 found += 1
         found += len(data.get("matrices", []))
@@ -150,14 +283,36 @@ def test_error_rates_are_those_of_the_matrices_behind_them():
 
 
 def unpacked(packed):
-    return np.frombuffer(base64.b64decode(packed["base64"]), packed["dtype"]).reshape(packed["shape"])
+    return np.frombuffer(base64.b64decode(packed["base64"]), packed["dtype"]).reshape(
+        packed["shape"]
+    )
 
 
-MATRICES = {"million-readings": ("readings-mnist", lambda name: (name, "predicted")),
-            "heads-errors": ("heads-mnist", {"the network itself": ("heads", "network"), "logistic regression, hidden capsules": ("heads", "logistic-hidden")}.get),
-            "manifolds-errors": ("manifolds-usps", {"USPS, nearest neighbours": ("whole-nearest", "predicted")}.get),
-            "viewpoints-errors": ("viewpoints-mnist", {"pooled, matched, novel views": ("pooled-0", "novel-matched"), "capsules, familiar views": ("capsules-0", "familiar")}.get),
-            "figure2-thresholds": ("radii-fashion", {"Fashion-MNIST, ν = 0.4": ("threshold-0.4", "predicted")}.get)}
+MATRICES = {
+    "million-readings": ("readings-mnist", lambda name: (name, "predicted")),
+    "heads-errors": (
+        "heads-mnist",
+        {
+            "the network itself": ("heads", "network"),
+            "logistic regression, hidden capsules": ("heads", "logistic-hidden"),
+        }.get,
+    ),
+    "manifolds-errors": (
+        "manifolds-usps",
+        {"USPS, nearest neighbours": ("whole-nearest", "predicted")}.get,
+    ),
+    "viewpoints-errors": (
+        "viewpoints-mnist",
+        {
+            "pooled, matched, novel views": ("pooled-0", "novel-matched"),
+            "capsules, familiar views": ("capsules-0", "familiar"),
+        }.get,
+    ),
+    "figure2-thresholds": (
+        "radii-fashion",
+        {"Fashion-MNIST, ν = 0.4": ("threshold-0.4", "predicted")}.get,
+    ),
+}
 
 
 @pytest.mark.parametrize("part", MATRICES)
@@ -167,9 +322,14 @@ def test_matrices_count_the_record_s_predictions(part):
     for matrix in data_of(part)["matrices"]:
         if of(matrix["name"]):
             where, predicted = of(matrix["name"])
-            labels = load_record(RESULTS / "figure3-fashion.json").array("multiclass-2", "labels") if name.startswith("radii") else \
-                record.array("capsules-0" if name.startswith("view") else where, "labels")
-            assert np.array_equal(unpacked(matrix["counts"]), confusion_matrix(labels, record.array(where, predicted)))
+            labels = (
+                load_record(RESULTS / "figure3-fashion.json").array("multiclass-2", "labels")
+                if name.startswith("radii")
+                else record.array("capsules-0" if name.startswith("view") else where, "labels")
+            )
+            assert np.array_equal(
+                unpacked(matrix["counts"]), confusion_matrix(labels, record.array(where, predicted))
+            )
             seen += 1
     assert seen >= (len(record.parts) if part == "million-readings" else 1)
 
@@ -178,7 +338,9 @@ def test_matrices_count_the_record_s_predictions(part):
 def test_explorers_start_when_they_are_opened(browser, site, name):
     reader = Reader(browser, site, 390, "dark")
     page, parts = reader.open(name), [part for part in EXPLORERS if EXPLORERS[part] == name]
-    page.evaluate("() => document.querySelectorAll('details.capslit-explore').forEach(fold => { fold.open = true; })")
+    page.evaluate(
+        "() => document.querySelectorAll('details.capslit-explore').forEach(fold => { fold.open = true; })"
+    )
     page.wait_for_function("parts => parts.every(part => part in capslit.parts)", arg=parts)
     troubles = page.evaluate("""() => [...document.querySelectorAll('details.capslit-explore')].flatMap(fold => [...fold.querySelectorAll('*')].filter(e =>
         e.getBoundingClientRect().right > fold.getBoundingClientRect().right + 1 && !e.closest('svg *, .visually-hidden, .capslit-scroll > *')
@@ -192,7 +354,10 @@ def test_explorers_are_not_there_without_scripts(browser, site):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(site + "nbs/experiments/figure5.html")
-    assert page.locator("details.capslit-explore").count() and not page.locator("details.capslit-explore:visible").count()
+    assert (
+        page.locator("details.capslit-explore").count()
+        and not page.locator("details.capslit-explore:visible").count()
+    )
     context.close()
 
 
@@ -203,7 +368,10 @@ def test_curves_are_read_by_arrow_keys_and_hidden_by_boxes(reader):
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
     now = state(page, "figure5-curves")
-    assert now["at"] == [1, 2] and f"{100 * record.metrics('ovr-4')['test_error']:.2f} %" in now["words"]
+    assert (
+        now["at"] == [1, 2]
+        and f"{100 * record.metrics('ovr-4')['test_error']:.2f} %" in now["words"]
+    )
     part.locator("input[type=checkbox]").nth(1).uncheck()
     now = state(page, "figure5-curves")
     assert now["off"] == ["ovr"] and now["at"] == [0, 2] and now["words"].startswith("multiclass")
@@ -214,7 +382,9 @@ def test_a_curve_is_read_by_pointing_and_its_matrix_by_arrow_keys(reader):
     svg = page.locator("#live-figure5-curves svg[role=application]")
     svg.scroll_into_view_if_needed()
     box, view = svg.bounding_box(), svg.evaluate("svg => svg.viewBox.baseVal.width")
-    place = svg.evaluate("svg => svg.querySelectorAll('g')[3].children[16].getAttribute('transform')")  # the fifth point of the third curve
+    place = svg.evaluate(
+        "svg => svg.querySelectorAll('g')[3].children[16].getAttribute('transform')"
+    )  # the fifth point of the third curve
     x, y = (float(value) for value in place.removeprefix("translate(").removesuffix(")").split())
     at = (box["x"] + x * box["width"] / view, box["y"] + y * box["width"] / view)
     page.mouse.move(*at)
@@ -222,7 +392,12 @@ def test_a_curve_is_read_by_pointing_and_its_matrix_by_arrow_keys(reader):
     page.mouse.click(*at)
     page.mouse.move(at[0] - 150, at[1] - 5)  # past other points
     assert state(page, "figure5-curves")["at"] == [2, 4] and state(page, "figure5-curves")["held"]
-    counts = confusion_matrix(*(load_record(RESULTS / "figure5-mnist.json").array("ovo-16", name) for name in ("labels", "predicted")))
+    counts = confusion_matrix(
+        *(
+            load_record(RESULTS / "figure5-mnist.json").array("ovo-16", name)
+            for name in ("labels", "predicted")
+        )
+    )
     page.locator("#live-figure5-curves td[tabindex='0']").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
@@ -233,13 +408,20 @@ def test_a_curve_is_read_by_pointing_and_its_matrix_by_arrow_keys(reader):
 def test_a_cell_of_the_matrix_chooses_the_images(reader):
     page = reader.open("nbs/experiments/figure2.html")
     confusion = load_record(RESULTS / "figure2-mnist.json").array("multiclass-2", "confusion")
-    cell = page.locator("#live-figure2-points .capslit-confusion tbody tr").nth(4).locator("td").nth(9)
+    cell = (
+        page.locator("#live-figure2-points .capslit-confusion tbody tr").nth(4).locator("td").nth(9)
+    )
     assert cell.inner_text() == str(confusion[4, 9])
     cell.click()
-    assert page.locator("#live-figure2-points .capslit-words").first.inner_text().startswith(f"{confusion[4, 9]} of the 10000 test images")
+    assert (
+        page.locator("#live-figure2-points .capslit-words")
+        .first.inner_text()
+        .startswith(f"{confusion[4, 9]} of the 10000 test images")
+    )
 
 
 # The contest
+
 
 def test_tables_are_sorted_filtered_and_pointed_at(reader):
     from capslit.experiments.contest import matrix, tables_in
@@ -254,10 +436,16 @@ def test_tables_are_sorted_filtered_and_pointed_at(reader):
     shown = state(page, "contest-tables")["shown"]
     assert [errors[name][0] for name in shown] == sorted(ours for ours, _ in errors.values())
     part.get_by_role("button", name="capsules ↑", exact=True).click()
-    assert [errors[name][0] for name in state(page, "contest-tables")["shown"]] == sorted((ours for ours, _ in errors.values()), reverse=True)
+    assert [errors[name][0] for name in state(page, "contest-tables")["shown"]] == sorted(
+        (ours for ours, _ in errors.values()), reverse=True
+    )
     part.locator("svg[role=application]").focus()
     page.keyboard.press("ArrowRight")
     chosen = state(page, "contest-tables")["chosen"]
-    assert errors[chosen][1] == min(theirs for _, theirs in errors.values()) and state(page, "contest-tables")["words"].startswith(f"{chosen}: ")
+    assert errors[chosen][1] == min(theirs for _, theirs in errors.values()) and state(
+        page, "contest-tables"
+    )["words"].startswith(f"{chosen}: ")
     part.locator("input[type=search]").fill("penguin")
-    assert sorted(state(page, "contest-tables")["shown"]) == sorted(name for name in errors if "penguin" in name)
+    assert sorted(state(page, "contest-tables")["shown"]) == sorted(
+        name for name in errors if "penguin" in name
+    )

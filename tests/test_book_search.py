@@ -1,4 +1,5 @@
 """The search of the built book: what a reader, a data scientist and a contributor would type, and the page that should come first."""
+
 import pytest
 from built_book import BOOK, needs_built_book
 from conftest import together
@@ -42,7 +43,9 @@ def results(reader, query):
 @pytest.mark.parametrize("query", FIRST)
 def test_the_right_page_comes_first(reader, query):
     page = results(reader, query)
-    found = page.eval_on_selector_all("#search-results li > a", "links => links.map(link => link.getAttribute('href'))")
+    found = page.eval_on_selector_all(
+        "#search-results li > a", "links => links.map(link => link.getAttribute('href'))"
+    )
     name, _, anchor = FIRST[query].partition("#")
     assert found[0] == f"{name}.html" + (f"#{anchor}" if anchor else ""), found[:5]
 
@@ -53,7 +56,10 @@ def test_excerpts_are_readable(reader, query):
     text = page.locator("#search-results").inner_text()
     assert "\\" not in text and "mathbf" not in text
     assert page.locator("#search-results p.context").count() >= 3
-    words = page.eval_on_selector_all("#search-results p.context mark", "marks => marks.map(mark => mark.textContent.toLowerCase())")
+    words = page.eval_on_selector_all(
+        "#search-results p.context mark",
+        "marks => marks.map(mark => mark.textContent.toLowerCase())",
+    )
     assert any(word[:5] == query[:5] for word in words)
 
 

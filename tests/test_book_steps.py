@@ -1,4 +1,5 @@
 """The live parts that take steps of an algorithm: their numbers are the package's, and their buttons do what they say."""
+
 import pytest
 from built_book import Reader, needs_built_book
 
@@ -22,6 +23,7 @@ def press(page, part, name):
 
 
 # Capsule regression in the plane
+
 
 def test_steps_of_capsule_regression_are_the_package_s(reader):
     page = reader.open("nbs/capsules/em_steps.html")
@@ -60,6 +62,7 @@ def test_buttons_take_the_steps_of_capsule_regression(reader):
 
 # A Gaussian mixture
 
+
 def test_steps_of_a_mixture_are_the_package_s(reader):
     page = reader.open("nbs/mixtures/estimator.html")
     gaps = page.evaluate("""() => {
@@ -91,7 +94,9 @@ def test_a_mean_is_moved_by_the_arrow_keys(reader):
     page.keyboard.press("ArrowUp")
     after = page.evaluate(state)
     assert after["shares"] is None
-    assert [b["mean"] for b in before["components"][::2]] == [a["mean"] for a in after["components"][::2]]
+    assert [b["mean"] for b in before["components"][::2]] == [
+        a["mean"] for a in after["components"][::2]
+    ]
     assert after["components"][1]["mean"][1] > before["components"][1]["mean"][1]
     press(page, "gaussian-steps", "Run")
     path = page.evaluate(state)["path"]
@@ -99,6 +104,7 @@ def test_a_mean_is_moved_by_the_arrow_keys(reader):
 
 
 # A table of one's own
+
 
 def test_learning_from_iris_is_the_package_s(reader):
     page = reader.open("nbs/practice/use.html")
@@ -111,9 +117,13 @@ def test_learning_from_iris_is_the_package_s(reader):
 
 
 def choose(page, text):
-    page.locator("#live-your-data input[type=file]").set_input_files({"name": "table.csv", "mimeType": "text/csv", "buffer": text.encode()})
+    page.locator("#live-your-data input[type=file]").set_input_files(
+        {"name": "table.csv", "mimeType": "text/csv", "buffer": text.encode()}
+    )
     page.wait_for_function("() => document.querySelector('#live-your-data select').value === ''")
-    page.wait_for_function("() => document.querySelector('#live-your-data :is(.capslit-complaint, table)')")
+    page.wait_for_function(
+        "() => document.querySelector('#live-your-data :is(.capslit-complaint, table)')"
+    )
     return page.locator("#live-your-data").inner_text()
 
 
@@ -127,34 +137,62 @@ def test_built_in_tables_are_learned(reader):
         page.locator("#live-your-data select").first.select_option(name)
         found = page.evaluate("""() => { const {error, loss, confusion, train, test} = capslit.parts['your-data'].result();
                                          return {error, loss, confusion, train: train.length, test: test.length}; }""")
-        assert found["error"] < most and 0 < found["loss"] < 0.4 and len(found["confusion"]) == classes
-        assert sum(map(sum, found["confusion"])) == found["test"] and abs(found["test"] - found["train"] / 3) < 3
+        assert (
+            found["error"] < most and 0 < found["loss"] < 0.4 and len(found["confusion"]) == classes
+        )
+        assert (
+            sum(map(sum, found["confusion"])) == found["test"]
+            and abs(found["test"] - found["train"] / 3) < 3
+        )
         assert page.locator("#live-your-data svg.capslit-plot").count() == classes
 
 
 def test_a_file_is_read_and_stays_here(reader):
     page = reader.open("nbs/practice/use.html")
     reader.requests.clear()
-    shown = choose(page, "a;b;colour;kind;same\n" + rows(60, lambda k: k % 7 + 10 * (k % 2), lambda k: "?" if k == 5 else k * k % 11, lambda k: ("red", "blue")[k // 2 % 2],
-                                                        lambda k: ("yes", "no")[k % 2], lambda k: 3).replace(",", ";"))
+    shown = choose(
+        page,
+        "a;b;colour;kind;same\n"
+        + rows(
+            60,
+            lambda k: k % 7 + 10 * (k % 2),
+            lambda k: "?" if k == 5 else k * k % 11,
+            lambda k: ("red", "blue")[k // 2 % 2],
+            lambda k: ("yes", "no")[k % 2],
+            lambda k: 3,
+        ).replace(",", ";"),
+    )
     assert 'Column "same"' in shown or "choose another" in shown or "only one class" in shown
     page.locator("#live-your-data select").nth(1).select_option("kind")
     shown = page.locator("#live-your-data").inner_text()
-    assert "1 row with gaps" in shown and 'Column "colour" of words becomes 2 columns' in shown and 'Column "same" is the same in all rows' in shown
+    assert (
+        "1 row with gaps" in shown
+        and 'Column "colour" of words becomes 2 columns' in shown
+        and 'Column "same" is the same in all rows' in shown
+    )
     assert page.evaluate("() => capslit.parts['your-data'].result().error") == 0
     assert not reader.requests
 
 
-@pytest.mark.parametrize("text, complaint", [
-    ("1,2,a\n3,4,b\n" + rows(40, lambda k: k, lambda k: k, lambda k: "ab"[k % 2]), "must hold the names of the columns"),
-    ("words without any structure", "No columns were found"),
-    ("x,y,x\n" + rows(40, *3 * [lambda k: k]), "Two columns have the same name"),
-    ("x,y\n1,2,3\n" + rows(40, *2 * [lambda k: k]), "Row 2 has 3 cells, but there are 2 columns"),
-    ("x,y\n" + rows(5, *2 * [lambda k: k]), "There are 5 rows of data"),
-    ("x,y\n" + rows(40, lambda k: k, lambda k: "a"), "only one class"),
-    ("x,y\n" + rows(40, lambda k: k, lambda k: k), "40 different values"),
-    ("x,y\n" + rows(40, lambda k: f"word {k}", lambda k: "ab"[k % 2]), "No column is left"),
-])
+@pytest.mark.parametrize(
+    "text, complaint",
+    [
+        (
+            "1,2,a\n3,4,b\n" + rows(40, lambda k: k, lambda k: k, lambda k: "ab"[k % 2]),
+            "must hold the names of the columns",
+        ),
+        ("words without any structure", "No columns were found"),
+        ("x,y,x\n" + rows(40, *3 * [lambda k: k]), "Two columns have the same name"),
+        (
+            "x,y\n1,2,3\n" + rows(40, *2 * [lambda k: k]),
+            "Row 2 has 3 cells, but there are 2 columns",
+        ),
+        ("x,y\n" + rows(5, *2 * [lambda k: k]), "There are 5 rows of data"),
+        ("x,y\n" + rows(40, lambda k: k, lambda k: "a"), "only one class"),
+        ("x,y\n" + rows(40, lambda k: k, lambda k: k), "40 different values"),
+        ("x,y\n" + rows(40, lambda k: f"word {k}", lambda k: "ab"[k % 2]), "No column is left"),
+    ],
+)
 def test_what_cannot_be_learned_is_said_in_words(reader, text, complaint):
     page = reader.open("nbs/practice/use.html")
     assert complaint in choose(page, text)
@@ -163,6 +201,7 @@ def test_what_cannot_be_learned_is_said_in_words(reader, text, complaint):
 
 
 # Votes
+
 
 def test_routing_is_the_package_s(reader):
     page = reader.open("nbs/routing/procedure.html")
@@ -189,6 +228,7 @@ def test_a_vote_that_is_moved_away_loses_its_child(reader):
 
 # Templates
 
+
 def test_rules_are_the_package_s(reader):
     page = reader.open("nbs/composition/rules.html")
     gaps = page.evaluate("""() => {
@@ -208,10 +248,15 @@ def test_templates_are_moved_and_rules_chosen(reader):
         page.keyboard.press("ArrowLeft")
     assert page.evaluate(image) != before
     part.get_by_role("button", name="maximum", exact=True).click()
-    assert page.evaluate("() => capslit.parts['rules-templates'].state().rule") == "maximum" == part.locator("select").input_value()
+    assert (
+        page.evaluate("() => capslit.parts['rules-templates'].state().rule")
+        == "maximum"
+        == part.locator("select").input_value()
+    )
 
 
 # Causes
+
 
 def test_posterior_of_causes_is_the_package_s(reader):
     page = reader.open("nbs/factorial/quantizer.html")
@@ -222,7 +267,11 @@ def test_posterior_of_causes_is_the_package_s(reader):
             return [farthest(found.marginals, marginals), farthest(found.all[found.probabilities.indexOf(Math.max(...found.probabilities))], states)];
         });
     }""")
-    assert len(found) == 3 and max(gap for gap, _ in found) < 1e-6 and all(wrong == 0 for _, wrong in found)
+    assert (
+        len(found) == 3
+        and max(gap for gap, _ in found) < 1e-6
+        and all(wrong == 0 for _, wrong in found)
+    )
 
 
 def test_most_probable_states_come_at_a_press(reader):
@@ -230,7 +279,9 @@ def test_most_probable_states_come_at_a_press(reader):
     part = page.locator("#live-causes-by-hand")
     part.get_by_role("button", name="image 4", exact=True).click()
     part.get_by_role("button", name="vector 2, state 3", exact=True).click()
-    now = page.evaluate("() => { const {states, target} = capslit.parts['causes-by-hand'].state(); return [states, target]; }")
+    now = page.evaluate(
+        "() => { const {states, target} = capslit.parts['causes-by-hand'].state(); return [states, target]; }"
+    )
     assert now == [[0, 2, 0, 0], 3]
     press(page, "causes-by-hand", "The most probable states")
     assert "number 1 of 256" in part.locator(".capslit-words").inner_text()

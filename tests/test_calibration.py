@@ -1,4 +1,5 @@
 """Scores of probabilities against hand computation, scikit-learn and brute force."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -6,8 +7,19 @@ import pytest
 from conftest import together
 from sklearn.metrics import log_loss as reference_log_loss
 
-from capslit.experiments.calibration import (CALIBRATION, assess, brier_score, calibration_error, fit_temperature, least_calibration_error,
-                                             log_loss, perfect_rejection, rejection_curve, reliability, temper)
+from capslit.experiments.calibration import (
+    CALIBRATION,
+    assess,
+    brier_score,
+    calibration_error,
+    fit_temperature,
+    least_calibration_error,
+    log_loss,
+    perfect_rejection,
+    rejection_curve,
+    reliability,
+    temper,
+)
 from capslit.experiments.peers import PEERS, peer_parts
 from capslit.experiments.records import load_record, perform
 
@@ -37,9 +49,14 @@ def test_bins_by_hand():
 def test_losses(sample):
     logs, y = sample
     assert np.isclose(log_loss(logs, y), reference_log_loss(y, np.exp(logs)))
-    assert np.isclose(brier_score(logs, y), np.mean(np.sum((np.exp(logs) - np.eye(4)[y]) ** 2, axis=1)))
+    assert np.isclose(
+        brier_score(logs, y), np.mean(np.sum((np.exp(logs) - np.eye(4)[y]) ** 2, axis=1))
+    )
     with np.errstate(divide="ignore"):
-        assert brier_score(np.log(np.eye(4)), np.arange(4)) == 0 and brier_score(np.log(np.eye(4)), np.arange(4)[::-1]) == 2
+        assert (
+            brier_score(np.log(np.eye(4)), np.arange(4)) == 0
+            and brier_score(np.log(np.eye(4)), np.arange(4)[::-1]) == 2
+        )
 
 
 def test_honest_probabilities_have_the_least_error(sample):
@@ -47,7 +64,10 @@ def test_honest_probabilities_have_the_least_error(sample):
     confidence, correct = np.exp(logs.max(axis=1)), logs.argmax(axis=1) == y
     for equal in ("width", "mass"):
         least = least_calibration_error(confidence, np.random.default_rng(1), equal=equal)
-        assert 0.005 < least < 0.02 and calibration_error(reliability(confidence, correct, equal=equal)) < 2 * least
+        assert (
+            0.005 < least < 0.02
+            and calibration_error(reliability(confidence, correct, equal=equal)) < 2 * least
+        )
         for wrong in (0.5, 2):
             other = np.exp(temper(logs, wrong).max(axis=1))
             assert calibration_error(reliability(other, correct, equal=equal)) > 4 * least
@@ -59,7 +79,9 @@ def test_the_temperature_is_found(sample, wrong):
     found = fit_temperature(temper(logs, wrong), y)
     assert abs(found * wrong - 1) < 0.06
     best = log_loss(temper(temper(logs, wrong), found), y)
-    assert best <= log_loss(logs, y) and all(best < log_loss(temper(temper(logs, wrong), found * f), y) for f in (0.9, 1.1))
+    assert best <= log_loss(logs, y) and all(
+        best < log_loss(temper(temper(logs, wrong), found * f), y) for f in (0.9, 1.1)
+    )
 
 
 def test_temperature_keeps_the_order(sample):
@@ -83,8 +105,14 @@ def test_rejection_with_ties_is_the_mean_over_all_orders():
 def test_nothing_is_better_than_perfect_rejection():
     correct = np.random.default_rng(0).random(50) < 0.7
     wrong = int(np.sum(~correct))
-    assert np.isclose(rejection_curve(correct.astype(float), correct).mean(), perfect_rejection(wrong, 50))
-    assert rejection_curve(1 - correct, correct).mean() > rejection_curve(np.ones(50), correct).mean() > perfect_rejection(wrong, 50)
+    assert np.isclose(
+        rejection_curve(correct.astype(float), correct).mean(), perfect_rejection(wrong, 50)
+    )
+    assert (
+        rejection_curve(1 - correct, correct).mean()
+        > rejection_curve(np.ones(50), correct).mean()
+        > perfect_rejection(wrong, 50)
+    )
     assert perfect_rejection(0, 50) == 0
 
 
@@ -92,21 +120,41 @@ def test_assessment_of_certain_and_correct_probabilities():
     logs = np.log(np.full((20, 2), 1e-9))
     logs[:, 1] = 0
     metrics, arrays = assess(logs, np.ones(20, int), np.random.default_rng(0))
-    assert metrics["error"] == metrics["rejection_area"] == metrics["log_loss"] == 0 and metrics["ece_width"] < 1e-8
+    assert (
+        metrics["error"] == metrics["rejection_area"] == metrics["log_loss"] == 0
+        and metrics["ece_width"] < 1e-8
+    )
     assert arrays["bins_width"].shape == (3, 15) and not arrays["rejection"].any()
 
 
 def test_the_experiment_twice(tmp_path):
     names = ("multiclass-8", "logistic", "neighbours")
-    some = lambda parts: lambda data, profile: tuple(p for p in parts(data, profile) if p.name in names)
-    perform("peers", replace(PEERS, parts=some(peer_parts)), "digits", profile="quick", out=tmp_path)
+    some = lambda parts: (
+        lambda data, profile: tuple(p for p in parts(data, profile) if p.name in names)
+    )
+    perform(
+        "peers", replace(PEERS, parts=some(peer_parts)), "digits", profile="quick", out=tmp_path
+    )
     calibration = replace(CALIBRATION, parts=some(CALIBRATION.parts))
-    records = [load_record(perform("calibration", calibration, "digits", profile="quick", out=tmp_path, again=True)) for _ in range(2)]
-    assert all(np.array_equal(a, records[1].arrays[key], equal_nan=True) for key, a in records[0].arrays.items())
+    records = [
+        load_record(
+            perform("calibration", calibration, "digits", profile="quick", out=tmp_path, again=True)
+        )
+        for _ in range(2)
+    ]
+    assert all(
+        np.array_equal(a, records[1].arrays[key], equal_nan=True)
+        for key, a in records[0].arrays.items()
+    )
     for name in names:
         metrics = records[0].metrics(name)
         assert metrics == records[1].metrics(name)
-        assert metrics["error_before"] == metrics["error_after"] and metrics["perfect_area_before"] <= metrics["rejection_area_before"]
+        assert (
+            metrics["error_before"] == metrics["error_after"]
+            and metrics["perfect_area_before"] <= metrics["rejection_area_before"]
+        )
         assert np.isclose(records[0].array(name, "rejection_before")[-1], metrics["error_before"])
     ours = records[0].metrics("multiclass-8")
-    assert ours["temperature"] < 0.5 and ours["log_loss_after"] < 0.8 * ours["log_loss_before"]  # too modest as they come
+    assert (
+        ours["temperature"] < 0.5 and ours["log_loss_after"] < 0.8 * ours["log_loss_before"]
+    )  # too modest as they come

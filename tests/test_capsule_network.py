@@ -1,4 +1,5 @@
 """The capsule network: against loops, finite differences and itself interrupted; what it is given and what it must not touch."""
+
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from scipy.special import expit
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
 
-from capslit.routing import network as cn# noqa: E402
+from capslit.routing import network as cn  # noqa: E402
 from capslit.routing.procedure import corrected_procedure, inverse_temperatures  # noqa: E402
 from capslit.storage import StorageError  # noqa: E402
 
@@ -47,7 +48,13 @@ def examples(seed=0, n=40, side=5, n_classes=3):
 
 def learn(network, X=None, y=None, **settings):
     X, y = examples() if X is None else (X, y)
-    return cn.learn(network, cn.growing_spread_loss, X, y, **{"epochs": 2, "batch_size": 10, "seed": 1} | settings)
+    return cn.learn(
+        network,
+        cn.growing_spread_loss,
+        X,
+        y,
+        **{"epochs": 2, "batch_size": 10, "seed": 1} | settings,
+    )
 
 
 def state(network):
@@ -62,17 +69,24 @@ def assert_same(a, b):
 
 # The layers
 
+
 @pytest.mark.parametrize("seed", range(4))
 def test_windows_against_loops(seed):
     rng = np.random.default_rng(seed)
-    n, h, w, types, size, stride = rng.integers(1, 3), *rng.integers(3, 8, 2), rng.integers(1, 4), rng.integers(1, 4), rng.integers(1, 4)
+    n, h, w, types, size, stride = (
+        rng.integers(1, 3),
+        *rng.integers(3, 8, 2),
+        rng.integers(1, 4),
+        rng.integers(1, 4),
+        rng.integers(1, 4),
+    )
     x = rng.random((n, h, w, types, *[(), (4, 4)][seed % 2]))
     found = cn.windows(torch.from_numpy(x), int(size), int(stride)).numpy()
     rows, columns = (h - size) // stride + 1, (w - size) // stride + 1
     assert found.shape == (n, rows, columns, size**2 * types, *x.shape[4:])
     for r in range(rows):
         for c in range(columns):
-            window = x[:, r * stride:r * stride + size, c * stride:c * stride + size]
+            window = x[:, r * stride : r * stride + size, c * stride : c * stride + size]
             children = window.reshape(n, size**2, types, *x.shape[4:])
             assert np.array_equal(found[:, r, c], children.reshape(n, -1, *x.shape[4:]))
 
@@ -81,9 +95,14 @@ def test_windows_against_loops(seed):
 def test_votes_against_einsum(batch):
     rng = np.random.default_rng(0)
     poses, W = rng.normal(size=(*batch, 5, 4, 4)), rng.normal(size=(5, 6, 4, 4))
-    found = cn.cast_votes(torch.from_numpy(poses), torch.from_numpy(W)).numpy() if batch else \
-        cn.cast_votes(torch.from_numpy(poses[None]), torch.from_numpy(W)).numpy()[0]
-    assert np.allclose(found, np.einsum("...ikl,ijlm->...ijkm", poses, W).reshape(*batch, 5, 6, 16), atol=1e-12)
+    found = (
+        cn.cast_votes(torch.from_numpy(poses), torch.from_numpy(W)).numpy()
+        if batch
+        else cn.cast_votes(torch.from_numpy(poses[None]), torch.from_numpy(W)).numpy()[0]
+    )
+    assert np.allclose(
+        found, np.einsum("...ikl,ijlm->...ijkm", poses, W).reshape(*batch, 5, 6, 16), atol=1e-12
+    )
 
 
 def routed_by_hand(layer, votes, activations):
@@ -112,7 +131,9 @@ def with_prices(layer):
 def test_convolutional_capsules_against_loops(seed):
     torch.manual_seed(seed)
     size, stride = [(3, 1), (2, 2), (2, 1), (3, 2)][seed]
-    layer = with_prices(cn.ConvolutionalCapsules(3, 4, size, stride, spread=0.5, n_iterations=1 + seed % 3))
+    layer = with_prices(
+        cn.ConvolutionalCapsules(3, 4, size, stride, spread=0.5, n_iterations=1 + seed % 3)
+    )
     poses, activations = some_capsules(seed)
     with torch.no_grad():
         found = layer(cn.Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
@@ -120,7 +141,7 @@ def test_convolutional_capsules_against_loops(seed):
     n, rows, columns, types = found.activations.shape
     assert (rows, columns, types) == ((4 - size) // stride + 1, (5 - size) // stride + 1, 4)
     for i, r, c in np.ndindex(n, rows, columns):
-        here = np.s_[i, r * stride:r * stride + size, c * stride:c * stride + size]
+        here = np.s_[i, r * stride : r * stride + size, c * stride : c * stride + size]
         votes = np.einsum("yxtkl,yxtjlm->yxtjkm", poses[here], W).reshape(-1, 4, 16)
         M, a = routed_by_hand(layer, votes, activations[here].ravel())
         assert np.allclose(found.poses[i, r, c].numpy(), M, atol=1e-6)
@@ -147,7 +168,15 @@ def test_class_capsules_against_loops(seed):
         assert np.allclose(found.activations[i].numpy(), a, atol=1e-6)
 
 
-@pytest.mark.parametrize("settings", [{"shared": False}, {"coordinates": False}, {"weighted": False}, {"shared": False, "coordinates": False, "weighted": False}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"shared": False},
+        {"coordinates": False},
+        {"weighted": False},
+        {"shared": False, "coordinates": False, "weighted": False},
+    ],
+)
 def test_class_capsules_with_parts_left_out(settings):
     torch.manual_seed(0)
     layer = with_prices(cn.ClassCapsules(3, 5, spread=0.5, n_places=20, **settings))
@@ -156,7 +185,11 @@ def test_class_capsules_with_parts_left_out(settings):
         found = layer(cn.Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
     W = layer.transformations.detach().numpy()
     assert W.shape[0] == (3 if settings.get("shared", True) else 60)
-    W = np.broadcast_to(W, (20, 3, 5, 4, 4)) if settings.get("shared", True) else W.reshape(20, 3, 5, 4, 4)
+    W = (
+        np.broadcast_to(W, (20, 3, 5, 4, 4))
+        if settings.get("shared", True)
+        else W.reshape(20, 3, 5, 4, 4)
+    )
     for i in range(2):
         votes = np.empty((4, 5, 3, 5, 4, 4))
         for row, column, t, j in np.ndindex(4, 5, 3, 5):
@@ -166,16 +199,32 @@ def test_class_capsules_with_parts_left_out(settings):
             votes[..., 1, 3] += ((np.arange(5) + 0.5) / 5)[:, None, None]
         counted = activations[i].ravel() if settings.get("weighted", True) else np.full(60, 0.5)
         M, a = routed_by_hand(layer, votes.reshape(60, 5, 16), counted)
-        assert np.allclose(found.poses[i].numpy(), M, atol=1e-6) and np.allclose(found.activations[i].numpy(), a, atol=1e-6)
+        assert np.allclose(found.poses[i].numpy(), M, atol=1e-6) and np.allclose(
+            found.activations[i].numpy(), a, atol=1e-6
+        )
 
 
 def test_parts_left_out_are_kept_in_a_file(tmp_path):
-    network = tiny(shared=False, coordinates=False, weighted=False, e_step="exponent", n_iterations=3, spread=0.2)
+    network = tiny(
+        shared=False,
+        coordinates=False,
+        weighted=False,
+        e_step="exponent",
+        n_iterations=3,
+        spread=0.2,
+    )
     X, _ = examples()
     cn.save_network(tmp_path / "network.npz", network)
     again = cn.load_network(tmp_path / "network.npz")
-    assert again.settings == network.settings and np.array_equal(cn.scores(again, X), cn.scores(network, X))
-    assert not np.allclose(cn.scores(network, X), cn.scores(tiny(shared=False, coordinates=False, weighted=False, n_iterations=3, spread=0.2), X))
+    assert again.settings == network.settings and np.array_equal(
+        cn.scores(again, X), cn.scores(network, X)
+    )
+    assert not np.allclose(
+        cn.scores(network, X),
+        cn.scores(
+            tiny(shared=False, coordinates=False, weighted=False, n_iterations=3, spread=0.2), X
+        ),
+    )
 
 
 def test_primary_capsules_against_matrix_products():
@@ -197,13 +246,16 @@ def test_the_last_temperature_makes_the_logit_of_order_one(n_iterations):
     assert np.isclose(1 / layer.last, 16 * 6 * 9 / 10 / 2)
 
 
-@pytest.mark.parametrize("side, settings", [(8, {"features": [(32, 4, 1)], "primary": 8, "capsules": [(6, 3, 1)]}), (28, {})])
+@pytest.mark.parametrize(
+    "side, settings",
+    [(8, {"features": [(32, 4, 1)], "primary": 8, "capsules": [(6, 3, 1)]}), (28, {})],
+)
 def test_no_activation_is_saturated_at_the_start(side, settings):
     torch.manual_seed(0)
     network = cn.CapsuleNetwork(side, 10, **settings)
     images = torch.rand(20, side, side)
     with torch.no_grad():
-        for a in (network.parts(images).activations, network(images)):      # in training mode
+        for a in (network.parts(images).activations, network(images)):  # in training mode
             assert torch.all((0.2 < a) & (a < 0.99))
 
 
@@ -212,7 +264,11 @@ def test_any_number_of_capsule_layers_and_their_parameters(capsules):
     network = tiny(side=6, capsules=capsules)
     types = [2, *(layer[0] for layer in capsules)]
     expected = 3 * 5 + 6 + 2 * 17 * 4
-    expected += sum(before * 4 * after * 16 + 2 * after for before, after in zip(types, types[1:])) + types[-1] * 3 * 16 + 6
+    expected += (
+        sum(before * 4 * after * 16 + 2 * after for before, after in zip(types, types[1:]))
+        + types[-1] * 3 * 16
+        + 6
+    )
     assert cn.count_parameters(network) == expected
     assert cn.scores(network, np.zeros((4, 6, 6))).shape == (4, 3)
 
@@ -227,10 +283,13 @@ def test_gradients_of_the_whole_network(make):
         outputs = torch.func.functional_call(network, dict(zip(names, parameters)), (images,))
         return cn.spread_loss(outputs, y, 0.9)
 
-    assert torch.autograd.gradcheck(loss, (X.requires_grad_(), *leaves), eps=1e-6, atol=1e-6, fast_mode=True)
+    assert torch.autograd.gradcheck(
+        loss, (X.requires_grad_(), *leaves), eps=1e-6, atol=1e-6, fast_mode=True
+    )
 
 
 # Learning
+
 
 @pytest.mark.parametrize("make", [tiny, small_convolution])
 def test_it_learns(make):
@@ -262,6 +321,7 @@ class Stop(Exception):
 
 class Watch:
     "Counts how often the network is watched, and stops the run after so many times."
+
     def __init__(self, stop=1000):
         self.left = stop
 
@@ -285,7 +345,7 @@ def test_interrupted_and_resumed_to_the_same_bits(make, after, tmp_path):
     straight = learn(whole, watch=Watch(), **settings)
     interrupted(other, after, checkpoint=tmp_path / "run", **settings)
     assert (tmp_path / "run").exists()
-    for path in (tmp_path / "run", str(tmp_path / "run")):               # the second time all is done
+    for path in (tmp_path / "run", str(tmp_path / "run")):  # the second time all is done
         resumed = learn(other, watch=Watch(), checkpoint=path, **settings)
         assert_same(state(whole), state(other))
         assert_same(straight.history, resumed.history)
@@ -297,14 +357,26 @@ def test_resumed_in_a_new_process_state(tmp_path):
     whole, other = tiny(0), tiny(7)
     straight = learn(whole, epochs=3, watch=Watch())
     interrupted(tiny(0), 2, epochs=3, checkpoint=tmp_path / "run")
-    assert_same(straight.snapshots, learn(other, epochs=3, watch=Watch(), checkpoint=tmp_path / "run").snapshots)
+    assert_same(
+        straight.snapshots,
+        learn(other, epochs=3, watch=Watch(), checkpoint=tmp_path / "run").snapshots,
+    )
     assert_same(state(whole), state(other))
 
 
-CHANGES = {"epochs": {"epochs": 3}, "batch_size": {"batch_size": 8}, "learning_rate": {"learning_rate": 0.02}, "watches": {"watches": 2}, "seed": {"seed": 2}}
+CHANGES = {
+    "epochs": {"epochs": 3},
+    "batch_size": {"batch_size": 8},
+    "learning_rate": {"learning_rate": 0.02},
+    "watches": {"watches": 2},
+    "seed": {"seed": 2},
+}
 
 
-@pytest.mark.parametrize("change", [*CHANGES, "images", "labels", "function", "network", "loss", "watch", "kind", "other file"])
+@pytest.mark.parametrize(
+    "change",
+    [*CHANGES, "images", "labels", "function", "network", "loss", "watch", "kind", "other file"],
+)
 def test_a_checkpoint_of_another_run_is_refused(change, tmp_path):
     X, y = examples()
     path, network = tmp_path / "run", tiny()
@@ -318,8 +390,18 @@ def test_a_checkpoint_of_another_run_is_refused(change, tmp_path):
     y = y[::-1] if change == "labels" else y
     loss = partial(cn.spread_loss) if change == "loss" else cn.growing_spread_loss
     settings = {"epochs": 2, "batch_size": 10, "seed": 1} | CHANGES.get(change, {})
-    with pytest.raises(ValueError, match="written by a run with other settings, data or network; delete it"):
-        cn.learn(other, loss, X, y, watch=print if change == "watch" else Watch(), checkpoint=path, **settings)
+    with pytest.raises(
+        ValueError, match="written by a run with other settings, data or network; delete it"
+    ):
+        cn.learn(
+            other,
+            loss,
+            X,
+            y,
+            watch=print if change == "watch" else Watch(),
+            checkpoint=path,
+            **settings,
+        )
     assert_same(before, state(other))
     assert path.read_bytes() == content
 
@@ -344,20 +426,27 @@ def test_images_from_a_function(tmp_path):
     assert asked == [0, 1, 2]
     interrupted(network := tiny(), 2, images, y, epochs=3, checkpoint=tmp_path / "run")
     asked.clear()
-    assert_same(learned.snapshots, learn(network, images, y, epochs=3, watch=Watch(), checkpoint=tmp_path / "run").snapshots)
+    assert_same(
+        learned.snapshots,
+        learn(network, images, y, epochs=3, watch=Watch(), checkpoint=tmp_path / "run").snapshots,
+    )
     assert asked == [2]
 
 
 def test_what_is_watched():
     network, said = tiny(), []
     learned = learn(network, epochs=2, watches=2, watch=Watch(), report=said.append)
-    assert np.allclose(learned.history["epoch"], [0.5, 1, 1.5, 2]) and np.all(learned.history["training"] == 1)
+    assert np.allclose(learned.history["epoch"], [0.5, 1, 1.5, 2]) and np.all(
+        learned.history["training"] == 1
+    )
     assert len(said) == 4 and said[0].startswith("epoch 0.5, loss ")
     assert all(len(array) == 4 for array in learned.snapshots.values())
     assert_same({name: array[-1] for name, array in learned.snapshots.items()}, state(network))
     cn.restore(network, learned.snapshots, 1)
     assert_same({name: array[1] for name, array in learned.snapshots.items()}, state(network))
-    assert len(learn(tiny(), watches=100).history["epoch"]) == 8           # no more often than there are steps
+    assert (
+        len(learn(tiny(), watches=100).history["epoch"]) == 8
+    )  # no more often than there are steps
 
 
 @pytest.mark.parametrize("n_steps", range(1, 9))
@@ -369,35 +458,79 @@ def test_few_steps(n_steps):
 
 def test_a_loss_that_is_not_finite():
     network = tiny()
-    with pytest.raises(FloatingPointError, match="the loss is nan in epoch 0; choose a smaller learning_rate"):
-        cn.learn(network, lambda scores, y, progress: scores.sum() * torch.nan, *examples(), epochs=1)
+    with pytest.raises(
+        FloatingPointError, match="the loss is nan in epoch 0; choose a smaller learning_rate"
+    ):
+        cn.learn(
+            network, lambda scores, y, progress: scores.sum() * torch.nan, *examples(), epochs=1
+        )
 
 
 # What it is given
 
 WRONG = {
-    "flat images": ({"X": np.zeros((40, 25))}, ValueError, r"images has shape \(40, 25\), but shape \(40, any, any\) is needed"),
+    "flat images": (
+        {"X": np.zeros((40, 25))},
+        ValueError,
+        r"images has shape \(40, 25\), but shape \(40, any, any\) is needed",
+    ),
     "colours": ({"X": np.zeros((40, 5, 5, 3))}, ValueError, "images has shape"),
     "too few images": ({"X": np.zeros((39, 5, 5))}, ValueError, "images has shape"),
-    "another side": ({"X": np.zeros((40, 6, 6))}, ValueError, r"images has shape \(1, 6, 6\), but shape \(any, 5, 5\) is needed"),
+    "another side": (
+        {"X": np.zeros((40, 6, 6))},
+        ValueError,
+        r"images has shape \(1, 6, 6\), but shape \(any, 5, 5\) is needed",
+    ),
     "NaN": ({"X": np.full((40, 5, 5), np.nan)}, ValueError, "images contains NaN"),
     "infinity": ({"X": np.full((40, 5, 5), np.inf)}, ValueError, "images contains infinity"),
-    "too large for 32 bits": ({"X": np.full((40, 5, 5), 1e300)}, ValueError, "images contains infinity"),
+    "too large for 32 bits": (
+        {"X": np.full((40, 5, 5), 1e300)},
+        ValueError,
+        "images contains infinity",
+    ),
     "text": ({"X": np.full((40, 5, 5), "a")}, TypeError, "images must hold real numbers"),
     "complex": ({"X": np.zeros((40, 5, 5), complex)}, TypeError, "images must hold real numbers"),
     "None": ({"X": None, "y": np.zeros(40, int)}, TypeError, "images is None"),
-    "a function of rubbish": ({"X": lambda epoch: np.full((40, 5, 5), np.nan)}, ValueError, "images contains NaN"),
-    "label too large": ({"y": np.arange(40) % 4}, ValueError, "y must lie between 0 and 2, but spans 0 to 3"),
-    "negative label": ({"y": np.arange(40) % 3 - 1}, ValueError, "y must lie between 0 and 2, but spans -1 to 1"),
-    "labels that are no integers": ({"y": np.arange(40) % 3 + 0.5}, TypeError, "y must hold integer class indices"),
+    "a function of rubbish": (
+        {"X": lambda epoch: np.full((40, 5, 5), np.nan)},
+        ValueError,
+        "images contains NaN",
+    ),
+    "label too large": (
+        {"y": np.arange(40) % 4},
+        ValueError,
+        "y must lie between 0 and 2, but spans 0 to 3",
+    ),
+    "negative label": (
+        {"y": np.arange(40) % 3 - 1},
+        ValueError,
+        "y must lie between 0 and 2, but spans -1 to 1",
+    ),
+    "labels that are no integers": (
+        {"y": np.arange(40) % 3 + 0.5},
+        TypeError,
+        "y must hold integer class indices",
+    ),
     "one-hot labels": ({"y": np.eye(3)[np.arange(40) % 3].astype(int)}, ValueError, "y has shape"),
     "no epochs": ({"epochs": 0}, ValueError, "epochs must be a whole number of at least 1, not 0"),
     "half an epoch": ({"epochs": 0.5}, ValueError, "epochs must be a whole number"),
     "no batch": ({"batch_size": 0}, ValueError, "batch_size must be a whole number"),
-    "batch too large": ({"batch_size": 41}, ValueError, "batch_size must be a number of at most 40, not 41; it may not exceed the number of images"),
+    "batch too large": (
+        {"batch_size": 41},
+        ValueError,
+        "batch_size must be a number of at most 40, not 41; it may not exceed the number of images",
+    ),
     "no watches": ({"watches": 0}, ValueError, "watches must be a whole number"),
-    "no learning rate": ({"learning_rate": 0}, ValueError, "learning_rate must be a number above 0"),
-    "learning rate NaN": ({"learning_rate": np.nan}, ValueError, "learning_rate must be a number above 0"),
+    "no learning rate": (
+        {"learning_rate": 0},
+        ValueError,
+        "learning_rate must be a number above 0",
+    ),
+    "learning rate NaN": (
+        {"learning_rate": np.nan},
+        ValueError,
+        "learning_rate must be a number above 0",
+    ),
 }
 
 
@@ -408,17 +541,29 @@ def test_arguments_that_make_no_sense(case, make):
     X, y = examples()
     network = make()
     before = state(network)
-    settings = {"images": X, "y": y, "epochs": 2, "batch_size": 10} | {"images" if k == "X" else k: v for k, v in changed.items()}
+    settings = {"images": X, "y": y, "epochs": 2, "batch_size": 10} | {
+        "images" if k == "X" else k: v for k, v in changed.items()
+    }
     with pytest.raises(error, match=words):
-        cn.learn(network, cn.growing_spread_loss, settings.pop("images"), settings.pop("y"), **settings)
+        cn.learn(
+            network, cn.growing_spread_loss, settings.pop("images"), settings.pop("y"), **settings
+        )
     assert_same(before, state(network))
 
 
-@pytest.mark.parametrize("side, settings, words", [
-    (3, {}, "side: a grid of 2 × 2 places is too small|side: a grid of 1"), (1, {}, "side: a grid of 1 × 1 places is too small for windows of 2 × 2"),
-    (5, {"n_iterations": 0}, "n_iterations must be a whole number of at least 1"), (5, {"primary": 0}, "primary must be a whole number"),
-    (5, {"n_classes": 0}, "n_classes must be a whole number"), (0, {}, "side must be a whole number"),
-    (5, {"e_step": "sum"}, "e_step must be 'factor' or 'exponent'"), (5, {"features": []}, "features has shape .*pass at least one layer")])
+@pytest.mark.parametrize(
+    "side, settings, words",
+    [
+        (3, {}, "side: a grid of 2 × 2 places is too small|side: a grid of 1"),
+        (1, {}, "side: a grid of 1 × 1 places is too small for windows of 2 × 2"),
+        (5, {"n_iterations": 0}, "n_iterations must be a whole number of at least 1"),
+        (5, {"primary": 0}, "primary must be a whole number"),
+        (5, {"n_classes": 0}, "n_classes must be a whole number"),
+        (0, {}, "side must be a whole number"),
+        (5, {"e_step": "sum"}, "e_step must be 'factor' or 'exponent'"),
+        (5, {"features": []}, "features has shape .*pass at least one layer"),
+    ],
+)
 def test_networks_that_make_no_sense(side, settings, words):
     if side == 3:
         settings = settings | {"capsules": [(2, 3, 1)]}
@@ -439,7 +584,9 @@ def variants(X):
     yield "read-only", still
 
 
-@pytest.mark.parametrize("name, images", list(variants(examples()[0])), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "name, images", list(variants(examples()[0])), ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_images_of_any_kind(name, images):
     X, y = examples()
     straight, other = tiny(), tiny()
@@ -460,7 +607,10 @@ def test_predict_leaves_the_network_as_it_was(training):
     network, (X, _) = tiny().train(training), examples()
     before = state(network)
     whole = cn.scores(network, X)
-    assert np.allclose(whole, cn.scores(network, X, batch_size=7), atol=1e-6) and network.training == training
+    assert (
+        np.allclose(whole, cn.scores(network, X, batch_size=7), atol=1e-6)
+        and network.training == training
+    )
     assert np.array_equal(cn.predict(network, X), whole.argmax(axis=1))
     assert cn.predict(network, X[:0]).shape == (0,) and cn.scores(network, X[:0]).shape == (0, 3)
     with pytest.raises(ValueError, match="images contains NaN"):
@@ -469,8 +619,15 @@ def test_predict_leaves_the_network_as_it_was(training):
     assert_same(before, state(network))
 
 
-EXTREME = {"blank": np.zeros((20, 5, 5)), "white": np.ones((20, 5, 5)), "constant, large": np.full((20, 5, 5), 1e6), "tiny": np.full((20, 5, 5), 1e-30),
-           "one pixel": np.eye(25)[np.arange(20)].reshape(20, 5, 5), "huge": 1e15 * examples()[0][:20], "negative": -examples()[0][:20]}
+EXTREME = {
+    "blank": np.zeros((20, 5, 5)),
+    "white": np.ones((20, 5, 5)),
+    "constant, large": np.full((20, 5, 5), 1e6),
+    "tiny": np.full((20, 5, 5), 1e-30),
+    "one pixel": np.eye(25)[np.arange(20)].reshape(20, 5, 5),
+    "huge": 1e15 * examples()[0][:20],
+    "negative": -examples()[0][:20],
+}
 
 
 @together("case", EXTREME)
@@ -494,17 +651,24 @@ def test_double_precision():
 
 # Files
 
-@pytest.mark.parametrize("make", [tiny, small_convolution, lambda: tiny().double(), lambda: tiny(capsules=())])
+
+@pytest.mark.parametrize(
+    "make", [tiny, small_convolution, lambda: tiny().double(), lambda: tiny(capsules=())]
+)
 def test_saved_and_loaded(make, tmp_path):
     network, (X, _) = make(), examples()
     learn(network)
     cn.save_network(tmp_path / "network", network)
     before = torch.get_rng_state()
     again = cn.load_network(str(tmp_path / "network"))
-    assert torch.equal(before, torch.get_rng_state()) and type(again) is type(network) and not again.training
+    assert (
+        torch.equal(before, torch.get_rng_state())
+        and type(again) is type(network)
+        and not again.training
+    )
     assert_same(state(network), state(again))
     assert np.array_equal(cn.scores(network, X), cn.scores(again, X))
-    learn(again)                                                           # and can learn on
+    learn(again)  # and can learn on
 
 
 def test_files_that_hold_no_network(tmp_path):
@@ -513,7 +677,9 @@ def test_files_that_hold_no_network(tmp_path):
         cn.load_network(tmp_path / "run")
     with pytest.raises(StorageError, match="there is no such file"):
         cn.load_network(tmp_path / "nothing")
-    with pytest.raises(TypeError, match="network must be a CapsuleNetwork or a ConvolutionalNetwork, not Linear"):
+    with pytest.raises(
+        TypeError, match="network must be a CapsuleNetwork or a ConvolutionalNetwork, not Linear"
+    ):
         cn.save_network(tmp_path / "linear", torch.nn.Linear(2, 2))
     assert not (tmp_path / "linear").exists()
 
@@ -533,7 +699,9 @@ except ImportError as error:
 
 
 def test_without_pytorch_one_clear_error():
-    said = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=120).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=120
+    ).stdout
     assert said.strip() == "capslit.routing.network needs PyTorch: pip install capslit[torch]"
 
 

@@ -1,4 +1,5 @@
 """The capsule network as an estimator: scikit-learn's conventions, images in any form, files without code, and PyTorch only when it is needed."""
+
 import json
 import pickle
 import subprocess
@@ -21,8 +22,23 @@ from capslit.routing import CapsuleNetworkClassifier
 from capslit.storage import StorageError, load_arrays
 
 SMALL = {"features": ((8, 2, 1),), "primary": 2, "capsules": (), "epochs": 8, "random_state": 0}
-ABLE = {"features": ((3, 2, 1),), "primary": 2, "capsules": ((2, 2, 1),), "epochs": 6, "batch_size": 10, "random_state": 0}
-LAYERED = SMALL | {"capsules": ((2, 2, 1),), "e_step": "exponent", "n_iterations": 3, "weighted": False, "shared": False, "coordinates": False, "epochs": 2}
+ABLE = {
+    "features": ((3, 2, 1),),
+    "primary": 2,
+    "capsules": ((2, 2, 1),),
+    "epochs": 6,
+    "batch_size": 10,
+    "random_state": 0,
+}
+LAYERED = SMALL | {
+    "capsules": ((2, 2, 1),),
+    "e_step": "exponent",
+    "n_iterations": 3,
+    "weighted": False,
+    "shared": False,
+    "coordinates": False,
+    "epochs": 2,
+}
 
 
 def bars(n=120, side=5, seed=0):
@@ -44,7 +60,9 @@ class Without:
             raise ImportError(name)
 sys.meta_path.insert(0, Without())
 """
-    done = subprocess.run([sys.executable, "-c", begin + code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", begin + code], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -83,7 +101,11 @@ def test_conventions_of_scikit_learn():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(CapsuleNetworkClassifier(**SMALL), on_fail=None, on_skip=None)
-    bad = [(r["check_name"], repr(r["exception"])) for r in results if r["status"] != "passed" and r["check_name"] != "check_array_api_input"]
+    bad = [
+        (r["check_name"], repr(r["exception"]))
+        for r in results
+        if r["status"] != "passed" and r["check_name"] != "check_array_api_input"
+    ]
     assert len(results) > 50 and bad == []
 
 
@@ -93,7 +115,9 @@ def test_it_learns_and_says_how_sure_it_is(model):
     assert model.score(X, y) > 0.9 and log_loss(y, P) < 0.4
     assert np.allclose(P.sum(axis=1), 1) and np.allclose(np.log(P), model.predict_log_proba(X))
     a = model.decision_function(X)
-    assert np.all((a >= 0) & (a <= 1)) and np.array_equal(model.classes_[a.argmax(axis=1)], model.predict(X))
+    assert np.all((a >= 0) & (a <= 1)) and np.array_equal(
+        model.classes_[a.argmax(axis=1)], model.predict(X)
+    )
     ratios = np.log(P[:, 0] / P[:, 1]) / (a[:, 0] - a[:, 1])
     assert np.allclose(ratios, model.sharpness_) and model.poses(X[:4]).shape == (4, 3, 4, 4)
 
@@ -103,8 +127,14 @@ def test_the_settings_reach_the_network(settings):
     X, y = bars()
     model = CapsuleNetworkClassifier(**settings).fit(X[:40], y[:40])
     found = json.loads(json.dumps(model.network().settings))
-    assert {name: found[name] for name in settings if name in found} == json.loads(json.dumps({name: v for name, v in settings.items() if name in found}))
-    assert found["side"] == 5 and found["n_classes"] == 3 and len(model.history_["loss"]) == settings["epochs"]
+    assert {name: found[name] for name in settings if name in found} == json.loads(
+        json.dumps({name: v for name, v in settings.items() if name in found})
+    )
+    assert (
+        found["side"] == 5
+        and found["n_classes"] == 3
+        and len(model.history_["loss"]) == settings["epochs"]
+    )
 
 
 def test_images_in_any_form_say_the_same(model):
@@ -112,43 +142,69 @@ def test_images_in_any_form_say_the_same(model):
     told = model.predict_proba(X)
     assert np.array_equal(told, model.predict_proba(X.reshape(len(X), -1)))
     assert np.allclose(told[5:9], model.predict_proba(X[5:9]), rtol=0, atol=1e-9)
-    scaled = CapsuleNetworkClassifier(**ABLE).fit(256 * bars()[0], bars()[1])            # a power of two: to the bit
+    scaled = CapsuleNetworkClassifier(**ABLE).fit(
+        256 * bars()[0], bars()[1]
+    )  # a power of two: to the bit
     assert np.array_equal(scaled.predict_proba(256 * X), told)
     frame = pd.DataFrame(bars()[0].reshape(120, -1), columns=[f"p{i}" for i in range(25)])
     named = CapsuleNetworkClassifier(**ABLE).fit(frame, bars()[1])
-    assert named.feature_names_in_.tolist() == frame.columns.tolist() and np.array_equal(named.predict(frame), model.predict(bars()[0]))
+    assert named.feature_names_in_.tolist() == frame.columns.tolist() and np.array_equal(
+        named.predict(frame), model.predict(bars()[0])
+    )
 
 
 def test_a_seed_decides_all_and_the_global_generator_stays(model):
     X, y = bars()
     before = torch.get_rng_state()
-    again, other = (CapsuleNetworkClassifier(**ABLE | {"random_state": seed}).fit(X, y) for seed in (0, 1))
+    again, other = (
+        CapsuleNetworkClassifier(**ABLE | {"random_state": seed}).fit(X, y) for seed in (0, 1)
+    )
     assert torch.equal(before, torch.get_rng_state())
-    assert all(np.array_equal(array, again.weights_[name]) for name, array in model.weights_.items())
+    assert all(
+        np.array_equal(array, again.weights_[name]) for name, array in model.weights_.items()
+    )
     assert not np.array_equal(model.decision_function(X), other.decision_function(X))
 
 
 def test_held_out_examples_are_not_learned_from():
     X, y = bars()
-    model = CapsuleNetworkClassifier(**SMALL | {"validation_fraction": 0.5, "epochs": 1, "batch_size": 1000}).fit(X, y)
+    model = CapsuleNetworkClassifier(
+        **SMALL | {"validation_fraction": 0.5, "epochs": 1, "batch_size": 1000}
+    ).fit(X, y)
     assert model.weights_["features.1.num_batches_tracked"] == 1
-    all_of_them = CapsuleNetworkClassifier(**SMALL | {"validation_fraction": 0.0, "epochs": 1}).fit(X, y)
-    assert all_of_them.weights_["features.1.num_batches_tracked"] == len(X) // 32 and all_of_them.sharpness_ > 0
+    all_of_them = CapsuleNetworkClassifier(**SMALL | {"validation_fraction": 0.0, "epochs": 1}).fit(
+        X, y
+    )
+    assert (
+        all_of_them.weights_["features.1.num_batches_tracked"] == len(X) // 32
+        and all_of_them.sharpness_ > 0
+    )
 
 
 def test_a_file_holds_all_and_nothing_is_unpickled(model, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a pickle was opened")
+
     X, _ = bars(seed=3)
     model.save(tmp_path / "model.npz")
-    for where, what in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (joblib, "load"), (torch, "load")):
+    for where, what in (
+        (pickle, "load"),
+        (pickle, "loads"),
+        (pickle, "Unpickler"),
+        (joblib, "load"),
+        (torch, "load"),
+    ):
         monkeypatch.setattr(where, what, refuse)
     again = CapsuleNetworkClassifier.load(tmp_path / "model.npz")
-    assert np.array_equal(again.predict_proba(X), model.predict_proba(X)) and np.array_equal(again.poses(X), model.poses(X))
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X)) and np.array_equal(
+        again.poses(X), model.poses(X)
+    )
     again.save(tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "model.npz").read_bytes()
     arrays, meta = load_arrays(tmp_path / "model.npz")
-    assert meta["schema"] == "capslit.CapsuleNetworkClassifier/1" and all(array.dtype.kind in "biufU" for array in arrays.values())
+    assert meta["schema"] == "capslit.CapsuleNetworkClassifier/1" and all(
+        array.dtype.kind in "biufU" for array in arrays.values()
+    )
     with pytest.raises(NotFittedError):
         CapsuleNetworkClassifier().save(tmp_path / "none.npz")
     (tmp_path / "model.npz").write_bytes((tmp_path / "model.npz").read_bytes()[:-300])
@@ -164,9 +220,17 @@ def test_in_a_pipeline_and_cross_validated():
     assert copy.get_params() == pipeline[1].get_params() | {"epochs": 2}
 
 
-@pytest.mark.parametrize("settings, words", [
-    ({"epochs": 0}, "epochs"), ({"learning_rate": 0.0}, "learning_rate"), ({"e_step": "product"}, "e_step"), ({"validation_fraction": 1.0}, "validation_fraction"),
-    ({"primary": 0}, "primary"), ({"features": ((8, 9, 1),)}, "too small for windows of 9 × 9")])
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"epochs": 0}, "epochs"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"e_step": "product"}, "e_step"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"primary": 0}, "primary"),
+        ({"features": ((8, 9, 1),)}, "too small for windows of 9 × 9"),
+    ],
+)
 def test_settings_that_make_no_sense_change_nothing(settings, words):
     model = CapsuleNetworkClassifier(**SMALL | settings)
     with pytest.raises(ValueError, match=words):

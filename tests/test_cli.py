@@ -1,4 +1,5 @@
 """The command line as its users meet it: in a process of its own, interrupted, killed, without data, without a place to write, and with tables of all kinds."""
+
 import csv
 import os
 import signal
@@ -40,8 +41,18 @@ sys.exit(main(sys.argv[1:]))
 
 def capslit_command(*words, **environment):
     "Run the installed command; result with returncode, stdout and stderr."
-    command = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
-    return subprocess.run([*command, *map(str, words)], capture_output=True, text=True, timeout=300, env=os.environ | environment)
+    command = (
+        [SCRIPT]
+        if SCRIPT.exists()
+        else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
+    )
+    return subprocess.run(
+        [*command, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | environment,
+    )
 
 
 def heed_interrupts():
@@ -50,8 +61,13 @@ def heed_interrupts():
 
 
 def start_slowly(*words):
-    return subprocess.Popen([sys.executable, "-c", SLOW, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            preexec_fn=heed_interrupts if sys.platform != "win32" else None)
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts if sys.platform != "win32" else None,
+    )
 
 
 def wait_for(path, process):
@@ -77,18 +93,32 @@ def test_a_quick_run_from_end_to_end(undisturbed):
     assert names(folder) == ["figure2-digits-quick.json", "figure2-digits-quick.npz"]
     record = load_record(folder / "figure2-digits-quick.json")
     (part,) = record.parts.values()
-    assert f"test error {100 * part['metrics']['test_error']:.2f} %" in done.stdout and "loading digits" in done.stderr
+    assert (
+        f"test error {100 * part['metrics']['test_error']:.2f} %" in done.stdout
+        and "loading digits" in done.stderr
+    )
     assert part["metrics"]["test_error"] < 0.15 and not part["resumed"]
 
 
 @pytest.mark.first
 def test_all_experiments_in_one_command_and_then_nothing_more_to_do(everything):
     folder, said = everything
-    runs = [f"{name} on {data}" for name, experiment in EXPERIMENTS.items() for data in experiment.quick if not experiment.lacks()]
-    assert len([line for line in said.splitlines() if "is left out" not in line]) == len(runs) and all(run in said for run in runs)
+    runs = [
+        f"{name} on {data}"
+        for name, experiment in EXPERIMENTS.items()
+        for data in experiment.quick
+        if not experiment.lacks()
+    ]
+    assert len([line for line in said.splitlines() if "is left out" not in line]) == len(
+        runs
+    ) and all(run in said for run in runs)
     times = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
     done = capslit_command(*ALL, "--out", folder)
-    assert done.returncode == 0 and done.stdout == said and times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    assert (
+        done.returncode == 0
+        and done.stdout == said
+        and times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -104,17 +134,28 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed):
     done = capslit_command(*QUICK, "--out", tmp_path)
     assert done.returncode == 0 and "going on from the checkpoint" in done.stderr
     assert names(tmp_path) == ["figure2-digits-quick.json", "figure2-digits-quick.npz"]
-    whole, resumed = (load_record(folder / "figure2-digits-quick.json") for folder in (undisturbed[0], tmp_path))
-    assert resumed.parts["multiclass-2"]["resumed"] and resumed.metrics("multiclass-2") == whole.metrics("multiclass-2")
-    assert (tmp_path / "figure2-digits-quick.npz").read_bytes() == (undisturbed[0] / "figure2-digits-quick.npz").read_bytes()
-    assert np.array_equal(resumed.array("multiclass-2", "coef"), whole.array("multiclass-2", "coef"))
+    whole, resumed = (
+        load_record(folder / "figure2-digits-quick.json") for folder in (undisturbed[0], tmp_path)
+    )
+    assert resumed.parts["multiclass-2"]["resumed"] and resumed.metrics(
+        "multiclass-2"
+    ) == whole.metrics("multiclass-2")
+    assert (tmp_path / "figure2-digits-quick.npz").read_bytes() == (
+        undisturbed[0] / "figure2-digits-quick.npz"
+    ).read_bytes()
+    assert np.array_equal(
+        resumed.array("multiclass-2", "coef"), whole.array("multiclass-2", "coef")
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_an_experiment_of_many_parts_killed_again_and_again(tmp_path, quick_record):
-    words, whole = ("reproduce", "figure8", "--profile", "quick", "--quiet", "--out", tmp_path), quick_record("figure8")
+    words, whole = (
+        ("reproduce", "figure8", "--profile", "quick", "--quiet", "--out", tmp_path),
+        quick_record("figure8"),
+    )
     record, parts = tmp_path / whole.name, tmp_path / "figure8-digits-quick.parts"
-    for done in (1, 3):                                       # killed when so many parts are finished, and the next is under way
+    for done in (1, 3):  # killed when so many parts are finished, and the next is under way
         process = start_slowly(*words)
         while len(list(parts.glob("*.npz"))) < done:
             assert process.poll() is None, process.communicate()
@@ -133,53 +174,104 @@ def test_ctrl_c(tmp_path):
     wait_for(tmp_path / "figure2-digits-quick.parts" / "multiclass-2.checkpoint", process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and "same command goes on" in err and "Traceback" not in err and out == ""
+    assert (
+        process.returncode == 130
+        and "same command goes on" in err
+        and "Traceback" not in err
+        and out == ""
+    )
 
 
-@together("words, said", [
-    (("reproduce", "figure22"), "figure22"), (("reproduce", "figure2", "--data", "cats"), "cats"),
-    (("reproduce", "figure2", "--profile", "huge"), "huge"), (("reproduce", "figure2", "--data", "alphadigits"), "alphadigits"),
-    ((*QUICK, "--out", __file__), "test_cli.py"), ((*QUICK, "--seed", "-1"), "seed"), ((*QUICK, "--seed", "one"), "one"),
-    (("fly",), "fly"), ((), "COMMAND"), (("reproduce",), "NAME")])
+@together(
+    "words, said",
+    [
+        (("reproduce", "figure22"), "figure22"),
+        (("reproduce", "figure2", "--data", "cats"), "cats"),
+        (("reproduce", "figure2", "--profile", "huge"), "huge"),
+        (("reproduce", "figure2", "--data", "alphadigits"), "alphadigits"),
+        ((*QUICK, "--out", __file__), "test_cli.py"),
+        ((*QUICK, "--seed", "-1"), "seed"),
+        ((*QUICK, "--seed", "one"), "one"),
+        (("fly",), "fly"),
+        ((), "COMMAND"),
+        (("reproduce",), "NAME"),
+    ],
+)
 def test_user_errors(tmp_path, capsys, words, said):
     if words[:4] == QUICK and "--out" not in words:
         words = (*words, "--out", str(tmp_path))
     try:
         status = cli.main(list(words))
-    except SystemExit as end:                                 # of argparse
+    except SystemExit as end:  # of argparse
         status = end.code
     out, err = capsys.readouterr()
     assert status == 2 and said in err and "Traceback" not in err and out == ""
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("words, said", [(("reproduce", "figure22"), "figure22"), (("fly",), "fly")])
+@pytest.mark.parametrize(
+    "words, said", [(("reproduce", "figure22"), "figure22"), (("fly",), "fly")]
+)
 def test_user_errors_in_a_process_of_its_own(words, said):
     done = capslit_command(*words)
-    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr and done.stdout == ""
+    assert (
+        done.returncode == 2
+        and said in done.stderr
+        and "Traceback" not in done.stderr
+        and done.stdout == ""
+    )
 
 
 def test_no_data_and_no_network(tmp_path):
     nowhere = "http://127.0.0.1:9"
-    environment = {name: nowhere for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
-    done = capslit_command("reproduce", "figure2", "--out", tmp_path / "out", "--quiet", XDG_CACHE_HOME=str(tmp_path), CAPSLIT_DATA="",
-                           NO_PROXY="", no_proxy="", **environment)
-    assert done.returncode == 2 and "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
-    assert "mnist/train-images-idx3-ubyte.gz" in done.stderr and "CAPSLIT_DATA" in done.stderr and "network" in done.stderr
+    environment = {
+        name: nowhere for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+    }
+    done = capslit_command(
+        "reproduce",
+        "figure2",
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+        XDG_CACHE_HOME=str(tmp_path),
+        CAPSLIT_DATA="",
+        NO_PROXY="",
+        no_proxy="",
+        **environment,
+    )
+    assert (
+        done.returncode == 2
+        and "Traceback" not in done.stderr
+        and len(done.stderr.splitlines()) == 1
+    )
+    assert (
+        "mnist/train-images-idx3-ubyte.gz" in done.stderr
+        and "CAPSLIT_DATA" in done.stderr
+        and "network" in done.stderr
+    )
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 def test_damaged_data(tmp_path):
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b broken")
-    done = capslit_command("reproduce", "figure2", "--out", tmp_path / "out", "--data-home", tmp_path, "--quiet")
-    assert done.returncode == 2 and "train-images-idx3-ubyte.gz" in done.stderr and "Traceback" not in done.stderr
+    done = capslit_command(
+        "reproduce", "figure2", "--out", tmp_path / "out", "--data-home", tmp_path, "--quiet"
+    )
+    assert (
+        done.returncode == 2
+        and "train-images-idx3-ubyte.gz" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_version_and_list():
     assert capslit_command("--version").stdout.strip() == f"capslit {capslit.__version__}"
     done = capslit_command("list")
-    assert done.returncode == 0 and all(word in done.stdout for word in ("figure2", "figure3", "mnist", "fashion", "digits", "quick"))
+    assert done.returncode == 0 and all(
+        word in done.stdout
+        for word in ("figure2", "figure3", "mnist", "fashion", "digits", "quick")
+    )
 
 
 HEADER = ["", "age", "colour", "who", "size", "level"]
@@ -191,9 +283,21 @@ def mixed_rows(n=90, seed=0):
     rows = []
     for k in range(n):
         c = k % 3
-        age, size = f"{20 + 6 * c + 4 * rng.standard_normal():.1f}", f"{c + rng.standard_normal():.3e}"
+        age, size = (
+            f"{20 + 6 * c + 4 * rng.standard_normal():.1f}",
+            f"{c + rng.standard_normal():.3e}",
+        )
         colour = ["red", "green; dark", 'the "blue" one'][(c + int(rng.random() < 0.3)) % 3]
-        rows.append([str(k), "NA" if k % 11 == 0 else age, "" if k % 13 == 0 else colour, f"Person {k}", "?" if k == 7 else size, ["low", "mid", "high"][c]])
+        rows.append(
+            [
+                str(k),
+                "NA" if k % 11 == 0 else age,
+                "" if k % 13 == 0 else colour,
+                f"Person {k}",
+                "?" if k == 7 else size,
+                ["low", "mid", "high"][c],
+            ]
+        )
     return rows
 
 
@@ -208,7 +312,9 @@ def learned(tmp_path_factory):
     "A folder with mixed.csv, and model.npz that the installed command has fitted to it, and what it said."
     folder = tmp_path_factory.mktemp("tables")
     write(folder / "mixed.csv", HEADER, mixed_rows())
-    done = capslit_command("fit", folder / "mixed.csv", "--target", "level", "--report", "--out", folder / "model.npz")
+    done = capslit_command(
+        "fit", folder / "mixed.csv", "--target", "level", "--report", "--out", folder / "model.npz"
+    )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return folder, done.stdout
 
@@ -216,29 +322,58 @@ def learned(tmp_path_factory):
 def by_hand(train, test):
     "The features of a table as they should be encoded, by pandas and arithmetic."
     numbers, words = ["age", "size"], sorted(train["colour"].dropna().unique())
-    filled = [part.assign(**{name: part[name].fillna(train[name].median()) for name in numbers},
-                          colour=part["colour"].fillna(train["colour"].mode()[0])) for part in (train, test)]
+    filled = [
+        part.assign(
+            **{name: part[name].fillna(train[name].median()) for name in numbers},
+            colour=part["colour"].fillna(train["colour"].mode()[0]),
+        )
+        for part in (train, test)
+    ]
     mean, scale = filled[0][numbers].mean(), filled[0][numbers].std(ddof=0)
-    return [np.column_stack([(part[numbers] - mean) / scale, *(part["colour"] == word for word in words)]).astype(float) for part in filled]
+    return [
+        np.column_stack(
+            [(part[numbers] - mean) / scale, *(part["colour"] == word for word in words)]
+        ).astype(float)
+        for part in filled
+    ]
 
 
 def test_from_file_to_file_equals_the_model_in_memory(learned, tmp_path):
     folder, said = learned
     rows = mixed_rows(40, seed=1)
-    order = [5, 2, 0, 4, 3, 1]                                # other columns, in another order, another separator, and no target
-    write(tmp_path / "new.csv", [HEADER[k] or "row" for k in order[1:]], [[row[k] for k in order[1:]] for row in rows], ",")
-    done = capslit_command("predict", folder / "model.npz", tmp_path / "new.csv", "--out", tmp_path / "found.csv")
+    order = [5, 2, 0, 4, 3, 1]  # other columns, in another order, another separator, and no target
+    write(
+        tmp_path / "new.csv",
+        [HEADER[k] or "row" for k in order[1:]],
+        [[row[k] for k in order[1:]] for row in rows],
+        ",",
+    )
+    done = capslit_command(
+        "predict", folder / "model.npz", tmp_path / "new.csv", "--out", tmp_path / "found.csv"
+    )
     assert done.returncode == 0 and done.stdout == done.stderr == ""
-    train, test = (pd.DataFrame(part, columns=HEADER).replace({"NA": None, "": None, "?": None}).astype({"age": float, "size": float})
-                   for part in (mixed_rows(), rows))
+    train, test = (
+        pd.DataFrame(part, columns=HEADER)
+        .replace({"NA": None, "": None, "?": None})
+        .astype({"age": float, "size": float})
+        for part in (mixed_rows(), rows)
+    )
     X_train, X_test = by_hand(train, test)
     model = capslit.CapsuleClassifier(random_state=0).fit(X_train, train["level"].to_numpy(str))
     found = pd.read_csv(tmp_path / "found.csv")
     assert found.columns.tolist() == ["prediction", "high", "low", "mid"]
     assert found["prediction"].tolist() == model.predict(X_test).tolist()
-    np.testing.assert_allclose(found[["high", "low", "mid"]], model.predict_proba(X_test), rtol=1e-4)
-    for line in ("90 rows, 2 columns of numbers, 1 of categories; 3 classes of 'level'", "1 column without a name left out", "column 'who' is left out",
-                 f"9 missing in column 'age': replaced by the median, {train['age'].median():.6g}", "1 missing in column 'size'", "7 missing in column 'colour'"):
+    np.testing.assert_allclose(
+        found[["high", "low", "mid"]], model.predict_proba(X_test), rtol=1e-4
+    )
+    for line in (
+        "90 rows, 2 columns of numbers, 1 of categories; 3 classes of 'level'",
+        "1 column without a name left out",
+        "column 'who' is left out",
+        f"9 missing in column 'age': replaced by the median, {train['age'].median():.6g}",
+        "1 missing in column 'size'",
+        "7 missing in column 'colour'",
+    ):
         assert line in said
 
 
@@ -249,12 +384,21 @@ def test_the_report_is_what_cross_validation_finds(learned):
     X = model_inputs(folder / "mixed.csv", model)
     split = StratifiedKFold(5, shuffle=True, random_state=0)
     predicted = cross_val_predict(model, X, y, cv=split)
-    lines = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in said.splitlines() if "│" in line}
+    lines = {
+        line.split("│")[1].strip(): line.split("│")[2:-1]
+        for line in said.splitlines()
+        if "│" in line
+    }
     assert lines["capsule regression"][0].split()[0] == f"{100 * np.mean(predicted != y):.1f}"
-    assert lines["most frequent class"][0].split()[0] == f"{100 * np.mean(cross_val_predict(DummyClassifier(), X, y, cv=split) != y):.1f}"
+    assert (
+        lines["most frequent class"][0].split()[0]
+        == f"{100 * np.mean(cross_val_predict(DummyClassifier(), X, y, cv=split) != y):.1f}"
+    )
     assert lines["most frequent class"][1].strip() == f"{np.log(3):.3f}"
     for a in ("high", "low", "mid"):
-        assert [int(entry) for entry in lines[a]] == [np.sum((y == a) & (predicted == b)) for b in ("high", "low", "mid")]
+        assert [int(entry) for entry in lines[a]] == [
+            np.sum((y == a) & (predicted == b)) for b in ("high", "low", "mid")
+        ]
 
 
 def model_inputs(path, model):
@@ -278,103 +422,279 @@ sys.exit(main())
 
 def test_tables_without_pandas_and_figures_without_matplotlib(learned, tmp_path):
     folder, _ = learned
+
     def run(*words):
-        return subprocess.run([sys.executable, "-c", ABSENT, *map(str, words)], capture_output=True, text=True, timeout=300)
+        return subprocess.run(
+            [sys.executable, "-c", ABSENT, *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
 
     fit = ("fit", folder / "mixed.csv", "--target", "level", "--out", tmp_path / "again.npz")
     done = run(*fit)
-    assert done.returncode == 0 and done.stderr == "" and (tmp_path / "again.npz").read_bytes() == (folder / "model.npz").read_bytes()
+    assert (
+        done.returncode == 0
+        and done.stderr == ""
+        and (tmp_path / "again.npz").read_bytes() == (folder / "model.npz").read_bytes()
+    )
     done = run(*fit, "--plot", tmp_path / "a.png")
-    assert done.returncode == 2 and "pip install 'capslit[plots]'" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2
+        and "pip install 'capslit[plots]'" in done.stderr
+        and "Traceback" not in done.stderr
+    )
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     done = run("fit", tmp_path / "a.parquet", "--target", "level")
-    assert done.returncode == 2 and "pip install pandas pyarrow" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert (
+        done.returncode == 2
+        and "pip install pandas pyarrow" in done.stderr
+        and len(done.stderr.splitlines()) == 1
+    )
 
 
-@pytest.mark.parametrize("ending, begins", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    "ending, begins", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
 def test_a_picture_of_the_fit(learned, tmp_path, capsys, ending, begins):
     import matplotlib.pyplot as plt
 
-    assert cli.main(["fit", str(learned[0] / "mixed.csv"), "--target", "level", "--out", str(tmp_path / "m.npz"), "--plot", str(tmp_path / f"p.{ending}")]) == 0
+    assert (
+        cli.main(
+            [
+                "fit",
+                str(learned[0] / "mixed.csv"),
+                "--target",
+                "level",
+                "--out",
+                str(tmp_path / "m.npz"),
+                "--plot",
+                str(tmp_path / f"p.{ending}"),
+            ]
+        )
+        == 0
+    )
     assert (tmp_path / f"p.{ending}").read_bytes().startswith(begins) and not plt.get_fignums()
 
 
 A, B = ["1.5", "red", "yes"], ["2.5", "blue", "no"]
 
 
-@together("header, rows, words, said", [
-    (["a", "b", "y"], [A, B] * 3, ["--target", "z"], "no column 'z'; its columns are 'a', 'b', 'y'"),
-    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--drop", "c"], "no column 'c'"),
-    (["a", "b", "y"], [A] * 6, ["--target", "y"], "the single class 'yes'"),
-    (["a", "b", "y"], [A] * 6 + [B], ["--target", "y"], "a single example of 'no'"),
-    (["a", "b", "y"], [[str(k / 7), "red", str(k / 3)] for k in range(60)], ["--target", "y"], "a quantity and no class"),
-    (["a", "b", "y"], [["", "", word] for word in "xyxy"], ["--target", "y"], "no column is left"),
-    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--drop", "a", "--drop", "b"], "no column is left"),
-    (["a", "b", "y"], [A, B[:2]] * 3, ["--target", "y"], "line 3 has 2 entries, but the header has 3"),
-    (["a", "a", "y"], [A, B] * 3, ["--target", "y"], "2 columns are called 'a'"),
-    (["a", "b", "y"], [["inf", "red", "yes"], B] * 3, ["--target", "y"], "column 'a' holds a number that is not finite"),
-    (["a", "b", "y"], [], ["--target", "y"], "no rows below its header"),
-    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--plot", "p.gif"], "--plot must name a file that ends in .png, .svg, .pdf, not p.gif"),
-    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--drop", "y"], "column 'y' is the target and cannot be left out; take it out of drop (--drop)"),
-    (["a", "b", "y"], [[f"{k}e200", *(A, B)[k % 2][1:]] for k in range(9)], ["--target", "y"], "column 'a' has 8e+200 as its largest magnitude"),
-    (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--capsule-dim", "0"], "--capsule-dim must be a whole number of at least 1, not 0")])
+@together(
+    "header, rows, words, said",
+    [
+        (
+            ["a", "b", "y"],
+            [A, B] * 3,
+            ["--target", "z"],
+            "no column 'z'; its columns are 'a', 'b', 'y'",
+        ),
+        (["a", "b", "y"], [A, B] * 3, ["--target", "y", "--drop", "c"], "no column 'c'"),
+        (["a", "b", "y"], [A] * 6, ["--target", "y"], "the single class 'yes'"),
+        (["a", "b", "y"], [A] * 6 + [B], ["--target", "y"], "a single example of 'no'"),
+        (
+            ["a", "b", "y"],
+            [[str(k / 7), "red", str(k / 3)] for k in range(60)],
+            ["--target", "y"],
+            "a quantity and no class",
+        ),
+        (
+            ["a", "b", "y"],
+            [["", "", word] for word in "xyxy"],
+            ["--target", "y"],
+            "no column is left",
+        ),
+        (
+            ["a", "b", "y"],
+            [A, B] * 3,
+            ["--target", "y", "--drop", "a", "--drop", "b"],
+            "no column is left",
+        ),
+        (
+            ["a", "b", "y"],
+            [A, B[:2]] * 3,
+            ["--target", "y"],
+            "line 3 has 2 entries, but the header has 3",
+        ),
+        (["a", "a", "y"], [A, B] * 3, ["--target", "y"], "2 columns are called 'a'"),
+        (
+            ["a", "b", "y"],
+            [["inf", "red", "yes"], B] * 3,
+            ["--target", "y"],
+            "column 'a' holds a number that is not finite",
+        ),
+        (["a", "b", "y"], [], ["--target", "y"], "no rows below its header"),
+        (
+            ["a", "b", "y"],
+            [A, B] * 3,
+            ["--target", "y", "--plot", "p.gif"],
+            "--plot must name a file that ends in .png, .svg, .pdf, not p.gif",
+        ),
+        (
+            ["a", "b", "y"],
+            [A, B] * 3,
+            ["--target", "y", "--drop", "y"],
+            "column 'y' is the target and cannot be left out; take it out of drop (--drop)",
+        ),
+        (
+            ["a", "b", "y"],
+            [[f"{k}e200", *(A, B)[k % 2][1:]] for k in range(9)],
+            ["--target", "y"],
+            "column 'a' has 8e+200 as its largest magnitude",
+        ),
+        (
+            ["a", "b", "y"],
+            [A, B] * 3,
+            ["--target", "y", "--capsule-dim", "0"],
+            "--capsule-dim must be a whole number of at least 1, not 0",
+        ),
+    ],
+)
 def test_tables_that_nothing_is_learned_from(tmp_path, capsys, header, rows, words, said):
     path = write(tmp_path / "table.csv", header, rows)
     assert cli.main(["fit", str(path), *words, "--out", str(tmp_path / "model.npz")]) == 2
     out, err = capsys.readouterr()
-    assert said in err and len(err.splitlines()) == 1 and out == "" and names(tmp_path) == ["table.csv"]
+    assert (
+        said in err
+        and len(err.splitlines()) == 1
+        and out == ""
+        and names(tmp_path) == ["table.csv"]
+    )
 
 
-@together("header, rows, said", [
-    (["age", "colour"], [["30", "red"]], "no column 'size', which the model needs; its columns are 'age', 'colour'. Add what is missing, with NA where nothing is known"),
-    (["age", "colour", "size"], [["old", "red", "1"]], "column 'age' must hold numbers, as it did when the model was fitted, but holds 'old'"),
-    (["age", "colour", "size"], [["1e999", "red", "1"]], "column 'age' holds a number that is not finite"), (["age", "colour", "size"], [], "no rows")])
+@together(
+    "header, rows, said",
+    [
+        (
+            ["age", "colour"],
+            [["30", "red"]],
+            "no column 'size', which the model needs; its columns are 'age', 'colour'. Add what is missing, with NA where nothing is known",
+        ),
+        (
+            ["age", "colour", "size"],
+            [["old", "red", "1"]],
+            "column 'age' must hold numbers, as it did when the model was fitted, but holds 'old'",
+        ),
+        (
+            ["age", "colour", "size"],
+            [["1e999", "red", "1"]],
+            "column 'age' holds a number that is not finite",
+        ),
+        (["age", "colour", "size"], [], "no rows"),
+    ],
+)
 def test_new_rows_that_the_model_cannot_read(tmp_path, capsys, learned, header, rows, said):
     path = write(tmp_path / "new.csv", header, rows)
-    assert cli.main(["predict", str(learned[0] / "model.npz"), str(path), "--out", str(tmp_path / "found.csv")]) == 2
+    assert (
+        cli.main(
+            [
+                "predict",
+                str(learned[0] / "model.npz"),
+                str(path),
+                "--out",
+                str(tmp_path / "found.csv"),
+            ]
+        )
+        == 2
+    )
     out, err = capsys.readouterr()
-    assert said.replace("\\", "") in err and len(err.splitlines()) == 1 and out == "" and names(tmp_path) == ["new.csv"]
+    assert (
+        said.replace("\\", "") in err
+        and len(err.splitlines()) == 1
+        and out == ""
+        and names(tmp_path) == ["new.csv"]
+    )
 
 
 def test_words_that_the_model_has_not_seen(tmp_path, capsys, learned):
     header, model = ["age", "colour", "size"], str(learned[0] / "model.npz")
     rows = [["30", "pink", "1"], ["25", "red", "NA"], ["31", "teal", "2"], ["32", "pink", "0"]]
     found = {}
-    for name, table in {"new": rows, "gaps": [[a, c if c == "red" else "", s] for a, c, s in rows]}.items():
-        assert cli.main(["predict", model, str(write(tmp_path / f"{name}.csv", header, table))]) == 0
+    for name, table in {
+        "new": rows,
+        "gaps": [[a, c if c == "red" else "", s] for a, c, s in rows],
+    }.items():
+        assert (
+            cli.main(["predict", model, str(write(tmp_path / f"{name}.csv", header, table))]) == 0
+        )
         found[name] = capsys.readouterr()
-    assert found["new"].out == found["gaps"].out and len(found["new"].out.splitlines()) == 5 and found["gaps"].err == ""
-    assert found["new"].err == ("note: column 'colour' holds 3 entries that the model has not seen, 'pink', 'teal': counted as missing; "
-                                "it knows 'green; dark', 'red', 'the \"blue\" one'\n")
+    assert (
+        found["new"].out == found["gaps"].out
+        and len(found["new"].out.splitlines()) == 5
+        and found["gaps"].err == ""
+    )
+    assert found["new"].err == (
+        "note: column 'colour' holds 3 entries that the model has not seen, 'pink', 'teal': counted as missing; "
+        "it knows 'green; dark', 'red', 'the \"blue\" one'\n"
+    )
 
 
 def test_a_folder_in_the_place_of_the_predictions(tmp_path, capsys, learned, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for out in (".", str(tmp_path), "/"):
-        assert cli.main(["predict", str(learned[0] / "model.npz"), str(learned[0] / "mixed.csv"), "--out", out]) == 2
-        assert capsys.readouterr().err == f"capslit: cannot write {out}: this is a folder; give the name of a file\n" and names(tmp_path) == []
+        assert (
+            cli.main(
+                [
+                    "predict",
+                    str(learned[0] / "model.npz"),
+                    str(learned[0] / "mixed.csv"),
+                    "--out",
+                    out,
+                ]
+            )
+            == 2
+        )
+        assert (
+            capsys.readouterr().err
+            == f"capslit: cannot write {out}: this is a folder; give the name of a file\n"
+            and names(tmp_path) == []
+        )
 
 
 def test_a_model_of_a_frame_reads_files_and_one_column_is_no_plural(tmp_path, capsys):
-    frame = pd.DataFrame({"size": [1.5, 2.0, 8.5, 9.0] * 6, "colour": ["red", "red", "blue", None] * 6})
+    frame = pd.DataFrame(
+        {"size": [1.5, 2.0, 8.5, 9.0] * 6, "colour": ["red", "red", "blue", None] * 6}
+    )
     model = TableClassifier().fit(frame, ["a", "a", "b", "b"] * 6)
     model.save(tmp_path / "frame.npz")
     path = write(tmp_path / "t.csv", ["colour", "size"], [["blue", "8,5"], ["", "1,5"]])
     assert cli.main(["predict", str(tmp_path / "frame.npz"), str(path)]) == 0
     out, err = capsys.readouterr()
-    assert [line.split(",")[0] for line in out.splitlines()] == ["prediction", "b", "a"] and err == ""
-    np.testing.assert_allclose([list(map(float, line.split(",")[1:])) for line in out.splitlines()[1:]], model.predict_proba(frame.iloc[[2, 0]].assign(colour=["blue", None])))
-    path = write(tmp_path / "one.csv", ["size", "y"], [[f"{x}".replace(".", ","), "ab"[x > 5]] for x in frame["size"]])
+    assert [line.split(",")[0] for line in out.splitlines()] == [
+        "prediction",
+        "b",
+        "a",
+    ] and err == ""
+    np.testing.assert_allclose(
+        [list(map(float, line.split(",")[1:])) for line in out.splitlines()[1:]],
+        model.predict_proba(frame.iloc[[2, 0]].assign(colour=["blue", None])),
+    )
+    path = write(
+        tmp_path / "one.csv",
+        ["size", "y"],
+        [[f"{x}".replace(".", ","), "ab"[x > 5]] for x in frame["size"]],
+    )
     assert cli.main(["fit", str(path), "--target", "y", "--out", str(tmp_path / "one.npz")]) == 0
-    assert "24 rows, 1 column of numbers, 0 of categories; 2 classes of 'y'" in capsys.readouterr().out
-    TableClassifier().fit(frame[["size"]].to_numpy(), ["a", "a", "b", "b"] * 6).save(tmp_path / "bare.npz")
-    assert cli.main(["predict", str(tmp_path / "bare.npz"), str(path)]) == 2 and "does not know the names of its columns" in capsys.readouterr().err
+    assert (
+        "24 rows, 1 column of numbers, 0 of categories; 2 classes of 'y'" in capsys.readouterr().out
+    )
+    TableClassifier().fit(frame[["size"]].to_numpy(), ["a", "a", "b", "b"] * 6).save(
+        tmp_path / "bare.npz"
+    )
+    assert (
+        cli.main(["predict", str(tmp_path / "bare.npz"), str(path)]) == 2
+        and "does not know the names of its columns" in capsys.readouterr().err
+    )
 
 
 def test_files_that_are_no_models(tmp_path, capsys, learned):
     table = str(learned[0] / "mixed.csv")
     capslit.CapsuleClassifier(1).fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "other.npz")
-    for path, said in ((tmp_path / "other.npz", "holds no TableClassifier"), (tmp_path / "none.npz", "no such file"), (table, "not ours")):
+    for path, said in (
+        (tmp_path / "other.npz", "holds no TableClassifier"),
+        (tmp_path / "none.npz", "no such file"),
+        (table, "not ours"),
+    ):
         assert cli.main(["predict", str(path), table]) == 2
         out, err = capsys.readouterr()
         assert said in err and str(path) in err and len(err.splitlines()) == 1 and out == ""

@@ -1,4 +1,5 @@
 """Dask: the same bits on every scheduler and whoever was faster; a worker that dies changes nothing; parameters travel once a pass."""
+
 import gc
 import logging
 import os
@@ -17,7 +18,12 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from capslit import CapsuleClassifier, em
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    LeastSquares,
+    second_moments,
+)
 from capslit.em.statistics import BatchError
 from capslit.mixtures.gaussian import Mixtures, mixture_parameters
 from capslit.data.open import as_source
@@ -60,10 +66,19 @@ def client():
     One that dies is begun again however long that takes: a cluster gives it up after 15 s, and there would never be two again.
     What no process can do is an error, and does not wait for one that could.
     """
-    patient = {"deploy.lost-worker-timeout": "1h", "scheduler.no-workers-timeout": "10m", "scheduler.work-stealing": False, "comm.timeouts.connect": "10s"}
-    with dask.config.set({f"distributed.{name}": value for name, value in patient.items()}), \
-            distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL) as cluster, \
-            distributed.Client(cluster) as client:
+    patient = {
+        "deploy.lost-worker-timeout": "1h",
+        "scheduler.no-workers-timeout": "10m",
+        "scheduler.work-stealing": False,
+        "comm.timeouts.connect": "10s",
+    }
+    with (
+        dask.config.set({f"distributed.{name}": value for name, value in patient.items()}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
         yield client
 
 
@@ -79,7 +94,10 @@ def scheduler(request):
     if request.param == "cluster":
         yield request.getfixturevalue("client")
     elif request.param == "processes":
-        with ProcessPoolExecutor(2, get_context("spawn")) as pool, dask.config.set(scheduler="processes", pool=pool):
+        with (
+            ProcessPoolExecutor(2, get_context("spawn")) as pool,
+            dask.config.set(scheduler="processes", pool=pool),
+        ):
             yield pool
     else:
         with dask.config.set(scheduler=request.param):
@@ -93,6 +111,7 @@ def here():
 
 
 # sums
+
 
 @together("weighted", [False, True])
 @together("rows", [64, 128, 256, 512, 1024, 4096])
@@ -110,7 +129,7 @@ def test_groups_of_eight_add_up_in_the_order_of_the_balanced_tree(values):
     numbers = [Number(np.float64(v)) for v in values]
     parts = numbers
     while len(parts) > 1:
-        parts = [_add_statistics(parts[i:i + 8]) for i in range(0, len(parts), 8)]
+        parts = [_add_statistics(parts[i : i + 8]) for i in range(0, len(parts), 8)]
     assert parts[0] == em.tree_sum(numbers)
 
 
@@ -118,7 +137,9 @@ def test_groups_of_eight_add_up_in_the_order_of_the_balanced_tree(values):
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=20).filter(sum), st.integers(1, 100))
 def test_chunks_of_any_lengths_hold_the_same_examples(lengths, rows):
     n = sum(lengths)
-    source = DaskSource(da.from_array(X[:n], chunks=(tuple(lengths), P)), Y[:n], W[:n], labelled=True)
+    source = DaskSource(
+        da.from_array(X[:n], chunks=(tuple(lengths), P)), Y[:n], W[:n], labelled=True
+    )
     with dask.config.set(scheduler="synchronous"):
         for one, other in zip(source.accumulate(moments, rows), moments((X[:n], Y[:n], W[:n]))):
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
@@ -126,9 +147,15 @@ def test_chunks_of_any_lengths_hold_the_same_examples(lengths, rows):
 
 
 def capsules(x=X, y=Y, dim=2):
-    gram = em.accumulate(lambda block: second_moments(block, range(CLASSES)), (x, y, None), 256).gram.sum(0)[None]
-    model = CapsuleRegression(np.arange(CLASSES)[None], np.full((1, CLASSES), dim), LeastSquares.from_gram(gram))
-    return model, CapsuleParameters(0.1 * np.random.default_rng(1).standard_normal((1, CLASSES, dim, x.shape[1])))
+    gram = em.accumulate(
+        lambda block: second_moments(block, range(CLASSES)), (x, y, None), 256
+    ).gram.sum(0)[None]
+    model = CapsuleRegression(
+        np.arange(CLASSES)[None], np.full((1, CLASSES), dim), LeastSquares.from_gram(gram)
+    )
+    return model, CapsuleParameters(
+        0.1 * np.random.default_rng(1).standard_normal((1, CLASSES, dim, x.shape[1]))
+    )
 
 
 def without_labels(batch, start):
@@ -137,7 +164,9 @@ def without_labels(batch, start):
 
 def gaussians():
     means = np.random.default_rng(1).standard_normal((1, CLASSES, P))
-    return Mixtures(), mixture_parameters(np.full((1, CLASSES), 1 / CLASSES), means, np.tile(np.eye(P), (1, CLASSES, 1, 1)))
+    return Mixtures(), mixture_parameters(
+        np.full((1, CLASSES), 1 / CLASSES), means, np.tile(np.eye(P), (1, CLASSES, 1, 1))
+    )
 
 
 class Fine:
@@ -160,24 +189,42 @@ class Fine:
 
 
 def same_fit(one, other):
-    return equal(one.parameters, other.parameters) and one.n_iter == other.n_iter and \
-        np.array_equal(one.history["log_likelihood"], other.history["log_likelihood"])
+    return (
+        equal(one.parameters, other.parameters)
+        and one.n_iter == other.n_iter
+        and np.array_equal(one.history["log_likelihood"], other.history["log_likelihood"])
+    )
 
 
-SETTINGS = {"rounds": (em.Round(3, {"threshold": 0.0}), em.Round(2, {"threshold": 0.5})), "max_iter": 8, "momentum": 0.5}
+SETTINGS = {
+    "rounds": (em.Round(3, {"threshold": 0.0}), em.Round(2, {"threshold": 0.5})),
+    "max_iter": 8,
+    "momentum": 0.5,
+}
 
 
 def test_models_learn_the_same_bits_on_every_scheduler(scheduler):
     model, start = capsules()
     source = chunked(512)
     fit = em.fit(Fine(model), start, source, validation=source, monitor="validation", **SETTINGS)
-    assert same_fit(fit, em.fit(Fine(model), start, (X, Y, None), validation=(X, Y, None), monitor="validation", **SETTINGS))
+    assert same_fit(
+        fit,
+        em.fit(
+            Fine(model),
+            start,
+            (X, Y, None),
+            validation=(X, Y, None),
+            monitor="validation",
+            **SETTINGS,
+        ),
+    )
     model, start = gaussians()
     fit = em.fit(Fine(model), start, chunked(512, w=W).apply(without_labels), max_iter=4)
     assert same_fit(fit, em.fit(Fine(model), start, (X, W), max_iter=4))
 
 
 # a worker dies
+
 
 class Deadly(Fine):
     "A model for which a worker dies in the middle of an E-step."
@@ -210,13 +257,20 @@ def test_a_worker_that_is_killed_at_work_changes_no_bit(two, tmp_path, persisted
     x, y = two.persist(arrays) if persisted else arrays
     distributed.wait([x, y])
     before = two.run(os.getpid)
-    fit = em.fit(Deadly(model, tmp_path / "flag"), start, DaskSource(x, y, labelled=True), **SETTINGS)
-    assert len(set(before.values()) - set(two.run(os.getpid).values())) == 1 and not (tmp_path / "flag").exists()
+    fit = em.fit(
+        Deadly(model, tmp_path / "flag"), start, DaskSource(x, y, labelled=True), **SETTINGS
+    )
+    assert (
+        len(set(before.values()) - set(two.run(os.getpid).values())) == 1
+        and not (tmp_path / "flag").exists()
+    )
     assert fit.n_iter > 4 and same_fit(fit, em.fit(Fine(model), start, (X, Y, None), **SETTINGS))
 
 
 def test_the_classifier_ends_with_the_same_bits_when_a_waiting_worker_is_killed(two, monkeypatch):
-    learner = CapsuleClassifier.paper(2, patience=(4, 2), thresholds=(0.5, 0.0), early_stopping=False)
+    learner = CapsuleClassifier.paper(
+        2, patience=(4, 2), thresholds=(0.5, 0.0), early_stopping=False
+    )
     x, y = two.persist((da.from_array(X, chunks=(256, -1)), da.from_array(Y, chunks=256)))
     expected = clone(learner).fit(x, y)
     before, passes, m_step = two.run(os.getpid), [], CapsuleRegression.m_step
@@ -231,7 +285,9 @@ def test_the_classifier_ends_with_the_same_bits_when_a_waiting_worker_is_killed(
     found = clone(learner).fit(x, y)
     assert len(passes) > 4 and len(set(before.values()) - set(two.run(os.getpid).values())) == 1
     assert found.coef_.tobytes() == expected.coef_.tobytes() and found.n_iter_ == expected.n_iter_
-    assert np.array_equal(found.predict(x).compute(), expected.predict(X)) and found.score(x, y) == expected.score(X, Y)
+    assert np.array_equal(found.predict(x).compute(), expected.predict(X)) and found.score(
+        x, y
+    ) == expected.score(X, Y)
 
 
 # what travels
@@ -282,6 +338,7 @@ def test_parameters_travel_once_a_pass_and_data_stay(client):
 
 # faults
 
+
 def with_nan(*numbers):
     bad = X.copy()
     for number in numbers:
@@ -313,7 +370,7 @@ def load(number, fails, changes, weighted):
     part = slice(CUTS[number], CUTS[number + 1])
     if number == fails:
         raise OSError("it is gone")
-    batch = (X[part], Y[part], W[part])[:2 + weighted]
+    batch = (X[part], Y[part], W[part])[: 2 + weighted]
     return changes(batch) if changes and number == 3 else batch
 
 
@@ -321,15 +378,22 @@ def batches(fails=None, changes=None, weighted=False):
     return [load(number, fails, changes, weighted) for number in range(len(CUTS) - 1)]
 
 
-@together(("changes", "said"), [
-    (lambda b: (b[0][:0], b[1][:0]), "with no length of 0"),
-    (lambda b: (b[0][:, :5], b[1]), "X has 5 features"),
-    (lambda b: (b[0] * np.inf, b[1]), "infinity"),
-    (lambda b: (b[0], b[1][1:]), "y has shape"),
-    (lambda b: (b[0], b[1], np.ones(len(b[0]))), "sample_weight must come with every batch or with none"),
-    (lambda b: b[:1], "batch of 1 entries"),
-    (lambda b: (b[0].astype(np.complex128), b[1]), "complex"),
-], ids=lambda value: value if isinstance(value, str) else "")
+@together(
+    ("changes", "said"),
+    [
+        (lambda b: (b[0][:0], b[1][:0]), "with no length of 0"),
+        (lambda b: (b[0][:, :5], b[1]), "X has 5 features"),
+        (lambda b: (b[0] * np.inf, b[1]), "infinity"),
+        (lambda b: (b[0], b[1][1:]), "y has shape"),
+        (
+            lambda b: (b[0], b[1], np.ones(len(b[0]))),
+            "sample_weight must come with every batch or with none",
+        ),
+        (lambda b: b[:1], "batch of 1 entries"),
+        (lambda b: (b[0].astype(np.complex128), b[1]), "complex"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_a_bad_delayed_batch_is_named(changes, said, here):
     with np.errstate(invalid="ignore"), pytest.raises(BatchError, match="^batch 3: ") as caught:
         as_source(batches(changes=changes), labelled=True).accumulate(moments, 64)
@@ -347,6 +411,7 @@ def test_the_first_delayed_batch_that_raises_is_named(fails, here):
 def test_errors_of_the_model_stay_what_they_are(here):
     def broken(block):
         raise KeyError("the E-step")
+
     with pytest.raises(KeyError, match="the E-step"):
         chunked().accumulate(broken, 64)
 
@@ -358,19 +423,31 @@ def test_a_batch_error_can_be_sent():
 
 # what is taken, and what comes back
 
+
 def test_delayed_batches_are_the_examples(here):
     source = as_source(batches(weighted=True), labelled=True)
-    assert (source.n_features, source.dtype, source.n_samples, source.lengths) == (P, np.float64, N, tuple(np.diff(CUTS)))
+    assert (source.n_features, source.dtype, source.n_samples, source.lengths) == (
+        P,
+        np.float64,
+        N,
+        tuple(np.diff(CUTS)),
+    )
     assert equal(em.join(list(source)), (X, Y, W))
-    pairs = [(dask.delayed(X[:100]), dask.delayed(Y[:100])), (dask.delayed(X[100:300]), dask.delayed(Y[100:300]))]
+    pairs = [
+        (dask.delayed(X[:100]), dask.delayed(Y[:100])),
+        (dask.delayed(X[100:300]), dask.delayed(Y[100:300])),
+    ]
     assert equal(em.join([b[:2] for b in DaskSource(pairs, labelled=True)]), (X[:300], Y[:300]))
     alone = DaskSource(dask.delayed(X), labelled=False)
     assert alone.n_samples == N and list(alone)[0][1] is None
 
 
 def test_tuples_of_delayed_arrays_are_batches(here):
-    parts = [tuple(dask.delayed(a[i:i + 1000]) for a in (X, Y)) for i in range(0, N, 1000)]
-    assert equal(as_source(parts, labelled=True).accumulate(moments, 64), chunked(1000).accumulate(moments, 64))
+    parts = [tuple(dask.delayed(a[i : i + 1000]) for a in (X, Y)) for i in range(0, N, 1000)]
+    assert equal(
+        as_source(parts, labelled=True).accumulate(moments, 64),
+        chunked(1000).accumulate(moments, 64),
+    )
 
 
 def test_futures_are_batches(client):
@@ -386,11 +463,15 @@ def test_futures_are_batches(client):
 
 
 def test_lazy_predictions_hold_what_they_are_made_of(client):
-    for make in (lambda: client.scatter(X + 1), lambda: [client.submit(np.add, X, 1)], lambda: client.persist(da.from_array(X + 1)),
-                 lambda: [tuple(client.scatter([X + 1, Y]))]):
+    for make in (
+        lambda: client.scatter(X + 1),
+        lambda: [client.submit(np.add, X, 1)],
+        lambda: client.persist(da.from_array(X + 1)),
+        lambda: [tuple(client.scatter([X + 1, Y]))],
+    ):
         lazy = as_source(make(), labelled=None).map(first_two, np.float64, (2,))
         gc.collect()
-        client.run_on_scheduler(str)                          # and what was released has gone by then
+        client.run_on_scheduler(str)  # and what was released has gone by then
         assert np.array_equal(lazy.compute(), X[:, :2] + 1)
 
 
@@ -399,7 +480,12 @@ def lose():
 
 
 def test_columns_in_several_chunks_and_labels_cut_otherwise(here):
-    source = DaskSource(da.from_array(X, chunks=(256, 3)), da.from_array(Y, chunks=700), da.from_array(W, chunks=11), labelled=True)
+    source = DaskSource(
+        da.from_array(X, chunks=(256, 3)),
+        da.from_array(Y, chunks=700),
+        da.from_array(W, chunks=11),
+        labelled=True,
+    )
     assert source.lengths == (256,) * 11 + (184,)
     assert equal(source.accumulate(moments, 64), chunked(256, w=W).accumulate(moments, 64))
 
@@ -416,7 +502,11 @@ def test_unknown_chunk_sizes(here):
     lengths = np.add.reduceat(keep.astype(int), range(0, N, 100))
     assert source.lengths == tuple(lengths) and 0 in source.lengths
     lazy = DaskSource(x[mask]).map(first_two, np.float64, (2,))
-    assert np.isnan(lazy.shape[0]) and lazy.shape[1:] == (2,) and np.array_equal(lazy.compute(), X[keep, :2])
+    assert (
+        np.isnan(lazy.shape[0])
+        and lazy.shape[1:] == (2,)
+        and np.array_equal(lazy.compute(), X[keep, :2])
+    )
     with pytest.raises(ValueError, match=r"y has 1 chunks and X has 30.*compute_chunk_sizes"):
         DaskSource(x[mask], da.from_array(Y, chunks=N)[Y >= 0], labelled=True)
 
@@ -430,20 +520,32 @@ def test_labels_in_a_zarr_array(tmp_path, here):
     stored = zarr.open(str(tmp_path / "x"), mode="w", shape=X.shape, chunks=(300, P), dtype=X.dtype)
     labels = zarr.open(str(tmp_path / "y"), mode="w", shape=Y.shape, chunks=(170,), dtype=Y.dtype)
     stored[:], labels[:] = X, Y
-    assert equal(DaskSource(da.from_zarr(stored), labels, labelled=True).accumulate(moments, 64), chunked(300).accumulate(moments, 64))
+    assert equal(
+        DaskSource(da.from_zarr(stored), labels, labelled=True).accumulate(moments, 64),
+        chunked(300).accumulate(moments, 64),
+    )
 
 
 @together("dtype", [np.float32, np.float16, np.int8, bool])
 def test_precision_is_that_of_the_other_sources(dtype, here):
     x = X.astype(dtype)
     source = DaskSource(da.from_array(x, chunks=(500, -1)))
-    assert source.dtype == as_source([x], labelled=False).dtype and list(source)[0][0].dtype == source.dtype
-    assert np.array_equal(np.concatenate([batch[0] for batch in source]), as_source([x], labelled=False).take(np.arange(N))[0])
+    assert (
+        source.dtype == as_source([x], labelled=False).dtype
+        and list(source)[0][0].dtype == source.dtype
+    )
+    assert np.array_equal(
+        np.concatenate([batch[0] for batch in source]),
+        as_source([x], labelled=False).take(np.arange(N))[0],
+    )
 
 
 def test_images_are_laid_out_as_rows(here):
     images = da.from_array(X.reshape(N, 4, 2), chunks=(500, 3, 1))
-    assert equal(DaskSource(images, Y, labelled=True, flat=True).accumulate(moments, 64), chunked(500).accumulate(moments, 64))
+    assert equal(
+        DaskSource(images, Y, labelled=True, flat=True).accumulate(moments, 64),
+        chunked(500).accumulate(moments, 64),
+    )
 
 
 def test_inspection(here):
@@ -455,7 +557,11 @@ def test_inspection(here):
     for name in ("classes", "counts", "weight", "labels", "weights"):
         assert np.array_equal(getattr(found, name), getattr(local, name)), name
     assert found.labels.dtype == np.uint8
-    assert source.inspect(["cat", "cow", "dog", "zebra"]).counts.tolist() == [found.counts[0], 0, *found.counts[1:]]
+    assert source.inspect(["cat", "cow", "dog", "zebra"]).counts.tolist() == [
+        found.counts[0],
+        0,
+        *found.counts[1:],
+    ]
     with pytest.raises(ValueError, match="not among the classes"):
         source.inspect(["cat", "dog"])
     assert np.allclose(DaskSource(da.from_array(X, chunks=(256, -1))).inspect().weight, N)
@@ -472,7 +578,10 @@ def test_steps(here):
     assert (some.n_samples, some.n_features) == (mask.sum(), P) and some.lengths[1] == 0
     assert equal(em.join(list(some)), (X[mask], Y[mask], W[mask]))
     assert some.apply(numbered).collect(first_two)[:, 0].tolist() == list(range(mask.sum()))
-    assert source.apply(numbered).select(mask).collect(first_two)[:, 0].tolist() == np.flatnonzero(mask).tolist()
+    assert (
+        source.apply(numbered).select(mask).collect(first_two)[:, 0].tolist()
+        == np.flatnonzero(mask).tolist()
+    )
     rows = np.flatnonzero(mask)[[0, 5, 6, 700]]
     assert equal(source.take(rows), (X[rows], Y[rows], W[rows]))
     assert equal(some.take([0, 5, 6, 700]), (X[rows], Y[rows], W[rows]))
@@ -480,7 +589,9 @@ def test_steps(here):
         source.select(mask[1:])
     with pytest.raises(ValueError, match="index must hold sorted whole numbers"):
         source.take([1, N])
-    with pytest.raises(BatchError, match="batch 0: the function that is applied makes 2 examples of 256"):
+    with pytest.raises(
+        BatchError, match="batch 0: the function that is applied makes 2 examples of 256"
+    ):
         source.apply(lambda batch, start: tuple(a[:2] for a in batch)).accumulate(moments, 64)
     nothing = source.select(np.zeros(N, bool))
     with pytest.raises(ValueError, match="X holds no examples"):
@@ -489,7 +600,11 @@ def test_steps(here):
 
 def test_predictions_are_lazy(here):
     lazy = chunked(256, y=None).map(first_two, np.float64, (2,))
-    assert isinstance(lazy, da.Array) and lazy.chunks == ((256,) * 11 + (184,), (2,)) and np.array_equal(lazy.compute(), X[:, :2])
+    assert (
+        isinstance(lazy, da.Array)
+        and lazy.chunks == ((256,) * 11 + (184,), (2,))
+        and np.array_equal(lazy.compute(), X[:, :2])
+    )
     bad = chunked(256, with_nan(300), None).map(first_two, np.float64, (2,))
     assert np.array_equal(bad[:256].compute(), X[:256, :2])
     with pytest.raises(BatchError, match="batch 1: X contains NaN"):
@@ -501,18 +616,33 @@ def test_collect_into_an_array(here):
     assert chunked().collect(first_two, 100, out) is out and np.array_equal(out, X[:, :2])
 
 
-@together(("make", "error", "said"), [
-    (lambda: DaskSource(da.from_array(X[:, 0])), ValueError, r"X has shape \(3000,\)"),
-    (lambda: DaskSource(X), TypeError, "X is a ndarray; pass a Dask array"),
-    (lambda: DaskSource([]), TypeError, "X holds no delayed batches"),
-    (lambda: DaskSource([da.from_array(X)]), TypeError, r"da.concatenate\(X\)"),
-    (lambda: DaskSource(batches(), Y, labelled=True), ValueError, "y and sample_weight belong in the batches of X"),
-    (lambda: DaskSource(da.from_array(X), labelled=True), ValueError, "y is None, but labels are needed"),
-    (lambda: chunked(y=Y[1:]), ValueError, r"y has shape \(2999,\), but shape \(3000,\) is needed"),
-    (lambda: chunked(w=da.from_array(W[1:])), ValueError, r"sample_weight has shape \(2999,\)"),
-    (lambda: chunked(y=Y[:, None]), ValueError, r"y has shape \(3000, 1\)"),
-    (lambda: chunked(x=X.astype(complex)), TypeError, "X must hold real numbers"),
-])
+@together(
+    ("make", "error", "said"),
+    [
+        (lambda: DaskSource(da.from_array(X[:, 0])), ValueError, r"X has shape \(3000,\)"),
+        (lambda: DaskSource(X), TypeError, "X is a ndarray; pass a Dask array"),
+        (lambda: DaskSource([]), TypeError, "X holds no delayed batches"),
+        (lambda: DaskSource([da.from_array(X)]), TypeError, r"da.concatenate\(X\)"),
+        (
+            lambda: DaskSource(batches(), Y, labelled=True),
+            ValueError,
+            "y and sample_weight belong in the batches of X",
+        ),
+        (
+            lambda: DaskSource(da.from_array(X), labelled=True),
+            ValueError,
+            "y is None, but labels are needed",
+        ),
+        (
+            lambda: chunked(y=Y[1:]),
+            ValueError,
+            r"y has shape \(2999,\), but shape \(3000,\) is needed",
+        ),
+        (lambda: chunked(w=da.from_array(W[1:])), ValueError, r"sample_weight has shape \(2999,\)"),
+        (lambda: chunked(y=Y[:, None]), ValueError, r"y has shape \(3000, 1\)"),
+        (lambda: chunked(x=X.astype(complex)), TypeError, "X must hold real numbers"),
+    ],
+)
 def test_wrong_arguments_are_one_clear_sentence(make, error, said, here):
     with pytest.raises(error, match=said):
         make()
@@ -520,7 +650,10 @@ def test_wrong_arguments_are_one_clear_sentence(make, error, said, here):
 
 def test_blocks_within_partitions(here):
     fine = chunked(256).rebatch(100)
-    assert equal(em.join(list(fine.apply(first_rows))), em.join(list(chunked(256).apply(first_rows)))) is False
+    assert (
+        equal(em.join(list(fine.apply(first_rows))), em.join(list(chunked(256).apply(first_rows))))
+        is False
+    )
     starts = fine.apply(first_rows).collect(first_two)[:, 0].astype(int)
     ends = np.minimum(np.arange(N) % 256 // 100 * 100 + np.arange(N) // 256 * 256, N)
     assert np.array_equal(starts, ends)

@@ -1,45 +1,118 @@
 """The conventions of scikit-learn, by its own checks: once for each estimator, in the settings that lead to other code."""
+
 import pytest
 
 import capslit
 
-DRAWN = {"check_sample_weight_equivalence_on_dense_data": "the start is drawn, and so depends on the number and order of the examples (as that of KMeans does)"}
-SEQUENCES = {"check_methods_sample_order_invariance": "the order of the examples is what the model is about",
-             "check_methods_subset_invariance": "a part of a sequence is another sequence"}
-PIXELS = {"check_classifiers_train": "the two columns are no pixels of a strip, whose weights could be shared"}
-SHORT = {"n_init": 1, "max_iter": 10}                         # the checks fit hundreds of times; what they check does not depend on how long
+DRAWN = {
+    "check_sample_weight_equivalence_on_dense_data": "the start is drawn, and so depends on the number and order of the examples (as that of KMeans does)"
+}
+SEQUENCES = {
+    "check_methods_sample_order_invariance": "the order of the examples is what the model is about",
+    "check_methods_subset_invariance": "a part of a sequence is another sequence",
+}
+PIXELS = {
+    "check_classifiers_train": "the two columns are no pixels of a strip, whose weights could be shared"
+}
+SHORT = {
+    "n_init": 1,
+    "max_iter": 10,
+}  # the checks fit hundreds of times; what they check does not depend on how long
 PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "monitor": "error", "tol": 0.0}
-FOLDS = {f"check_sample_weight_equivalence_on_{kind}_data": "landmarks are drawn of examples, whether these are weighted or repeated" for kind in ("dense", "sparse")}
-WHOLE = {"check_sample_weight_equivalence_on_dense_data": "cv is a number of folds, of which the check makes a list (the equivalence is tested with the mixtures)"}
+FOLDS = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "landmarks are drawn of examples, whether these are weighted or repeated"
+    for kind in ("dense", "sparse")
+}
+WHOLE = {
+    "check_sample_weight_equivalence_on_dense_data": "cv is a number of folds, of which the check makes a list (the equivalence is tested with the mixtures)"
+}
 CONVENTIONS = {
-    "CapsuleClassifier": [({}, FOLDS), (PLAIN | {"architecture": "multiclass", "thresholds": [0.5, 0], "patience": [4, 4]}, {}),
-                          (PLAIN | {"architecture": "ovr", "patience": [4]}, {}), (PLAIN | {"patience": [4], "alpha": 0.1}, {})],
-    "deeper.sharing.SharedCapsuleClassifier": [({}, PIXELS), ({"shifts": 0}, {}),
-                                               ({"shifts": 0, "window": 1, "stride": 1, "n_maps": 1, "patience": [4, 4], "thresholds": [0.5, 0]}, {})],
-    "GaussianMixture": [({}, {}), ({"covariance_type": "diag"}, {}), ({"covariance_type": "tied"}, {}), ({"covariance_type": "spherical"}, {}), ({"n_components": 2}, DRAWN)],
+    "CapsuleClassifier": [
+        ({}, FOLDS),
+        (PLAIN | {"architecture": "multiclass", "thresholds": [0.5, 0], "patience": [4, 4]}, {}),
+        (PLAIN | {"architecture": "ovr", "patience": [4]}, {}),
+        (PLAIN | {"patience": [4], "alpha": 0.1}, {}),
+    ],
+    "deeper.sharing.SharedCapsuleClassifier": [
+        ({}, PIXELS),
+        ({"shifts": 0}, {}),
+        (
+            {
+                "shifts": 0,
+                "window": 1,
+                "stride": 1,
+                "n_maps": 1,
+                "patience": [4, 4],
+                "thresholds": [0.5, 0],
+            },
+            {},
+        ),
+    ],
+    "GaussianMixture": [
+        ({}, {}),
+        ({"covariance_type": "diag"}, {}),
+        ({"covariance_type": "tied"}, {}),
+        ({"covariance_type": "spherical"}, {}),
+        ({"n_components": 2}, DRAWN),
+    ],
     "MixtureOfFactorAnalyzers": [({}, {}), ({"n_components": 2}, DRAWN)],
     "MixtureOfPCA": [({}, {}), ({"n_components": 2}, DRAWN)],
     "ClassConditionalClassifier": [({}, WHOLE)],
-    "mixtures.tangents.TangentDistanceClassifier": [({}, {}), ({"n_neighbors": 3, "sides": 1, "n_candidates": 5}, {})],
-    "deeper.patches.PatchFeatures": [({"n_components": 2}, {}), ({"n_components": 2, "coding": "evidence", "n_outputs": 1}, {})],
-    "FactorialVectorQuantizer": [(SHORT, {}), (SHORT | {"e_step": "truncated", "priors": "learned"}, {}), (SHORT | {"e_step": "mean_field"}, {}),
-                                 (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
-                                 (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {})],
-    "FactorialHMM": [(SHORT | {"e_step": e, "random_state": 0, "tol": 1e-2}, SEQUENCES) for e in ("exact", "mean_field")],
-    "CompositionalModel": [(SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "init": "random"}, {}),
-                           (SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "rule": "maximum", "init": "online"}, {})],
-    "composition.GaussianCompositionalModel": [(SHORT | {"random_state": 0, "n_experts": 2}, {}), (SHORT | {"random_state": 0, "rule": "sum", "init": "examples"}, {}),
-                                               (SHORT | {"random_state": 0, "n_experts": 2, "rule": "max_minus_min"}, {})],
+    "mixtures.tangents.TangentDistanceClassifier": [
+        ({}, {}),
+        ({"n_neighbors": 3, "sides": 1, "n_candidates": 5}, {}),
+    ],
+    "deeper.patches.PatchFeatures": [
+        ({"n_components": 2}, {}),
+        ({"n_components": 2, "coding": "evidence", "n_outputs": 1}, {}),
+    ],
+    "FactorialVectorQuantizer": [
+        (SHORT, {}),
+        (SHORT | {"e_step": "truncated", "priors": "learned"}, {}),
+        (SHORT | {"e_step": "mean_field"}, {}),
+        (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
+        (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {}),
+    ],
+    "FactorialHMM": [
+        (SHORT | {"e_step": e, "random_state": 0, "tol": 1e-2}, SEQUENCES)
+        for e in ("exact", "mean_field")
+    ],
+    "CompositionalModel": [
+        (SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "init": "random"}, {}),
+        (
+            SHORT
+            | {
+                "binarize": 0.0,
+                "random_state": 0,
+                "n_experts": 2,
+                "rule": "maximum",
+                "init": "online",
+            },
+            {},
+        ),
+    ],
+    "composition.GaussianCompositionalModel": [
+        (SHORT | {"random_state": 0, "n_experts": 2}, {}),
+        (SHORT | {"random_state": 0, "rule": "sum", "init": "examples"}, {}),
+        (SHORT | {"random_state": 0, "n_experts": 2, "rule": "max_minus_min"}, {}),
+    ],
 }
 
 
 @pytest.mark.first
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_conventions_of_scikit_learn(name, unpassed):
-    for (parameters, _), (count, failures) in zip(CONVENTIONS[name], unpassed(name, CONVENTIONS[name]), strict=True):
+    for (parameters, _), (count, failures) in zip(
+        CONVENTIONS[name], unpassed(name, CONVENTIONS[name]), strict=True
+    ):
         assert count > 30 + 20 * (name == "CapsuleClassifier") and failures == [], parameters
 
 
 def test_every_estimator_is_tried():
-    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {*capslit.__all__, "TangentDistanceClassifier", "PatchFeatures", "SharedCapsuleClassifier",
-            "GaussianCompositionalModel"}
+    assert {name.rpartition(".")[2] for name in CONVENTIONS} == {
+        *capslit.__all__,
+        "TangentDistanceClassifier",
+        "PatchFeatures",
+        "SharedCapsuleClassifier",
+        "GaussianCompositionalModel",
+    }

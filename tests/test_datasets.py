@@ -1,4 +1,5 @@
 """Data are found, fetched and checked; every fault of disk, network and content ends in one clear error and no half-written file."""
+
 import gzip
 import hashlib
 import http.server
@@ -19,11 +20,18 @@ from capslit.data.datasets import DatasetError, RemoteFile, fetch, read_bit_png,
 from capslit.storage import StorageError
 
 REAL = os.environ.get("CAPSLIT_DATA")
-needs_data = pytest.mark.skipif(not REAL, reason="set CAPSLIT_DATA to a folder with the data to test the real files")
+needs_data = pytest.mark.skipif(
+    not REAL, reason="set CAPSLIT_DATA to a folder with the data to test the real files"
+)
 
 
 def idx(array):
-    return b"\x00\x00\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
+    return (
+        b"\x00\x00\x08"
+        + bytes([array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.astype(np.uint8).tobytes()
+    )
 
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -39,11 +47,13 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(datasets, "TIMEOUT", (2, 0.5))
     import pooch
+
     return pooch.os_cache("capslit")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     "Answers as the first folder of the path says."
+
     files = {}
 
     def do_GET(self):
@@ -56,9 +66,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.connection.close()
         if kind == "slow":
             time.sleep(1)
-        body = {"corrupt": content[:-12] + b"x" + content[-11:], "other": gzip.compress(b"another file"), "html": b"<html>not found</html>",
-                "empty": b"", "plain": gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content,
-                "cut": content[:-10]}.get(kind, content)
+        body = {
+            "corrupt": content[:-12] + b"x" + content[-11:],
+            "other": gzip.compress(b"another file"),
+            "html": b"<html>not found</html>",
+            "empty": b"",
+            "plain": gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content,
+            "cut": content[:-10],
+        }.get(kind, content)
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         if kind == "encoded":
@@ -93,26 +108,46 @@ def test_a_download_is_checked_and_kept(cache, server, kind):
     assert np.array_equal(fetch(source(f"{server.base}/{kind}")), ARRAY)
     assert files(cache) == ["some/array.gz"]
     asked = len(server.asked)
-    assert np.array_equal(fetch(source(f"{server.base}/404")), ARRAY) and len(server.asked) == asked  # now from the cache
+    assert (
+        np.array_equal(fetch(source(f"{server.base}/404")), ARRAY) and len(server.asked) == asked
+    )  # now from the cache
 
 
-@pytest.mark.parametrize("bad", ["404", "500", "corrupt", "other", "html", "empty", "cut", "short", "slow"])
+@pytest.mark.parametrize(
+    "bad", ["404", "500", "corrupt", "other", "html", "empty", "cut", "short", "slow"]
+)
 def test_the_second_mirror_helps(cache, server, bad):
     assert np.array_equal(fetch(source(f"{server.base}/{bad}", f"{server.base}/good")), ARRAY)
     assert server.asked[-1].startswith("/good") and files(cache) == ["some/array.gz"]
 
 
-@pytest.mark.parametrize("bad, words", [("404", "404"), ("corrupt", "truncated or corrupt|hash"), ("other", "hash"), ("html", "hash"), ("empty", "hash"),
-                                        ("cut", "truncated"), ("short", "array.gz"), ("slow", "timed out")])
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        ("404", "404"),
+        ("corrupt", "truncated or corrupt|hash"),
+        ("other", "hash"),
+        ("html", "hash"),
+        ("empty", "hash"),
+        ("cut", "truncated"),
+        ("short", "array.gz"),
+        ("slow", "timed out"),
+    ],
+)
 def test_wrong_bytes_are_neither_used_nor_kept(cache, server, bad, words):
     with pytest.raises(DatasetError, match=words) as caught:
         fetch(source(f"{server.base}/{bad}"))
-    assert all(word in str(caught.value) for word in ("some/array.gz", server.base, "CAPSLIT_DATA", str(cache)))
+    assert all(
+        word in str(caught.value)
+        for word in ("some/array.gz", server.base, "CAPSLIT_DATA", str(cache))
+    )
     assert files(cache) == []
 
 
 def test_no_network(cache):
-    with pytest.raises(DatasetError, match="cannot find some/array.gz.*127.0.0.1:9.*CAPSLIT_DATA.*network"):
+    with pytest.raises(
+        DatasetError, match="cannot find some/array.gz.*127.0.0.1:9.*CAPSLIT_DATA.*network"
+    ):
         fetch(source("http://127.0.0.1:9", "http://127.0.0.1:9/again"))
     assert files(cache) == []
 
@@ -132,6 +167,7 @@ def test_the_network_is_not_asked_when_it_must_not_be(cache, server):
 def test_an_interrupted_download_leaves_nothing(cache, server, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
+
     monkeypatch.setattr(datasets, "_get", interrupt)
     with pytest.raises(KeyboardInterrupt):
         fetch(source(f"{server.base}/good"))
@@ -149,6 +185,7 @@ def test_a_cache_that_cannot_be_written(cache, server):
 def test_a_full_disk(cache, server, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr("capslit.storage.os.fsync", full)
     with pytest.raises(StorageError, match="array.gz.*disk is full"):
         fetch(source(f"{server.base}/good"))
@@ -162,7 +199,9 @@ def test_the_order_of_folders(cache, server, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSLIT_DATA", str(named))
     read = lambda content: np.frombuffer(content, np.uint8)
     one = RemoteFile("some/file", (f"{server.base}/good/file",), read)
-    for number, folder in enumerate((cache, named, home)):  # each goes before the ones that were there
+    for number, folder in enumerate(
+        (cache, named, home)
+    ):  # each goes before the ones that were there
         (folder / "some" / "file").write_bytes(bytes([number]))
         assert fetch(one, data_home=home).tolist() == [number]
     assert server.asked == []
@@ -179,8 +218,16 @@ def test_an_uncompressed_copy_is_as_good(cache, tmp_path):
     assert np.array_equal(fetch(source(), data_home=tmp_path / "home"), ARRAY)
 
 
-@pytest.mark.parametrize("content, words", [(b"", "hash"), (CONTENT[:-5], "truncated"), (CONTENT[:20] + b"\x00" + CONTENT[21:], "corrupt|hash"),
-                                            (gzip.compress(idx(ARRAY + 1), mtime=0), "hash"), (b"\x1f\x8b", "truncated")])
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"", "hash"),
+        (CONTENT[:-5], "truncated"),
+        (CONTENT[:20] + b"\x00" + CONTENT[21:], "corrupt|hash"),
+        (gzip.compress(idx(ARRAY + 1), mtime=0), "hash"),
+        (b"\x1f\x8b", "truncated"),
+    ],
+)
 def test_a_damaged_file_is_an_error_and_stays(cache, server, tmp_path, content, words):
     path = tmp_path / "home" / "some" / "array.gz"
     path.parent.mkdir(parents=True)
@@ -198,24 +245,50 @@ def test_a_wrong_environment_variable(cache, tmp_path, monkeypatch):
 
 def test_a_whole_data_set_from_the_network(cache, server, monkeypatch):
     rng = np.random.default_rng(0)
-    arrays = [rng.integers(0, 256, (6, 4, 4)), np.arange(6), rng.integers(0, 256, (3, 4, 4)), np.arange(3)]
+    arrays = [
+        rng.integers(0, 256, (6, 4, 4)),
+        np.arange(6),
+        rng.integers(0, 256, (3, 4, 4)),
+        np.arange(3),
+    ]
     server.files = {name: gzip.compress(idx(a)) for name, a in zip(datasets.IDX_FILES, arrays)}
-    monkeypatch.setattr(datasets, "MNIST", {n: hashlib.sha256(gzip.decompress(c)).hexdigest() for n, c in server.files.items()})
+    monkeypatch.setattr(
+        datasets,
+        "MNIST",
+        {n: hashlib.sha256(gzip.decompress(c)).hexdigest() for n, c in server.files.items()},
+    )
     monkeypatch.setitem(datasets.MIRRORS, "mnist", (f"{server.base}/404", f"{server.base}/good"))
     for _ in range(2):
         data = datasets.load_mnist()
-        assert np.array_equal(data.train_images, arrays[0]) and np.array_equal(data.test_labels, arrays[3]) and data.n_train == 6
+        assert (
+            np.array_equal(data.train_images, arrays[0])
+            and np.array_equal(data.test_labels, arrays[3])
+            and data.n_train == 6
+        )
     assert len(server.asked) == 8 and len(files(cache)) == 4
 
 
-@pytest.mark.parametrize("loader", ["mnist", "fashion_mnist", "usps", "alphadigits", "omniglot_latin"])
+@pytest.mark.parametrize(
+    "loader", ["mnist", "fashion_mnist", "usps", "alphadigits", "omniglot_latin"]
+)
 def test_without_data_and_network_every_loader_says_what_to_do(cache, loader):
     with pytest.raises(DatasetError, match="cannot find .*CAPSLIT_DATA"):
         getattr(datasets, f"load_{loader}")(download=False)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00", b"\x00\x00\x0d\x01\x00\x00\x00\x01a", b"\x00\x00\x08\x01\x00\x00\x00\x02a", b"\x00\x00\x08\x03\xff\xff\xff\xff\xff",
-                                     b"\x00\x00\x08\x02" + b"\xff" * 8, idx(ARRAY) + b"\x00", b"\x1f\x8b\x08"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00",
+        b"\x00\x00\x0d\x01\x00\x00\x00\x01a",
+        b"\x00\x00\x08\x01\x00\x00\x00\x02a",
+        b"\x00\x00\x08\x03\xff\xff\xff\xff\xff",
+        b"\x00\x00\x08\x02" + b"\xff" * 8,
+        idx(ARRAY) + b"\x00",
+        b"\x1f\x8b\x08",
+    ],
+)
 def test_idx_that_is_none(content):
     with pytest.raises(ValueError, match="^it "):
         read_idx(content)
@@ -226,14 +299,22 @@ def test_usps_text(cache, server, monkeypatch):
     parts = {}
     for part, n in (("train", 5), ("test", 3)):
         levels, labels = rng.integers(0, 2001, (n, 256)), rng.integers(0, 10, n)
-        text = "".join(f"{label:.4f} " + " ".join(f"{level / 1000 - 1:.4f}" for level in row) + " \n" for label, row in zip(labels, levels))
+        text = "".join(
+            f"{label:.4f} " + " ".join(f"{level / 1000 - 1:.4f}" for level in row) + " \n"
+            for label, row in zip(labels, levels)
+        )
         server.files[f"zip.{part}.gz"] = gzip.compress(text.encode())
-        expected = hashlib.sha256(levels.astype("<u2").tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+        expected = hashlib.sha256(
+            levels.astype("<u2").tobytes() + labels.astype(np.uint8).tobytes()
+        ).hexdigest()
         monkeypatch.setitem(datasets.OTHER_HASHES, f"usps/zip.{part}.gz", expected)
         parts[part] = levels, labels
     monkeypatch.setitem(datasets.MIRRORS, "usps", (f"{server.base}/html", f"{server.base}/good"))
     data = datasets.load_usps()
-    assert np.allclose(data.train_images.reshape(5, 256) * 2000, parts["train"][0], atol=1e-3) and data.images.dtype == np.float32
+    assert (
+        np.allclose(data.train_images.reshape(5, 256) * 2000, parts["train"][0], atol=1e-3)
+        and data.images.dtype == np.float32
+    )
     assert np.array_equal(data.test_labels, parts["test"][1])
     monkeypatch.setitem(datasets.OTHER_HASHES, "usps/zip.test.gz", "0" * 64)
     with pytest.raises(DatasetError, match="zip.test.gz.*hash"):
@@ -243,6 +324,7 @@ def test_usps_text(cache, server, monkeypatch):
 def test_png_that_is_none():
     picture = io.BytesIO()
     import matplotlib.image
+
     matplotlib.image.imsave(picture, np.eye(4), format="png")  # eight bits per channel
     for content in (b"", b"\x89PNG\r\n\x1a\n", picture.getvalue()):
         with pytest.raises(ValueError, match="one bit"):
@@ -251,47 +333,87 @@ def test_png_that_is_none():
 
 def test_digits_need_nothing(cache):
     data = datasets.load_digits()
-    assert data.images.dtype == np.uint8 and data.images.shape == (1797, 8, 8) and data.sha256 == datasets.load_digits().sha256
+    assert (
+        data.images.dtype == np.uint8
+        and data.images.shape == (1797, 8, 8)
+        and data.sha256 == datasets.load_digits().sha256
+    )
 
 
 @needs_data
-@pytest.mark.parametrize("loader, train, test, size, classes", [
-    ("mnist", 60000, 10000, (28, 28), 10), ("fashion_mnist", 60000, 10000, (28, 28), 10), ("usps", 7291, 2007, (16, 16), 10),
-    ("alphadigits", 36 * 39, 0, (20, 16), 36), ("omniglot_latin", 26 * 20, 0, (105, 105), 26)])
+@pytest.mark.parametrize(
+    "loader, train, test, size, classes",
+    [
+        ("mnist", 60000, 10000, (28, 28), 10),
+        ("fashion_mnist", 60000, 10000, (28, 28), 10),
+        ("usps", 7291, 2007, (16, 16), 10),
+        ("alphadigits", 36 * 39, 0, (20, 16), 36),
+        ("omniglot_latin", 26 * 20, 0, (105, 105), 26),
+    ],
+)
 def test_the_real_files(loader, train, test, size, classes):
     data = getattr(datasets, f"load_{loader}")(data_home=REAL, download=False)
     assert data.train_images.shape == (train, *size) and data.test_images.shape == (test, *size)
-    assert set(data.labels) == set(range(classes)) and len(data.class_names) == classes and len(data.labels) == len(data.images)
+    assert (
+        set(data.labels) == set(range(classes))
+        and len(data.class_names) == classes
+        and len(data.labels) == len(data.images)
+    )
     assert data.images.min() == 0 and data.images.max() == data.scale
     if test == 0:
         assert len(set(np.bincount(data.labels))) == 1
     if loader == "fashion_mnist":
-        assert abs(data.train_images.mean() / 255 - 0.2860) < 1e-4 and abs(data.train_images.std() / 255 - 0.3530) < 1e-4
+        assert (
+            abs(data.train_images.mean() / 255 - 0.2860) < 1e-4
+            and abs(data.train_images.std() / 255 - 0.3530) < 1e-4
+        )
 
 
 @needs_data
 def test_omniglot_pictures_agree_with_another_decoder():
     import matplotlib.image
+
     data = datasets.load_omniglot_latin(data_home=REAL)
     with zipfile.ZipFile(os.path.join(REAL, "omniglot/images_background_small1.zip")) as archive:
         names = sorted(n for n in archive.namelist() if "/Latin/" in n and n.endswith(".png"))
         for k in range(0, 520, 37):
-            assert np.array_equal(matplotlib.image.imread(io.BytesIO(archive.read(names[k])), format="png") < 0.5, data.images[k] > 0)
+            assert np.array_equal(
+                matplotlib.image.imread(io.BytesIO(archive.read(names[k])), format="png") < 0.5,
+                data.images[k] > 0,
+            )
 
 
 def test_projection_agrees_with_svd_for_every_type():
     images = datasets.load_digits().train_images
     reference = np.linalg.svd(images.reshape(1540, 64).astype(float), full_matrices=False)[2][:10].T
-    for version in (images, images.astype(np.float32), images.astype(np.int64), np.asfortranarray(images), images[::1], images.reshape(1540, 64)):
+    for version in (
+        images,
+        images.astype(np.float32),
+        images.astype(np.int64),
+        np.asfortranarray(images),
+        images[::1],
+        images.reshape(1540, 64),
+    ):
         V = datasets.svd_projection(version, 10)
-        assert np.allclose(np.abs(V.T @ reference), np.eye(10), atol=1e-9) and np.all(V[np.abs(V).argmax(0), range(10)] > 0)
+        assert np.allclose(np.abs(V.T @ reference), np.eye(10), atol=1e-9) and np.all(
+            V[np.abs(V).argmax(0), range(10)] > 0
+        )
     assert datasets.project(images, V).shape == (1540, 10)
 
 
-@pytest.mark.parametrize("images, p, words", [
-    (np.full((3, 4), np.nan), 2, "NaN"), (np.full((3, 4), np.inf), 2, "infinity"), (np.zeros(3), 1, r"train_images has shape \(3,\)"),
-    (np.zeros((0, 4)), 1, "no length of 0"), (np.array([["a"]]), 1, "real numbers"), (np.zeros((3, 4)), 5, "n_components"), (np.zeros((3, 4)), 0, "n_components"),
-    (np.zeros((3, 4), dtype=complex), 1, "real numbers")])
+@pytest.mark.parametrize(
+    "images, p, words",
+    [
+        (np.full((3, 4), np.nan), 2, "NaN"),
+        (np.full((3, 4), np.inf), 2, "infinity"),
+        (np.zeros(3), 1, r"train_images has shape \(3,\)"),
+        (np.zeros((0, 4)), 1, "no length of 0"),
+        (np.array([["a"]]), 1, "real numbers"),
+        (np.zeros((3, 4)), 5, "n_components"),
+        (np.zeros((3, 4)), 0, "n_components"),
+        (np.zeros((3, 4), dtype=complex), 1, "real numbers"),
+    ],
+)
 def test_projection_of_bad_input(images, p, words):
     with pytest.raises((ValueError, TypeError), match=words):
         datasets.svd_projection(images, p)
@@ -304,4 +426,6 @@ def test_project_needs_fitting_sizes():
 
 def test_import_is_light():
     heavy = "import capslit.data.datasets, sys; print([m for m in ('matplotlib', 'pooch', 'requests', 'sklearn.datasets') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout.strip() in ("[]", "['sklearn.datasets']")
+    assert subprocess.run(
+        [sys.executable, "-c", heavy], capture_output=True, text=True
+    ).stdout.strip() in ("[]", "['sklearn.datasets']")

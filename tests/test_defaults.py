@@ -8,7 +8,14 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 from conftest import together
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_circles, make_moons
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_digits,
+    load_iris,
+    load_wine,
+    make_circles,
+    make_moons,
+)
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -28,7 +35,9 @@ FIXED = {"kernel": None, "alpha": 0.01, "sharpness": 1.0}
 
 def halves(load, size=None):
     X, y = load(return_X_y=True)
-    X_train, X_test, y_train, y_test = train_test_split(X[:size], y[:size], test_size=0.5, stratify=y[:size], random_state=0)
+    X_train, X_test, y_train, y_test = train_test_split(
+        X[:size], y[:size], test_size=0.5, stratify=y[:size], random_state=0
+    )
     scaler = StandardScaler().fit(X_train)
     return scaler.transform(X_train), y_train, scaler.transform(X_test), y_test
 
@@ -43,44 +52,74 @@ def test_defaults_are_worth_having(load):
     other = LogisticRegression(max_iter=1000).fit(X, y)
     errors, theirs = (1 - m.score(X_test, y_test) for m in (model, other))
     assert errors <= theirs + np.sqrt(max(theirs, 0.01) / len(y_test))
-    assert log_loss(y_test, model.predict_proba(X_test)) < log_loss(y_test, other.predict_proba(X_test)) + 0.05
+    assert (
+        log_loss(y_test, model.predict_proba(X_test))
+        < log_loss(y_test, other.predict_proba(X_test)) + 0.05
+    )
     confidence = model.predict_proba(X_test).max(axis=1).mean()
-    assert abs(confidence - (1 - errors)) < 0.05                           # the paper's protocol: 0.41 at an accuracy of 0.96
+    assert (
+        abs(confidence - (1 - errors)) < 0.05
+    )  # the paper's protocol: 0.41 at an accuracy of 0.96
 
 
 def test_a_kernel_is_found_where_it_pays():
     X, y = make_circles(400, factor=0.6, noise=0.12, random_state=0)
     turned = np.c_[X, np.sin(5 * X[:, 0])]
-    both = [CapsuleClassifier(kernel=kernel).fit(turned[:200], y[:200]).score(turned[200:], y[200:]) for kernel in ("auto", None)]
+    both = [
+        CapsuleClassifier(kernel=kernel).fit(turned[:200], y[:200]).score(turned[200:], y[200:])
+        for kernel in ("auto", None)
+    ]
     assert both[0] > 0.85 and CapsuleClassifier().fit(*MOONS).kernel_features_ is not None
     planes = np.random.default_rng(0).standard_normal((300, 5))
     model = CapsuleClassifier().fit(planes, planes[:, 0] > 0)
     tried = model.cv_results_
-    assert len(tried["kernel"]) == 12 and tried["kernel"].count(None) == 4 and model.alpha_ in tried["alpha"]
-    assert min(tried["log_loss"]) == dict(zip(zip(tried["gamma"], tried["alpha"]), tried["log_loss"]))[
-        model.kernel_features_ and model.kernel_features_.gamma, model.alpha_]
+    assert (
+        len(tried["kernel"]) == 12
+        and tried["kernel"].count(None) == 4
+        and model.alpha_ in tried["alpha"]
+    )
+    assert (
+        min(tried["log_loss"])
+        == dict(zip(zip(tried["gamma"], tried["alpha"]), tried["log_loss"]))[
+            model.kernel_features_ and model.kernel_features_.gamma, model.alpha_
+        ]
+    )
 
 
 def test_one_may_say_what_is_to_be_tried():
     model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel="rbf", gamma=[0.1, 1.0, 10.0]).fit(*MOONS)
-    assert model.cv_results_["alpha"] == [0.5, 1e-3] * 3 and model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0] and model.alpha_ == 1e-3
+    assert (
+        model.cv_results_["alpha"] == [0.5, 1e-3] * 3
+        and model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0]
+        and model.alpha_ == 1e-3
+    )
     with pytest.raises(ValueError, match="alpha must be at least 0"):
         CapsuleClassifier(alpha=(0.5, -1)).fit(*MOONS)
 
 
 def test_choices_do_not_depend_on_units():
     one, other = (CapsuleClassifier().fit(MOONS[0] * unit, MOONS[1]) for unit in (1.0, 2.0**20))
-    np.testing.assert_allclose(one.predict_proba(MOONS[0]), other.predict_proba(MOONS[0] * 2.0**20), rtol=1e-6)
+    np.testing.assert_allclose(
+        one.predict_proba(MOONS[0]), other.predict_proba(MOONS[0] * 2.0**20), rtol=1e-6
+    )
 
 
 def test_the_same_choices_each_time():
-    one, other, seeded = (CapsuleClassifier(random_state=s).fit(*MOONS).predict_proba(MOONS[0]) for s in (None, None, 1))
+    one, other, seeded = (
+        CapsuleClassifier(random_state=s).fit(*MOONS).predict_proba(MOONS[0])
+        for s in (None, None, 1)
+    )
     assert np.array_equal(one, other) and not np.array_equal(one, seeded)
 
 
 @together("architecture", ["multiclass", "ovr", "ovo"])
 def test_alpha_is_per_example(architecture):
-    one, other = (CapsuleClassifier(2, architecture=architecture, **FIXED).fit(np.tile(X, (n, 1)), np.tile(Y, n)) for n in (1, 3))
+    one, other = (
+        CapsuleClassifier(2, architecture=architecture, **FIXED).fit(
+            np.tile(X, (n, 1)), np.tile(Y, n)
+        )
+        for n in (1, 3)
+    )
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-8)
 
 
@@ -92,16 +131,31 @@ def test_sharpness_changes_no_decision(architecture):
     np.testing.assert_allclose(q, p**3 / np.sum(p**3, axis=1, keepdims=True), rtol=1e-10)
     np.testing.assert_allclose(np.exp(sharp.predict_log_proba(X)), q, rtol=1e-10)
     assert np.array_equal(plain.predict(X), sharp.predict(X))
-    two = [CapsuleClassifier(2, **FIXED | {"sharpness": s}).fit(X[Y > 0], Y[Y > 0]).decision_function(X) for s in (1.0, 3.0)]
+    two = [
+        CapsuleClassifier(2, **FIXED | {"sharpness": s})
+        .fit(X[Y > 0], Y[Y > 0])
+        .decision_function(X)
+        for s in (1.0, 3.0)
+    ]
     np.testing.assert_allclose(two[1], 3 * two[0], rtol=1e-10)
 
 
 def test_held_out_examples_tell_the_sharpness():
     X, y = make_moons(700, noise=0.2, random_state=0)
     noisy = np.where(np.random.default_rng(0).random(600) < 0.3, 1 - y[100:], y[100:])
-    kind, cruel = (CapsuleClassifier(alpha=0.01, kernel=None).fit(X[:100], y[:100], X_val=X[100:], y_val=labels) for labels in (y[100:], noisy))
+    kind, cruel = (
+        CapsuleClassifier(alpha=0.01, kernel=None).fit(
+            X[:100], y[:100], X_val=X[100:], y_val=labels
+        )
+        for labels in (y[100:], noisy)
+    )
     assert np.array_equal(kind.coef_, cruel.coef_) and cruel.sharpness_ < 0.7 * kind.sharpness_
-    assert CapsuleClassifier(alpha=0.01, kernel=None, sharpness=2.0).fit(X[:100], y[:100], X_val=X[100:], y_val=noisy).sharpness_ == 2
+    assert (
+        CapsuleClassifier(alpha=0.01, kernel=None, sharpness=2.0)
+        .fit(X[:100], y[:100], X_val=X[100:], y_val=noisy)
+        .sharpness_
+        == 2
+    )
 
 
 def test_a_few_held_out_examples_do_not_flatten_the_probabilities():
@@ -116,26 +170,60 @@ def test_a_few_held_out_examples_do_not_flatten_the_probabilities():
 def test_inputs_may_lie_far_from_zero(kernel):
     "Coordinates in metres, seconds since 1970: what tells examples apart is in their last digits."
     rng = np.random.default_rng(0)
-    X, y = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(200, 2)) + 3]), np.repeat([0, 1], 200)
-    near, far = (CapsuleClassifier(kernel=kernel).fit(X[::2] + shift, y[::2]).score(X[1::2] + shift, y[1::2]) for shift in (0.0, 5.8e6))
+    X, y = (
+        np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(200, 2)) + 3]),
+        np.repeat([0, 1], 200),
+    )
+    near, far = (
+        CapsuleClassifier(kernel=kernel).fit(X[::2] + shift, y[::2]).score(X[1::2] + shift, y[1::2])
+        for shift in (0.0, 5.8e6)
+    )
     assert near > 0.95 and abs(near - far) < 0.02
 
 
-@together("load, kernel", [(load_wine, "auto"), (load_wine, None), (load_wine, "rbf"), (load_breast_cancer, "auto"), (load_breast_cancer, "rbf")])
+@together(
+    "load, kernel",
+    [
+        (load_wine, "auto"),
+        (load_wine, None),
+        (load_wine, "rbf"),
+        (load_breast_cancer, "auto"),
+        (load_breast_cancer, "rbf"),
+    ],
+)
 def test_columns_in_different_units_need_no_scaler(load, kernel, tmp_path):
     X, y = load(return_X_y=True)
     X = X.astype(np.float32)
     told, new = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 3 == 0
-    model, scaler = CapsuleClassifier(kernel=kernel).fit(X[told], y[told]), StandardScaler().fit(X[told])
+    model, scaler = (
+        CapsuleClassifier(kernel=kernel).fit(X[told], y[told]),
+        StandardScaler().fit(X[told]),
+    )
     other = CapsuleClassifier(kernel=kernel).fit(scaler.transform(X[told]), y[told])
-    loss, least = log_loss(y[new], model.predict_proba(X[new])), log_loss(y[new], other.predict_proba(scaler.transform(X[new])))
-    assert loss < least + 0.03 and set(model.cv_results_["scaled"]) == {True, False} and other.cv_results_["scaled"] == other.cv_results_["compressed"]
+    loss, least = (
+        log_loss(y[new], model.predict_proba(X[new])),
+        log_loss(y[new], other.predict_proba(scaler.transform(X[new]))),
+    )
+    assert (
+        loss < least + 0.03
+        and set(model.cv_results_["scaled"]) == {True, False}
+        and other.cv_results_["scaled"] == other.cv_results_["compressed"]
+    )
     assert model.kernel_features_.spread is not None and model.coef_.dtype == np.float32
     model.save(tmp_path / "scaled.npz")
-    assert np.array_equal(CapsuleClassifier.load(tmp_path / "scaled.npz").predict_proba(X), model.predict_proba(X))
-    given = {"alpha": 1.0}, {"gamma": 1.0}, {"kernel": None, "alpha": (0.1, 1.0)}, {"kernel": partial(polynomial, gamma=1e-6)}
+    assert np.array_equal(
+        CapsuleClassifier.load(tmp_path / "scaled.npz").predict_proba(X), model.predict_proba(X)
+    )
+    given = (
+        {"alpha": 1.0},
+        {"gamma": 1.0},
+        {"kernel": None, "alpha": (0.1, 1.0)},
+        {"kernel": partial(polynomial, gamma=1e-6)},
+    )
     kept = [CapsuleClassifier(**settings).fit(X[told], y[told]) for settings in given]
-    assert all(getattr(one.kernel_features_, "spread", None) is None for one in kept)       # what is given is in units of the inputs
+    assert all(
+        getattr(one.kernel_features_, "spread", None) is None for one in kept
+    )  # what is given is in units of the inputs
 
 
 def test_heavy_tails_need_no_logarithm(tmp_path):
@@ -144,11 +232,24 @@ def test_heavy_tails_need_no_logarithm(tmp_path):
     Z = rng.normal(size=(1200, 5))
     y, told, new = (Z[:, 0] > Z[:, 1] * Z[:, 2]).astype(int), slice(0, 400), slice(400, None)
     X = np.exp(1.5 * Z) * [1, 1e3, 1e-3, 1, 1]
-    model, known = CapsuleClassifier().fit(X[told], y[told]), CapsuleClassifier().fit(Z[told], y[told])
-    assert model.kernel_features_.tails is not None and {True, False} == set(model.cv_results_["compressed"]) and not any(known.cv_results_["compressed"])
-    assert log_loss(y[new], model.predict_proba(X[new])) < log_loss(y[new], known.predict_proba(Z[new])) + 0.1
+    model, known = (
+        CapsuleClassifier().fit(X[told], y[told]),
+        CapsuleClassifier().fit(Z[told], y[told]),
+    )
+    assert (
+        model.kernel_features_.tails is not None
+        and {True, False} == set(model.cv_results_["compressed"])
+        and not any(known.cv_results_["compressed"])
+    )
+    assert (
+        log_loss(y[new], model.predict_proba(X[new]))
+        < log_loss(y[new], known.predict_proba(Z[new])) + 0.1
+    )
     small = CapsuleClassifier().fit(X[told].astype(np.float32), y[told])
-    assert small.coef_.dtype == np.float32 and np.mean(small.predict(X[new].astype(np.float32)) == model.predict(X[new])) > 0.98
+    assert (
+        small.coef_.dtype == np.float32
+        and np.mean(small.predict(X[new].astype(np.float32)) == model.predict(X[new])) > 0.98
+    )
     stream = CapsuleClassifier().fit([(X[:150], y[:150]), (X[150:400], y[150:400])])
     assert np.mean(stream.predict(X[new]) == model.predict(X[new])) > 0.97
     there = strict.asarray(X, device=strict.Device("device1"))
@@ -156,11 +257,16 @@ def test_heavy_tails_need_no_logarithm(tmp_path):
     labels = strict.asarray(tensors.predict(there[400:, :]), device=strict.Device("CPU_DEVICE"))
     assert np.mean(np.asarray(labels) == model.predict(X[new])) > 0.97
     model.save(tmp_path / "tails.npz")
-    assert np.array_equal(CapsuleClassifier.load(tmp_path / "tails.npz").predict_proba(X), model.predict_proba(X))
+    assert np.array_equal(
+        CapsuleClassifier.load(tmp_path / "tails.npz").predict_proba(X), model.predict_proba(X)
+    )
     wrong = rng.random(Z.shape) < 0.01
     spoilt = CapsuleClassifier().fit(np.where(wrong, 1e4 * Z, Z)[told], y[told])
     assert spoilt.score(Z[new], y[new]) > known.score(Z[new], y[new]) - 0.03
-    kept = [CapsuleClassifier(**given).fit(X[told], y[told]) for given in ({"alpha": 1.0}, {"gamma": 1.0}, {"kernel": partial(polynomial, gamma=1e-6)})]
+    kept = [
+        CapsuleClassifier(**given).fit(X[told], y[told])
+        for given in ({"alpha": 1.0}, {"gamma": 1.0}, {"kernel": partial(polynomial, gamma=1e-6)})
+    ]
     kept.append(CapsuleClassifier.paper(max_iter=5).fit(X[told], y[told]))
     assert all(getattr(one.kernel_features_, "tails", None) is None for one in kept)
 
@@ -172,25 +278,43 @@ def test_what_is_chosen_has_the_least_loss_of_all_that_was_tried():
         model = CapsuleClassifier(kernel=None, random_state=0).fit(X[part], y[part])
         best = np.argmin(model.cv_results_["log_loss"])
         scaled = getattr(model.kernel_features_, "spread", None) is not None
-        assert (scaled, model.alpha_) == (model.cv_results_["scaled"][best], model.cv_results_["alpha"][best])
+        assert (scaled, model.alpha_) == (
+            model.cv_results_["scaled"][best],
+            model.cv_results_["alpha"][best],
+        )
 
 
 def test_small_principal_components_are_not_enlarged():
     X, y = load_digits(return_X_y=True)
     X = PCA().fit_transform(X)[:600, :60]
     model = CapsuleClassifier(architecture="multiclass").fit(X, y[:600])
-    assert True in model.cv_results_["scaled"] and getattr(model.kernel_features_, "spread", None) is None
+    assert (
+        True in model.cv_results_["scaled"]
+        and getattr(model.kernel_features_, "spread", None) is None
+    )
 
 
 def test_folds_choose_among_capsule_dimensions():
     X, y = load_iris(return_X_y=True)
     model = CapsuleClassifier(capsule_dim=(1, 3), kernel=None, alpha=(0.01, 0.1)).fit(X, y)
     tried = model.cv_results_
-    assert tried["capsule_dim"] == [1, 1, 3, 3] and model.capsule_dim_ in (1, 3) and model.coef_.shape[-2] == model.capsule_dim_
-    assert (model.capsule_dim_, model.alpha_) == min(zip(tried["log_loss"], zip(tried["capsule_dim"], tried["alpha"])))[1]
-    alone = CapsuleClassifier(model.capsule_dim_, kernel=None, alpha=model.alpha_, sharpness=model.sharpness_).fit(X, y)
+    assert (
+        tried["capsule_dim"] == [1, 1, 3, 3]
+        and model.capsule_dim_ in (1, 3)
+        and model.coef_.shape[-2] == model.capsule_dim_
+    )
+    assert (model.capsule_dim_, model.alpha_) == min(
+        zip(tried["log_loss"], zip(tried["capsule_dim"], tried["alpha"]))
+    )[1]
+    alone = CapsuleClassifier(
+        model.capsule_dim_, kernel=None, alpha=model.alpha_, sharpness=model.sharpness_
+    ).fit(X, y)
     assert np.mean(alone.predict(X) == model.predict(X)) > 0.98
-    for wrong, word in (((), "empty sequence"), ((2, 0), r"capsule_dim\[1\]"), ((1.5,), r"capsule_dim\[0\]")):
+    for wrong, word in (
+        ((), "empty sequence"),
+        ((2, 0), r"capsule_dim\[1\]"),
+        ((1.5,), r"capsule_dim\[0\]"),
+    ):
         with pytest.raises((ValueError, TypeError), match=word):
             CapsuleClassifier(capsule_dim=wrong).fit(X, y)
 
@@ -207,19 +331,27 @@ def test_more_examples_than_choose_have_a_second_look():
     assert given.alpha_ == share[1] and given.kernel_features_.gamma == 1.0
     new, truth = turns[::3] + 1e-3, labels[::3]
     assert model.score(new, truth) >= given.score(new, truth) - 0.02
-    uneven = CapsuleClassifier().fit(turns * [1, 1e4], labels)                              # landmarks of all examples keep the spreads
-    assert uneven.kernel_features_.spread is not None and len(uneven.kernel_features_.landmarks) == 300
+    uneven = CapsuleClassifier().fit(
+        turns * [1, 1e4], labels
+    )  # landmarks of all examples keep the spreads
+    assert (
+        uneven.kernel_features_.spread is not None and len(uneven.kernel_features_.landmarks) == 300
+    )
     assert uneven.score(new * [1, 1e4], truth) >= model.score(new, truth) - 0.02
 
 
 def test_classes_are_weighted():
     factors = {0: 1.0, 1: 5.0, 2: 0.5}
     one = CapsuleClassifier(2, class_weight=factors, **FIXED).fit(X, Y, np.arange(1, len(Y) + 1.0))
-    other = CapsuleClassifier(2, **FIXED).fit(X, Y, np.arange(1, len(Y) + 1.0) * np.array([1, 5, 0.5])[Y])
+    other = CapsuleClassifier(2, **FIXED).fit(
+        X, Y, np.arange(1, len(Y) + 1.0) * np.array([1, 5, 0.5])[Y]
+    )
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-10)
     few = np.r_[np.arange(60), 60:64]
     balanced = CapsuleClassifier(2, class_weight="balanced", **FIXED).fit(X[few], Y[few])
-    by_hand = CapsuleClassifier(2, **FIXED).fit(X[few], Y[few], (64 / (3 * np.bincount(Y[few])))[Y[few]])
+    by_hand = CapsuleClassifier(2, **FIXED).fit(
+        X[few], Y[few], (64 / (3 * np.bincount(Y[few])))[Y[few]]
+    )
     np.testing.assert_allclose(balanced.coef_, by_hand.coef_, rtol=1e-10)
     with pytest.raises(ValueError, match=r"class_weight has entries for \[7\]"):
         CapsuleClassifier(class_weight={7: 1.0}).fit(X, Y)
@@ -227,8 +359,12 @@ def test_classes_are_weighted():
         CapsuleClassifier(class_weight={0: -1.0}).fit(X, Y)
     with pytest.raises(ValueError, match="class_weight='balanced' needs all examples"):
         CapsuleClassifier(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
-    online = CapsuleClassifier(2, class_weight=factors, **FIXED).partial_fit(X, Y, classes=[0, 1, 2])
-    other = CapsuleClassifier(2, **FIXED).partial_fit(X, Y, classes=[0, 1, 2], sample_weight=np.array([1, 5, 0.5])[Y])
+    online = CapsuleClassifier(2, class_weight=factors, **FIXED).partial_fit(
+        X, Y, classes=[0, 1, 2]
+    )
+    other = CapsuleClassifier(2, **FIXED).partial_fit(
+        X, Y, classes=[0, 1, 2], sample_weight=np.array([1, 5, 0.5])[Y]
+    )
     np.testing.assert_allclose(online.coef_, other.coef_, rtol=1e-10)
 
 
@@ -239,14 +375,30 @@ def linear(x, z):
 @together("kernel", ["rbf", "poly", linear])
 def test_kernels_in_memory_from_streams_and_on_devices(kernel):
     X, y = MOONS
-    model = CapsuleClassifier(2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5).fit(X, y)
+    model = CapsuleClassifier(
+        2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5
+    ).fit(X, y)
     assert isinstance(model.kernel_features_, KernelFeatures) and model.coef_.shape[-1] > 2
-    stream = CapsuleClassifier(2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5).fit([(X[:70], y[:70]), (X[70:], y[70:])])
+    stream = CapsuleClassifier(
+        2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5
+    ).fit([(X[:70], y[:70]), (X[70:], y[70:])])
     np.testing.assert_allclose(stream.predict_proba(X), model.predict_proba(X), atol=1e-6)
-    np.testing.assert_allclose(np.concatenate([model.predict_proba(row[None]) for row in X[:5]]), model.predict_proba(X[:5]), rtol=1e-9)
+    np.testing.assert_allclose(
+        np.concatenate([model.predict_proba(row[None]) for row in X[:5]]),
+        model.predict_proba(X[:5]),
+        rtol=1e-9,
+    )
     there = strict.asarray(X, device=strict.Device("device1"))
-    tensors = CapsuleClassifier(2, kernel=kernel if isinstance(kernel, str) else lambda x, z: x @ z.mT, gamma=0.5, n_components=30, alpha=1e-3).fit(there, y)
-    assert tensors.coef_.device == there.device and np.asarray(strict.asarray(tensors.predict(there), device=strict.Device("CPU_DEVICE"))).shape == (200,)
+    tensors = CapsuleClassifier(
+        2,
+        kernel=kernel if isinstance(kernel, str) else lambda x, z: x @ z.mT,
+        gamma=0.5,
+        n_components=30,
+        alpha=1e-3,
+    ).fit(there, y)
+    assert tensors.coef_.device == there.device and np.asarray(
+        strict.asarray(tensors.predict(there), device=strict.Device("CPU_DEVICE"))
+    ).shape == (200,)
     assert model.transform(X).shape == (200, 4) and model.squash(X).shape == (200, 2, 2)
 
 
@@ -254,7 +406,10 @@ def test_a_kernel_is_kept_in_the_file(tmp_path):
     model = CapsuleClassifier().fit(*MOONS)
     model.save(tmp_path / "moons.npz")
     again = CapsuleClassifier.load(tmp_path / "moons.npz")
-    assert np.array_equal(again.predict_proba(MOONS[0]), model.predict_proba(MOONS[0])) and again.cv_results_ == model.cv_results_
+    assert (
+        np.array_equal(again.predict_proba(MOONS[0]), model.predict_proba(MOONS[0]))
+        and again.cv_results_ == model.cv_results_
+    )
     with pytest.raises(TypeError, match="cannot be stored as numbers and text"):
         CapsuleClassifier(kernel=linear, alpha=0.1).fit(*MOONS).save(tmp_path / "callable.npz")
 
@@ -264,7 +419,9 @@ def test_folds_of_ones_own_do_not_keep_a_model_from_the_file(tmp_path):
         model = CapsuleClassifier(2, kernel=None, alpha=(1e-3, 1e-2), cv=cv).fit(*MOONS)
         model.save(tmp_path / "folds.npz")
         again = CapsuleClassifier.load(tmp_path / "folds.npz")
-        assert again.cv == 3 and np.array_equal(again.predict_proba(MOONS[0]), model.predict_proba(MOONS[0]))
+        assert again.cv == 3 and np.array_equal(
+            again.predict_proba(MOONS[0]), model.predict_proba(MOONS[0])
+        )
     CapsuleClassifier(cv=5, **FIXED).fit(*MOONS).save(tmp_path / "five.npz")
     assert CapsuleClassifier.load(tmp_path / "five.npz").cv == 5
 
@@ -283,15 +440,29 @@ def test_learning_goes_on_with_the_same_features():
     assert online.kernel_features_ is not None and online.alpha_ > 0 and online.score(*MOONS) > 0.85
 
 
-BLOBS = np.r_[np.random.default_rng(0).normal(size=(200, 2)), np.random.default_rng(1).normal(size=(200, 2)) + 3], np.repeat([0, 1], 200)
-EASY = {"blobs": BLOBS, "iris": load_iris(return_X_y=True), "digits": tuple(a[:600] for a in load_digits(return_X_y=True))}
+BLOBS = (
+    np.r_[
+        np.random.default_rng(0).normal(size=(200, 2)),
+        np.random.default_rng(1).normal(size=(200, 2)) + 3,
+    ],
+    np.repeat([0, 1], 200),
+)
+EASY = {
+    "blobs": BLOBS,
+    "iris": load_iris(return_X_y=True),
+    "digits": tuple(a[:600] for a in load_digits(return_X_y=True)),
+}
 
 
 @functools.cache
 def taught_at_once(name, architecture):
     "The share that is right after a fit without a kernel."
     X, y = EASY[name]
-    return CapsuleClassifier(kernel=None, sharpness=1.0, architecture=architecture).fit(X, y).score(X, y)
+    return (
+        CapsuleClassifier(kernel=None, sharpness=1.0, architecture=architecture)
+        .fit(X, y)
+        .score(X, y)
+    )
 
 
 @together("architecture", ["multiclass", "ovo"])
@@ -300,11 +471,19 @@ def taught_at_once(name, architecture):
 def test_batches_teach_from_the_first_pass_on(name, online, architecture):
     "One step from the subspaces leaves predictions far worse than chance, on iris none that are right; the examples with which classes begin are learned by some iterations."
     X, y = EASY[name]
-    for parts in ([np.arange(len(y))], np.array_split(np.random.default_rng(0).permutation(len(y)), 10)):
+    for parts in (
+        [np.arange(len(y))],
+        np.array_split(np.random.default_rng(0).permutation(len(y)), 10),
+    ):
         model, scores = CapsuleClassifier(online=online, architecture=architecture), []
         for _ in range(6):
             for number, rows in enumerate(parts):
-                model.partial_fit(X[rows], y[rows], classes=np.unique(y), batch=number if online == "incremental" else None)
+                model.partial_fit(
+                    X[rows],
+                    y[rows],
+                    classes=np.unique(y),
+                    batch=number if online == "incremental" else None,
+                )
             scores.append(model.score(X, y))
         whole = taught_at_once(name, architecture)
         assert scores[0] > whole - 0.35 and scores[-1] > whole - 0.09, (scores, whole)
@@ -313,7 +492,11 @@ def test_batches_teach_from_the_first_pass_on(name, online, architecture):
 @together("online", ["stepwise", "passive-aggressive"])
 def test_a_class_that_begins_late_is_learned_and_the_others_are_not_forgotten(online):
     X, y = EASY["digits"]
-    model, early, late = CapsuleClassifier(online=online), np.flatnonzero(y < 9), np.flatnonzero(y == 9)
+    model, early, late = (
+        CapsuleClassifier(online=online),
+        np.flatnonzero(y < 9),
+        np.flatnonzero(y == 9),
+    )
     for rows in np.array_split(early, 3):
         model.partial_fit(X[rows], y[rows], classes=range(10))
     before = model.score(X[early], y[early])
@@ -326,11 +509,27 @@ def test_only_the_protocol_of_the_paper_takes_one_step():
     X, y = EASY["iris"]
     short = CapsuleClassifier.paper(4, random_state=0).partial_fit(X, y, classes=[0, 1, 2])
     assert short.score(X, y) < 0.1
-    for parameters in (FIXED, FIXED | {"alpha": 0, "sharpness": "auto"}, FIXED | {"alpha": 0, "class_weight": {0: 2.0}}):
-        assert CapsuleClassifier(architecture="multiclass", **parameters).partial_fit(X, y, classes=[0, 1, 2]).score(X, y) > 0.8
+    for parameters in (
+        FIXED,
+        FIXED | {"alpha": 0, "sharpness": "auto"},
+        FIXED | {"alpha": 0, "class_weight": {0: 2.0}},
+    ):
+        assert (
+            CapsuleClassifier(architecture="multiclass", **parameters)
+            .partial_fit(X, y, classes=[0, 1, 2])
+            .score(X, y)
+            > 0.8
+        )
     given = np.ones((3, 4, 4))
-    one, paper = (CapsuleClassifier.paper(4, init=given, alpha=alpha).partial_fit(X, y, classes=[0, 1, 2]).coef_ for alpha in (1e-9, 0.0))
-    np.testing.assert_allclose(one, paper, rtol=1e-4)                      # weights that were given are where learning starts
+    one, paper = (
+        CapsuleClassifier.paper(4, init=given, alpha=alpha)
+        .partial_fit(X, y, classes=[0, 1, 2])
+        .coef_
+        for alpha in (1e-9, 0.0)
+    )
+    np.testing.assert_allclose(
+        one, paper, rtol=1e-4
+    )  # weights that were given are where learning starts
 
 
 @together("size", [1e-200, 1e-30, 1e30, 1e200])
@@ -339,19 +538,37 @@ def test_weights_of_any_size_change_no_bit(size):
     w = np.random.default_rng(0).random(len(Y))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        one, other = (CapsuleClassifier(2, kernel=None, alpha=0.01).fit(X, Y, weight, X_val=X, y_val=Y, sample_weight_val=weight) for weight in (w, w * size))
+        one, other = (
+            CapsuleClassifier(2, kernel=None, alpha=0.01).fit(
+                X, Y, weight, X_val=X, y_val=Y, sample_weight_val=weight
+            )
+            for weight in (w, w * size)
+        )
         parts = [(X[rows], Y[rows], w[rows] * size) for rows in (slice(40), slice(40, None))]
         stream = CapsuleClassifier(2, **FIXED).fit(parts)
         chosen, heavy = (CapsuleClassifier(2).fit(X, Y, weight) for weight in (w, w * size))
-    assert np.array_equal(one.coef_, other.coef_) and one.sharpness_ == other.sharpness_ and np.array_equal(stream.coef_, CapsuleClassifier(2, **FIXED).fit(X, Y, w).coef_)
-    assert np.array_equal(chosen.predict_proba(X), heavy.predict_proba(X)) and chosen.alpha_ == heavy.alpha_
+    assert (
+        np.array_equal(one.coef_, other.coef_)
+        and one.sharpness_ == other.sharpness_
+        and np.array_equal(stream.coef_, CapsuleClassifier(2, **FIXED).fit(X, Y, w).coef_)
+    )
+    assert (
+        np.array_equal(chosen.predict_proba(X), heavy.predict_proba(X))
+        and chosen.alpha_ == heavy.alpha_
+    )
 
 
 def test_too_few_iterations_are_told():
     for parameters in ({"max_iter": 1}, {"max_iter": 5}, FIXED | {"max_iter": 5}):
-        with pytest.warns(ConvergenceWarning, match=r"EM stopped at max_iter=\d, before the likelihood had stopped improving; raise max_iter, for example to 60"):
+        with pytest.warns(
+            ConvergenceWarning,
+            match=r"EM stopped at max_iter=\d, before the likelihood had stopped improving; raise max_iter, for example to 60",
+        ):
             CapsuleClassifier(**parameters).fit(X, Y)
-    with pytest.warns(ConvergenceWarning, match="before the error rate had stopped improving for each of the thresholds"):
+    with pytest.warns(
+        ConvergenceWarning,
+        match="before the error rate had stopped improving for each of the thresholds",
+    ):
         CapsuleClassifier.paper(max_iter=3, random_state=0).fit(X, Y)
 
 
@@ -370,6 +587,7 @@ def test_an_interrupted_fit_chooses_the_same_again(tmp_path):
             raise OSError("the line is dead")
         yield MOONS[0][:90], MOONS[1][:90]
         yield MOONS[0][90:], MOONS[1][90:]
+
     model = CapsuleClassifier()
     with pytest.raises(em.BatchError, match="the line is dead"):
         model.fit(batches, checkpoint=tmp_path / "fit.npz", checkpoint_every=0)
@@ -380,7 +598,10 @@ def test_an_interrupted_fit_chooses_the_same_again(tmp_path):
 
 def test_folds_of_folds_are_those_of_scikit_learn():
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
-    ours, them = (run(CapsuleClassifier(2), X, Y, cv=folds, scoring="neg_log_loss") for run in (cross_validate, theirs))
+    ours, them = (
+        run(CapsuleClassifier(2), X, Y, cv=folds, scoring="neg_log_loss")
+        for run in (cross_validate, theirs)
+    )
     np.testing.assert_allclose(ours["test_score"], them["test_score"], rtol=1e-9)
 
 
@@ -389,21 +610,52 @@ def spoiled(change):
     return change(X), y
 
 
-@together("X, y", [spoiled(lambda X: X * [1, 0, 1]), spoiled(lambda X: np.c_[X, X]), spoiled(lambda X: X * 0), spoiled(lambda X: X[:, :1]),
-                   spoiled(lambda X: np.asfortranarray(X)), spoiled(lambda X: X.astype(np.float32)), spoiled(lambda X: (X > 0)),
-                   spoiled(lambda X: np.repeat(X, 30, axis=1)), spoiled(lambda X: X * 1e-150), spoiled(lambda X: X * 1e100),
-                   (X[[0, 30, 60]], Y[[0, 30, 60]]), (X[[0, 1, 30, 60, 61]], Y[[0, 1, 30, 60, 61]]), (X[:26], Y[:26])])
+@together(
+    "X, y",
+    [
+        spoiled(lambda X: X * [1, 0, 1]),
+        spoiled(lambda X: np.c_[X, X]),
+        spoiled(lambda X: X * 0),
+        spoiled(lambda X: X[:, :1]),
+        spoiled(lambda X: np.asfortranarray(X)),
+        spoiled(lambda X: X.astype(np.float32)),
+        spoiled(lambda X: X > 0),
+        spoiled(lambda X: np.repeat(X, 30, axis=1)),
+        spoiled(lambda X: X * 1e-150),
+        spoiled(lambda X: X * 1e100),
+        (X[[0, 30, 60]], Y[[0, 30, 60]]),
+        (X[[0, 1, 30, 60, 61]], Y[[0, 1, 30, 60, 61]]),
+        (X[:26], Y[:26]),
+    ],
+)
 def test_poor_data_are_learned_from(X, y):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = CapsuleClassifier().fit(X, y)
     P = model.predict_proba(X)
-    assert np.all(np.isfinite(P)) and np.allclose(P.sum(axis=1), 1, atol=1e-5) and np.all(np.isfinite(model.coef_))
+    assert (
+        np.all(np.isfinite(P))
+        and np.allclose(P.sum(axis=1), 1, atol=1e-5)
+        and np.all(np.isfinite(model.coef_))
+    )
 
 
-@together("parameters, words", [({"kernel": "cubic"}, "kernel"), ({"gamma": -1.0}, "gamma"), ({"alpha": "some"}, "alpha"), ({"sharpness": 0.0}, "sharpness"),
-                                ({"cv": 1}, "cv"), ({"n_components": 0}, "n_components"), ({"kernel": lambda x, z: x}, "kernel: its result"),
-                                ({"kernel": lambda x, z: -(x @ z.T)}, "kernel must be symmetric and positive semi-definite")])
+@together(
+    "parameters, words",
+    [
+        ({"kernel": "cubic"}, "kernel"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"alpha": "some"}, "alpha"),
+        ({"sharpness": 0.0}, "sharpness"),
+        ({"cv": 1}, "cv"),
+        ({"n_components": 0}, "n_components"),
+        ({"kernel": lambda x, z: x}, "kernel: its result"),
+        (
+            {"kernel": lambda x, z: -(x @ z.T)},
+            "kernel must be symmetric and positive semi-definite",
+        ),
+    ],
+)
 def test_what_makes_no_sense_is_refused(parameters, words):
     with pytest.raises(ValueError, match=words):
         CapsuleClassifier(**parameters).fit(X, Y)
@@ -411,6 +663,16 @@ def test_what_makes_no_sense_is_refused(parameters, words):
 
 def test_the_protocol_of_the_paper_is_a_preset():
     model = CapsuleClassifier.paper(2, max_iter=30, thresholds=(0.5, 0.0), patience=(3, 3))
-    assert model.get_params()["monitor"] == "error" and model.kernel is None and model.alpha == 0 and model.sharpness == 1
+    assert (
+        model.get_params()["monitor"] == "error"
+        and model.kernel is None
+        and model.alpha == 0
+        and model.sharpness == 1
+    )
     model.fit(X, Y)
-    assert model.coef_.shape == (3, 2, 4) and model.sharpness_ == 1 and model.cv_results_ == {} and model.architecture_ == "multiclass"
+    assert (
+        model.coef_.shape == (3, 2, 4)
+        and model.sharpness_ == 1
+        and model.cv_results_ == {}
+        and model.architecture_ == "multiclass"
+    )

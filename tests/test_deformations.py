@@ -1,4 +1,5 @@
 """Deformed images: the same for the same seed, harmless at strength zero, of any shape, and clear about what they refuse."""
+
 import dataclasses
 
 import numpy as np
@@ -8,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capslit.data import deformations
-from capslit.data.deformations import DeformedImages, Deformations, TangentDeformations, deform, deform_along_tangents, linear_maps, resample, sources, thicken
+from capslit.data.deformations import (
+    DeformedImages,
+    Deformations,
+    TangentDeformations,
+    deform,
+    deform_along_tangents,
+    linear_maps,
+    resample,
+    sources,
+    thicken,
+)
 
 STRENGTHS = ("translation", "rotation", "scaling", "shear", "thickness", "elastic")
 RNG = np.random.default_rng(0)
@@ -16,13 +27,20 @@ IMAGES = RNG.integers(0, 256, (30, 12, 9)).astype(np.uint8)
 LABELS = np.arange(30) % 7
 
 
-@given(start=st.integers(0, 5000), length=st.integers(1, 70), batch=st.integers(1, 90), seed=st.integers(0, 2**100),
-       kind=st.sampled_from([Deformations, TangentDeformations]))
+@given(
+    start=st.integers(0, 5000),
+    length=st.integers(1, 70),
+    batch=st.integers(1, 90),
+    seed=st.integers(0, 2**100),
+    kind=st.sampled_from([Deformations, TangentDeformations]),
+)
 @settings(max_examples=25, deadline=None)
 def test_any_slice_has_the_same_bits(start, length, batch, seed, kind):
     stream = DeformedImages(IMAGES, LABELS, start + length, kind(seed=seed), batch)
     images, labels = stream.part(start, start + length)
-    pieces = [stream.part(i, min(i + batch, start + length)) for i in range(start, start + length, batch)]
+    pieces = [
+        stream.part(i, min(i + batch, start + length)) for i in range(start, start + length, batch)
+    ]
     assert np.array_equal(np.concatenate([p[0] for p in pieces]), images)
     assert np.array_equal(labels, LABELS[np.arange(start, start + length) % 30])
 
@@ -40,14 +58,19 @@ def test_seed_and_place_both_matter():
     first = Deformations(seed=1).draw(0, 50)
     for other in (Deformations(seed=2).draw(0, 50), Deformations(seed=1).draw(1, 51)):
         for a, b in zip(first, other):
-            assert not np.any(a[..., 0].ravel()[a[..., 0].ravel() != 0] == b[..., 0].ravel()[a[..., 0].ravel() != 0])
+            assert not np.any(
+                a[..., 0].ravel()[a[..., 0].ravel() != 0]
+                == b[..., 0].ravel()[a[..., 0].ravel() != 0]
+            )
 
 
 @together("name", STRENGTHS)
 def test_a_component_is_switched_off_alone(name):
     "Without one kind, the draws of the others are what they were."
     all_on, without = Deformations().draw(0, 40), Deformations(**{name: 0}).draw(0, 40)
-    belongs = {"translation": "translation", "thickness": "thickness", "elastic": "elastic"}.get(name, "matrix")
+    belongs = {"translation": "translation", "thickness": "thickness", "elastic": "elastic"}.get(
+        name, "matrix"
+    )
     for part in all_on._fields:
         assert np.array_equal(getattr(all_on, part), getattr(without, part)) == (part != belongs)
     if belongs != "matrix":
@@ -58,11 +81,16 @@ def test_a_component_is_switched_off_alone(name):
 def test_strength_zero_is_the_identity(dtype):
     images = IMAGES.astype(dtype)
     assert np.array_equal(deform(images, Deformations(strength=0, seed=3).draw(0, 30)), images)
-    assert np.array_equal(deform(images, Deformations(**dict.fromkeys(STRENGTHS, 0)).draw(5, 35)), images)
+    assert np.array_equal(
+        deform(images, Deformations(**dict.fromkeys(STRENGTHS, 0)).draw(5, 35)), images
+    )
 
 
 def test_strength_multiplies_the_logarithms_and_lengths():
-    one, three = Deformations(shear=0, rotation=0).draw(0, 20), Deformations(strength=3, shear=0, rotation=0).draw(0, 20)
+    one, three = (
+        Deformations(shear=0, rotation=0).draw(0, 20),
+        Deformations(strength=3, shear=0, rotation=0).draw(0, 20),
+    )
     for name in ("translation", "thickness", "elastic"):
         assert np.allclose(getattr(three, name), 3 * getattr(one, name), rtol=1e-6)
     assert np.allclose(three.matrix, np.linalg.matrix_power(one.matrix, 3))
@@ -92,8 +120,13 @@ def test_whole_pixels_are_moved_without_loss():
     image[0, 4:7, 5:9] = RNG.random((3, 4))
     rows, columns = np.indices((11, 13)).astype(np.float32)[:, None]
     moved = resample(image, rows - 2, columns + 3)
-    assert np.array_equal(moved[0, 6:9, 2:6], image[0, 4:7, 5:9]) and np.isclose(moved.sum(), image.sum())
-    assert not resample(image, rows + 50, columns).any() and not resample(image, rows, columns - 50).any()
+    assert np.array_equal(moved[0, 6:9, 2:6], image[0, 4:7, 5:9]) and np.isclose(
+        moved.sum(), image.sum()
+    )
+    assert (
+        not resample(image, rows + 50, columns).any()
+        and not resample(image, rows, columns - 50).any()
+    )
 
 
 def test_the_map_and_its_inverse():
@@ -101,7 +134,10 @@ def test_the_map_and_its_inverse():
     draws = Deformations(strength=2, elastic=0).draw(0, 10)
     rows, columns = sources(draws, 10, 14)
     points = np.stack([rows - 4.5, columns - 6.5], axis=-1)
-    forward = np.einsum("nij,nhwj->nhwi", draws.matrix, points) + np.sqrt(140) * draws.translation[:, None, None]
+    forward = (
+        np.einsum("nij,nhwj->nhwi", draws.matrix, points)
+        + np.sqrt(140) * draws.translation[:, None, None]
+    )
     assert np.allclose(forward, np.stack(np.indices((10, 14)), axis=-1) - [4.5, 6.5], atol=1e-4)
 
 
@@ -111,14 +147,22 @@ def test_loops_give_the_bits_of_arrays(shape, monkeypatch):
     pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
     images = (255 * RNG.random((40, *shape))).astype(np.uint8)
     images.setflags(write=False)
-    for x in (images, images[::-3], images.astype(float) - 100, np.asfortranarray(images), images[:0]):
+    for x in (
+        images,
+        images[::-3],
+        images.astype(float) - 100,
+        np.asfortranarray(images),
+        images[:0],
+    ):
         for strength in (0, 1, 2, 30):
             draws = Deformations(strength=strength, seed=strength).draw(0, len(x))
-            monkeypatch.setattr(deformations._compiled_deformation, "asked", -10**10)
+            monkeypatch.setattr(deformations._compiled_deformation, "asked", -(10**10))
             known = deform(x, draws)
             monkeypatch.setattr(deformations._compiled_deformation, "asked", 10**10)
             np.testing.assert_array_equal(deform(x, draws), known)
-    nowhere = Deformations().draw(0, len(images))._replace(translation=np.full((len(images), 2), np.nan))
+    nowhere = (
+        Deformations().draw(0, len(images))._replace(translation=np.full((len(images), 2), np.nan))
+    )
     assert np.isfinite(deform(images, nowhere)).all()
 
 
@@ -131,21 +175,38 @@ def test_thickening_takes_several_steps():
     point = np.zeros((3, 9, 9), np.float32)
     point[:, 4, 4] = 1
     grown = thicken(point, np.array([1.0, 2.0, 3.0]))
-    assert grown.sum(axis=(1, 2)).tolist() == [5, 13, 25]                      # diamonds
-    assert np.array_equal(thicken(1 - point, np.array([-1.0, -2.0, -3.0]))[:, 2:7, 2:7], 1 - grown[:, 2:7, 2:7])
+    assert grown.sum(axis=(1, 2)).tolist() == [5, 13, 25]  # diamonds
+    assert np.array_equal(
+        thicken(1 - point, np.array([-1.0, -2.0, -3.0]))[:, 2:7, 2:7], 1 - grown[:, 2:7, 2:7]
+    )
 
 
 def test_the_elastic_field_is_smooth_and_of_its_size():
     for smoothness in (8.0, 15.0, 40.0, 300.0):
-        moved = deformations.elastic_field(Deformations(elastic=10, smoothness=smoothness).draw(0, 3000).elastic, 24, 24)
+        moved = deformations.elastic_field(
+            Deformations(elastic=10, smoothness=smoothness).draw(0, 3000).elastic, 24, 24
+        )
         size = np.sqrt(np.mean(np.sum(moved**2, axis=1)))
-        assert np.isclose(size, 0.1, rtol=0.05) if smoothness < 100 else size == 0   # beyond the image only the constant is left
+        assert (
+            np.isclose(size, 0.1, rtol=0.05) if smoothness < 100 else size == 0
+        )  # beyond the image only the constant is left
         assert abs(moved.mean()) < 1e-3
 
 
-@together("arguments, word", [
-    ({"strength": -1}, "strength"), ({"strength": np.nan}, "strength"), ({"elastic": np.inf}, "elastic"), ({"rotation": "much"}, "rotation"),
-    ({"smoothness": 0}, "smoothness"), ({"seed": -1}, "seed"), ({"seed": 1.5}, "seed"), ({"seed": 2**128}, "seed"), ({"shear": True}, "shear")])
+@together(
+    "arguments, word",
+    [
+        ({"strength": -1}, "strength"),
+        ({"strength": np.nan}, "strength"),
+        ({"elastic": np.inf}, "elastic"),
+        ({"rotation": "much"}, "rotation"),
+        ({"smoothness": 0}, "smoothness"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"seed": 2**128}, "seed"),
+        ({"shear": True}, "shear"),
+    ],
+)
 def test_settings_are_checked(arguments, word):
     with pytest.raises(ValueError, match=word):
         Deformations(**arguments)
@@ -158,10 +219,20 @@ def tangent_sum(image, draws, k):
     n, out = draws.fields.shape[-1], np.zeros((height + 2, width + 2))
     for r in range(height):
         for c in range(width):
-            waves = np.outer(np.cos(np.pi * np.arange(n) * (r + 0.5) / height), np.cos(np.pi * np.arange(n) * (c + 0.5) / width))
+            waves = np.outer(
+                np.cos(np.pi * np.arange(n) * (r + 0.5) / height),
+                np.cos(np.pi * np.arange(n) * (c + 0.5) / width),
+            )
             first, second = (np.sum(coefficients * waves) for coefficients in draws.fields[k])
-            value = at(r, c) + draws.alpha[k] * (first * (at(r, c + 1) - at(r, c - 1)) - second * (at(r + 1, c) - at(r - 1, c))) / 2
-            out[1 + r + draws.shift[k, 0], 1 + c + draws.shift[k, 1]] = min(max(value, 0), image.max())
+            value = (
+                at(r, c)
+                + draws.alpha[k]
+                * (first * (at(r, c + 1) - at(r, c - 1)) - second * (at(r + 1, c) - at(r - 1, c)))
+                / 2
+            )
+            out[1 + r + draws.shift[k, 0], 1 + c + draws.shift[k, 1]] = min(
+                max(value, 0), image.max()
+            )
     return out[1:-1, 1:-1]
 
 
@@ -181,18 +252,28 @@ def test_tangents_without_strength_only_shift(shape):
     for image, by, moved in zip(images, shifts, out):
         padded = np.pad(image, 1)
         assert np.array_equal(moved, np.roll(padded, by, axis=(0, 1))[1:-1, 1:-1])
-    assert np.array_equal(TangentDeformations(5).apply(np.zeros((4, *shape)), 0), np.zeros((4, *shape)))
+    assert np.array_equal(
+        TangentDeformations(5).apply(np.zeros((4, *shape)), 0), np.zeros((4, *shape))
+    )
 
 
 def test_twice_the_strength_is_twice_the_field():
     one, two = TangentDeformations(1.0, 4).draw(0, 30), TangentDeformations(2.0, 4).draw(0, 30)
-    assert np.array_equal(two.alpha, 2 * one.alpha) and np.array_equal(one.fields, two.fields) and np.array_equal(one.shift, two.shift)
+    assert (
+        np.array_equal(two.alpha, 2 * one.alpha)
+        and np.array_equal(one.fields, two.fields)
+        and np.array_equal(one.shift, two.shift)
+    )
     other = TangentDeformations(1.0, 5).draw(0, 30)
     assert not np.any(other.fields[:, :, 0, 1] == one.fields[:, :, 0, 1])
 
 
 def test_tangent_settings_are_checked():
-    for arguments, word in (({"strength": -1}, "strength"), ({"smoothness": 0}, "smoothness"), ({"seed": 1.5}, "seed")):
+    for arguments, word in (
+        ({"strength": -1}, "strength"),
+        ({"smoothness": 0}, "smoothness"),
+        ({"seed": 1.5}, "seed"),
+    ):
         with pytest.raises(ValueError, match=word):
             TangentDeformations(**arguments)
     with pytest.raises(ValueError, match="start"):

@@ -1,23 +1,41 @@
 """From `fit` to the mathematics of an E-step it is not far."""
+
 import sys
 
 import numpy as np
 import pytest
 from conftest import together
 
-from capslit import (CapsuleClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers,
-                     MixtureOfPCA)
+from capslit import (
+    CapsuleClassifier,
+    CompositionalModel,
+    FactorialHMM,
+    FactorialVectorQuantizer,
+    GaussianMixture,
+    MixtureOfFactorAnalyzers,
+    MixtureOfPCA,
+)
 
 X = np.random.default_rng(0).random((60, 5))
 ESTIMATORS = {
-    "CapsuleClassifier": lambda: CapsuleClassifier.paper(2, max_iter=2, n_jobs=1, random_state=0).fit(X, X[:, 0] > 0.5),
-    "CapsuleClassifier, one-versus-one": lambda: CapsuleClassifier.paper(2, architecture="ovo", max_iter=2, n_jobs=1, random_state=0).fit(X, (3 * X[:, 0]).astype(int)),
+    "CapsuleClassifier": lambda: CapsuleClassifier.paper(
+        2, max_iter=2, n_jobs=1, random_state=0
+    ).fit(X, X[:, 0] > 0.5),
+    "CapsuleClassifier, one-versus-one": lambda: CapsuleClassifier.paper(
+        2, architecture="ovo", max_iter=2, n_jobs=1, random_state=0
+    ).fit(X, (3 * X[:, 0]).astype(int)),
     "GaussianMixture": lambda: GaussianMixture(2, max_iter=2, n_jobs=1, random_state=0).fit(X),
-    "MixtureOfFactorAnalyzers": lambda: MixtureOfFactorAnalyzers(2, 1, max_iter=2, n_jobs=1, random_state=0).fit(X),
+    "MixtureOfFactorAnalyzers": lambda: MixtureOfFactorAnalyzers(
+        2, 1, max_iter=2, n_jobs=1, random_state=0
+    ).fit(X),
     "MixtureOfPCA": lambda: MixtureOfPCA(2, 1, max_iter=2, n_jobs=1, random_state=0).fit(X),
-    "FactorialVectorQuantizer": lambda: FactorialVectorQuantizer(2, 2, max_iter=2, n_jobs=1, random_state=0).fit(X),
+    "FactorialVectorQuantizer": lambda: FactorialVectorQuantizer(
+        2, 2, max_iter=2, n_jobs=1, random_state=0
+    ).fit(X),
     "FactorialHMM": lambda: FactorialHMM(2, 2, max_iter=2, random_state=0).fit(X),
-    "CompositionalModel": lambda: CompositionalModel(2, max_iter=2, n_jobs=1, random_state=0).fit(X > 0.5),
+    "CompositionalModel": lambda: CompositionalModel(2, max_iter=2, n_jobs=1, random_state=0).fit(
+        X > 0.5
+    ),
 }
 
 
@@ -27,9 +45,12 @@ def stack_above_e_step(fit):
 
     def watch(frame, event, arg):
         if event == "call" and frame.f_code.co_name in ("e_step", "_run_statistics"):
-            found.clear()                                     # another estimator may have made the start
+            found.clear()  # another estimator may have made the start
             while frame is not None:
-                if "capslit" in frame.f_code.co_filename and "/tests/" not in frame.f_code.co_filename:
+                if (
+                    "capslit" in frame.f_code.co_filename
+                    and "/tests/" not in frame.f_code.co_filename
+                ):
                     found.append(frame.f_code.co_name)
                 frame = frame.f_back
 

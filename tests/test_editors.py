@@ -1,4 +1,5 @@
 """What an editor and `help` show: signatures with the names and types of the arguments."""
+
 import inspect
 
 import jedi
@@ -11,7 +12,7 @@ METHODS = ("fit", "predict", "predict_proba", "transform", "score_samples", "par
 def test_editors_show_names_and_types():
     kinds = {name: getattr(capslit, name) for name in capslit.__all__}
     code = [f"from capslit import {', '.join(kinds)}"]
-    expected = {}                                             # by line of the code: what the editor shows between the brackets at its end
+    expected = {}  # by line of the code: what the editor shows between the brackets at its end
     for name, kind in kinds.items():
         code.append(f"{name.lower()} = {name}()")
         expected[len(code)] = f"{name}({next(iter(inspect.signature(kind).parameters))}"
@@ -23,6 +24,10 @@ def test_editors_show_names_and_types():
         shown = script.get_signatures(line, len(code[line - 1]) - 1)
         assert shown and begin in shown[0].to_string(), code[line - 1]
     for name, kind in kinds.items():
-        assert all(p.annotation is not inspect.Parameter.empty for p in inspect.signature(kind).parameters.values() if p.default is not None), name
+        assert all(
+            p.annotation is not inspect.Parameter.empty
+            for p in inspect.signature(kind).parameters.values()
+            if p.default is not None
+        ), name
         for method in filter(kind.__dict__.__contains__, METHODS):
             assert inspect.signature(getattr(kind, method)).parameters.keys() >= {"self", "X"}

@@ -1,4 +1,5 @@
 """Chapters that run elsewhere: what they import can be installed, their copies begin by installing it, and records are fetched where there is no checkout."""
+
 import functools
 import http.server
 import importlib.metadata
@@ -25,11 +26,17 @@ from capslit.experiments import records  # noqa: E402
 from capslit.storage import load_json  # noqa: E402
 
 CHAPTERS = [path for path in NOTEBOOKS if not reads_notebooks(path)]
-known_distributions = functools.cache(importlib.metadata.packages_distributions)  # it reads the lists of files of all that is installed
+known_distributions = functools.cache(
+    importlib.metadata.packages_distributions
+)  # it reads the lists of files of all that is installed
 
 
 def names(*extras):
-    return {canonicalize_name(Requirement(r).name) for extra in extras for r in settings()[f"{extra}requirements"].split()}
+    return {
+        canonicalize_name(Requirement(r).name)
+        for extra in extras
+        for r in settings()[f"{extra}requirements"].split()
+    }
 
 
 def brought_by(dist):
@@ -50,7 +57,9 @@ def test_a_chapter_imports_only_what_its_copy_installs(path):
     known = known_distributions()
     for name in elsewhere.imports(path) - set(sys.stdlib_module_names):
         found = {canonicalize_name(dist) for dist in known.get(name, [name])}
-        assert found & allowed, f"{path.name} imports {name}, which none of the extras {extras} brings"
+        assert found & allowed, (
+            f"{path.name} imports {name}, which none of the extras {extras} brings"
+        )
 
 
 def test_no_tool_of_the_developers_is_needed():
@@ -59,7 +68,12 @@ def test_no_tool_of_the_developers_is_needed():
     tools = names("book_", "test_", "dev_") - own
     assert {"nbdev", "pytest", "hypothesis", "jupyter-book", "ruff"} <= tools
     for path in CHAPTERS:
-        for extra in json.loads(elsewhere.portable(path))["cells"][0]["source"].split("[")[1].split("]")[0].split(","):
+        for extra in (
+            json.loads(elsewhere.portable(path))["cells"][0]["source"]
+            .split("[")[1]
+            .split("]")[0]
+            .split(",")
+        ):
             assert not names(f"{extra}_") & tools, path
 
 
@@ -70,14 +84,26 @@ def test_copies_are_notebooks_that_begin_by_installing(tmp_path, monkeypatch):
     (tmp_path / "v0.1.0").mkdir()
     elsewhere.write(tmp_path)
     copies = sorted((tmp_path / "latest").rglob("*.ipynb"))
-    assert [p.relative_to(tmp_path / "latest") for p in copies] == [p.relative_to(ROOT) for p in CHAPTERS] and (tmp_path / "v0.1.0").is_dir()
+    assert [p.relative_to(tmp_path / "latest") for p in copies] == [
+        p.relative_to(ROOT) for p in CHAPTERS
+    ] and (tmp_path / "v0.1.0").is_dir()
     for path in copies:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
-        assert notebook.cells[0].source == elsewhere.INSTALL.format(requirement=notebook.cells[0].source.split('"')[-2])
-        assert not any(line.startswith("#|") for cell in notebook.cells if cell.cell_type == "code" for line in cell.source.splitlines())
+        assert notebook.cells[0].source == elsewhere.INSTALL.format(
+            requirement=notebook.cells[0].source.split('"')[-2]
+        )
+        assert not any(
+            line.startswith("#|")
+            for cell in notebook.cells
+            if cell.cell_type == "code"
+            for line in cell.source.splitlines()
+        )
     assert f"git+{project.SOURCE}@" in nbformat.read(copies[0], as_version=4).cells[0].source
-    assert Requirement((tmp_path / "binder" / "requirements.txt").read_text().strip()).name == "capslit"
+    assert (
+        Requirement((tmp_path / "binder" / "requirements.txt").read_text().strip()).name
+        == "capslit"
+    )
     assert list((tmp_path / "latest" / "nbs" / "images").iterdir())
     monkeypatch.setattr(elsewhere, "version_folder", lambda: "v1.2.3")
     assert elsewhere.requirement(["chapters"]) == f"capslit[chapters]=={project.VERSION}"
@@ -97,7 +123,15 @@ def test_the_first_cell_installs_only_where_capslit_is_missing():
 
 def test_copies_are_pushed_to_their_branch(tmp_path, monkeypatch):
     "To a repository on this machine: the branch is made, and then added to; nothing is committed when nothing has changed."
-    git = lambda *words, cwd=tmp_path: subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words], cwd=cwd, check=True, capture_output=True, text=True).stdout
+    git = lambda *words, cwd=tmp_path: (
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words],
+            cwd=cwd,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
     git("init", "--quiet", "--bare", "origin.git")
     work = tmp_path / "work"
     git("clone", "--quiet", "origin.git", "work")
@@ -107,28 +141,42 @@ def test_copies_are_pushed_to_their_branch(tmp_path, monkeypatch):
     git("add", "a.txt", cwd=work)
     git("commit", "--quiet", "--message", "one", cwd=work)
     monkeypatch.setattr(elsewhere, "ROOT", work)
-    monkeypatch.setattr(elsewhere, "git", lambda *words: subprocess.run(["git", "-C", work, *words], capture_output=True, text=True).stdout.strip())
+    monkeypatch.setattr(
+        elsewhere,
+        "git",
+        lambda *words: subprocess.run(
+            ["git", "-C", work, *words], capture_output=True, text=True
+        ).stdout.strip(),
+    )
 
     def write(version):
         def one(folder):
             assert not (folder / "a.txt").exists()
             (folder / version).mkdir(exist_ok=True)
             (folder / version / "x.ipynb").write_text("{}")
+
         return one
 
     for version, count in (("latest", 1), ("v1.0.0", 2), ("v1.0.0", 2)):
         monkeypatch.setattr(elsewhere, "write", write(version))
         elsewhere.push()
-        assert len(git("log", "--format=%h", "notebooks", cwd=tmp_path / "origin.git").splitlines()) == count
-    assert git("ls-tree", "-r", "--name-only", "notebooks", cwd=tmp_path / "origin.git").split() == ["latest/x.ipynb", "v1.0.0/x.ipynb"]
+        assert (
+            len(git("log", "--format=%h", "notebooks", cwd=tmp_path / "origin.git").splitlines())
+            == count
+        )
+    assert git(
+        "ls-tree", "-r", "--name-only", "notebooks", cwd=tmp_path / "origin.git"
+    ).split() == ["latest/x.ipynb", "v1.0.0/x.ipynb"]
     assert git("worktree", "list", cwd=work).count("\n") == 1 and (work / "a.txt").is_file()
 
 
 # Records without a checkout
 
+
 @pytest.fixture
 def without_checkout(tmp_path, monkeypatch):
     "A package that was installed without one: its cache, and a server of the repository with the folders that it was asked for."
+
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
@@ -144,7 +192,9 @@ def without_checkout(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(records, "CHECKOUT", tmp_path / "nowhere")
     monkeypatch.setattr(records, "RESULTS", records.results_folder())
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(served))) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(served))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(records, "ADDRESS", f"http://127.0.0.1:{server.server_port}")
         server.asked, server.served = asked, served
@@ -156,7 +206,11 @@ def test_records_are_fetched_once(without_checkout):
     assert str(records.RESULTS).endswith(f"capslit/results-{project.VERSION}")
     record = records.load_record(records.RESULTS / "figure2-mnist.json")
     assert record.digest() == records.load_record(ROOT / "results" / "figure2-mnist.json").digest()
-    assert without_checkout.asked == [f"/{branch}/results/figure2-mnist.{kind}" for kind in ("json", "npz") for branch in (f"v{project.VERSION}", "main")]
+    assert without_checkout.asked == [
+        f"/{branch}/results/figure2-mnist.{kind}"
+        for kind in ("json", "npz")
+        for branch in (f"v{project.VERSION}", "main")
+    ]
     records.load_record(records.RESULTS / "figure2-mnist.json")
     assert len(without_checkout.asked) == 4
     assert load_json(records.result_file(records.RESULTS / "bench.json"), schema="capslit.bench/1")
@@ -173,7 +227,10 @@ def test_a_record_of_another_version_is_not_used(without_checkout):
 
 def test_without_a_network_one_error_says_what_to_do(without_checkout, monkeypatch):
     monkeypatch.setattr(records, "ADDRESS", "http://127.0.0.1:9")
-    with pytest.raises(DatasetError, match=rf"cannot find results-{project.VERSION}/figure2-mnist.json.*Put the file into one of .*or connect to the network"):
+    with pytest.raises(
+        DatasetError,
+        match=rf"cannot find results-{project.VERSION}/figure2-mnist.json.*Put the file into one of .*or connect to the network",
+    ):
         records.load_record(records.RESULTS / "figure2-mnist.json")
 
 
@@ -184,5 +241,10 @@ def test_other_files_are_not_asked_for(without_checkout, tmp_path):
 
 
 def test_the_package_knows_the_records_of_the_checkout():
-    assert registry.REGISTRY.read_text(encoding="utf-8") == registry.lines(), "python book/registry.py"
-    assert records.ADDRESS == project.SOURCE.replace("github.com", "raw.githubusercontent.com") and records.RESULTS == ROOT / "results"
+    assert registry.REGISTRY.read_text(encoding="utf-8") == registry.lines(), (
+        "python book/registry.py"
+    )
+    assert (
+        records.ADDRESS == project.SOURCE.replace("github.com", "raw.githubusercontent.com")
+        and records.RESULTS == ROOT / "results"
+    )

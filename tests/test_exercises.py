@@ -1,4 +1,5 @@
 """The exercises of the chapters: five in each (of one subject in several chapters fewer), numbered, each with a solution, and most solutions checked by an assertion."""
+
 import ast
 import json
 import re
@@ -38,8 +39,15 @@ CHAPTERS = [
     "deeper/patches",
     "deeper/pairs",
 ]
-PARTS = {"mixtures/gaussian": 2, "mixtures/estimator": 3, "composition/model": 3, "composition/exact": 2, "composition/estimator": 2,
-         "factorial/chains": 2, "factorial/hmm": 3}    # of one subject in several chapters
+PARTS = {
+    "mixtures/gaussian": 2,
+    "mixtures/estimator": 3,
+    "composition/model": 3,
+    "composition/exact": 2,
+    "composition/estimator": 2,
+    "factorial/chains": 2,
+    "factorial/hmm": 3,
+}  # of one subject in several chapters
 
 
 def source(cell):
@@ -54,7 +62,11 @@ def exercises(cells):
     "The exercises of a notebook: for each its number and the cells of its solution."
     found = []
     for cell in cells:
-        title = re.match(r"\*\*Exercise (\d+)\*\* \(.+?\)\. ", source(cell)) if cell["cell_type"] == "markdown" else None
+        title = (
+            re.match(r"\*\*Exercise (\d+)\*\* \(.+?\)\. ", source(cell))
+            if cell["cell_type"] == "markdown"
+            else None
+        )
         if title and not is_solution(cell):
             found.append((int(title[1]), []))
         elif is_solution(cell):
@@ -68,24 +80,43 @@ def asserts(cell):
     if cell["cell_type"] != "code":
         return False
     nodes = list(ast.walk(ast.parse(source(cell))))
-    stated = any(isinstance(node, ast.Assert) and any(isinstance(part, ast.Name) for part in ast.walk(node.test)) for node in nodes)
-    return stated or any(isinstance(node, ast.Attribute) and node.attr.startswith("assert_") for node in nodes)
+    stated = any(
+        isinstance(node, ast.Assert)
+        and any(isinstance(part, ast.Name) for part in ast.walk(node.test))
+        for node in nodes
+    )
+    return stated or any(
+        isinstance(node, ast.Attribute) and node.attr.startswith("assert_") for node in nodes
+    )
 
 
 def faults(cells, n=5):
     "What a notebook's n exercises lack."
     found = exercises(cells)
-    headings = [source(cell).splitlines()[0] for cell in cells if source(cell).startswith("## Exercises")]
+    headings = [
+        source(cell).splitlines()[0] for cell in cells if source(cell).startswith("## Exercises")
+    ]
     solved = [cell for _, solution in found for cell in solution]
-    return [fault for fault, holds in {
-        "one section of exercises": len(headings) == 1,
-        "numbers from 1 on": [number for number, _ in found] == [*range(1, n + 1)],
-        "a solution to each": all(solution for _, solution in found),
-        "three solutions that assert something": sum(any(map(asserts, solution)) for _, solution in found) >= min(n, 3),
-        "no solution that is exported": not any(line.startswith("#|") for cell in solved for line in cell["source"]),
-        "nothing but the closing paragraph after the last solution": bool(cells) and bool(solved) and cells[-2] is solved[-1],
-        "what to read before": "*Before this chapter:*" in source(cells[0]),
-    }.items() if not holds]
+    return [
+        fault
+        for fault, holds in {
+            "one section of exercises": len(headings) == 1,
+            "numbers from 1 on": [number for number, _ in found] == [*range(1, n + 1)],
+            "a solution to each": all(solution for _, solution in found),
+            "three solutions that assert something": sum(
+                any(map(asserts, solution)) for _, solution in found
+            )
+            >= min(n, 3),
+            "no solution that is exported": not any(
+                line.startswith("#|") for cell in solved for line in cell["source"]
+            ),
+            "nothing but the closing paragraph after the last solution": bool(cells)
+            and bool(solved)
+            and cells[-2] is solved[-1],
+            "what to read before": "*Before this chapter:*" in source(cells[0]),
+        }.items()
+        if not holds
+    ]
 
 
 @pytest.mark.parametrize("chapter, n", [*((chapter, 5) for chapter in CHAPTERS), *PARTS.items()])
@@ -95,17 +126,38 @@ def test_exercises_with_solutions(chapter, n):
 
 def notebook():
     "A notebook without a fault."
-    def cell(kind, text, *tags):
-        return {"cell_type": kind, "source": text.splitlines(keepends=True), "metadata": {"tags": [*tags]} if tags else {}}
 
-    each = [[cell("markdown", f"**Exercise {k}** (Title). Show it."), cell("code", "x = 1\nassert x == 1", "solution")] for k in range(1, 6)]
-    return [cell("markdown", "# Title\n\n*Before this chapter:* nothing."), cell("markdown", "## Exercises"), *sum(each, []), cell("markdown", "What was shown")]
+    def cell(kind, text, *tags):
+        return {
+            "cell_type": kind,
+            "source": text.splitlines(keepends=True),
+            "metadata": {"tags": [*tags]} if tags else {},
+        }
+
+    each = [
+        [
+            cell("markdown", f"**Exercise {k}** (Title). Show it."),
+            cell("code", "x = 1\nassert x == 1", "solution"),
+        ]
+        for k in range(1, 6)
+    ]
+    return [
+        cell("markdown", "# Title\n\n*Before this chapter:* nothing."),
+        cell("markdown", "## Exercises"),
+        *sum(each, []),
+        cell("markdown", "What was shown"),
+    ]
 
 
 def test_faults_are_found():
     assert faults(notebook()) == []
-    for index, replacement, fault in ((4, None, "numbers from 1 on"), (3, None, "a solution to each"), (1, None, "one section of exercises"),
-                                      (3, "#| export\nx = 1", "no solution that is exported"), (0, "# Title", "what to read before")):
+    for index, replacement, fault in (
+        (4, None, "numbers from 1 on"),
+        (3, None, "a solution to each"),
+        (1, None, "one section of exercises"),
+        (3, "#| export\nx = 1", "no solution that is exported"),
+        (0, "# Title", "what to read before"),
+    ):
         cells = notebook()
         if replacement is None:
             del cells[index]
@@ -116,4 +168,6 @@ def test_faults_are_found():
     for index in 3, 5, 7:
         cells[index]["source"] = ["assert True"]
     assert faults(cells) == ["three solutions that assert something"]
-    assert faults(notebook() + notebook()[-1:]) == ["nothing but the closing paragraph after the last solution"]
+    assert faults(notebook() + notebook()[-1:]) == [
+        "nothing but the closing paragraph after the last solution"
+    ]

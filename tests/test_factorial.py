@@ -11,20 +11,27 @@ from sklearn.base import clone
 
 from capslit.factorial.quantizer import FactorialVectorQuantizer, _origin_and_unit
 
-pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
+pytestmark = [
+    pytest.mark.filterwarnings("error::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 E_STEPS = ("exact", "truncated", "mean_field", "gibbs")
 e_steps = pytest.mark.parametrize("e_step", E_STEPS)
 
 
 def quantizer(d=2, k=3, **settings):
-    return FactorialVectorQuantizer(d, k, **{"random_state": 0, "n_init": 2, "n_jobs": 1} | settings)
+    return FactorialVectorQuantizer(
+        d, k, **{"random_state": 0, "n_init": 2, "n_jobs": 1} | settings
+    )
 
 
 def sums(n=60, p=5, shape=(2, 3), noise=0.1, seed=0):
     "Sums of random causes, and the causes (n, d)."
     rng = np.random.default_rng(seed)
     causes, states = rng.standard_normal((*shape, p)), rng.integers(shape[1], size=(n, shape[0]))
-    return np.sum(causes[np.arange(shape[0]), states], axis=1) + noise * rng.standard_normal((n, p)), states
+    return np.sum(causes[np.arange(shape[0]), states], axis=1) + noise * rng.standard_normal(
+        (n, p)
+    ), states
 
 
 BASE = sums()[0]
@@ -35,11 +42,19 @@ def every_state(model):
     "All configurations, one-hot (k^d, d·k), and their log-priors (k^d,)."
     d, k = model.priors_.shape
     states = np.array(list(itertools.product(range(k), repeat=d)))
-    return np.eye(k)[states].reshape(len(states), -1), np.sum(np.log(model.priors_)[np.arange(d), states], axis=1)
+    return np.eye(k)[states].reshape(len(states), -1), np.sum(
+        np.log(model.priors_)[np.arange(d), states], axis=1
+    )
 
 
 def outputs(model, X):
-    return [model.transform(X), model.predict(X), model.inverse_transform(model.transform(X)), model.score_samples(X), *model.sample(7)]
+    return [
+        model.transform(X),
+        model.predict(X),
+        model.inverse_transform(model.transform(X)),
+        model.score_samples(X),
+        *model.sample(7),
+    ]
 
 
 def state(model):
@@ -53,7 +68,10 @@ def test_states_by_number_are_states():
     model = quantizer().fit(BASE)
     d, k = model.priors_.shape
     states = model.predict(BASE)
-    assert np.allclose(model.inverse_transform(states), model.inverse_transform(np.eye(k)[states].reshape(len(BASE), d * k)))
+    assert np.allclose(
+        model.inverse_transform(states),
+        model.inverse_transform(np.eye(k)[states].reshape(len(BASE), d * k)),
+    )
     with pytest.raises(ValueError, match=f"whole numbers from 0 to {k - 1}"):
         model.inverse_transform(states + k)
 
@@ -69,28 +87,48 @@ def test_densities_and_states_by_definition(observable, priors):
     S, log_priors = every_state(model)
     eta = (S @ model.components_.reshape(6, 5))[None]
     x = X[:, None]
-    terms = {"gaussian": lambda: -0.5 * ((x - eta) ** 2 / model.noise_variance_ + np.log(2 * np.pi * model.noise_variance_)),
-             "bernoulli": lambda: np.log(np.where(x == 1, expit(eta), expit(-eta))), "poisson": lambda: x * eta - np.exp(eta) - gammaln(x + 1)}[observable]()
+    terms = {
+        "gaussian": lambda: (
+            -0.5
+            * ((x - eta) ** 2 / model.noise_variance_ + np.log(2 * np.pi * model.noise_variance_))
+        ),
+        "bernoulli": lambda: np.log(np.where(x == 1, expit(eta), expit(-eta))),
+        "poisson": lambda: x * eta - np.exp(eta) - gammaln(x + 1),
+    }[observable]()
     joint = np.sum(terms, axis=2) + log_priors
     total = logsumexp(joint, axis=1)
-    assert np.allclose(model.score_samples(X), total) and np.isclose(model.score(X), total.mean()) and model.exact_scores_
+    assert (
+        np.allclose(model.score_samples(X), total)
+        and np.isclose(model.score(X), total.mean())
+        and model.exact_scores_
+    )
     assert np.allclose(model.transform(X), np.exp(joint - total[:, None]) @ S, atol=1e-8)
     mean = {"gaussian": lambda e: e, "bernoulli": expit, "poisson": np.exp}[observable](eta[0])
     assert np.allclose(model.inverse_transform(S), mean)
-    assert np.isclose(model.lower_bound_, model.score(X), atol=1e-3) and np.isclose(model.history_["log_likelihood"].max() / 60, model.score(X), atol=1e-6)
+    assert np.isclose(model.lower_bound_, model.score(X), atol=1e-3) and np.isclose(
+        model.history_["log_likelihood"].max() / 60, model.score(X), atol=1e-6
+    )
 
 
 @e_steps
 def test_states_sum_to_one_and_one_hot_states_make_the_components(e_step):
     model = quantizer(e_step=e_step).fit(BASE)
     states = model.transform(BASE)
-    assert states.shape == (60, 6) and np.allclose(states.reshape(60, 2, 3).sum(axis=2), 1) and np.all(states >= 0)
+    assert (
+        states.shape == (60, 6)
+        and np.allclose(states.reshape(60, 2, 3).sum(axis=2), 1)
+        and np.all(states >= 0)
+    )
     assert np.array_equal(model.predict(BASE), states.reshape(60, 2, 3).argmax(axis=2))
-    assert np.allclose(model.inverse_transform(np.eye(6)), model.components_.reshape(6, 5), atol=1e-12)
+    assert np.allclose(
+        model.inverse_transform(np.eye(6)), model.components_.reshape(6, 5), atol=1e-12
+    )
     assert np.allclose(model.inverse_transform(states), states @ model.components_.reshape(6, 5))
-    assert model.get_feature_names_out().tolist() == [f"vector{i}_state{j}" for i in range(2) for j in range(3)]
+    assert model.get_feature_names_out().tolist() == [
+        f"vector{i}_state{j}" for i in range(2) for j in range(3)
+    ]
     means = model.components_.mean(axis=1)
-    assert np.allclose(means, means[0], atol=1e-6)                                     # constants are shared out
+    assert np.allclose(means, means[0], atol=1e-6)  # constants are shared out
 
 
 @e_steps
@@ -101,7 +139,10 @@ def test_causes_are_recovered(e_step, priors):
     found, tables = model.predict(X), np.zeros((3, 3, 3, 3))
     for i, l in itertools.product(range(3), repeat=2):
         np.add.at(tables[i, l], (found[:, i], made_by[:, l]), 1)
-    best = max(sum(tables[i, order[i]].max(axis=1).sum() for i in range(3)) for order in itertools.permutations(range(3)))
+    best = max(
+        sum(tables[i, order[i]].max(axis=1).sum() for i in range(3))
+        for order in itertools.permutations(range(3))
+    )
     assert best / 600 > 0.98 and 0.005 < model.noise_variance_ < 0.015
 
 
@@ -110,13 +151,19 @@ def test_lines_are_recovered_with_the_defaults():
     images = np.zeros((16, 4, 4))
     images[np.arange(16), rows] += 1
     images[np.arange(16), :, columns] += 1
-    model = FactorialVectorQuantizer(2, 4, random_state=0).fit(np.tile(images.reshape(16, 16), (10, 1)))
+    model = FactorialVectorQuantizer(2, 4, random_state=0).fit(
+        np.tile(images.reshape(16, 16), (10, 1))
+    )
     parts = model.components_.reshape(2, 4, 4, 4)
-    parts = parts if np.ptp(parts[0], axis=2).max() < 0.1 else parts[::-1]             # rows first
+    parts = parts if np.ptp(parts[0], axis=2).max() < 0.1 else parts[::-1]  # rows first
     shares = parts[0].mean(axis=2), parts[1].mean(axis=1)
-    assert np.allclose(parts[0], shares[0][:, :, None], atol=1e-2) and np.allclose(parts[1], shares[1][:, None, :], atol=1e-2)
+    assert np.allclose(parts[0], shares[0][:, :, None], atol=1e-2) and np.allclose(
+        parts[1], shares[1][:, None, :], atol=1e-2
+    )
     for share in shares:
-        assert np.allclose(np.sort(share, axis=1), [0, 0, 0, 1], atol=1e-2) and np.array_equal(np.sort(share.argmax(axis=1)), range(4))
+        assert np.allclose(np.sort(share, axis=1), [0, 0, 0, 1], atol=1e-2) and np.array_equal(
+            np.sort(share.argmax(axis=1)), range(4)
+        )
 
 
 @pytest.mark.parametrize("e_step", ["truncated", "mean_field", "gibbs"])
@@ -145,14 +192,29 @@ def test_samples_have_the_moments_of_the_model():
     means, share = model.inverse_transform(S), np.exp(log_priors)
     mean = share @ means
     C = (share[:, None] * (means - mean)).T @ (means - mean) + model.noise_variance_ * np.eye(5)
-    assert drawn.shape == (40_000, 5) and states.shape == (40_000, 2) and np.array_equal(model.sample(5)[0], model.sample(5)[0])
-    assert np.allclose(drawn.mean(axis=0), mean, atol=0.03) and np.allclose(np.cov(drawn.T), C, atol=0.06)
-    assert np.allclose(np.var(drawn - model.inverse_transform(states), axis=0), model.noise_variance_, rtol=0.05)
-    assert all(np.allclose(np.bincount(states[:, i], minlength=3) / 40_000, model.priors_[i], atol=0.01) for i in range(2))
+    assert (
+        drawn.shape == (40_000, 5)
+        and states.shape == (40_000, 2)
+        and np.array_equal(model.sample(5)[0], model.sample(5)[0])
+    )
+    assert np.allclose(drawn.mean(axis=0), mean, atol=0.03) and np.allclose(
+        np.cov(drawn.T), C, atol=0.06
+    )
+    assert np.allclose(
+        np.var(drawn - model.inverse_transform(states), axis=0), model.noise_variance_, rtol=0.05
+    )
+    assert all(
+        np.allclose(np.bincount(states[:, i], minlength=3) / 40_000, model.priors_[i], atol=0.01)
+        for i in range(2)
+    )
     for observable in ("bernoulli", "poisson"):
         model = quantizer(observable=observable).fit(BITS)
         S, log_priors = every_state(model)
-        assert np.allclose(model.sample(20_000)[0].mean(axis=0), np.exp(log_priors) @ model.inverse_transform(S), atol=0.03)
+        assert np.allclose(
+            model.sample(20_000)[0].mean(axis=0),
+            np.exp(log_priors) @ model.inverse_transform(S),
+            atol=0.03,
+        )
 
 
 # ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,8 +225,11 @@ def test_the_best_of_several_starts_is_kept():
     settings = {"init": "random", "random_state": 3}
     many = quantizer(3, 3, n_init=8, **settings).fit(X)
     chance = np.random.RandomState(3)
-    chance.randint(2**31 - 1)                                                            # as the fit does first
-    alone = [quantizer(3, 3, n_init=1, init="random", random_state=seed).fit(X).lower_bound_ for seed in range(8)]
+    chance.randint(2**31 - 1)  # as the fit does first
+    alone = [
+        quantizer(3, 3, n_init=1, init="random", random_state=seed).fit(X).lower_bound_
+        for seed in range(8)
+    ]
     first = quantizer(3, 3, n_init=1, **settings).fit(X)
     assert many.lower_bound_ >= first.lower_bound_ - 1e-9 and many.lower_bound_ > np.median(alone)
     assert len(np.unique(np.round(alone, 3))) > 1
@@ -173,19 +238,33 @@ def test_the_best_of_several_starts_is_kept():
 @pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
 def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
     X = sums(200, 4, (2, 3), noise=1.0)[0]
-    plain, fast = (quantizer(priors="learned", tol=1e-7, max_iter=2000, acceleration=how).fit(X) for how in (None, acceleration))
+    plain, fast = (
+        quantizer(priors="learned", tol=1e-7, max_iter=2000, acceleration=how).fit(X)
+        for how in (None, acceleration)
+    )
     assert fast.lower_bound_ > plain.lower_bound_ - 1e-3 and fast.n_iter_ < plain.n_iter_
-    assert np.allclose(fast.priors_.sum(axis=1), 1, atol=1e-12) and np.isclose(fast.score(X), fast.lower_bound_, atol=1e-4)
+    assert np.allclose(fast.priors_.sum(axis=1), 1, atol=1e-12) and np.isclose(
+        fast.score(X), fast.lower_bound_, atol=1e-4
+    )
 
 
 class Forgetful(FactorialVectorQuantizer):
     "The estimator whose E-steps begin anew each time."
+
     def _remembered(self, data):
         return 0
 
 
-@pytest.mark.parametrize("settings", [{"e_step": "mean_field", "init": "random"}, {"e_step": "mean_field", "n_sweeps": 1, "init": "random"},
-                                      {"e_step": "truncated", "n_configurations": 3}, {"e_step": "truncated", "n_configurations": 8}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"e_step": "mean_field", "init": "random"},
+        {"e_step": "mean_field", "n_sweeps": 1, "init": "random"},
+        {"e_step": "truncated", "n_configurations": 3},
+        {"e_step": "truncated", "n_configurations": 8},
+    ],
+    ids=str,
+)
 def test_with_a_memory_the_bound_never_falls_and_ends_higher(settings):
     d, p, noise = (4, 4, 0.5) if settings["e_step"] == "mean_field" else (5, 5, 0.3)
     fell, gained = 0, []
@@ -197,7 +276,7 @@ def test_with_a_memory_the_bound_never_falls_and_ends_higher(settings):
         assert np.all(np.diff(path) >= -1e-9 * np.abs(path[1:]))
         fell += np.sum(np.diff(cold.history_["objective"]) < -1e-6 * 120)
         gained.append(kept.lower_bound_ - cold.lower_bound_)
-    assert np.mean(gained) > 0.01 and fell > 0                 # of those without it
+    assert np.mean(gained) > 0.01 and fell > 0  # of those without it
 
 
 @pytest.mark.parametrize("e_step", ["mean_field", "truncated"])
@@ -211,8 +290,15 @@ def test_a_leap_that_is_discarded_is_not_remembered(e_step, acceleration):
     X, rejected = sums(100, 4, (3, 3), noise=0.7)[0], 0
     inference = {"mean_field": MeanField(1), "truncated": Truncated(2)}[e_step]
     model = FactorialVectorModel(3, 3, inference, noise="learned", priors="learned", n_examples=100)
-    run = em.fit(model, model.initialise(X, 4, 0), (X, None, np.arange(100)), rounds=[em.Round(99)], max_iter=60,
-                 acceleration={"squarem": Squarem(), "anderson": Anderson()}[acceleration], n_threads=1)
+    run = em.fit(
+        model,
+        model.initialise(X, 4, 0),
+        (X, None, np.arange(100)),
+        rounds=[em.Round(99)],
+        max_iter=60,
+        acceleration={"squarem": Squarem(), "anderson": Anderson()}[acceleration],
+        n_threads=1,
+    )
     for q in range(4):
         accepted = np.array(run.history["accepted"])[:, q].astype(bool)
         path, rejected = run.history["objective"][accepted, q], rejected + np.sum(~accepted)
@@ -221,18 +307,25 @@ def test_a_leap_that_is_discarded_is_not_remembered(e_step, acceleration):
 
 
 @pytest.mark.parametrize("e_step", ["mean_field", "truncated"])
-def test_a_run_that_is_interrupted_within_an_e_step_resumes_to_the_same_bits(e_step, tmp_path, monkeypatch):
+def test_a_run_that_is_interrupted_within_an_e_step_resumes_to_the_same_bits(
+    e_step, tmp_path, monkeypatch
+):
     "Some blocks have then already written where they end; that must not count."
     from capslit.factorial import model as module
 
-    X, path, calls, plain = sums(300, 6, (3, 3), noise=0.7)[0], tmp_path / "causes.npz", [0], module._posterior
+    X, path, calls, plain = (
+        sums(300, 6, (3, 3), noise=0.7)[0],
+        tmp_path / "causes.npz",
+        [0],
+        module._posterior,
+    )
     monkeypatch.setattr(module.FactorialVectorModel, "block_rows", lambda self, parameters: 64)
     settings = {"e_step": e_step, "n_configurations": 3, "tol": 0.0, "patience": 99, "max_iter": 12}
     straight = quantizer(3, 3, **settings).fit(X)
 
     def interrupted(*args):
         calls[0] += 1
-        if calls[0] == 53:                                     # 10 calls to an iteration: within the sixth
+        if calls[0] == 53:  # 10 calls to an iteration: within the sixth
             raise KeyboardInterrupt
         return plain(*args)
 
@@ -258,12 +351,18 @@ def test_noise_may_be_known():
 def test_the_unit_is_the_root_of_the_mean_variance_at_every_scale(scale):
     X = scale * (BASE + 3)
     weight = np.arange(60.0)
-    origin, unit = _origin_and_unit(SimpleNamespace(largest=np.abs(X).max(), n_samples=60), X, weight)
+    origin, unit = _origin_and_unit(
+        SimpleNamespace(largest=np.abs(X).max(), n_samples=60), X, weight
+    )
     mean = np.average(BASE + 3, axis=0, weights=weight)
     assert np.allclose(origin / scale, mean)
-    assert np.isclose(unit / scale, np.sqrt(np.mean(np.average((BASE + 3 - mean) ** 2, axis=0, weights=weight))))
+    assert np.isclose(
+        unit / scale, np.sqrt(np.mean(np.average((BASE + 3 - mean) ** 2, axis=0, weights=weight)))
+    )
     constant = np.full((60, 5), scale) * (1 + 1e-15 * np.arange(60) / 60)[:, None]
-    assert _origin_and_unit(SimpleNamespace(largest=scale, n_samples=60), constant, weight)[1] == scale       # what varies is rounding
+    assert (
+        _origin_and_unit(SimpleNamespace(largest=scale, n_samples=60), constant, weight)[1] == scale
+    )  # what varies is rounding
 
 
 def test_settings_of_the_e_step_may_change_after_learning():

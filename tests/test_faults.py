@@ -1,4 +1,5 @@
 """Nothing is lost on the way: processes that are killed, disks that are full, folders that cannot be written to, batches that are bad."""
+
 import errno
 import functools
 import os
@@ -28,7 +29,9 @@ from capslit.mixtures import GaussianMixture, MixtureOfFactorAnalyzers
 from capslit.data.open import as_source
 from capslit.storage import StorageError, load_arrays
 
-KILLS = int(os.environ.get("CAPSLIT_KILLS", "8"))  # 100 and more on occasion: CAPSLIT_KILLS=100 pytest tests/test_faults.py -k killed
+KILLS = int(
+    os.environ.get("CAPSLIT_KILLS", "8")
+)  # 100 and more on occasion: CAPSLIT_KILLS=100 pytest tests/test_faults.py -k killed
 
 PROBLEM = """
 import numpy as np
@@ -47,7 +50,9 @@ def problem(n=2000, p=20):
 """
 exec(PROBLEM)
 
-HARNESS = PROBLEM + """
+HARNESS = (
+    PROBLEM
+    + """
 import os, random, signal, sys, time
 from capslit.storage import load_arrays
 
@@ -99,17 +104,25 @@ while killed < kills or not os.path.exists(result):
 left = sorted(os.listdir(folder))
 print(killed, finished, resumed, *left)
 """
+)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, which Windows has not")
 def test_a_fit_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", HARNESS, str(tmp_path), str(KILLS)], capture_output=True, text=True,
-                          timeout=60 + 10 * KILLS, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", HARNESS, str(tmp_path), str(KILLS)],
+        capture_output=True,
+        text=True,
+        timeout=60 + 10 * KILLS,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     killed, finished, resumed, *left = done.stdout.split()
-    print(f"killed {killed} times, {resumed} of them in the middle; {finished} fits ended, all with the same bits")
+    print(
+        f"killed {killed} times, {resumed} of them in the middle; {finished} fits ended, all with the same bits"
+    )
     assert int(killed) == KILLS and int(finished) >= 1 and int(resumed) >= KILLS // 3
-    assert left == ["X.npy", "result.npy", "run.npz"]          # no half-written file is left behind
+    assert left == ["X.npy", "result.npy", "run.npz"]  # no half-written file is left behind
 
 
 # ------------------------------------------------------------------------------------------------------------------------------------
@@ -134,65 +147,94 @@ def learn(at, checkpoint, **options):
     whole = em.fit(model, start, (X, y, None), **schedule)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = em.fit(model, start, Interfering((X, y, None), at), checkpoint=checkpoint, checkpoint_every=0, **schedule | options)
+        run = em.fit(
+            model,
+            start,
+            Interfering((X, y, None), at),
+            checkpoint=checkpoint,
+            checkpoint_every=0,
+            **schedule | options,
+        )
     return run, caught, whole
 
 
 def full_file_system(path):
     "Nothing larger than a few bytes can be written by this process: as a disk that is full, but for the number of the error."
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1])), lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    return lambda: resource.setrlimit(
+        resource.RLIMIT_FSIZE, (100, limit[1])
+    ), lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def full_disk(path):
     "A small disk in memory at the folder of the path, which something else fills up."
     filler = path.parent / "filler"
+
     def fill():
         with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
             while True:
                 file.write(bytes(4096))
+
     return fill, filler.unlink
 
 
 def read_only_folder(path):
     "A folder that must not be written to, by a user who is not root."
     root = os.geteuid() == 0
+
     def lock():
         path.parent.chmod(0o555)
         if root:
             os.seteuid(65534)
+
     def unlock():
         if root:
             os.seteuid(0)
         path.parent.chmod(0o755)
+
     return lock, unlock
 
 
 def lost_folder(path):
     "Something else has taken the place of the folder."
     aside = path.parent.with_name("aside")
+
     def lose():
         path.parent.rename(aside)
         path.parent.write_text("a file")
+
     def find():
         path.parent.unlink()
         aside.rename(path.parent)
+
     return lose, find
 
 
-OBSTACLES = {"file size": (full_file_system, "limit set for this process"), "full disk": (full_disk, "the disk is full"),
-             "read-only": (read_only_folder, "permission denied"), "lost folder": (lost_folder, "a part of this path is a file")}
+OBSTACLES = {
+    "file size": (full_file_system, "limit set for this process"),
+    "full disk": (full_disk, "the disk is full"),
+    "read-only": (read_only_folder, "permission denied"),
+    "lost folder": (lost_folder, "a part of this path is a file"),
+}
 
 
 @pytest.fixture(params=OBSTACLES)
 def obstacle(request):
     "The path of a checkpoint, how to make it impossible to write there and possible again, and what is then said."
     make, said = OBSTACLES[request.param]
-    folder = Path(tempfile.mkdtemp(prefix="capslit-"))         # pytest's own folders are closed to other users
+    folder = Path(
+        tempfile.mkdtemp(prefix="capslit-")
+    )  # pytest's own folders are closed to other users
     folder.chmod(0o755)
     (folder / "disk").mkdir()
-    mounted = request.param == "full disk" and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder / "disk")], capture_output=True).returncode == 0
+    mounted = (
+        request.param == "full disk"
+        and subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder / "disk")],
+            capture_output=True,
+        ).returncode
+        == 0
+    )
     if request.param == "full disk" and not mounted:
         shutil.rmtree(folder)
         pytest.skip("a small disk cannot be mounted here; only root may do so")
@@ -207,9 +249,19 @@ def test_learning_goes_on_when_checkpoints_cannot_be_written(obstacle):
     path, hinder, help, said = obstacle
     run, caught, whole = learn({5: hinder, 9: help}, path)
     assert run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert [w.category for w in caught] == [CheckpointWarning] * 4                     # after the iterations 5, 6, 7 and 8
-    assert all(said in str(w.message) and str(path) in str(w.message) and "Learning goes on" in str(w.message) for w in caught)
-    assert load_arrays(path)[0]["history.objective"].shape == (run.n_iter, 1)          # the disk was free again, and it was written
+    assert [w.category for w in caught] == [
+        CheckpointWarning
+    ] * 4  # after the iterations 5, 6, 7 and 8
+    assert all(
+        said in str(w.message)
+        and str(path) in str(w.message)
+        and "Learning goes on" in str(w.message)
+        for w in caught
+    )
+    assert load_arrays(path)[0]["history.objective"].shape == (
+        run.n_iter,
+        1,
+    )  # the disk was free again, and it was written
 
 
 def test_the_last_good_checkpoint_stays(obstacle):
@@ -218,9 +270,11 @@ def test_the_last_good_checkpoint_stays(obstacle):
         run, caught, whole = learn({5: hinder}, path)
     finally:
         help()
-    assert {w.category for w in caught} == {CheckpointWarning} and run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert {w.category for w in caught} == {
+        CheckpointWarning
+    } and run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
     assert load_arrays(path)[0]["history.objective"].shape == (4, 1)
-    assert sorted(p.name for p in path.parent.iterdir()) == ["run.npz"]                # nothing half-written
+    assert sorted(p.name for p in path.parent.iterdir()) == ["run.npz"]  # nothing half-written
     resumed, caught, _ = learn({}, path)
     assert not caught and resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
 
@@ -242,9 +296,15 @@ def test_at_the_beginning_it_is_an_error(obstacle):
 def test_every_error_of_the_disk_is_survived(tmp_path, monkeypatch, number):
     def refuse(*args):
         raise OSError(number, os.strerror(number))
-    run, caught, whole = learn({5: lambda: monkeypatch.setattr(storage.os, "fsync", refuse), 8: monkeypatch.undo}, tmp_path / "run.npz")
+
+    run, caught, whole = learn(
+        {5: lambda: monkeypatch.setattr(storage.os, "fsync", refuse), 8: monkeypatch.undo},
+        tmp_path / "run.npz",
+    )
     assert run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert [w.category for w in caught] == [CheckpointWarning] * 3 and "run.npz" in str(caught[0].message)
+    assert [w.category for w in caught] == [CheckpointWarning] * 3 and "run.npz" in str(
+        caught[0].message
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
@@ -255,6 +315,7 @@ def test_every_error_of_the_disk_is_survived(tmp_path, monkeypatch, number):
 def batches(X, y, fault, at_pass):
     "Ten batches, of which number 7 is at fault in one of the passes."
     passes = 0
+
     def stream():
         nonlocal passes
         passes += 1
@@ -262,6 +323,7 @@ def batches(X, y, fault, at_pass):
             if passes == at_pass and index == 7:
                 x = fault(x)
             yield x, labels
+
     return stream
 
 
@@ -273,16 +335,30 @@ def raises(x):
     raise OSError(errno.EIO, "the disk reports a fault")
 
 
-BATCHES = {"NaN": (with_nan, "X contains NaN"), "infinity": (lambda x: x / 0, "X contains (NaN|infinity)"), "empty": (lambda x: x[:0], "X has shape .* with no length of 0"),
-           "width": (lambda x: x[:, :-2], "X has 18 features, but the batches before it have 20"), "raises": (raises, "OSError: .*reports a fault")}
+BATCHES = {
+    "NaN": (with_nan, "X contains NaN"),
+    "infinity": (lambda x: x / 0, "X contains (NaN|infinity)"),
+    "empty": (lambda x: x[:0], "X has shape .* with no length of 0"),
+    "width": (lambda x: x[:, :-2], "X has 18 features, but the batches before it have 20"),
+    "raises": (raises, "OSError: .*reports a fault"),
+}
 
 
 def fit_batches(stream, where, n_threads, **options):
     "A fit whose training or validation examples come in the batches of `stream`."
     model, start, (X, y), schedule = problem()
-    source = as_source(stream, labelled=True, names=("X", "y", "w") if where == "training" else ("X_val", "y_val", "w_val"))
-    data, held_out = (source, None) if where == "training" else (as_source([(X, y)], labelled=True), source)
-    schedule |= {"n_threads": n_threads, "monitor": "validation" if where == "validation" else "error"}
+    source = as_source(
+        stream,
+        labelled=True,
+        names=("X", "y", "w") if where == "training" else ("X_val", "y_val", "w_val"),
+    )
+    data, held_out = (
+        (source, None) if where == "training" else (as_source([(X, y)], labelled=True), source)
+    )
+    schedule |= {
+        "n_threads": n_threads,
+        "monitor": "validation" if where == "validation" else "error",
+    }
     return em.fit(model, start, data, validation=held_out, **schedule | options)
 
 
@@ -297,17 +373,30 @@ def healthy_fit(where, n_threads, **options):
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_a_bad_batch_leaves_the_last_good_parameters(tmp_path, fault, message, where, n_threads):
     X, y = problem()[2]
-    path, at_pass = tmp_path / "run.npz", 6 if where == "training" else 7                              # the first tells this run from others
+    path, at_pass = (
+        tmp_path / "run.npz",
+        6 if where == "training" else 7,
+    )  # the first tells this run from others
     named = message.replace("X ", "X_val ") if where == "validation" else message
     with pytest.raises(BatchError, match=f"^batch 7: {named}") as caught:
-        fit_batches(batches(X, y, fault, at_pass), where, n_threads, checkpoint=path, checkpoint_every=1e9)
+        fit_batches(
+            batches(X, y, fault, at_pass), where, n_threads, checkpoint=path, checkpoint_every=1e9
+        )
     before = healthy_fit(where, n_threads, max_iter=5)
     assert caught.value.index == 7 and caught.value.fit.n_iter == 5
     assert caught.value.fit.parameters.weights.tobytes() == before.parameters.weights.tobytes()
-    assert load_arrays(path)[0]["best.weights"].tobytes() == before.parameters.weights.tobytes()      # written because of the error
-    whole, resumed = healthy_fit(where, n_threads), fit_batches(batches(X, y, None, 0), where, n_threads, checkpoint=path)
+    assert (
+        load_arrays(path)[0]["best.weights"].tobytes() == before.parameters.weights.tobytes()
+    )  # written because of the error
+    whole, resumed = (
+        healthy_fit(where, n_threads),
+        fit_batches(batches(X, y, None, 0), where, n_threads, checkpoint=path),
+    )
     assert resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert all(np.array_equal(resumed.history[name], whole.history[name], equal_nan=True) for name in whole.history)
+    assert all(
+        np.array_equal(resumed.history[name], whole.history[name], equal_nan=True)
+        for name in whole.history
+    )
 
 
 def test_a_bad_batch_at_the_start_leaves_nothing_and_while_resuming_what_there_was(tmp_path):
@@ -316,10 +405,18 @@ def test_a_bad_batch_at_the_start_leaves_nothing_and_while_resuming_what_there_w
     with pytest.raises(BatchError) as caught:
         em.fit(model, start, bad, **schedule)
     assert caught.value.fit is None
-    before = em.fit(model, start, (X, y, None), **schedule | {"max_iter": 5, "checkpoint": tmp_path / "run.npz"})
+    before = em.fit(
+        model, start, (X, y, None), **schedule | {"max_iter": 5, "checkpoint": tmp_path / "run.npz"}
+    )
     written = (tmp_path / "run.npz").read_bytes()
     with pytest.raises(BatchError) as caught:
-        em.fit(model, start, as_source(batches(X, y, with_nan, 1), labelled=True), checkpoint=tmp_path / "run.npz", **schedule)
+        em.fit(
+            model,
+            start,
+            as_source(batches(X, y, with_nan, 1), labelled=True),
+            checkpoint=tmp_path / "run.npz",
+            **schedule,
+        )
     assert caught.value.fit.parameters.weights.tobytes() == before.parameters.weights.tobytes()
     assert (tmp_path / "run.npz").read_bytes() == written
 
@@ -335,37 +432,60 @@ def test_batches_that_go_straight_to_the_engine_have_numbers_as_well():
 def test_an_iteration_that_is_interrupted_half_way_does_not_count(tmp_path, monkeypatch):
     model, start, (X, y), schedule = problem()
     moved, calls = State.moved, []
-    def interrupted(self, *where):                            # the history has been written, the next parameters have not
+
+    def interrupted(self, *where):  # the history has been written, the next parameters have not
         calls.append(self.n_iter)
         if len(calls) == 7:
             raise KeyboardInterrupt
         return moved(self, *where)
+
     path = tmp_path / "run.npz"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(State, "moved", interrupted)
         em.fit(model, start, (X, y, None), checkpoint=path, checkpoint_every=1e9, **schedule)
-    assert calls == [1, 2, 3, 4, 5, 6, 7] and load_arrays(path)[0]["history.objective"].shape == (6, 1)
-    whole, again = (em.fit(model, start, (X, y, None), checkpoint=c, **schedule) for c in (None, path))
+    assert calls == [1, 2, 3, 4, 5, 6, 7] and load_arrays(path)[0]["history.objective"].shape == (
+        6,
+        1,
+    )
+    whole, again = (
+        em.fit(model, start, (X, y, None), checkpoint=c, **schedule) for c in (None, path)
+    )
     assert again.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert all(np.array_equal(again.history[name], whole.history[name], equal_nan=True) for name in whole.history)
+    assert all(
+        np.array_equal(again.history[name], whole.history[name], equal_nan=True)
+        for name in whole.history
+    )
 
 
 @together("error", [KeyboardInterrupt, MemoryError, SystemExit])
 def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
     model, start, (X, y), schedule = problem()
     whole = em.fit(model, start, (X, y, None), **schedule)
+
     class Interrupted(CapsuleRegression):
         steps = []
+
         def m_step(self, statistics):
             self.steps.append(1)
             if len(self.steps) == 7:
                 raise error
             return super().m_step(statistics)
+
     path = tmp_path / "run.npz"
     with pytest.raises(error):
-        em.fit(Interrupted(model.targets, model.dims, model.solver), start, (X, y, None), checkpoint=path, checkpoint_every=1e9, **schedule)
+        em.fit(
+            Interrupted(model.targets, model.dims, model.solver),
+            start,
+            (X, y, None),
+            checkpoint=path,
+            checkpoint_every=1e9,
+            **schedule,
+        )
     assert load_arrays(path)[0]["history.objective"].shape == (6, 1)
-    assert em.fit(model, start, (X, y, None), checkpoint=path, **schedule).parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    assert (
+        em.fit(model, start, (X, y, None), checkpoint=path, **schedule).parameters.weights.tobytes()
+        == whole.parameters.weights.tobytes()
+    )
 
 
 INTERRUPTED = PROBLEM + textwrap.dedent("""
@@ -392,7 +512,12 @@ INTERRUPTED = PROBLEM + textwrap.dedent("""
 
 
 def test_control_c_loses_at_most_an_iteration(tmp_path):
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "run.npz")], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path / "run.npz")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.stdout.split() == ["interrupted", "True"], done.stderr
 
 
@@ -430,7 +555,9 @@ LOCKED = textwrap.dedent("""
 
 def test_control_c_leaves_no_lock_closed():
     "Wherever it comes while the pool is handed work or asked for results: the pool ends, and so does the program."
-    done = subprocess.run([sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=120
+    )
     assert done.stdout.split() == ["40", "True", "True"], done.stderr
 
 
@@ -438,7 +565,9 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path):
     model, start, (X, y), schedule = problem()
     for name in (".run.npz.0123abcd.part", ".other.npz.0123abcd.part"):
         (tmp_path / name).write_bytes(b"half")
-    em.fit(model, start, (X, y, None), checkpoint=tmp_path / "run.npz", **schedule | {"max_iter": 1})
+    em.fit(
+        model, start, (X, y, None), checkpoint=tmp_path / "run.npz", **schedule | {"max_iter": 1}
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == [".other.npz.0123abcd.part", "run.npz"]
 
 
@@ -452,14 +581,27 @@ def digits(n=200):
 
 
 def classifier(**settings):
-    return CapsuleClassifier.paper(**{"capsule_dim": 2, "thresholds": (0,), "patience": (1,), "max_iter": 2, "early_stopping": False} | settings)
+    return CapsuleClassifier.paper(
+        **{
+            "capsule_dim": 2,
+            "thresholds": (0,),
+            "patience": (1,),
+            "max_iter": 2,
+            "early_stopping": False,
+        }
+        | settings
+    )
 
 
-RANDOM = {"held out": (classifier, {"early_stopping": True}), "random weights": (classifier, {"init": "random"}),
-          "short spectrum": (classifier, {"capsule_dim": 64}), "k-means": (GaussianMixture, {"n_components": 3, "max_iter": 2}),
-          "manifolds": (MixtureOfFactorAnalyzers, {"n_components": 2, "n_factors": 1, "max_iter": 2}),
-          "causes": (FactorialVectorQuantizer, {"n_vectors": 2, "n_states": 2, "max_iter": 2}),
-          "experts": (CompositionalModel, {"n_experts": 2, "init": "random", "max_iter": 2})}
+RANDOM = {
+    "held out": (classifier, {"early_stopping": True}),
+    "random weights": (classifier, {"init": "random"}),
+    "short spectrum": (classifier, {"capsule_dim": 64}),
+    "k-means": (GaussianMixture, {"n_components": 3, "max_iter": 2}),
+    "manifolds": (MixtureOfFactorAnalyzers, {"n_components": 2, "n_factors": 1, "max_iter": 2}),
+    "causes": (FactorialVectorQuantizer, {"n_vectors": 2, "n_states": 2, "max_iter": 2}),
+    "experts": (CompositionalModel, {"n_experts": 2, "init": "random", "max_iter": 2}),
+}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -473,15 +615,20 @@ def test_a_start_at_random_and_a_checkpoint_need_a_number(tmp_path, case):
             make(**settings, random_state=chance).fit(X, y, checkpoint=tmp_path / "run.npz")
         assert not list(tmp_path.iterdir())
     make(**settings, random_state=np.int64(0)).fit(X, y, checkpoint=tmp_path / "run.npz")
-    make(**settings | {"max_iter": 3}, random_state=np.int64(0)).fit(X, y, checkpoint=tmp_path / "run.npz")
+    make(**settings | {"max_iter": 3}, random_state=np.int64(0)).fit(
+        X, y, checkpoint=tmp_path / "run.npz"
+    )
 
 
 MEANS = np.random.default_rng(0).random((3, 64))
-CERTAIN = {"subspaces": (classifier, {}), "given weights": (classifier, {"init": np.ones((10, 2, 64))}),
-           "given means": (GaussianMixture, {"n_components": 3, "means_init": MEANS, "max_iter": 2}),
-           "one component": (GaussianMixture, {"n_components": 1, "max_iter": 2}),
-           "one manifold": (MixtureOfFactorAnalyzers, {"n_components": 1, "n_factors": 1, "max_iter": 2}),
-           "sequential": (CompositionalModel, {"n_experts": 2, "init": "sequential", "max_iter": 2})}
+CERTAIN = {
+    "subspaces": (classifier, {}),
+    "given weights": (classifier, {"init": np.ones((10, 2, 64))}),
+    "given means": (GaussianMixture, {"n_components": 3, "means_init": MEANS, "max_iter": 2}),
+    "one component": (GaussianMixture, {"n_components": 1, "max_iter": 2}),
+    "one manifold": (MixtureOfFactorAnalyzers, {"n_components": 1, "n_factors": 1, "max_iter": 2}),
+    "sequential": (CompositionalModel, {"n_experts": 2, "init": "sequential", "max_iter": 2}),
+}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -497,7 +644,9 @@ def test_where_nothing_is_drawn_a_checkpoint_needs_no_number(tmp_path, case):
 @pytest.mark.filterwarnings("ignore")
 def test_held_out_examples_that_are_given_are_not_drawn(tmp_path):
     X, y = digits(400)
-    classifier(early_stopping=True).fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:], checkpoint=tmp_path / "run.npz")
+    classifier(early_stopping=True).fit(
+        X[:300], y[:300], X_val=X[300:], y_val=y[300:], checkpoint=tmp_path / "run.npz"
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -508,7 +657,9 @@ def test_renamed_classes_another_prior_and_other_validation_examples_are_other_d
     names = np.array("zero one two three four five six seven eight nine".split())
     for labels, other in ((9 - y, {}), (names[y], {})):
         with pytest.raises(ValueError, match="other data"):
-            classifier(**other).fit(X[:300], labels[:300], X_val=X[300:], y_val=labels[300:], checkpoint=path)
+            classifier(**other).fit(
+                X[:300], labels[:300], X_val=X[300:], y_val=labels[300:], checkpoint=path
+            )
     with pytest.raises(ValueError, match="other settings"):
         classifier(alpha=100.0).fit(X[:300], y[:300], checkpoint=path, **given)
     with pytest.raises(ValueError, match="other data"):
@@ -520,5 +671,8 @@ def test_a_saved_model_is_no_checkpoint(tmp_path):
     X, y = digits()
     model = GaussianMixture(2, random_state=0).fit(X)
     model.save(tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="is no checkpoint: the file holds 'capslit.GaussianMixture/2'; pass another path"):
+    with pytest.raises(
+        ValueError,
+        match="is no checkpoint: the file holds 'capslit.GaussianMixture/2'; pass another path",
+    ):
         model.fit(X, checkpoint=tmp_path / "model.npz")

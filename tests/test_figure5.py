@@ -1,4 +1,5 @@
 """Figure 5: joint stopping, the parts of the experiment, paired comparisons."""
+
 import warnings
 from dataclasses import replace
 
@@ -27,18 +28,34 @@ def problem(seed, n=120, m=4, p=5):
 @together("fit_intercept", [False, True])
 @together("weighted", [False, True])
 @together("architecture", ["ovr", "ovo"])
-def test_a_committee_counts_the_errors_of_the_classifier(architecture, weighted, fit_intercept, dtype):
+def test_a_committee_counts_the_errors_of_the_classifier(
+    architecture, weighted, fit_intercept, dtype
+):
     for seed, dim in enumerate((1, 2, {0: 2, 1: 2, 2: 1, 3: 2})):
         X, y, rng = problem(seed)
         X, w = X.astype(dtype), rng.uniform(0, 2, len(y)).astype(dtype) if weighted else None
-        model = CapsuleClassifier.paper(dim, architecture=architecture, fit_intercept=fit_intercept, early_stopping=False, **SHORT).fit(X, y)
-        weights = model.coef_ if not fit_intercept else np.concatenate([model.coef_, model.intercept_[..., None]], axis=-1)
-        committee = Committee(capsule_targets(4, architecture), model.capsule_dims_, affine=fit_intercept)
+        model = CapsuleClassifier.paper(
+            dim,
+            architecture=architecture,
+            fit_intercept=fit_intercept,
+            early_stopping=False,
+            **SHORT,
+        ).fit(X, y)
+        weights = (
+            model.coef_
+            if not fit_intercept
+            else np.concatenate([model.coef_, model.intercept_[..., None]], axis=-1)
+        )
+        committee = Committee(
+            capsule_targets(4, architecture), model.capsule_dims_, affine=fit_intercept
+        )
         errors, weight = committee.count_errors(CapsuleParameters(weights.astype(float)), (X, y, w))
         wrong = model.predict(X) != y
         assert 0 < wrong.sum() < 0.7 * len(y)
         assert errors.shape == weight.shape == (len(committee.targets),)
-        assert np.allclose(errors, np.sum(wrong if w is None else w[wrong])) and np.allclose(weight, len(y) if w is None else w.sum())
+        assert np.allclose(errors, np.sum(wrong if w is None else w[wrong])) and np.allclose(
+            weight, len(y) if w is None else w.sum()
+        )
 
 
 @together("architecture", ["ovr", "ovo"])
@@ -46,9 +63,14 @@ def test_all_problems_stop_together_at_the_best_joint_error(architecture):
     X, y, rng = problem(7, n=300)
     train, held = np.arange(300) < 200, np.arange(300) >= 200
     w = rng.uniform(0.5, 2, 100)
-    model = JointlyStopped.paper(2, architecture=architecture, **SHORT).fit(X[train], y[train], X_val=X[held], y_val=y[held], sample_weight_val=w)
+    model = JointlyStopped.paper(2, architecture=architecture, **SHORT).fit(
+        X[train], y[train], X_val=X[held], y_val=y[held], sample_weight_val=w
+    )
     seen = model.history_["validation_error"]
-    assert np.array_equal(seen, np.repeat(seen[:, :1], seen.shape[1], axis=1)) and not np.isnan(seen).any()
+    assert (
+        np.array_equal(seen, np.repeat(seen[:, :1], seen.shape[1], axis=1))
+        and not np.isnan(seen).any()
+    )
     assert seen.min() == pytest.approx(w @ (model.predict(X[held]) != y[held]) / w.sum())
 
 
@@ -58,24 +80,40 @@ def test_one_problem_has_no_committee():
         settings = {"architecture": architecture, "early_stopping": False, **SHORT}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            a, b = (kind.paper(2, **settings).fit(X[:80], labels[:80], X_val=X[80:], y_val=labels[80:]) for kind in (JointlyStopped, CapsuleClassifier))
+            a, b = (
+                kind.paper(2, **settings).fit(X[:80], labels[:80], X_val=X[80:], y_val=labels[80:])
+                for kind in (JointlyStopped, CapsuleClassifier)
+            )
         assert np.array_equal(a.coef_, b.coef_)
 
 
 def test_the_parts_are_the_points_of_the_figure():
     names = [part.name for part in FIGURE5.parts("mnist", "paper")]
     points = {f"{a}-{d}" for a in ("multiclass", "ovr", "ovo") for d in (1, 2, 4, 8, 16, 32)}
-    assert len(set(names)) == len(names) and set(names) == points | {f"{a}-joint-{d}" for a in ("ovr", "ovo") for d in (2, 8)}
+    assert len(set(names)) == len(names) and set(names) == points | {
+        f"{a}-joint-{d}" for a in ("ovr", "ovo") for d in (2, 8)
+    }
     for part in FIGURE5.parts("fashion", "paper"):
-        assert part.name.startswith(part.parameters["architecture"]) and part.name.endswith(f"-{part.parameters['capsule_dim']}")
-        assert (part.parameters["stopping"] == "joint") == ("joint" in part.name) and part.parameters["fit_intercept"] is False
+        assert part.name.startswith(part.parameters["architecture"]) and part.name.endswith(
+            f"-{part.parameters['capsule_dim']}"
+        )
+        assert (part.parameters["stopping"] == "joint") == (
+            "joint" in part.name
+        ) and part.parameters["fit_intercept"] is False
 
 
 def test_a_quick_run_is_the_same_twice(tmp_path):
-    chosen = lambda data, profile: tuple(p for p in FIGURE5.parts(data, profile) if p.name in ("multiclass-1", "ovr-joint-2"))
+    chosen = lambda data, profile: tuple(
+        p for p in FIGURE5.parts(data, profile) if p.name in ("multiclass-1", "ovr-joint-2")
+    )
     some = replace(FIGURE5, parts=chosen)
-    first, second = (load_record(perform("some", some, "digits", profile="quick", out=tmp_path / name)) for name in "ab")
-    assert list(first.parts) == ["multiclass-1", "ovr-joint-2"] and set(first.arrays) == set(second.arrays)
+    first, second = (
+        load_record(perform("some", some, "digits", profile="quick", out=tmp_path / name))
+        for name in "ab"
+    )
+    assert list(first.parts) == ["multiclass-1", "ovr-joint-2"] and set(first.arrays) == set(
+        second.arrays
+    )
     assert all(first.metrics(part) == second.metrics(part) for part in first.parts)
     assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
     for part in first.parts:
@@ -86,8 +124,24 @@ def test_a_quick_run_is_the_same_twice(tmp_path):
 def test_a_paired_comparison_by_hand():
     labels = np.zeros(40, np.uint8)
     first, second = labels.copy(), labels.copy()
-    second[:8], first[8:10], first[30:], second[30:] = 1, 1, 2, 3   # 8 right in the first only, 2 in the second only, 10 wrong in both
-    record = Record("x", "x", "quick", 0, {}, {}, {}, "", {}, {"a/predicted": first, "b/predicted": second, "a/labels": labels, "b/labels": labels})
+    second[:8], first[8:10], first[30:], second[30:] = (
+        1,
+        1,
+        2,
+        3,
+    )  # 8 right in the first only, 2 in the second only, 10 wrong in both
+    record = Record(
+        "x",
+        "x",
+        "quick",
+        0,
+        {},
+        {},
+        {},
+        "",
+        {},
+        {"a/predicted": first, "b/predicted": second, "a/labels": labels, "b/labels": labels},
+    )
     difference, p = compare_predictions(record, "a", "b")
     assert difference == pytest.approx(6 / 40) and p == pytest.approx(2 * binom.cdf(2, 10, 0.5))
     assert compare_predictions(record, "b", "a") == (pytest.approx(-6 / 40), pytest.approx(p))

@@ -1,4 +1,5 @@
 """Compositional models of real numbers: the steps against brute force, special cases, recovery, units and streams."""
+
 import itertools
 
 import numpy as np
@@ -8,7 +9,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from capslit import FactorialVectorQuantizer
 from capslit.composition import GaussianCompositionalModel
-from capslit.composition.gaussian import RULES, GaussianCompositions, Means, best_above, compose_means, exact_means
+from capslit.composition.gaussian import (
+    RULES,
+    GaussianCompositions,
+    Means,
+    best_above,
+    compose_means,
+    exact_means,
+)
 from capslit.composition.exact import small_sets
 from capslit.experiments.inference import noisy_bars
 
@@ -23,10 +31,15 @@ def problem(seed=0, n=40, K=3, D=5):
 @together
 def test_means_by_their_definition(rule):
     _, templates = problem()
-    for members in itertools.chain.from_iterable(itertools.combinations(range(3), j) for j in range(4)):
+    for members in itertools.chain.from_iterable(
+        itertools.combinations(range(3), j) for j in range(4)
+    ):
         said = np.concatenate([np.full((1, 5), 0.3), templates[list(members)]])
-        by_hand = {"maximum": said.max(axis=0), "max_minus_min": said.max(axis=0) + said.min(axis=0) - 0.3,
-                   "sum": 0.3 + np.sum(said - 0.3, axis=0)}[rule]
+        by_hand = {
+            "maximum": said.max(axis=0),
+            "max_minus_min": said.max(axis=0) + said.min(axis=0) - 0.3,
+            "sum": 0.3 + np.sum(said - 0.3, axis=0),
+        }[rule]
         found = compose_means(templates, np.isin(np.arange(3), members)[None], 0.3, rule)
         assert np.allclose(found[0], by_hand)
 
@@ -37,26 +50,44 @@ def test_the_best_set_by_the_densities_of_all(rule):
     model = GaussianCompositions(rule, 0.3, expert_cost=0.7)
     best, mu = model.explain(templates, 1.7, X)
     sets = small_sets(3)
-    value = np.array([[multivariate_normal.logpdf(x, m, 1.7) - 0.7 * s.sum() for m, s in zip(compose_means(templates, sets, 0.3, rule), sets)] for x in X])
+    value = np.array(
+        [
+            [
+                multivariate_normal.logpdf(x, m, 1.7) - 0.7 * s.sum()
+                for m, s in zip(compose_means(templates, sets, 0.3, rule), sets)
+            ]
+            for x in X
+        ]
+    )
     assert np.array_equal(best, value.argmax(axis=1))
-    assert np.allclose(model.log_likelihood(X, mu, 1.7) - 0.7 * sets[best].sum(axis=1), value.max(axis=1))
+    assert np.allclose(
+        model.log_likelihood(X, mu, 1.7) - 0.7 * sets[best].sum(axis=1), value.max(axis=1)
+    )
 
 
 def test_of_equal_sets_the_smaller_is_taken():
     twins = np.ones((2, 4))
     assert GaussianCompositions().explain(twins, 1.0, np.ones((1, 4)))[0].tolist() == [1]
     assert GaussianCompositions().explain(twins, 1.0, np.zeros((1, 4)))[0].tolist() == [0]
-    assert GaussianCompositions(max_active=1).explain(2 * np.eye(4), 1.0, np.full((1, 4), 2.0))[0].tolist() == [1]
+    assert GaussianCompositions(max_active=1).explain(2 * np.eye(4), 1.0, np.full((1, 4), 2.0))[
+        0
+    ].tolist() == [1]
     rng = np.random.default_rng(0)
-    w = rng.normal(size=64)                                    # of 794 sets; products of matrices round them differently
-    best, _ = GaussianCompositions("max_minus_min").explain(np.stack([w] * 12), 1.3, rng.normal(size=(501, 64)) + w)
+    w = rng.normal(size=64)  # of 794 sets; products of matrices round them differently
+    best, _ = GaussianCompositions("max_minus_min").explain(
+        np.stack([w] * 12), 1.3, rng.normal(size=(501, 64)) + w
+    )
     assert small_sets(12)[best].sum(axis=1).max() == 1
 
 
 def test_the_best_piece_by_trying_every_subset_of_the_kinks():
     rng = np.random.default_rng(0)
     for _ in range(30):
-        u, S, N = rng.normal(size=(4, 3)), 3 * rng.normal(size=(4, 3)), rng.integers(1, 5, (4, 1)).astype(float)
+        u, S, N = (
+            rng.normal(size=(4, 3)),
+            3 * rng.normal(size=(4, 3)),
+            rng.integers(1, 5, (4, 1)).astype(float),
+        )
         v, gain = best_above(u, S, N)
         grid = np.linspace(u.min(axis=0), 8, 4001)
         said = np.maximum(grid[:, None], u)
@@ -69,7 +100,10 @@ def test_the_best_piece_by_trying_every_subset_of_the_kinks():
 def test_the_sum_is_solved_for_all_experts_together():
     X, templates = problem(n=200)
     sets, active = small_sets(3), np.random.default_rng(1).integers(8, size=200)
-    times, sums = np.bincount(active, minlength=8).astype(float), np.stack([X[active == s].sum(axis=0) for s in range(8)])
+    times, sums = (
+        np.bincount(active, minlength=8).astype(float),
+        np.stack([X[active == s].sum(axis=0) for s in range(8)]),
+    )
     found = exact_means(templates, sets, times, sums, 0.3, "sum")
     wanted = 0.3 + np.linalg.lstsq(sets[active].astype(float), X - 0.3, rcond=None)[0]
     assert np.allclose(found, wanted)
@@ -88,16 +122,40 @@ def test_an_idle_expert_stays_as_it_is(rule):
 def test_learning_climbs_and_ends_at_rest(rule):
     X, templates = problem(n=120, D=4)
     for settings in ({}, {"noise": 0.8}, {"expert_cost": 1.0}):
-        model = GaussianCompositionalModel(3, rule=rule, init=templates[:, :4], background=0.2, tol=0.0, max_iter=300, n_jobs=1, **settings).fit(X)
+        model = GaussianCompositionalModel(
+            3,
+            rule=rule,
+            init=templates[:, :4],
+            background=0.2,
+            tol=0.0,
+            max_iter=300,
+            n_jobs=1,
+            **settings,
+        ).fit(X)
         objective = model.history_["objective"]
-        assert np.all(np.diff(objective) >= -1e-9 * np.abs(objective[:-1])) and model.converged_ and model.n_iter_ > 3
-        again = GaussianCompositionalModel(3, rule=rule, init=model.templates_, background=0.2, n_jobs=1,
-                                           **settings | {"noise": model.noise_variance_}).fit(X)
-        assert np.allclose(again.templates_, model.templates_) and np.isclose(again.lower_bound_, model.lower_bound_)
+        assert (
+            np.all(np.diff(objective) >= -1e-9 * np.abs(objective[:-1]))
+            and model.converged_
+            and model.n_iter_ > 3
+        )
+        again = GaussianCompositionalModel(
+            3,
+            rule=rule,
+            init=model.templates_,
+            background=0.2,
+            n_jobs=1,
+            **settings | {"noise": model.noise_variance_},
+        ).fit(X)
+        assert np.allclose(again.templates_, model.templates_) and np.isclose(
+            again.lower_bound_, model.lower_bound_
+        )
         J = model.transform(X).sum(axis=1).mean()
         assert np.isclose(model.score(X) - settings.get("expert_cost", 0) * J, model.lower_bound_)
         if "noise" not in settings:
-            assert np.isclose(np.mean((model.inverse_transform(model.transform(X)) - X) ** 2), model.noise_variance_)
+            assert np.isclose(
+                np.mean((model.inverse_transform(model.transform(X)) - X) ** 2),
+                model.noise_variance_,
+            )
 
 
 def test_bars_are_recovered_from_their_noisy_maxima():
@@ -117,9 +175,14 @@ def test_experts_for_more_and_for_less_are_recovered():
     active = rng.random((300, 4)) < 0.4
     for rule in ("max_minus_min", "sum"):
         X = compose_means(truth, active, 7.0, rule) + 0.3 * rng.normal(size=(300, 20))
-        model = GaussianCompositionalModel(4, rule=rule, background=7.0, random_state=0, n_jobs=1).fit(X)
+        model = GaussianCompositionalModel(
+            4, rule=rule, background=7.0, random_state=0, n_jobs=1
+        ).fit(X)
         order = np.linalg.norm(model.templates_[:, None] - truth, axis=2).argmin(axis=0)
-        assert np.allclose(model.templates_[order], truth, atol=0.2) and np.mean(model.transform(X)[:, order] == active) > 0.99
+        assert (
+            np.allclose(model.templates_[order], truth, atol=0.2)
+            and np.mean(model.transform(X)[:, order] == active) > 0.99
+        )
 
 
 def test_the_sum_is_factorial_learning_with_two_states():
@@ -128,16 +191,25 @@ def test_the_sum_is_factorial_learning_with_two_states():
     X = active @ truth + 0.2 * rng.normal(size=(400, 8))
     ours = GaussianCompositionalModel(3, rule="sum", random_state=0, n_jobs=1).fit(X)
     theirs = FactorialVectorQuantizer(3, 2, random_state=0, n_jobs=1).fit(X)
-    assert np.isclose(ours.noise_variance_, theirs.noise_variance_, rtol=0.02) and abs(ours.noise_variance_ - 0.04) < 0.005
+    assert (
+        np.isclose(ours.noise_variance_, theirs.noise_variance_, rtol=0.02)
+        and abs(ours.noise_variance_ - 0.04) < 0.005
+    )
 
 
 @together
 def test_units_do_not_matter(rule):
     X, _ = problem(n=80)
-    plain = GaussianCompositionalModel(3, rule=rule, background=0.5, random_state=0, n_jobs=1).fit(X)
+    plain = GaussianCompositionalModel(3, rule=rule, background=0.5, random_state=0, n_jobs=1).fit(
+        X
+    )
     for unit in (2.0**-300, 2.0**10, 2.0**300):
-        scaled = GaussianCompositionalModel(3, rule=rule, background=0.5 * unit, random_state=0, n_jobs=1).fit(unit * X)
-        assert np.allclose(scaled.templates_ / unit, plain.templates_) and np.array_equal(scaled.transform(unit * X), plain.transform(X))
+        scaled = GaussianCompositionalModel(
+            3, rule=rule, background=0.5 * unit, random_state=0, n_jobs=1
+        ).fit(unit * X)
+        assert np.allclose(scaled.templates_ / unit, plain.templates_) and np.array_equal(
+            scaled.transform(unit * X), plain.transform(X)
+        )
         assert np.isclose(scaled.score(unit * X) + 5 * np.log(unit), plain.score(X))
 
 
@@ -145,7 +217,9 @@ def test_streams_and_what_is_said_when_nothing_is_learned():
     X, bars, _ = noisy_bars(200, np.random.default_rng(0))
     settings = {"n_experts": 4, "random_state": 0, "n_jobs": 1, "tol": 0.0}
     whole = GaussianCompositionalModel(**settings).fit(X)
-    parts = GaussianCompositionalModel(**settings).fit(lambda: (X[i:i + 50] for i in range(0, 200, 50)))
+    parts = GaussianCompositionalModel(**settings).fit(
+        lambda: (X[i : i + 50] for i in range(0, 200, 50))
+    )
     assert np.allclose(parts.templates_, whole.templates_)
     with pytest.warns(ConvergenceWarning, match="no expert is active"):
         GaussianCompositionalModel(2, expert_cost=1e6, random_state=0, n_jobs=1).fit(X)
@@ -157,6 +231,10 @@ def test_streams_and_what_is_said_when_nothing_is_learned():
 
 def test_one_example_and_more_experts_than_examples():
     one = GaussianCompositionalModel(3, random_state=0, n_jobs=1).fit([[1.0, 2.0, 0.5]])
-    assert np.allclose(one.inverse_transform(one.transform([[1.0, 2.0, 0.5]])), [[1.0, 2.0, 0.5]], atol=0.05)
-    statistics = GaussianCompositions().e_step(Means(np.ones((2, 3, 4)), np.ones(2)), (np.ones((5, 4)), None))
+    assert np.allclose(
+        one.inverse_transform(one.transform([[1.0, 2.0, 0.5]])), [[1.0, 2.0, 0.5]], atol=0.05
+    )
+    statistics = GaussianCompositions().e_step(
+        Means(np.ones((2, 3, 4)), np.ones(2)), (np.ones((5, 4)), None)
+    )
     assert statistics.weight.tolist() == [5, 5] and statistics.times.sum(axis=1).tolist() == [5, 5]

@@ -9,17 +9,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 
-from capslit.capsules.inference import (class_probabilities, log_class_probabilities, posterior_factors, posterior_mean, posterior_ratios,
-                               sample_latents, squash)
+from capslit.capsules.inference import (
+    class_probabilities,
+    log_class_probabilities,
+    posterior_factors,
+    posterior_mean,
+    posterior_ratios,
+    sample_latents,
+    squash,
+)
 
-SHAPES = [(1, 2), (1, 3), (2, 2), (3, 3), (5, 3), (8, 10), ([1, 2, 4], 3), ([3, 1], 2), ([1, 1, 1, 2], 4)]  # d·m odd and even
+SHAPES = [
+    (1, 2),
+    (1, 3),
+    (2, 2),
+    (3, 3),
+    (5, 3),
+    (8, 10),
+    ([1, 2, 4], 3),
+    ([3, 1], 2),
+    ([1, 1, 1, 2], 4),
+]  # d·m odd and even
 
 
 def pose_problem(dims, m, n=4, seed=0, scale=1.0):
     "Poses padded with zeros, their squared norms and labels."
     rng = np.random.default_rng(seed)
     dims = np.broadcast_to(dims, m)
-    poses = scale * rng.standard_normal((n, m, dims.max())) * (np.arange(dims.max()) < dims[:, None])
+    poses = (
+        scale * rng.standard_normal((n, m, dims.max())) * (np.arange(dims.max()) < dims[:, None])
+    )
     return poses, (poses**2).sum(-1), rng.integers(0, m, n)
 
 
@@ -29,10 +48,14 @@ def pose_problem(dims, m, n=4, seed=0, scale=1.0):
 @pytest.mark.parametrize("mu", [(0.0, 0.0), (0.8, -0.3), (2.0, 0.0), (1.5, 2.5)])
 def test_two_dimensions_by_quadrature(mu):
     """D = 2, in polar coordinates: P(y = 0 | x) and E[h | x, y = 0] are two-dimensional integrals."""
+
     def expect(f):
         def integrand(r, t):
             h = r * np.cos(t), r * np.sin(t)
-            return f(*h) * r * np.exp(-((h[0] - mu[0]) ** 2 + (h[1] - mu[1]) ** 2) / 2) / (2 * np.pi)
+            return (
+                f(*h) * r * np.exp(-((h[0] - mu[0]) ** 2 + (h[1] - mu[1]) ** 2) / 2) / (2 * np.pi)
+            )
+
         return dblquad(integrand, 0, 2 * np.pi, 0, 14, epsabs=1e-9)[0]
 
     share = lambda a, b: a * a / (a * a + b * b) if a or b else 0.5
@@ -43,7 +66,10 @@ def test_two_dimensions_by_quadrature(mu):
     np.testing.assert_allclose(posterior_mean(poses, [0])[0, :, 0], mean, atol=1e-6)
 
 
-@pytest.mark.parametrize("mu, dims", [((0.7, -0.4, 1.1), (1, 2)), ((0.7, -0.4, 1.1), (2, 1)), ((1.3, 0.2, 0.5), (1, 1, 1))])
+@pytest.mark.parametrize(
+    "mu, dims",
+    [((0.7, -0.4, 1.1), (1, 2)), ((0.7, -0.4, 1.1), (2, 1)), ((1.3, 0.2, 0.5), (1, 1, 1))],
+)
 def test_three_dimensions_by_quadrature(mu, dims):
     """D = 3, odd, with capsules of different dimensions: spherical product quadrature."""
     radius, weight = np.polynomial.legendre.leggauss(120)
@@ -54,7 +80,9 @@ def test_three_dimensions_by_quadrature(mu, dims):
     sine = np.sqrt(1 - c**2)
     h = np.stack([r * sine * np.cos(t), r * sine * np.sin(t), r * c])
     measure = weight[:, None, None] * cosine_weight[None, :, None] * (2 * np.pi / 160) * r**2
-    density = measure * np.exp(-((h - np.reshape(mu, (3, 1, 1, 1))) ** 2).sum(0) / 2) / (2 * np.pi) ** 1.5
+    density = (
+        measure * np.exp(-((h - np.reshape(mu, (3, 1, 1, 1))) ** 2).sum(0) / 2) / (2 * np.pi) ** 1.5
+    )
     owner = np.repeat(np.arange(len(dims)), dims)
     poses = np.zeros((1, len(dims), max(dims)))
     poses[0, owner, np.concatenate([np.arange(d) for d in dims])] = mu
@@ -103,23 +131,36 @@ def test_posterior_mean_is_the_gradient(dims, m):
     for index in zip(*np.nonzero(poses)):
         change = np.zeros_like(poses)
         change[index] = step
-        up, down = (log_class_probabilities(((poses + s * change) ** 2).sum(-1), dims)[index[0], y[index[0]]] for s in (1, -1))
+        up, down = (
+            log_class_probabilities(((poses + s * change) ** 2).sum(-1), dims)[
+                index[0], y[index[0]]
+            ]
+            for s in (1, -1)
+        )
         assert mean[index] - poses[index] == pytest.approx((up - down) / (2 * step), abs=2e-8)
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), m=st.integers(2, 5), d=st.integers(1, 5), log_scale=st.floats(-4, 4))
+@given(
+    seed=st.integers(0, 10**6), m=st.integers(2, 5), d=st.integers(1, 5), log_scale=st.floats(-4, 4)
+)
 def test_invariances(seed, m, d, log_scale):
     """Rotating each capsule, or permuting the classes, changes nothing but the coordinates; own ratio ≥ 1 ≥ the others."""
     poses, w, y = pose_problem(d, m, seed=seed, scale=10**log_scale)
     rng = np.random.default_rng(seed)
     rotation = np.linalg.qr(rng.standard_normal((m, d, d)))[0]
     turned = np.einsum("jab,njb->nja", rotation, poses)
-    np.testing.assert_allclose(class_probabilities((turned**2).sum(-1), d), class_probabilities(w, d), rtol=1e-12)
+    np.testing.assert_allclose(
+        class_probabilities((turned**2).sum(-1), d), class_probabilities(w, d), rtol=1e-12
+    )
     mean = np.einsum("jab,njb->nja", rotation, posterior_mean(poses, y))
-    np.testing.assert_allclose(posterior_mean(turned, y), mean, rtol=1e-9, atol=1e-12 * 10**log_scale)
+    np.testing.assert_allclose(
+        posterior_mean(turned, y), mean, rtol=1e-9, atol=1e-12 * 10**log_scale
+    )
     order = rng.permutation(m)
-    np.testing.assert_allclose(class_probabilities(w[:, order], d), class_probabilities(w, d)[:, order], rtol=1e-13)
+    np.testing.assert_allclose(
+        class_probabilities(w[:, order], d), class_probabilities(w, d)[:, order], rtol=1e-13
+    )
     ratios, own = posterior_ratios(w, y, d), np.arange(m) == y[:, None]
     assert (ratios[own] >= 1 - 1e-14).all() and (ratios[~own] <= 1 + 1e-14).all()
 
@@ -148,7 +189,9 @@ def test_squash_of_nothing_is_nothing():
 def test_no_overflow_and_no_warning(d, dtype):
     """Squared norms from the smallest to the largest number: finite results, no warning, the type kept."""
     big, small = np.finfo(dtype).max, np.finfo(dtype).tiny
-    w = np.array([[big, big, big], [big, 0, 0], [small, 0, 0], [0, 0, 0], [1, small, big]], dtype=dtype)
+    w = np.array(
+        [[big, big, big], [big, 0, 0], [small, 0, 0], [0, 0, 0], [1, small, big]], dtype=dtype
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         p, logs = class_probabilities(w, d), log_class_probabilities(w, d)
@@ -172,7 +215,11 @@ def test_logarithms_at_both_ends():
 @pytest.mark.parametrize("dims, m", SHAPES)
 def test_float32_follows_float64(dims, m):
     poses, w, y = pose_problem(dims, m, n=50, scale=2.0)
-    for f in (lambda w: class_probabilities(w, dims), lambda w: posterior_ratios(w, y, dims), lambda w: log_class_probabilities(w, dims)):
+    for f in (
+        lambda w: class_probabilities(w, dims),
+        lambda w: posterior_ratios(w, y, dims),
+        lambda w: log_class_probabilities(w, dims),
+    ):
         assert f(w.astype(np.float32)).dtype == np.float32
         np.testing.assert_allclose(f(w.astype(np.float32)), f(w), rtol=3e-6)
 
@@ -180,7 +227,9 @@ def test_float32_follows_float64(dims, m):
 def test_equal_dimensions_as_integer_or_array():
     poses, w, y = pose_problem(3, 4)
     np.testing.assert_array_equal(class_probabilities(w, 3), class_probabilities(w, [3, 3, 3, 3]))
-    np.testing.assert_array_equal(posterior_ratios(w, y, 3), posterior_ratios(w, y, np.array([3, 3, 3, 3])))
+    np.testing.assert_array_equal(
+        posterior_ratios(w, y, 3), posterior_ratios(w, y, np.array([3, 3, 3, 3]))
+    )
     np.testing.assert_array_equal(posterior_mean(poses, y), posterior_mean(poses, y, 3))
 
 
@@ -188,10 +237,17 @@ def test_factors_agree_with_the_public_functions():
     """The inner loop's three numbers, for problems stacked on leading axes."""
     poses, w, y = pose_problem([1, 2, 4], 3, n=6)
     own, own_dim = w[np.arange(6), y], np.array([1.0, 2.0, 4.0])[y]
-    shared, extra, logs = (x.ravel() for x in posterior_factors(own.reshape(2, 3), w.sum(1).reshape(2, 3), own_dim.reshape(2, 3), 7))
+    shared, extra, logs = (
+        x.ravel()
+        for x in posterior_factors(
+            own.reshape(2, 3), w.sum(1).reshape(2, 3), own_dim.reshape(2, 3), 7
+        )
+    )
     expected = shared[:, None] + extra[:, None] * (np.arange(3) == y[:, None])
     np.testing.assert_allclose(posterior_ratios(w, y, [1, 2, 4]), expected, rtol=1e-15)
-    np.testing.assert_allclose(logs, log_class_probabilities(w, [1, 2, 4])[np.arange(6), y], rtol=1e-13)
+    np.testing.assert_allclose(
+        logs, log_class_probabilities(w, [1, 2, 4])[np.arange(6), y], rtol=1e-13
+    )
 
 
 def test_one_class_is_certain():
@@ -207,9 +263,14 @@ def test_other_array_libraries(library, dims, m):
     xp = pytest.importorskip(library, reason="PyTorch is not installed; pip install capslit[torch]")
     poses, w, y = pose_problem(dims, m)
     P, N, Y = xp.asarray(poses), xp.asarray(w), xp.asarray(y)
-    pairs = [(class_probabilities(N, dims), class_probabilities(w, dims)), (log_class_probabilities(N, dims), log_class_probabilities(w, dims)),
-             (posterior_ratios(N, Y, dims), posterior_ratios(w, y, dims)), (posterior_mean(P, Y, dims), posterior_mean(poses, y, dims)),
-             (squash(P), squash(poses)), (sample_latents(P, dims, Y, 2, 0), sample_latents(poses, dims, y, 2, 0))]
+    pairs = [
+        (class_probabilities(N, dims), class_probabilities(w, dims)),
+        (log_class_probabilities(N, dims), log_class_probabilities(w, dims)),
+        (posterior_ratios(N, Y, dims), posterior_ratios(w, y, dims)),
+        (posterior_mean(P, Y, dims), posterior_mean(poses, y, dims)),
+        (squash(P), squash(poses)),
+        (sample_latents(P, dims, Y, 2, 0), sample_latents(poses, dims, y, 2, 0)),
+    ]
     for other, numpy in pairs:
         assert type(other) is type(P) and other.dtype == P.dtype
         np.testing.assert_allclose(np.asarray(other), numpy, rtol=1e-14)
@@ -224,7 +285,11 @@ def test_other_layouts():
     strided = np.repeat(w, 2, axis=1)[:, ::2]
     for other in (fortran, strided, w.astype(int), w.tolist()):
         np.testing.assert_array_equal(class_probabilities(other, 2), plain)
-    assert class_probabilities(np.empty((0, 3)), 2).shape == posterior_ratios(np.empty((0, 3)), np.empty(0, int), 2).shape == (0, 3)
+    assert (
+        class_probabilities(np.empty((0, 3)), 2).shape
+        == posterior_ratios(np.empty((0, 3)), np.empty(0, int), 2).shape
+        == (0, 3)
+    )
     assert sample_latents(poses, size=0).shape == (0, 4, 3, 2)
 
 
@@ -269,7 +334,10 @@ def test_sample_distribution_of_the_label():
 
 def test_samples_repeat_with_their_seed():
     poses, _, y = pose_problem(2, 3)
-    np.testing.assert_array_equal(sample_latents(poses, y=y, size=3, random_state=4), sample_latents(poses, y=y, size=3, random_state=4))
+    np.testing.assert_array_equal(
+        sample_latents(poses, y=y, size=3, random_state=4),
+        sample_latents(poses, y=y, size=3, random_state=4),
+    )
     padded, dims = pose_problem([1, 3], 2)[0], [1, 3]
     assert (sample_latents(padded, dims, [0, 1, 0, 1], 5, 0)[:, :, 0, 1:] == 0).all()
 

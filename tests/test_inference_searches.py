@@ -1,4 +1,5 @@
 """Rivals of matching pursuit: mean field and gradient against their definitions, covers, L1 votes, grey images, and the experiment in its quick form."""
+
 import itertools
 
 import numpy as np
@@ -9,8 +10,21 @@ from capslit.composition.exact import small_sets
 from capslit.composition.pursuit import exhaustive_search
 from capslit.composition.rules import bernoulli_log_likelihood, max_minus_min
 from capslit.experiments import inference
-from capslit.experiments.inference import (best_pair, coverage, greedy_cover, grey_estimate, l1_templates, learn_grey, mean_field,
-                                           mean_field_cover, preselected, projected_gradient, rebuild_means, rebuild_sums, set_values)
+from capslit.experiments.inference import (
+    best_pair,
+    coverage,
+    greedy_cover,
+    grey_estimate,
+    l1_templates,
+    learn_grey,
+    mean_field,
+    mean_field_cover,
+    preselected,
+    projected_gradient,
+    rebuild_means,
+    rebuild_sums,
+    set_values,
+)
 from capslit.experiments.quadrants import sparse_codes
 from capslit.experiments.records import load_record
 
@@ -57,7 +71,12 @@ def test_mean_field_is_a_fixed_point_of_its_equations(small):
 def test_ascent_stays_in_the_box_and_rises(small):
     X, templates = small
     a, path = projected_gradient(X, templates, 0.3)
-    assert np.all(np.diff(path, axis=1) >= 0) and a.min() >= 0 and a.max() <= 1 and np.mean(path[:, -1] - path[:, 0]) > 0.5
+    assert (
+        np.all(np.diff(path, axis=1) >= 0)
+        and a.min() >= 0
+        and a.max() <= 1
+        and np.mean(path[:, -1] - path[:, 0]) > 0.5
+    )
 
 
 def test_covers_against_all_sets(covers):
@@ -66,16 +85,26 @@ def test_covers_against_all_sets(covers):
     worth = np.array([coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in a])
     few = worth[a.sum(axis=1) <= 2].max(axis=0)
     assert np.allclose(coverage(masks, g, best_pair(masks, g, 1.0), 1.0), few)
-    assert np.allclose(coverage(masks, g, preselected(masks, g, 1.0, count=9, most=9), 1.0), worth.max(axis=0))
+    assert np.allclose(
+        coverage(masks, g, preselected(masks, g, 1.0, count=9, most=9), 1.0), worth.max(axis=0)
+    )
     greedy = coverage(masks, g, greedy_cover(masks, g, 1.0), 1.0)
-    assert np.all(greedy <= worth.max(axis=0) + 1e-9) and np.all(greedy >= worth[a.sum(axis=1) == 1].max(axis=0) - 1e-9)
+    assert np.all(greedy <= worth.max(axis=0) + 1e-9) and np.all(
+        greedy >= worth[a.sum(axis=1) == 1].max(axis=0) - 1e-9
+    )
 
 
 def test_mean_field_of_covers_is_that_of_the_table(covers):
     masks, g = covers[0][:6], covers[1]
     order = (np.arange(64)[:, None] >> np.arange(6)) % 2 == 1
-    values = np.stack([coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in order], axis=1)
-    assert np.allclose(mean_field_cover(masks, g, 1.0, 0.5, sweeps=300), mean_field(values, sweeps=300)[0], atol=1e-3)
+    values = np.stack(
+        [coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in order], axis=1
+    )
+    assert np.allclose(
+        mean_field_cover(masks, g, 1.0, 0.5, sweeps=300),
+        mean_field(values, sweeps=300)[0],
+        atol=1e-3,
+    )
 
 
 def test_l1_votes_are_thresholded_and_equation_1_without_a_penalty():
@@ -86,9 +115,16 @@ def test_l1_votes_are_thresholded_and_equation_1_without_a_penalty():
 
 def test_grey_templates_of_planted_levels():
     rng = np.random.RandomState(0)
-    parts = np.array([[0.9, 0.9, 0.5, 0.5, 0.1, 0.5], [0.5, 0.5, 0.8, 0.2, 0.5, 0.5]]).repeat(4, axis=1)
+    parts = np.array([[0.9, 0.9, 0.5, 0.5, 0.1, 0.5], [0.5, 0.5, 0.8, 0.2, 0.5, 0.5]]).repeat(
+        4, axis=1
+    )
     on = rng.random_sample((200, 2)) < 0.5
-    X = np.clip(max_minus_min(np.where(on[..., None], parts, 0.5), axis=1) + 0.02 * rng.standard_normal((200, 24)), 0, 1)
+    X = np.clip(
+        max_minus_min(np.where(on[..., None], parts, 0.5), axis=1)
+        + 0.02 * rng.standard_normal((200, 24)),
+        0,
+        1,
+    )
     errors = []
     for kind in ("ink", "means"):
         templates, variance = learn_grey(X, kind, 4, 15, np.random.RandomState(1))
@@ -107,11 +143,16 @@ def test_numbers_are_foretold_without_a_look_at_them(rule):
         others = np.delete(np.arange(5), d)
         spoiled = X.copy()
         spoiled[:, d] = 100.0
-        assert np.array_equal(rebuild_means(model, templates, 0.7, spoiled, foretell=True)[:, d], told[:, d])
+        assert np.array_equal(
+            rebuild_means(model, templates, 0.7, spoiled, foretell=True)[:, d], told[:, d]
+        )
         best = model.explain(templates[:, others], 0.7, X[:, others])[0]
         assert np.allclose(told[:, d], compose_means(templates, small_sets(3), 0.5, rule)[best, d])
     sums = rebuild_sums(templates, 0.1, False, X, foretell=True)
-    assert np.allclose(sums[:, 2], sparse_codes(np.delete(X, 2, 1), np.delete(templates, 2, 1), 0.1, False) @ templates[:, 2])
+    assert np.allclose(
+        sums[:, 2],
+        sparse_codes(np.delete(X, 2, 1), np.delete(templates, 2, 1), 0.1, False) @ templates[:, 2],
+    )
     assert np.allclose(rebuild_sums(np.eye(5), 0.0, False, X), X, atol=1e-9)
 
 
@@ -121,19 +162,35 @@ def test_the_quick_record(quick_record, data):
     for name, part in record.parts.items():
         metrics = part["metrics"]
         if part["parameters"]["kind"] == "searches":
-            assert all(np.min(found["short"]) > -1e-9 for found in (metrics[search] for search in inference.SEARCHES))
-            assert np.max(metrics["all sets"]["short"]) < 1e-9 and np.mean(metrics["at most 1"]["short"]) >= np.mean(metrics["at most 3"]["short"])
+            assert all(
+                np.min(found["short"]) > -1e-9
+                for found in (metrics[search] for search in inference.SEARCHES)
+            )
+            assert np.max(metrics["all sets"]["short"]) < 1e-9 and np.mean(
+                metrics["at most 1"]["short"]
+            ) >= np.mean(metrics["at most 3"]["short"])
         if part["parameters"]["kind"] == "costs":
             active = [np.mean(metrics[cost]["active"]) for cost in inference.COSTS]
             assert np.all(np.diff(active) <= 1e-9)
         if part["parameters"]["kind"] == "bars":
-            assert all(0 <= count <= 6 for found in metrics.values() for count in found) and len(metrics) == 4
+            assert (
+                all(0 <= count <= 6 for found in metrics.values() for count in found)
+                and len(metrics) == 4
+            )
         if part["parameters"]["kind"] == "means":
-            assert all(inference.MEANS[name][int(np.argmin(found["validation"]))] == found["chosen"] for name, found in metrics.items())
+            assert all(
+                inference.MEANS[name][int(np.argmin(found["validation"]))] == found["chosen"]
+                for name, found in metrics.items()
+            )
             assert all(min(found["rebuilt"]) > 0 for found in metrics.values())
         if part["parameters"]["kind"] == "codes":
-            assert {f"{count} vectors of two states" for count in (3, 4)} < set(metrics) and all(min(found["rebuilt"]) > 0 for found in metrics.values())
-            assert metrics["dictionary, two levels"]["rebuilt"] < metrics["dictionary, 2 levels, rounded"]["rebuilt"]
+            assert {f"{count} vectors of two states" for count in (3, 4)} < set(metrics) and all(
+                min(found["rebuilt"]) > 0 for found in metrics.values()
+            )
+            assert (
+                metrics["dictionary, two levels"]["rebuilt"]
+                < metrics["dictionary, 2 levels, rounded"]["rebuilt"]
+            )
     assert len(record.parts) == (5 if data == "digits" else 16)
 
 
@@ -142,9 +199,15 @@ def test_the_mean_over_sets_foretells_better_than_the_best_set():
     parts = rng.normal(size=(5, 8))
     means = inference.added(parts, np.tile([0.0, 1.0], (5, 1)))
     X = means[rng.integers(0, 32, 3000)] + variance**0.5 * rng.normal(size=(3000, 8))
-    model, error = GaussianCompositions("sum"), lambda made: np.mean(np.sum((X - made) ** 2, axis=1))
-    mean, best = inference.averaged(means, 0.0, variance, X, True), rebuild_means(model, parts, variance, X, True)
+    model, error = (
+        GaussianCompositions("sum"),
+        lambda made: np.mean(np.sum((X - made) ** 2, axis=1)),
+    )
+    mean, best = (
+        inference.averaged(means, 0.0, variance, X, True),
+        rebuild_means(model, parts, variance, X, True),
+    )
     assert error(mean) < error(best) - 0.3
-    for foretell in (False, True):                                     # without noise the mean is the best set
+    for foretell in (False, True):  # without noise the mean is the best set
         sure = inference.averaged(means, 0.0, 1e-4, X, foretell)
         assert np.mean(np.abs(sure - rebuild_means(model, parts, 1e-4, X, foretell))) < 1e-2

@@ -1,4 +1,5 @@
 """Two layers learned together: statistics that add up, a bound that never falls and stays below the likelihood, and what the controls hold."""
+
 from dataclasses import replace
 from itertools import product
 
@@ -6,19 +7,35 @@ import numpy as np
 import pytest
 
 from capslit import em
-from capslit.deeper.joint import GateCodes, GatedRegression, JointRegression, MixtureCodes, gate_solver, improved_kinds, pooled, stochastic_em, uncertainty
+from capslit.deeper.joint import (
+    GateCodes,
+    GatedRegression,
+    JointRegression,
+    MixtureCodes,
+    gate_solver,
+    improved_kinds,
+    pooled,
+    stochastic_em,
+    uncertainty,
+)
 from capslit.em.acceleration import SafeMomentum
 
 
 def problem(seed, gated, n=24, L=3, K=3, p=2, m=4, d=2, G=2, size=1.0, **settings):
     "A model, parameters and data, all random."
     rng = np.random.default_rng(seed)
-    z, y, W = rng.normal(size=(n, L, p)), rng.integers(m, size=n), size * rng.normal(size=(1, m, d, G * K + 1))
+    z, y, W = (
+        rng.normal(size=(n, L, p)),
+        rng.integers(m, size=n),
+        size * rng.normal(size=(1, m, d, G * K + 1)),
+    )
     pooling, settings = rng.dirichlet(np.ones(L), size=G), {"n_images": n} | settings
     if gated:
         model = GatedRegression(pooling, K, solver=gate_solver(z), **settings)
         return model, GateCodes(rng.normal(size=(1, K, p + 1)), W), (z, y, None, np.arange(n))
-    start = MixtureCodes(np.log(rng.dirichlet(np.ones(K)))[None], rng.normal(size=(1, K, p)), np.zeros(1), W)
+    start = MixtureCodes(
+        np.log(rng.dirichlet(np.ones(K)))[None], rng.normal(size=(1, K, p)), np.zeros(1), W
+    )
     return JointRegression(pooling, K, **settings), start, (z, y, None, np.arange(n))
 
 
@@ -27,13 +44,24 @@ def exact(model, parameters, z, y):
     scores, found = model.scores(parameters, z), []
     L, K = scores.shape[1:]
     for s in product(range(K), repeat=L):
-        own, logs, _ = model.terms(parameters, scores, np.broadcast_to(np.eye(K)[list(s)], scores.shape), y)
+        own, logs, _ = model.terms(
+            parameters, scores, np.broadcast_to(np.eye(K)[list(s)], scores.shape), y
+        )
         found.append(own + logs)
     return np.sum(np.logaddexp.reduce(found, axis=0))
 
 
 @pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("settings", [{}, {"n_draws": 7}, {"label_weight": 20.0}, {"alpha": 2.0, "n_sweeps": 3}, {"n_draws": 3, "label_weight": 5.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"n_draws": 7},
+        {"label_weight": 20.0},
+        {"alpha": 2.0, "n_sweeps": 3},
+        {"n_draws": 3, "label_weight": 5.0},
+    ],
+)
 def test_the_bound_never_falls(gated, settings):
     for seed, size in product(range(3), (1.0, 12.0)):
         model, start, data = problem(seed, gated, L=5, size=size, **settings)
@@ -53,13 +81,19 @@ def test_the_bound_is_below_the_likelihood_which_it_raises(gated):
 @pytest.mark.parametrize("n_draws, label_weight", [(1, 1.0), (1, 9.0), (4, 1.0), (4, 9.0)])
 def test_kinds_are_improved_one_patch_after_the_other(n_draws, label_weight):
     rng = np.random.default_rng(0)
-    q, scores, V = rng.dirichlet(np.ones(4), size=(50, 5)), rng.normal(size=(50, 5, 4)), 2 * rng.normal(size=(5, 6, 4))
+    q, scores, V = (
+        rng.dirichlet(np.ones(4), size=(50, 5)),
+        rng.normal(size=(50, 5, 4)),
+        2 * rng.normal(size=(5, 6, 4)),
+    )
     mean = rng.normal(size=(50, 6))
 
     def bound(q):
         gap = mean - np.einsum("nlk,ljk->nj", q, V)
         own = np.sum(q * (scores - np.log(np.maximum(q, 1e-300))), axis=(1, 2))
-        return n_draws * own - label_weight / 2 * (np.sum(gap**2, axis=1) + uncertainty(q, V) / n_draws), gap
+        return n_draws * own - label_weight / 2 * (
+            np.sum(gap**2, axis=1) + uncertainty(q, V) / n_draws
+        ), gap
 
     before, gap = bound(q)
     for _ in range(5):
@@ -72,7 +106,10 @@ def test_kinds_are_improved_one_patch_after_the_other(n_draws, label_weight):
 def test_statistics_add_up(gated):
     model, start, data = problem(0, gated)
     whole = model.e_step(start, data)
-    parts = [model.e_step(start, tuple(None if a is None else a[rows] for a in data)) for rows in (slice(0, 7), slice(7, None))]
+    parts = [
+        model.e_step(start, tuple(None if a is None else a[rows] for a in data))
+        for rows in (slice(0, 7), slice(7, None))
+    ]
     for all_together, one, other in zip(whole, *parts):
         assert np.allclose(all_together, one + other)
 
@@ -104,13 +141,19 @@ def test_redrawing_keeps_the_posterior_that_a_sum_gives(gated, label_weight):
     model, start, (z, y, _, _) = problem(0, gated, n=2, K=2, size=3.0)
     scores, logs, count = model.scores(start, z), [], 20_000
     for s in product(range(2), repeat=3):
-        own, label, _ = model.terms(start, scores, np.broadcast_to(np.eye(2)[list(s)], scores.shape), y)
+        own, label, _ = model.terms(
+            start, scores, np.broadcast_to(np.eye(2)[list(s)], scores.shape), y
+        )
         logs.append(own + label_weight * label)
     expected, rng = np.exp(logs - np.logaddexp.reduce(logs, axis=0)).T, np.random.default_rng(0)
     numbers = np.concatenate([rng.choice(8, size=count, p=p) for p in expected])
     begun = np.eye(2)[(numbers[:, None] >> np.array([2, 1, 0])) & 1]
-    chains = replace(model, rng=rng, label_weight=label_weight).with_memory(begun[None], np.zeros((1, *begun.shape)))
-    _, q = chains.kinds(start, np.repeat(z, count, axis=0), np.repeat(y, count), np.arange(2 * count))
+    chains = replace(model, rng=rng, label_weight=label_weight).with_memory(
+        begun[None], np.zeros((1, *begun.shape))
+    )
+    _, q = chains.kinds(
+        start, np.repeat(z, count, axis=0), np.repeat(y, count), np.arange(2 * count)
+    )
     moved = np.argmax(q, axis=2).reshape(2, count, 3) @ [4, 2, 1]
     counted = np.array([np.bincount(row, minlength=8) for row in moved]) / count
     assert np.all(np.abs(counted - expected) < 4 * np.sqrt(expected / count) + 1e-4)

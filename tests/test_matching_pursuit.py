@@ -1,4 +1,5 @@
 """Matching pursuit: warps against SciPy, the search against the plain loop and against brute force, bounds, odd inputs."""
+
 import math
 from itertools import combinations, product
 
@@ -13,7 +14,13 @@ from scipy.ndimage import affine_transform, gaussian_filter
 
 from capslit.composition import pursuit as module
 from capslit.composition.rules import bernoulli_log_likelihood, max_minus_min
-from capslit.composition.pursuit import Transforms, exhaustive_search, matching_pursuit, plain_pursuit, warp
+from capslit.composition.pursuit import (
+    Transforms,
+    exhaustive_search,
+    matching_pursuit,
+    plain_pursuit,
+    warp,
+)
 from capslit.em.compiling import compiled
 
 seeds = st.integers(0, 2**32 - 1)
@@ -28,11 +35,18 @@ def problem(seed, n=5):
     rng = np.random.default_rng(seed)
     height, width = map(int, rng.integers(2, 8, 2))
     shape = int(rng.integers(1, 5)), height * width
-    templates = [rng.random(shape), rng.integers(0, 3, shape) / 2, rng.beta(0.3, 0.3, shape),
-                 rng.integers(1, 6, shape) / 6][rng.integers(4)]
+    templates = [
+        rng.random(shape),
+        rng.integers(0, 3, shape) / 2,
+        rng.beta(0.3, 0.3, shape),
+        rng.integers(1, 6, shape) / 6,
+    ][rng.integers(4)]
     turns = rng.choice([0.0, 10.0, -30.0, 90.0], rng.integers(1, 4))
-    options = {"q": float(rng.choice([0, 0.01, 0.3, 0.5, 0.9, 1])), "truncated": bool(rng.random() < 0.3),
-               "transforms": Transforms((height, width), tuple(map(int, rng.integers(0, 3, 2))), turns)}
+    options = {
+        "q": float(rng.choice([0, 0.01, 0.3, 0.5, 0.9, 1])),
+        "truncated": bool(rng.random() < 0.3),
+        "transforms": Transforms((height, width), tuple(map(int, rng.integers(0, 3, 2))), turns),
+    }
     options |= {"repeats": True, "max_experts": 5} if rng.random() < 0.3 else {}
     options |= {"expert_cost": float(rng.uniform(0, 4))} if rng.random() < 0.4 else {}
     return rng.random((n, shape[1])) < rng.random(), templates, options
@@ -48,29 +62,44 @@ def strokes():
 
 # costs
 
+
 @pytest.mark.parametrize("search", [matching_pursuit, plain_pursuit, exhaustive_search])
 def test_an_expert_is_active_only_if_it_gains_more_than_its_cost(search):
-    bars = np.where(np.eye(3, dtype=bool).repeat(4, axis=1), 0.9, 0.5)         # 4 ln 1.8 = 2.35 nats for a whole bar
+    bars = np.where(
+        np.eye(3, dtype=bool).repeat(4, axis=1), 0.9, 0.5
+    )  # 4 ln 1.8 = 2.35 nats for a whole bar
     X = np.array([[1] * 4 + [0, 1] * 2 + [1] * 4])
     gain = 4 * np.log(1.8)
     for cost, count in ((0.0, 2), (0.99 * gain, 2), (1.01 * gain, 0)):
         found = search(X, bars, expert_cost=cost)
         assert np.sum(found.experts >= 0) == count
-        assert np.isclose(found.log_likelihood[0], count * gain - 12 * np.log(2))     # of the image alone
+        assert np.isclose(
+            found.log_likelihood[0], count * gain - 12 * np.log(2)
+        )  # of the image alone
 
 
 # warps
+
 
 @settings(max_examples=40, deadline=None)
 @given(seeds, st.sampled_from([(5, 5), (6, 4), (1, 7), (9, 8)]), st.sampled_from([0.0, 0.3, -2.0]))
 def test_warp_agrees_with_scipy(seed, shape, fill):
     rng = np.random.default_rng(seed)
-    image, (down, right, degrees) = rng.random(shape), (*rng.uniform(-3, 3, 2), rng.uniform(-180, 180))
+    image, (down, right, degrees) = (
+        rng.random(shape),
+        (*rng.uniform(-3, 3, 2), rng.uniform(-180, 180)),
+    )
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     back, middle = np.array([[cos, sin], [-sin, cos]]), (np.array(shape) - 1) / 2
     offset = middle - back @ (middle + [down, right])
-    expected = affine_transform(np.pad(image, 9, constant_values=fill), back, offset + 9, output_shape=shape, order=1,
-                                cval=fill)
+    expected = affine_transform(
+        np.pad(image, 9, constant_values=fill),
+        back,
+        offset + 9,
+        output_shape=shape,
+        order=1,
+        cval=fill,
+    )
     found = warp(image.reshape(1, -1), [down, right, degrees], shape, fill)
     assert np.allclose(found.reshape(shape), expected, atol=1e-9)
 
@@ -80,8 +109,12 @@ def test_whole_shifts_and_quarter_turns_are_exact():
     for shift in product(range(-7, 8), repeat=2):
         a, b = (np.clip(s, -6, 6) for s in shift)
         expected = np.full_like(x, 0.25)
-        expected[:, max(a, 0):6 + min(a, 0), max(b, 0):6 + min(b, 0)] = x[:, max(-a, 0):6 - max(a, 0), max(-b, 0):6 - max(b, 0)]
-        assert np.array_equal(warp(x.reshape(3, -1), [*shift, 0], (6, 6), 0.25).reshape(x.shape), expected)
+        expected[:, max(a, 0) : 6 + min(a, 0), max(b, 0) : 6 + min(b, 0)] = x[
+            :, max(-a, 0) : 6 - max(a, 0), max(-b, 0) : 6 - max(b, 0)
+        ]
+        assert np.array_equal(
+            warp(x.reshape(3, -1), [*shift, 0], (6, 6), 0.25).reshape(x.shape), expected
+        )
     for quarter in range(-4, 5):
         turned = warp(x.reshape(3, -1), [0, 0, 90 * quarter], (6, 6)).reshape(x.shape)
         assert np.array_equal(turned, np.rot90(x, quarter, axes=(1, 2)))
@@ -90,23 +123,31 @@ def test_whole_shifts_and_quarter_turns_are_exact():
 def test_warp_is_linear_keeps_precision_and_broadcasts():
     rng = np.random.default_rng(0)
     a, b, poses = rng.random((4, 30)), rng.random((4, 30)), rng.uniform(-3, 3, (4, 3)) * [1, 1, 40]
-    assert np.allclose(warp(2 * a - 3 * b, poses, (5, 6)), 2 * warp(a, poses, (5, 6)) - 3 * warp(b, poses, (5, 6)))
+    assert np.allclose(
+        warp(2 * a - 3 * b, poses, (5, 6)), 2 * warp(a, poses, (5, 6)) - 3 * warp(b, poses, (5, 6))
+    )
     assert warp(a.astype(np.float32), poses, (5, 6)).dtype == np.float32
     assert np.array_equal(warp(a[:1], poses, (5, 6)), warp(np.tile(a[:1], (4, 1)), poses, (5, 6)))
     assert np.array_equal(warp(a, poses[0], (5, 6))[2], warp(a[2:3], poses[:1], (5, 6))[0])
     assert warp(a[:0], poses[:0], (5, 6)).shape == (0, 30)
 
 
-@pytest.mark.parametrize("arguments, said", [
-    ((np.zeros((2, 9)), np.zeros((3, 3)), (3, 3)), r"poses has shape \(3, 3\), but shape \(2, 3\) is needed; pass one pose for each image"),
-    ((np.zeros((2, 9)), np.zeros((2, 2)), (3, 3)), "poses has shape"),
-    ((np.zeros((2, 8)), np.zeros(3), (3, 3)), "images has shape"),
-    ((np.full((2, 9), np.nan), np.zeros(3), (3, 3)), "images contains NaN"),
-    ((np.zeros((2, 9)), [0, np.inf, 0], (3, 3)), "poses contains infinity"),
-    ((np.zeros((2, 9)), np.zeros(3), (3, 0)), "image_shape"),
-    ((np.zeros((2, 9)), np.zeros(3), 9), "image_shape"),
-    ((np.zeros((2, 9)), np.zeros(3), (3, 3), np.nan), "fill"),
-])
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (
+            (np.zeros((2, 9)), np.zeros((3, 3)), (3, 3)),
+            r"poses has shape \(3, 3\), but shape \(2, 3\) is needed; pass one pose for each image",
+        ),
+        ((np.zeros((2, 9)), np.zeros((2, 2)), (3, 3)), "poses has shape"),
+        ((np.zeros((2, 8)), np.zeros(3), (3, 3)), "images has shape"),
+        ((np.full((2, 9), np.nan), np.zeros(3), (3, 3)), "images contains NaN"),
+        ((np.zeros((2, 9)), [0, np.inf, 0], (3, 3)), "poses contains infinity"),
+        ((np.zeros((2, 9)), np.zeros(3), (3, 0)), "image_shape"),
+        ((np.zeros((2, 9)), np.zeros(3), 9), "image_shape"),
+        ((np.zeros((2, 9)), np.zeros(3), (3, 3), np.nan), "fill"),
+    ],
+)
 def test_warp_says_what_is_wrong(arguments, said):
     with pytest.raises(ValueError, match=said):
         warp(*arguments)
@@ -116,7 +157,9 @@ def test_transforms():
     transforms = Transforms((4, 5), (1, 2), (0, 15))
     assert len(transforms) == len(transforms.poses) == 3 * 5 * 2
     assert len({tuple(pose) for pose in transforms.poses}) == 30
-    assert transforms == Transforms([4, 5], np.array([1, 2]), np.array([0.0, 15])) and hash(transforms)
+    assert transforms == Transforms([4, 5], np.array([1, 2]), np.array([0.0, 15])) and hash(
+        transforms
+    )
     assert Transforms((4, 5), 2).shifts == (2, 2) and len(Transforms((4, 5))) == 1
     x = np.random.default_rng(0).random((30, 20))
     moved = transforms.transform(x, np.arange(30), 0.5)
@@ -124,7 +167,14 @@ def test_transforms():
     for index in ([30], [-1], [0.0], [True], [[0]]):
         with pytest.raises(ValueError, match="index"):
             transforms.transform(x[:1], index)
-    for wrong in ({"shifts": -1}, {"shifts": 1.5}, {"shifts": (1, 2, 3)}, {"shifts": True}, {"rotations": ()}, {"rotations": (np.nan,)}):
+    for wrong in (
+        {"shifts": -1},
+        {"shifts": 1.5},
+        {"shifts": (1, 2, 3)},
+        {"shifts": True},
+        {"rotations": ()},
+        {"rotations": (np.nan,)},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Transforms((4, 5), **wrong)
     with pytest.raises(ValueError, match="rotations has shape"):
@@ -136,8 +186,12 @@ def test_transforms():
 @given(seeds)
 def test_what_is_moved_remains_a_probability(seed):
     rng = np.random.default_rng(seed)
-    edge = np.array([0, 5e-324, 2.2e-308, 1e-16, 0.1, 0.5, np.nextafter(0.5, 1), 0.9, np.nextafter(1, 0), 1])
-    transforms = Transforms((4, 5), (1, 2), rng.choice([0, 1e-6, 30, 45, 90, 179.999999, -77], 3, replace=False))
+    edge = np.array(
+        [0, 5e-324, 2.2e-308, 1e-16, 0.1, 0.5, np.nextafter(0.5, 1), 0.9, np.nextafter(1, 0), 1]
+    )
+    transforms = Transforms(
+        (4, 5), (1, 2), rng.choice([0, 1e-6, 30, 45, 90, 179.999999, -77], 3, replace=False)
+    )
     canvas = module._candidates(rng.choice(edge, (3, 20)), transforms, rng.choice(edge)).canvas
     assert canvas.min() >= 0 and canvas.max() <= 1
 
@@ -148,12 +202,13 @@ def test_pull_back_undoes_the_motion():
     transforms = Transforms((31, 31), (6, 4), (0, 25, -70))
     index = np.arange(len(transforms))
     back = transforms.pull_back(transforms.transform(smooth, index), index)
-    assert np.abs(back - smooth).max() < 0.15               # bilinear interpolation, twice
+    assert np.abs(back - smooth).max() < 0.15  # bilinear interpolation, twice
     forward = transforms.transform(transforms.pull_back(smooth, index), index)
-    assert np.abs(forward - smooth).max() < 0.15               # bilinear interpolation, twice
+    assert np.abs(forward - smooth).max() < 0.15  # bilinear interpolation, twice
 
 
 # the search
+
 
 def brute_force(x, templates, q, transforms, most):
     "Greedy search in plain Python, for one image: experts, poses, likelihood."
@@ -163,10 +218,15 @@ def brute_force(x, templates, q, transforms, most):
     def likelihood(config):
         parts = np.array([moved[k][t] for k, t in config]).reshape(-1, len(x))
         return bernoulli_log_likelihood(x, max_minus_min(parts, q=q))
+
     now = likelihood([])
     while len(chosen) < most:
-        options = {(k, t): likelihood([*chosen, (k, t)]) for k in range(len(templates)) for t in range(T)
-                   if k not in [before for before, _ in chosen]}
+        options = {
+            (k, t): likelihood([*chosen, (k, t)])
+            for k in range(len(templates))
+            for t in range(T)
+            if k not in [before for before, _ in chosen]
+        }
         best = max(options, key=options.get, default=None)
         if best is None or options[best] <= now + 1e-9:
             break
@@ -181,11 +241,17 @@ def test_agrees_with_brute_force(search, q, largest):
     templates, transforms = largest * rng.beta(0.5, 0.5, (3, 20)), Transforms((4, 5), 1, (0, 30))
     X = rng.random((8, 20)) < 0.4
     found = search(X, templates, q=q, transforms=transforms)
-    for x, experts, poses, value, composed in zip(X, found.experts, found.poses, found.log_likelihood, found.composed):
+    for x, experts, poses, value, composed in zip(
+        X, found.experts, found.poses, found.log_likelihood, found.composed
+    ):
         chosen, expected = brute_force(x, templates, q, transforms, 3)
         assert [(k, t) for k, t in zip(experts, poses) if k >= 0] == chosen
-        assert np.isclose(value, expected) and np.isclose(bernoulli_log_likelihood(x, composed), expected)
-    assert np.all((found.experts < 0) == (found.poses < 0)) and np.all(np.diff(found.experts < 0, axis=1) >= 0)
+        assert np.isclose(value, expected) and np.isclose(
+            bernoulli_log_likelihood(x, composed), expected
+        )
+    assert np.all((found.experts < 0) == (found.poses < 0)) and np.all(
+        np.diff(found.experts < 0, axis=1) >= 0
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -196,7 +262,7 @@ def test_fast_search_is_the_plain_one(seed, count, block_bytes, loops):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_levels", lambda values, q: levels(values, q, count))
         for kernel in (module._compiled_scores, module._compiled_greedy):
-            patch.setattr(kernel, "asked", kernel.enough if loops else -10**9)
+            patch.setattr(kernel, "asked", kernel.enough if loops else -(10**9))
         found = matching_pursuit(X, templates, block_bytes=block_bytes, **options)
     assert equal(found, plain_pursuit(X, templates, **options))
 
@@ -227,7 +293,11 @@ def test_bounds_hold_where_experts_are_opposed(count):
     p = np.linspace(0.01, 0.99, 99)[:, None] * np.ones(8)
     candidates = module._candidates(p, Transforms((1, 8)), 0.5)
     bounds = module._Bounds(candidates, 0.5, module._levels(candidates.canvas, 0.5, count))
-    X, U, L = np.ones((40, 8), bool), np.full((40, 8), 0.5), np.linspace(0.01, 0.49, 40)[:, None] * np.ones(8)
+    X, U, L = (
+        np.ones((40, 8), bool),
+        np.full((40, 8), 0.5),
+        np.linspace(0.01, 0.49, 40)[:, None] * np.ones(8),
+    )
     for x, U, L in ((X, U, L), (~X, 1 - L, 1 - U)):
         bound = bounds(x, U, L, module._score(x, U, L, 0.5), first=False)
         exact = module._score(x[:, None], np.maximum(U[:, None], p), np.minimum(L[:, None], p), 0.5)
@@ -241,7 +311,9 @@ def test_scores_by_products(shape, lowest):
     pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
     rng, D = np.random.default_rng(0), shape[0] * shape[1]
     transforms, q = Transforms(shape, (1, 2)), 0.4
-    candidates = module._candidates(rng.choice([lowest, 0.3, 0.5, 1 - lowest], (2, D)), transforms, q)
+    candidates = module._candidates(
+        rng.choice([lowest, 0.3, 0.5, 1 - lowest], (2, D)), transforms, q
+    )
     x, extremes = rng.random((3, D)) < 0.5, rng.choice([lowest, 0.3, 0.5, 0.9], (2, 3, D))
     U, L = np.maximum(q, extremes[0]), np.minimum(q, extremes[1])
     pairs = np.repeat(np.arange(3), len(candidates)), np.tile(np.arange(len(candidates)), 3)
@@ -254,10 +326,16 @@ def test_scores_by_products(shape, lowest):
 
 def test_few_candidates_are_scored(strokes, monkeypatch):
     transforms, rng, scored = Transforms((20, 20), 3, (-10, 0, 10)), np.random.default_rng(0), []
-    parts = np.array([transforms.transform(mu[None], rng.integers(len(transforms), size=30)) for mu in strokes])
+    parts = np.array(
+        [transforms.transform(mu[None], rng.integers(len(transforms), size=30)) for mu in strokes]
+    )
     X = rng.random((30, 400)) < np.maximum(0.01, np.max(parts, axis=0))
     count = module._scores_of
-    monkeypatch.setattr(module, "_scores_of", lambda pairs, *rest: scored.append(len(pairs[0])) or count(pairs, *rest))
+    monkeypatch.setattr(
+        module,
+        "_scores_of",
+        lambda pairs, *rest: scored.append(len(pairs[0])) or count(pairs, *rest),
+    )
     for options in ({"q": 0.01}, {"q": 0.01, "truncated": True}, {"q": 0.5}):
         scored.clear()
         found = matching_pursuit(X, strokes, transforms=transforms, **options)
@@ -289,7 +367,9 @@ def test_nobody_comes_first():
     templates = np.array([[0.9, 0.9, 0.5, 0.5], [0.5, 0.5, 0.9, 0.9]])
     found = matching_pursuit([[0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 1, 0, 1]], templates)
     assert found.experts.tolist() == [[-1, -1], [0, -1], [0, 1], [-1, -1]]
-    assert np.allclose(found.log_likelihood[[0, 3]], 4 * math.log(0.5)) and np.all(found.composed[0] == 0.5)
+    assert np.allclose(found.log_likelihood[[0, 3]], 4 * math.log(0.5)) and np.all(
+        found.composed[0] == 0.5
+    )
 
 
 def test_extremes_are_carried():
@@ -304,12 +384,20 @@ def test_extremes_are_carried():
 
 def test_limits_and_repeats(strokes):
     transforms = Transforms((20, 20), 6)
-    twice = np.maximum(*(transforms.transform(strokes[[2]], [index])[0] for index in (0, len(transforms) - 1))) > 0.5
+    twice = (
+        np.maximum(
+            *(transforms.transform(strokes[[2]], [index])[0] for index in (0, len(transforms) - 1))
+        )
+        > 0.5
+    )
     options = {"q": 0.01, "transforms": transforms, "truncated": True}
     once = matching_pursuit(twice[None], strokes[2:], **options)
     both = matching_pursuit(twice[None], strokes[2:], repeats=True, **options)
     assert once.experts.shape == (1, 1) and both.experts[0].tolist() == [0, 0]
-    assert sorted(both.poses[0]) == [0, len(transforms) - 1] and both.log_likelihood > once.log_likelihood
+    assert (
+        sorted(both.poses[0]) == [0, len(transforms) - 1]
+        and both.log_likelihood > once.log_likelihood
+    )
     assert equal(both, plain_pursuit(twice[None], strokes[2:], repeats=True, **options))
     assert matching_pursuit(twice[None], strokes, max_experts=0, **options).experts.shape == (1, 0)
     assert matching_pursuit(twice[None], strokes, max_experts=2, **options).experts.shape == (1, 2)
@@ -320,7 +408,9 @@ def test_blocks_with_different_numbers_of_experts():
     templates = np.eye(6) * 0.8 + 0.01
     X = np.tril(np.ones((6, 6)))
     found = matching_pursuit(X, templates, q=0.01, repeats=True, block_bytes=1)
-    assert found.experts.shape == (6, 6) and np.array_equal(np.sum(found.experts >= 0, axis=1), np.arange(1, 7))
+    assert found.experts.shape == (6, 6) and np.array_equal(
+        np.sum(found.experts >= 0, axis=1), np.arange(1, 7)
+    )
 
 
 @pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit])
@@ -337,8 +427,10 @@ def test_equal_up_to_rounding_is_equal(search):
         sharp += score[1] > score[0]
         found = search(x, np.tile(bar.ravel(), (2, 1)), q=0.02, transforms=transforms)
         assert found.experts.tolist() == [[0, -1]] and found.poses.tolist() == [[0, -1]]
-    assert sharp                                            # somewhere rounding would have preferred the second
-    assert search([[1, 1, 0, 0]], np.tile([0.9, 0.9, 0.02, 0.02], (3, 1)), q=0.02).experts.tolist() == [[0, -1, -1]]
+    assert sharp  # somewhere rounding would have preferred the second
+    assert search(
+        [[1, 1, 0, 0]], np.tile([0.9, 0.9, 0.02, 0.02], (3, 1)), q=0.02
+    ).experts.tolist() == [[0, -1, -1]]
     rng = np.random.default_rng(0)
     shuffled = rng.permuted(np.tile(rng.uniform(0.1, 0.9, 40), (50, 1)), axis=1)
     assert search(np.ones((1, 40)), shuffled, q=0.02, max_experts=1).experts.tolist() == [[0]]
@@ -354,14 +446,16 @@ def test_what_is_impossible_counts():
 @pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit, exhaustive_search])
 def test_small_probabilities_and_impossible_pixels_are_compared(search):
     assert search([[1]], [[1e-6], [1e-5]], q=0, max_experts=1).experts.tolist() == [[1]]
-    two, one = [1, 0, 0], [0.01, 0.01, 0]                   # so many pixels of the image remain impossible
+    two, one = [1, 0, 0], [0.01, 0.01, 0]  # so many pixels of the image remain impossible
     assert search([[1, 1, 1]], [two, one], q=0, max_experts=1).experts.tolist() == [[1]]
 
 
 @pytest.mark.parametrize("search", [plain_pursuit, matching_pursuit, exhaustive_search])
 def test_voters_for_white_are_not_seen_truncated(search):
     templates = np.array([[0.5, 0.5, 0.9, 0.9], [0.05, 0.05, 0.5, 0.5]])
-    found, cut = (search([[0, 0, 1, 1]], templates, truncated=truncated) for truncated in (False, True))
+    found, cut = (
+        search([[0, 0, 1, 1]], templates, truncated=truncated) for truncated in (False, True)
+    )
     assert sorted(found.experts[0]) == [0, 1] and cut.experts.tolist() == [[0, -1]]
     assert found.log_likelihood > cut.log_likelihood
 
@@ -389,7 +483,10 @@ def test_exhaustive_search_finds_the_best():
         templates, X = rng.beta(0.5, 0.5, (4, 10)), rng.random((10, 10)) < 0.5
         found = exhaustive_search(X, templates, q=q, transforms=transforms, max_experts=most)
         T = len(transforms) if transforms else 1
-        moved = [transforms.transform(mu[None], np.arange(T), q) if transforms else mu[None] for mu in templates]
+        moved = [
+            transforms.transform(mu[None], np.arange(T), q) if transforms else mu[None]
+            for mu in templates
+        ]
         best = np.full(10, -np.inf)
         for j in range(most + 1):
             for experts in combinations(range(4), j):
@@ -400,7 +497,9 @@ def test_exhaustive_search_finds_the_best():
         assert np.allclose(bernoulli_log_likelihood(X, found.composed), best)
         greedy = matching_pursuit(X, templates, q=q, transforms=transforms, max_experts=most)
         assert np.all(greedy.log_likelihood <= best + 1e-9)
-    impossible = exhaustive_search([[1, 1]], [[0.0, 0.5]], q=0)             # the first configuration is compared, too
+    impossible = exhaustive_search(
+        [[1, 1]], [[0.0, 0.5]], q=0
+    )  # the first configuration is compared, too
     assert impossible.experts.tolist() == [[0]] and impossible.log_likelihood == -np.inf
     with pytest.raises(ValueError, match="max_configurations"):
         exhaustive_search(X, templates, transforms=Transforms((2, 5), 20), max_experts=4)
@@ -413,14 +512,24 @@ def test_exhaustive_search_finds_the_best():
 
 # what goes in
 
+
 def test_inputs_of_all_kinds(strokes):
     X = (np.random.default_rng(0).random((4, 400)) < strokes[0]).astype(float)
     options = {"q": 0.01, "transforms": Transforms((20, 20), 1)}
     expected = matching_pursuit(X, strokes, **options)
     frozen = X.copy()
     frozen.setflags(write=False)
-    for other in (X.astype(bool), X.astype(int), X.astype(np.float32), np.asfortranarray(X), X[::-1][::-1], frozen, X.tolist(),
-                  pd.DataFrame(X), X.astype(">f8")):
+    for other in (
+        X.astype(bool),
+        X.astype(int),
+        X.astype(np.float32),
+        np.asfortranarray(X),
+        X[::-1][::-1],
+        frozen,
+        X.tolist(),
+        pd.DataFrame(X),
+        X.astype(">f8"),
+    ):
         assert equal(matching_pursuit(other, strokes, **options), expected)
     before = X.copy(), strokes.copy()
     matching_pursuit(X, np.asfortranarray(strokes), **options)
@@ -431,7 +540,11 @@ def test_inputs_of_all_kinds(strokes):
 
 def test_tensors():
     torch = pytest.importorskip("torch")
-    X, templates, transforms = torch.tensor([[1.0, 0, 0, 1]]), torch.tensor([[0.9, 0.1, 0.1, 0.9]]), Transforms((2, 2), 1)
+    X, templates, transforms = (
+        torch.tensor([[1.0, 0, 0, 1]]),
+        torch.tensor([[0.9, 0.1, 0.1, 0.9]]),
+        Transforms((2, 2), 1),
+    )
     expected = matching_pursuit(X.numpy(), templates.numpy(), transforms=transforms)
     for search in (matching_pursuit, plain_pursuit):
         assert equal(search(X, templates, transforms=transforms), expected)
@@ -448,34 +561,75 @@ def test_extreme_sizes(search):
     assert search([[1, 0]], t).experts.tolist() == [[0]]
     assert search([[1]], [[0.7]]).experts.tolist() == [[0]]
     assert search([[1, 0], [0, 0]], np.full((3, 2), 0.5)).experts.tolist() == [[-1] * 3] * 2
-    assert search([[1, 0]], np.full((3, 2), 0.5), transforms=Transforms((1, 2), (3, 3)), max_experts=1).experts.tolist() == [[-1]]
+    assert search(
+        [[1, 0]], np.full((3, 2), 0.5), transforms=Transforms((1, 2), (3, 3)), max_experts=1
+    ).experts.tolist() == [[-1]]
 
 
 @together("search", [matching_pursuit, plain_pursuit, exhaustive_search])
-@pytest.mark.parametrize("X, templates, options, error, said", [
-    ([[0, 0.5]], [[0.5, 0.5]], {}, ValueError, "X must hold zeros and ones, but holds 0.5; binarise"),
-    ([[0, np.nan]], [[0.5, 0.5]], {}, ValueError, "X contains NaN"),
-    ([[0, np.inf]], [[0.5, 0.5]], {}, ValueError, "X contains infinity"),
-    ([[0, 1, 1]], [[0.5, 0.5]], {}, ValueError, "X has shape"),
-    ([0, 1], [[0.5, 0.5]], {}, ValueError, "X has shape"),
-    ([["a", "b"]], [[0.5, 0.5]], {}, TypeError, "X must hold real numbers"),
-    (scipy.sparse.csr_matrix([[0, 1]]), [[0.5, 0.5]], {}, TypeError, "X is a sparse matrix"),
-    (None, [[0.5, 0.5]], {}, TypeError, "X is None"),
-    ([[0, 1]], [0.5, 0.5], {}, ValueError, "templates has shape"),
-    (np.zeros((2, 0)), np.zeros((1, 0)), {}, ValueError, "templates has no columns"),
-    ([[0, 1]], [[0.5, 0.5]], {"truncated": "no"}, ValueError, "truncated must be True or False"),
-    ([[0, 1]], [[0.5, 1.5]], {}, ValueError, "templates must be at most 1"),
-    ([[0, 1]], [[0.5, -0.1]], {}, ValueError, "templates must be at least 0"),
-    ([[0, 1]], [[0.5, np.nan]], {}, ValueError, "templates contains NaN"),
-    ([[0, 1]], [[0.5, 0.5]], {"q": 2}, ValueError, "q must be a number of at least 0 and at most 1"),
-    ([[0, 1]], [[0.5, 0.5]], {"q": "half"}, ValueError, "q must be a number of at least 0 and at most 1"),
-    ([[0, 1]], [[0.5, 0.5]], {"q": float("nan")}, ValueError, "q must be a number of at least 0 and at most 1"),
-    ([[0, 1]], [[0.5, 0.5]], {"transforms": Transforms((2, 2))}, ValueError, "transforms is made for images"),
-    ([[0, 1]], [[0.5, 0.5]], {"transforms": (2, 1)}, TypeError, "transforms must be"),
-    ([[0, 1]], [[0.5, 0.5]], {"max_experts": -1}, ValueError, "max_experts"),
-    ([[0, 1]], [[0.5, 0.5]], {"max_experts": 1.0}, ValueError, "max_experts"),
-    ([[0, 1]], [[0.5, 0.5]], {"expert_cost": -1}, ValueError, "expert_cost"),
-])
+@pytest.mark.parametrize(
+    "X, templates, options, error, said",
+    [
+        (
+            [[0, 0.5]],
+            [[0.5, 0.5]],
+            {},
+            ValueError,
+            "X must hold zeros and ones, but holds 0.5; binarise",
+        ),
+        ([[0, np.nan]], [[0.5, 0.5]], {}, ValueError, "X contains NaN"),
+        ([[0, np.inf]], [[0.5, 0.5]], {}, ValueError, "X contains infinity"),
+        ([[0, 1, 1]], [[0.5, 0.5]], {}, ValueError, "X has shape"),
+        ([0, 1], [[0.5, 0.5]], {}, ValueError, "X has shape"),
+        ([["a", "b"]], [[0.5, 0.5]], {}, TypeError, "X must hold real numbers"),
+        (scipy.sparse.csr_matrix([[0, 1]]), [[0.5, 0.5]], {}, TypeError, "X is a sparse matrix"),
+        (None, [[0.5, 0.5]], {}, TypeError, "X is None"),
+        ([[0, 1]], [0.5, 0.5], {}, ValueError, "templates has shape"),
+        (np.zeros((2, 0)), np.zeros((1, 0)), {}, ValueError, "templates has no columns"),
+        (
+            [[0, 1]],
+            [[0.5, 0.5]],
+            {"truncated": "no"},
+            ValueError,
+            "truncated must be True or False",
+        ),
+        ([[0, 1]], [[0.5, 1.5]], {}, ValueError, "templates must be at most 1"),
+        ([[0, 1]], [[0.5, -0.1]], {}, ValueError, "templates must be at least 0"),
+        ([[0, 1]], [[0.5, np.nan]], {}, ValueError, "templates contains NaN"),
+        (
+            [[0, 1]],
+            [[0.5, 0.5]],
+            {"q": 2},
+            ValueError,
+            "q must be a number of at least 0 and at most 1",
+        ),
+        (
+            [[0, 1]],
+            [[0.5, 0.5]],
+            {"q": "half"},
+            ValueError,
+            "q must be a number of at least 0 and at most 1",
+        ),
+        (
+            [[0, 1]],
+            [[0.5, 0.5]],
+            {"q": float("nan")},
+            ValueError,
+            "q must be a number of at least 0 and at most 1",
+        ),
+        (
+            [[0, 1]],
+            [[0.5, 0.5]],
+            {"transforms": Transforms((2, 2))},
+            ValueError,
+            "transforms is made for images",
+        ),
+        ([[0, 1]], [[0.5, 0.5]], {"transforms": (2, 1)}, TypeError, "transforms must be"),
+        ([[0, 1]], [[0.5, 0.5]], {"max_experts": -1}, ValueError, "max_experts"),
+        ([[0, 1]], [[0.5, 0.5]], {"max_experts": 1.0}, ValueError, "max_experts"),
+        ([[0, 1]], [[0.5, 0.5]], {"expert_cost": -1}, ValueError, "expert_cost"),
+    ],
+)
 def test_says_what_is_wrong(search, X, templates, options, error, said):
     with pytest.raises(error, match=said):
         search(X, templates, **options)

@@ -1,4 +1,5 @@
 """EM never lowers what it maximises: every model on many random problems, one iteration at a time."""
+
 import numpy as np
 import pytest
 import test_em
@@ -18,10 +19,17 @@ from capslit.mixtures.gaussian import Mixtures
 
 def capsules(seed, expanded=False):
     model, start, data = test_em.problem(
-        seed, architecture=["multiclass", "ovr", "ovo"][seed % 3], weighted=seed % 5 == 0, affine=seed % 4 == 0,
-        alpha=[0, 0, 0.3, 10][seed % 4], mixed=seed % 7 == 0)
+        seed,
+        architecture=["multiclass", "ovr", "ovo"][seed % 3],
+        weighted=seed % 5 == 0,
+        affine=seed % 4 == 0,
+        alpha=[0, 0, 0.3, 10][seed % 4],
+        mixed=seed % 7 == 0,
+    )
     if expanded:
-        model = ExpandedCapsuleRegression(model.targets, model.dims, model.solver, model.alpha, model.affine)
+        model = ExpandedCapsuleRegression(
+            model.targets, model.dims, model.solver, model.alpha, model.affine
+        )
     return model, start, data
 
 
@@ -32,8 +40,14 @@ def gaussians(seed, kind):
 
 def spheres(seed):
     start, data = test_mixtures.problem(seed, "diag", k=1 + seed % 2, weighted=seed % 3 == 0)
-    variance = np.broadcast_to(start.covariances.mean(axis=(1, 2), keepdims=True), start.means.shape).copy()
-    return EqualSpheres("spherical"), start._replace(covariances=variance, precisions_cholesky=variance**-0.5), data
+    variance = np.broadcast_to(
+        start.covariances.mean(axis=(1, 2), keepdims=True), start.means.shape
+    ).copy()
+    return (
+        EqualSpheres("spherical"),
+        start._replace(covariances=variance, precisions_cholesky=variance**-0.5),
+        data,
+    )
 
 
 def manifolds(seed):
@@ -43,8 +57,15 @@ def manifolds(seed):
 def shared_manifolds(seed):
     "Components with one covariance"
     settings = test_factor_analysis.settings_of(seed)
-    model, start, data = test_factor_analysis.problem(seed, ("diagonal", "isotropic")[seed % 2], tied=True, **settings)
-    start = start._replace(**{name: np.repeat(getattr(start, name)[:, :1], start.means.shape[1], axis=1) for name in ("loadings", "log_noise")})
+    model, start, data = test_factor_analysis.problem(
+        seed, ("diagonal", "isotropic")[seed % 2], tied=True, **settings
+    )
+    start = start._replace(
+        **{
+            name: np.repeat(getattr(start, name)[:, :1], start.means.shape[1], axis=1)
+            for name in ("loadings", "log_noise")
+        }
+    )
     return model, start, data
 
 
@@ -53,15 +74,27 @@ def chains(seed, e_step):
     d, k, p, T = (int(rng.integers(*n)) for n in ((1, 4), (2, 4), (1, 5), (2, 9)))
     scale = rng.choice([1e-3, 1, 1e3])
     start = test_factorial_hmm.random_parameters(rng, d, k, p, s=2, scale=scale)
-    Y, lengths = scale * rng.normal(size=(5, T, p)) + 2 * scale * rng.integers(0, 3, (5, T, 1)), rng.integers(1, T + 1, 5)
+    Y, lengths = (
+        scale * rng.normal(size=(5, T, p)) + 2 * scale * rng.integers(0, 3, (5, T, 1)),
+        rng.integers(1, T + 1, 5),
+    )
     sweeps = {"n_sweeps": int(rng.integers(1, 4))} if e_step == "mean_field" else {}
-    model = FactorialChains(e_step, floor=scale**2 * rng.choice([0, 0.5]), sequences=(5, T, d, k), **sweeps)
+    model = FactorialChains(
+        e_step, floor=scale**2 * rng.choice([0, 0.5]), sequences=(5, T, d, k), **sweeps
+    )
     return model.with_memory(model.warm_starts(2)), start, (Y, lengths, np.arange(5))
 
 
 def vectors(seed, e_step):
     rng = np.random.default_rng(seed)
-    model = FactorialVectorModel(int(rng.integers(1, 4)), int(rng.integers(2, 4)), e_step, noise="learned", priors="learned", n_examples=40)
+    model = FactorialVectorModel(
+        int(rng.integers(1, 4)),
+        int(rng.integers(2, 4)),
+        e_step,
+        noise="learned",
+        priors="learned",
+        n_examples=40,
+    )
     y = 2 * rng.normal(size=(40, 3))
     start = model.initialise(y, 3, seed)
     return model.with_memory(model.warm_starts(3)), start, (y, None, np.arange(len(y)))
@@ -71,8 +104,14 @@ def means(seed):
     rng = np.random.default_rng(seed)
     K, D = (int(rng.integers(*n)) for n in ((1, 6), (1, 8)))
     noise = None if seed % 2 else float(rng.uniform(0.3, 2))
-    model = GaussianCompositions(RULES[seed % 3], rng.normal(), rng.choice([0.0, 1.0]), [None, 1, 2][seed % 4 % 3], noise)
-    return model, Means(2 * rng.normal(size=(2, K, D)), np.full(2, noise or 1.0)), (2 * rng.normal(size=(40, D)), None)
+    model = GaussianCompositions(
+        RULES[seed % 3], rng.normal(), rng.choice([0.0, 1.0]), [None, 1, 2][seed % 4 % 3], noise
+    )
+    return (
+        model,
+        Means(2 * rng.normal(size=(2, K, D)), np.full(2, noise or 1.0)),
+        (2 * rng.normal(size=(40, D)), None),
+    )
 
 
 # name → a random problem for each seed, how many of them, and which statistics tell of a component that is about to be revived, which is no EM step
@@ -81,8 +120,16 @@ MODELS = {
     "capsule regression, expanded": (lambda seed: capsules(seed, True), 40, None),
     "capsule regression, dropout": (test_penalties.with_dropout, 30, None),
     "capsule regression, lasso": (test_penalties.with_norms, 36, None),
-    "Gaussian mixtures": (lambda seed: gaussians(seed, "full"), 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
-    "Gaussian mixtures, diagonal": (lambda seed: gaussians(seed, "diag"), 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
+    "Gaussian mixtures": (
+        lambda seed: gaussians(seed, "full"),
+        60,
+        lambda s: s.mass < 1e-6 * s.weight[:, None],
+    ),
+    "Gaussian mixtures, diagonal": (
+        lambda seed: gaussians(seed, "diag"),
+        60,
+        lambda s: s.mass < 1e-6 * s.weight[:, None],
+    ),
     "Gaussian mixtures, one variance": (spheres, 60, lambda s: s.mass < 1e-6 * s.weight[:, None]),
     "linear manifolds": (manifolds, 100, lambda s: _halves(s.mass)[1] < 1),
     "linear manifolds, one covariance": (shared_manifolds, 100, lambda s: _halves(s.mass)[1] < 1),
@@ -110,9 +157,9 @@ def test_em_never_lowers_what_it_maximises(name):
             path = [*path, now] if revived is None or not np.any(revived(statistics)) else []
             try:
                 parameters = model.m_step(statistics)
-            except ValueError as error:                        # collapsed: the likelihood has no maximum
+            except ValueError as error:  # collapsed: the likelihood has no maximum
                 assert "raise reg_covar" in str(error)
                 collapsed += 1
                 break
         assert len(path) < 3 or np.any(path[-1] > path[0]), seed
-    assert collapsed < count / 4                               # the others are full courses
+    assert collapsed < count / 4  # the others are full courses

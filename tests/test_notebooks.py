@@ -2,6 +2,7 @@
 
 What `make book` has executed, and what has not changed since, is not executed again; what is executed here is kept for the book.
 """
+
 import os
 import shutil
 import subprocess
@@ -34,42 +35,73 @@ class Project:
 
     def __init__(self, folder):
         self.folder = folder
-        shutil.copytree(ROOT / "book", folder / "book", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "book", folder / "book", ignore=shutil.ignore_patterns("__pycache__")
+        )
 
     def write(self, name, content):
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".ipynb":
-            cells = [nbformat.v4.new_markdown_cell(text[2:]) if text.startswith("# ") else nbformat.v4.new_code_cell(text) for text in content]
+            cells = [
+                nbformat.v4.new_markdown_cell(text[2:])
+                if text.startswith("# ")
+                else nbformat.v4.new_code_cell(text)
+                for text in content
+            ]
             nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
         else:
             path.write_text(content, encoding="utf-8")
 
     def execute(self):
         """Exit status, what was said, and which notebooks were executed to the end."""
-        done = subprocess.run([sys.executable, "book/execute.py"], cwd=self.folder, capture_output=True, text=True,
-                              env=os.environ | execute.ONE_THREAD | {"PYTHONPATH": ""})
-        executed = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("[") and "FAILED" not in line]
-        return done.returncode, done.stdout + done.stderr, sorted(Path(name).stem for name in executed)
+        done = subprocess.run(
+            [sys.executable, "book/execute.py"],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            env=os.environ | execute.ONE_THREAD | {"PYTHONPATH": ""},
+        )
+        executed = [
+            line.split()[-1]
+            for line in done.stdout.splitlines()
+            if line.startswith("[") and "FAILED" not in line
+        ]
+        return (
+            done.returncode,
+            done.stdout + done.stderr,
+            sorted(Path(name).stem for name in executed),
+        )
 
 
 def outputs(folder, name):
-    cells = nbformat.read(folder / "_build" / "executed" / "nbs" / f"{name}.ipynb", as_version=4).cells
+    cells = nbformat.read(
+        folder / "_build" / "executed" / "nbs" / f"{name}.ipynb", as_version=4
+    ).cells
     return [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
 
 
 def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
     project = Project(tmp_path)
-    project.write("capslit/__init__.py", "import lazy_loader as lazy\n__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)\n")
+    project.write(
+        "capslit/__init__.py",
+        "import lazy_loader as lazy\n__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)\n",
+    )
     project.write("capslit/__init__.pyi", "from .deep import depth as depth\n")
     project.write("capslit/deep.py", "from .deeper import least\ndepth = least + 1\n")
     project.write("capslit/deeper.py", "least = 1\n")
     project.write("results/a.json", "1")
     project.write("nbs/free.ipynb", ["# Words", "print('free')"])
     project.write("nbs/part/user.ipynb", ["#| hide\nfrom capslit import depth", "depth"])
-    project.write("nbs/record.ipynb", ["from pathlib import Path\nPath('../results/a.json').read_text()"])
-    project.write("nbs/reader.ipynb", [
-        "import os\nfrom pathlib import Path\nsorted(p.stem for p in Path(os.environ['CAPSLIT_EXECUTED']).rglob('*.ipynb'))"])
+    project.write(
+        "nbs/record.ipynb", ["from pathlib import Path\nPath('../results/a.json').read_text()"]
+    )
+    project.write(
+        "nbs/reader.ipynb",
+        [
+            "import os\nfrom pathlib import Path\nsorted(p.stem for p in Path(os.environ['CAPSLIT_EXECUTED']).rglob('*.ipynb'))"
+        ],
+    )
     project.write("nbs/wrong.ipynb", ["1 + 1", "1 / 0", "2 + 2"])
     project.write("nbs/warns.ipynb", ["import warnings\nwarnings.warn('beware of the dog')"])
     project.write("nbs/dies.ipynb", ["import os\nos._exit(1)"])
@@ -114,30 +146,55 @@ def test_a_forked_kernel_is_a_process_of_its_own(tmp_path):
     "It finds nothing of the one before it, knows no module of capslit or of the book, and what goes wrong in it ends neither the next one nor unnoticed."
     project = Project(tmp_path)
     project.write("capslit/__init__.py", "")
-    project.write("nbs/plants.ipynb", [
-        "import builtins, os, sys, numpy as np, sympy\nbuiltins.planted = sympy.planted = np.pi = os.environ['PLANTED'] = sys.planted = 'planted'",
-        "import capslit, matplotlib\nmatplotlib.rcParams['lines.linewidth'] = 99\nos.chdir('/')"])
-    project.write("nbs/looks.ipynb", [
-        "import builtins, math, os, sys, warnings, numpy as np, sympy, matplotlib\nfrom pathlib import Path",
-        "assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys)) and 'PLANTED' not in os.environ and np.pi == math.pi",
-        "assert 'capslit' not in sys.modules and 'numba' not in sys.modules and 'execute' not in sys.modules and matplotlib.rcParams['lines.linewidth'] < 9",
-        "assert Path.cwd().name == 'nbs' and Path(sys.path[0]).resolve() != Path('../book').resolve() and __name__ == '__main__'",
-        "print(np.random.random())\nos.system('echo by a process of it')",
-        "import pandas as pd\nassert pd.get_option('display.max_columns') == 20 and get_ipython().kernel is not None",
-        "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"])
+    project.write(
+        "nbs/plants.ipynb",
+        [
+            "import builtins, os, sys, numpy as np, sympy\nbuiltins.planted = sympy.planted = np.pi = os.environ['PLANTED'] = sys.planted = 'planted'",
+            "import capslit, matplotlib\nmatplotlib.rcParams['lines.linewidth'] = 99\nos.chdir('/')",
+        ],
+    )
+    project.write(
+        "nbs/looks.ipynb",
+        [
+            "import builtins, math, os, sys, warnings, numpy as np, sympy, matplotlib\nfrom pathlib import Path",
+            "assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys)) and 'PLANTED' not in os.environ and np.pi == math.pi",
+            "assert 'capslit' not in sys.modules and 'numba' not in sys.modules and 'execute' not in sys.modules and matplotlib.rcParams['lines.linewidth'] < 9",
+            "assert Path.cwd().name == 'nbs' and Path(sys.path[0]).resolve() != Path('../book').resolve() and __name__ == '__main__'",
+            "print(np.random.random())\nos.system('echo by a process of it')",
+            "import pandas as pd\nassert pd.get_option('display.max_columns') == 20 and get_ipython().kernel is not None",
+            "import matplotlib.pyplot as plt\nplt.plot([0, 1]);",
+        ],
+    )
     project.write("nbs/wrong.ipynb", ["1 + 1", "1 / 0", "2 + 2"])
     project.write("nbs/warns.ipynb", ["import warnings\nwarnings.warn('beware of the dog')"])
     project.write("nbs/dies.ipynb", ["import os\nos._exit(1)"])
     project.write("nbs/draws.ipynb", ["import numpy as np\nprint(np.random.random())"])
-    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"} | {"PYTHONPATH": ""}  # else ipykernel takes itself for a test
+    environ = {
+        name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"
+    } | {"PYTHONPATH": ""}  # else ipykernel takes itself for a test
     said = []
     for order in (("plants", "looks", "draws", "dies"), ("wrong", "warns", "looks")):
-        done = subprocess.run([sys.executable, "-c", ONE_AFTER_ANOTHER, *order], cwd=tmp_path, capture_output=True, text=True, env=environ)
+        done = subprocess.run(
+            [sys.executable, "-c", ONE_AFTER_ANOTHER, *order],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=environ,
+        )
         assert done.returncode == 0 and not done.stderr, done.stderr
         found = outputs(tmp_path, "looks")
         drawn, after = "".join(output.get("text", "") for output in found).splitlines()
-        assert after == "by a process of it" and any("image/png" in output.get("data", {}) for output in found)
-        assert "executed looks" in done.stdout and drawn not in outputs(tmp_path, "draws")[0].text  # random numbers begin anew
+        assert after == "by a process of it" and any(
+            "image/png" in output.get("data", {}) for output in found
+        )
+        assert (
+            "executed looks" in done.stdout and drawn not in outputs(tmp_path, "draws")[0].text
+        )  # random numbers begin anew
         said.append(done.stdout)
     assert "executed plants" in said[0] and "nbs/dies.ipynb, cell " in said[0]
-    assert "nbs/wrong.ipynb, cell " in said[1] and "ZeroDivisionError" in said[1] and "2 + 2" not in said[1] and "beware of the dog" in said[1]
+    assert (
+        "nbs/wrong.ipynb, cell " in said[1]
+        and "ZeroDivisionError" in said[1]
+        and "2 + 2" not in said[1]
+        and "beware of the dog" in said[1]
+    )

@@ -1,4 +1,5 @@
 """Capsule regression with two labels per example: statistics that add up, an objective that never falls, and the manners of the estimator."""
+
 import warnings
 from itertools import combinations
 
@@ -10,8 +11,22 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import get_tags
 
-from capslit.deeper.pairs import (CapsulePairClassifier, among_two, exactly_one, indicators, label_probabilities, longest_two, overlay, pair_numbers,
-                                  pair_posterior_ratios, pair_probability, problem_of_pairs, problems_of_two_labels, read_pairs, strengths)
+from capslit.deeper.pairs import (
+    CapsulePairClassifier,
+    among_two,
+    exactly_one,
+    indicators,
+    label_probabilities,
+    longest_two,
+    overlay,
+    pair_numbers,
+    pair_posterior_ratios,
+    pair_probability,
+    problem_of_pairs,
+    problems_of_two_labels,
+    read_pairs,
+    strengths,
+)
 from capslit.storage import StorageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -37,7 +52,9 @@ def test_probabilities_of_all_events_add_up():
         sets = np.array(list(combinations(range(m), 2)))
         P = np.stack([pair_probability(w, np.tile(s, (20, 1)), d) for s in sets])
         among = np.stack([P[(sets == j).any(axis=1)].sum(axis=0) for j in range(m)], axis=1)
-        assert np.allclose(label_probabilities(w, d), 2 * among / among.sum(axis=1, keepdims=True), rtol=1e-12)
+        assert np.allclose(
+            label_probabilities(w, d), 2 * among / among.sum(axis=1, keepdims=True), rtol=1e-12
+        )
         assert (P.sum(axis=0) < 1).all() and (P < 0.5).all()
         assert (sets[P.argmax(axis=0)] == longest_two(w.T)).all()
 
@@ -48,29 +65,45 @@ def test_posterior_means_are_derivatives(d, m):
     w, pairs = rng.chisquare(3, (10, m)), np.tile([[0, m - 1]], (10, 1))
     ratios, step = pair_posterior_ratios(w, pairs, d), 1e-5
     for j in range(m):
-        moved = [np.log(pair_probability(w + side * step * np.eye(m)[j], pairs, d)) for side in (1, -1)]
+        moved = [
+            np.log(pair_probability(w + side * step * np.eye(m)[j], pairs, d)) for side in (1, -1)
+        ]
         assert np.allclose(ratios[:, j], 1 + (moved[0] - moved[1]) / step, rtol=1e-6, atol=1e-6)
 
 
 def test_extreme_lengths_are_finite():
     for size in (0.0, 1e-300, 1e-30, 1e30, 1e300):
         w = np.array([[size, size, 0.0], [size, 0, 0]])
-        P, ratios = pair_probability(w, [[0, 1], [0, 1]], 3), pair_posterior_ratios(w, [[0, 1], [0, 1]], 3)
+        P, ratios = (
+            pair_probability(w, [[0, 1], [0, 1]], 3),
+            pair_posterior_ratios(w, [[0, 1], [0, 1]], 3),
+        )
         assert np.isfinite(P).all() and (P >= 0).all() and np.isfinite(ratios).all()
-        assert size > 1e-20 or np.allclose(P, 2 * 3 * 3 / (9 * 11))    # shares of a Dirichlet distribution
-    assert np.allclose(pair_posterior_ratios([[1e12, 1e12, 0]], [[0, 1]], 2), [[1, 1, 1]], atol=1e-5)
+        assert size > 1e-20 or np.allclose(
+            P, 2 * 3 * 3 / (9 * 11)
+        )  # shares of a Dirichlet distribution
+    assert np.allclose(
+        pair_posterior_ratios([[1e12, 1e12, 0]], [[0, 1]], 2), [[1, 1, 1]], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_em_never_lowers_the_objective(seed):
     X, pairs = scenes(seed, m=3 + seed % 4, scale=10.0 ** (seed % 3 - 1))
-    model, parameters = problem_of_pairs(X, pairs, 3 + seed % 4, 1 + seed % 5, [0, 1.0, 30.0][seed % 3], bool(seed % 2))
+    model, parameters = problem_of_pairs(
+        X, pairs, 3 + seed % 4, 1 + seed % 5, [0, 1.0, 30.0][seed % 3], bool(seed % 2)
+    )
     path, weight = [], None if seed % 4 else np.random.default_rng(seed).random(len(X))
     if weight is not None:
-        G = np.einsum("n,np,nq->pq", weight, *[np.insert(X, X.shape[1], 1, axis=1) if model.affine else X] * 2)
+        G = np.einsum(
+            "n,np,nq->pq", weight, *[np.insert(X, X.shape[1], 1, axis=1) if model.affine else X] * 2
+        )
         from capslit.capsules.problems import least_squares
         from dataclasses import replace
-        model = replace(model, solver=least_squares(model.targets, G[None], model.alpha, model.affine))
+
+        model = replace(
+            model, solver=least_squares(model.targets, G[None], model.alpha, model.affine)
+        )
     for _ in range(15):
         statistics = model.e_step(parameters, (X, pairs, weight))
         path.append(model.objective(parameters, statistics)[0])
@@ -81,7 +114,9 @@ def test_em_never_lowers_the_objective(seed):
 def test_statistics_add_up_and_thresholds_leave_what_is_sure():
     model, start = problem_of_pairs(X, PAIRS, 4, 2, affine=True)
     whole = model.e_step(start, (X, PAIRS, None))
-    parts = [model.e_step(start, (X[rows], PAIRS[rows], None)) for rows in (slice(100), slice(100, None))]
+    parts = [
+        model.e_step(start, (X[rows], PAIRS[rows], None)) for rows in (slice(100), slice(100, None))
+    ]
     assert all(np.allclose(a, b + c) for a, b, c in zip(whole, *parts))
     assert np.allclose(model.e_step(start, (X, PAIRS[:, ::-1], None)).moments, whole.moments)
     doubled = model.e_step(start, (X, PAIRS, np.full(len(X), 2.0)))
@@ -89,7 +124,10 @@ def test_statistics_add_up_and_thresholds_leave_what_is_sure():
     all_left = model.e_step(start, (X, PAIRS, None), np.array([np.inf]))
     inputs = np.insert(X, X.shape[1], 1, axis=1)
     assert np.allclose(all_left.moments[0], start.weights[0] @ (inputs.T @ inputs))
-    wrong = (longest_two(np.square(np.einsum("mdp,np->mdn", start.weights[0], inputs)).sum(axis=1)) != PAIRS).any(axis=1)
+    wrong = (
+        longest_two(np.square(np.einsum("mdp,np->mdn", start.weights[0], inputs)).sum(axis=1))
+        != PAIRS
+    ).any(axis=1)
     assert whole.errors[0] == wrong.sum() == model.count_errors(start, (X, PAIRS, None)).errors[0]
 
 
@@ -97,16 +135,23 @@ def test_the_estimator_learns_and_comes_back(tmp_path):
     test_X, test_pairs = X[200:], PAIRS[200:]
     model = CapsulePairClassifier(2, max_iter=100, momentum=0.9).fit(X[:200], Y[:200])
     assert model.score(test_X, Y[200:]) > 0.9 and (model.predict(test_X).sum(axis=1) == 2).all()
-    assert model.score(test_X, Y[200:]) == (model.predict_pairs(test_X) == test_pairs).all(axis=1).mean()
+    assert (
+        model.score(test_X, Y[200:])
+        == (model.predict_pairs(test_X) == test_pairs).all(axis=1).mean()
+    )
     kept = model.history_["objective"][model.history_["accepted"]]
     assert (np.diff(kept) >= 0).all()
     model.save(tmp_path / "model.npz")
     again = CapsulePairClassifier.load(tmp_path / "model.npz")
-    assert np.array_equal(again.predict_proba(test_X), model.predict_proba(test_X)) and again.get_params() == model.get_params()
+    assert (
+        np.array_equal(again.predict_proba(test_X), model.predict_proba(test_X))
+        and again.get_params() == model.get_params()
+    )
     with pytest.raises(NotFittedError):
         CapsulePairClassifier().save(tmp_path / "none.npz")
     with pytest.raises(StorageError, match="no CapsulePairClassifier"):
         from capslit import CapsuleClassifier
+
         CapsuleClassifier.paper(2, max_iter=2).fit(X, PAIRS[:, 0]).save(tmp_path / "other.npz")
         CapsulePairClassifier.load(tmp_path / "other.npz")
 
@@ -116,28 +161,54 @@ def test_each_two_labels_learn_from_the_scenes_with_one_of_them():
     model = CapsulePairClassifier(2, architecture="ovo", alpha=0.5, max_iter=12).fit(X, Y)
     for q, (j, k) in enumerate(combinations(range(4), 2)):
         mine = Y[:, j] != Y[:, k]
-        assert mine.sum() < len(X) and ((exactly_one(4)[q] >= 0)[pair_numbers(PAIRS, 4)] == mine).all()
+        assert (
+            mine.sum() < len(X) and ((exactly_one(4)[q] >= 0)[pair_numbers(PAIRS, 4)] == mine).all()
+        )
         problem, start = problems_of_two_labels(X, PAIRS, 4, 2, 0.5, True)
         alone, parameters = problem.select(np.array([q])), type(start)(start.weights[[q]])
         for _ in range(12):
             kept = parameters
-            parameters = alone.m_step(alone.e_step(parameters, (X[mine], pair_numbers(PAIRS[mine], 4), None)))
-        assert any(np.allclose(np.concatenate([model.coef_[q], model.intercept_[q][..., None]], axis=-1), p.weights[0], atol=1e-6) for p in (kept, parameters))
+            parameters = alone.m_step(
+                alone.e_step(parameters, (X[mine], pair_numbers(PAIRS[mine], 4), None))
+            )
+        assert any(
+            np.allclose(
+                np.concatenate([model.coef_[q], model.intercept_[q][..., None]], axis=-1),
+                p.weights[0],
+                atol=1e-6,
+            )
+            for p in (kept, parameters)
+        )
 
 
 def test_one_against_one_learns_and_comes_back(tmp_path):
-    model = CapsulePairClassifier(2, architecture="ovo", max_iter=100, momentum=0.9).fit(X[:200], Y[:200])
-    assert model.score(X[200:], Y[200:]) > 0.9 and model.coef_.shape == (6, 2, 2, 6) and model.transform(X).shape == (300, 24)
+    model = CapsulePairClassifier(2, architecture="ovo", max_iter=100, momentum=0.9).fit(
+        X[:200], Y[:200]
+    )
+    assert (
+        model.score(X[200:], Y[200:]) > 0.9
+        and model.coef_.shape == (6, 2, 2, 6)
+        and model.transform(X).shape == (300, 24)
+    )
     for q in range(6):
         kept = model.history_["objective"][model.history_["accepted"][:, q], q]
         assert (np.diff(kept[np.isfinite(kept)]) >= 0).all() and np.isfinite(kept).sum() > 3
     P, named = model.predict_proba(X), model.predict_pairs(X)
-    assert np.allclose(P.sum(axis=1), 2) and (longest_two(P.T.copy()) == named).mean() > 0.99 and P.max() <= 1
+    assert (
+        np.allclose(P.sum(axis=1), 2)
+        and (longest_two(P.T.copy()) == named).mean() > 0.99
+        and P.max() <= 1
+    )
     model.save(tmp_path / "model.npz")
     again = CapsulePairClassifier.load(tmp_path / "model.npz")
     assert np.array_equal(again.predict_proba(X), P) and again.architecture == "ovo"
-    stopped = CapsulePairClassifier(2, architecture="ovo", thresholds=(0.5, 0.0), patience=(5, 5), momentum=0.9).fit(X[:200], Y[:200], X[200:], Y[200:])
-    assert stopped.score(X[200:], Y[200:]) > 0.9 and np.isfinite(np.nanmin(stopped.history_["validation_error"], axis=0)).all()
+    stopped = CapsulePairClassifier(
+        2, architecture="ovo", thresholds=(0.5, 0.0), patience=(5, 5), momentum=0.9
+    ).fit(X[:200], Y[:200], X[200:], Y[200:])
+    assert (
+        stopped.score(X[200:], Y[200:]) > 0.9
+        and np.isfinite(np.nanmin(stopped.history_["validation_error"], axis=0)).all()
+    )
 
 
 def test_the_answer_of_the_two_named_does_not_count():
@@ -145,19 +216,30 @@ def test_the_answer_of_the_two_named_does_not_count():
     odds = rng.normal(size=(50, 10))
     first, second = np.triu_indices(5, 1)
     s = strengths(odds)
-    mean = [[sum(o[i] if first[i] == j else -o[i] for i in range(10) if j in (first[i], second[i])) / 5 for j in range(5)] for o in odds]
+    mean = [
+        [
+            sum(o[i] if first[i] == j else -o[i] for i in range(10) if j in (first[i], second[i]))
+            / 5
+            for j in range(5)
+        ]
+        for o in odds
+    ]
     assert np.allclose(s, mean)
     P = among_two(s)
     pi = np.exp(s - s.max(axis=1, keepdims=True))
     both = {(a, b): pi[:, a] * pi[:, b] for a, b in combinations(range(5), 2)}
     total = sum(both.values())
-    assert np.allclose(P, np.stack([sum(v for S, v in both.items() if j in S) / total for j in range(5)], axis=1))
+    assert np.allclose(
+        P, np.stack([sum(v for S, v in both.items() if j in S) / total for j in range(5)], axis=1)
+    )
     extreme = among_two(1e5 * s)
     assert np.isfinite(extreme).all() and np.allclose(extreme.sum(axis=1), 2)
 
 
 def test_validation_examples_choose_the_weights():
-    model = CapsulePairClassifier(**QUICK, thresholds=(0.5, 0.0), patience=(5, 5), momentum=0.9).fit(X[:200], Y[:200], X[200:], Y[200:])
+    model = CapsulePairClassifier(
+        **QUICK, thresholds=(0.5, 0.0), patience=(5, 5), momentum=0.9
+    ).fit(X[:200], Y[:200], X[200:], Y[200:])
     named = (model.predict_pairs(X[200:]) != PAIRS[200:]).any(axis=1).mean()
     assert np.isclose(named, model.history_["validation_error"].min())
 
@@ -171,7 +253,10 @@ def test_conventions():
     plain = CapsulePairClassifier(**QUICK).fit(np.asfortranarray(X), Y.astype(bool))
     assert np.array_equal(plain.coef_, named.coef_) and plain.transform(X).shape == (300, 8)
     single = CapsulePairClassifier(**QUICK).fit(X.astype(np.float32), Y)
-    assert single.predict_proba(X.astype(np.float32)).dtype == np.float32 and np.mean(single.predict(X) != plain.predict(X)) < 0.02
+    assert (
+        single.predict_proba(X.astype(np.float32)).dtype == np.float32
+        and np.mean(single.predict(X) != plain.predict(X)) < 0.02
+    )
     tags = get_tags(model)
     assert tags.classifier_tags.multi_label and tags.target_tags.multi_output
     words = MultiLabelBinarizer(classes=range(4)).fit_transform(PAIRS)
@@ -182,13 +267,30 @@ def test_conventions():
             CapsulePairClassifier(**QUICK).fit(X, Y)
 
 
-@pytest.mark.parametrize("settings, arguments, words", [
-    ({"architecture": "ovr"}, {}, "architecture"), ({"capsule_dim": 0}, {}, "capsule_dim"),
-    ({"alpha": -1}, {}, "alpha"), ({"momentum": 1}, {}, "momentum"), ({"thresholds": (2,)}, {}, "thresholds"),
-    ({"patience": (1, 2)}, {}, "patience"), ({"max_iter": 0}, {}, "max_iter"), ({}, {"Y": PAIRS}, "Y"), ({}, {"Y": PAIRS[:, 0]}, "Y"),
-    ({}, {"Y": 2 * Y}, "row 0"), ({}, {"Y": np.ones_like(Y)}, "MultiLabelBinarizer"), ({}, {"Y": Y[:5]}, "Y"), ({}, {"Y": None}, "Y"),
-    ({}, {"X": X * np.nan}, "X"), ({}, {"X": X[0]}, "X"), ({}, {"X": 1e200 * X}, "X"), ({}, {"X_val": X, "Y_val": Y[:, :3]}, "Y_val"),
-    ({}, {"X_val": X[:, :2], "Y_val": Y}, "X_val"), ({}, {"X_val": X}, "Y_val")])
+@pytest.mark.parametrize(
+    "settings, arguments, words",
+    [
+        ({"architecture": "ovr"}, {}, "architecture"),
+        ({"capsule_dim": 0}, {}, "capsule_dim"),
+        ({"alpha": -1}, {}, "alpha"),
+        ({"momentum": 1}, {}, "momentum"),
+        ({"thresholds": (2,)}, {}, "thresholds"),
+        ({"patience": (1, 2)}, {}, "patience"),
+        ({"max_iter": 0}, {}, "max_iter"),
+        ({}, {"Y": PAIRS}, "Y"),
+        ({}, {"Y": PAIRS[:, 0]}, "Y"),
+        ({}, {"Y": 2 * Y}, "row 0"),
+        ({}, {"Y": np.ones_like(Y)}, "MultiLabelBinarizer"),
+        ({}, {"Y": Y[:5]}, "Y"),
+        ({}, {"Y": None}, "Y"),
+        ({}, {"X": X * np.nan}, "X"),
+        ({}, {"X": X[0]}, "X"),
+        ({}, {"X": 1e200 * X}, "X"),
+        ({}, {"X_val": X, "Y_val": Y[:, :3]}, "Y_val"),
+        ({}, {"X_val": X[:, :2], "Y_val": Y}, "X_val"),
+        ({}, {"X_val": X}, "Y_val"),
+    ],
+)
 def test_what_cannot_be_meant_is_refused(settings, arguments, words):
     model = CapsulePairClassifier(**QUICK | settings)
     with pytest.raises((ValueError, TypeError), match=words):
@@ -197,9 +299,14 @@ def test_what_cannot_be_meant_is_refused(settings, arguments, words):
 
 
 def test_functions_refuse_wrong_shapes():
-    for call, words in ((lambda: pair_probability([[1.0, 2.0]], [[0, 1]], 2), "squared_norms"), (lambda: pair_probability([[1.0, 2, 3]], [[0, 3]], 2), "pairs"),
-                        (lambda: pair_probability([[1.0, -2, 3]], [[0, 1]], 2), "squared_norms"), (lambda: pair_probability([[1.0, 2, 3]], [[0, 1]], 0), "capsule_dim"),
-                        (lambda: pair_probability([[1.0, 2, 3]], [[1, 1]], 2), "pairs"), (lambda: read_pairs("Y", np.eye(3), 3), "row 0")):
+    for call, words in (
+        (lambda: pair_probability([[1.0, 2.0]], [[0, 1]], 2), "squared_norms"),
+        (lambda: pair_probability([[1.0, 2, 3]], [[0, 3]], 2), "pairs"),
+        (lambda: pair_probability([[1.0, -2, 3]], [[0, 1]], 2), "squared_norms"),
+        (lambda: pair_probability([[1.0, 2, 3]], [[0, 1]], 0), "capsule_dim"),
+        (lambda: pair_probability([[1.0, 2, 3]], [[1, 1]], 2), "pairs"),
+        (lambda: read_pairs("Y", np.eye(3), 3), "row 0"),
+    ):
         with pytest.raises(ValueError, match=words):
             call()
 
@@ -208,8 +315,15 @@ def test_scenes_are_sums_of_two_moved_images():
     images, labels = np.zeros((4, 3, 3), np.float32), np.arange(4) % 3
     images[:, 1, 1] = [0.2, 0.4, 0.6, 0.8]
     made = overlay(images, labels, 500, 2, np.random.default_rng(0))
-    assert made.scenes.shape == (500, 7, 7) and (labels[made.rows] == made.pairs).all() and (made.pairs[:, 0] != made.pairs[:, 1]).all()
+    assert (
+        made.scenes.shape == (500, 7, 7)
+        and (labels[made.rows] == made.pairs).all()
+        and (made.pairs[:, 0] != made.pairs[:, 1]).all()
+    )
     apart = (made.scenes > 0).sum(axis=(1, 2)) == 2
-    assert np.allclose(made.scenes.sum(axis=(1, 2))[apart], images[made.rows, 1, 1].sum(axis=1)[apart]) and made.scenes.max() <= 1
+    assert (
+        np.allclose(made.scenes.sum(axis=(1, 2))[apart], images[made.rows, 1, 1].sum(axis=1)[apart])
+        and made.scenes.max() <= 1
+    )
     seen = made.scenes.any(axis=0)
     assert seen[1:6, 1:6].all() and seen.sum() == 25

@@ -1,4 +1,5 @@
 """Features of patches against slow formulas, scikit-learn's principal components, and themselves under other units, bytes and threads."""
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -9,12 +10,25 @@ from sklearn.exceptions import ConvergenceWarning
 
 from capslit.deeper.patches import PatchFeatures, normalise_contrast, pooling_weights
 
-pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}")]
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    pytest.mark.filterwarnings(
+        f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}"
+    ),
+]
 X = load_digits().data[:120]
 QUICK = {"n_components": 5, "n_patches": 2000, "max_iter": 6, "random_state": 0, "n_jobs": 1}
-WAYS = [{}, {"temperature": 1.0}, {"temperature": 0}, {"coding": "evidence"}, {"coding": "evidence", "pooling": [2, 1]}, {"whitening": None, "patch_size": 4, "stride": 2,
-         "pooling": 2},
-        {"n_factors": 2}, {"image_shape": (4, 16), "pooling": 2}, {"image_shape": (1, 64), "patch_size": 5}]
+WAYS = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 0},
+    {"coding": "evidence"},
+    {"coding": "evidence", "pooling": [2, 1]},
+    {"whitening": None, "patch_size": 4, "stride": 2, "pooling": 2},
+    {"n_factors": 2},
+    {"image_shape": (4, 16), "pooling": 2},
+    {"image_shape": (1, 64), "patch_size": 5},
+]
 
 
 def slowly(layer, x):
@@ -30,7 +44,12 @@ def slowly(layer, x):
             if layer.n_factors:
                 logs = np.log(mixture.predict_proba(z[None])[0]) - np.log(mixture.weights_)
             else:
-                logs = np.array([multivariate_normal(m, s).logpdf(z) for m, s in zip(mixture.means_, mixture.covariances_)])
+                logs = np.array(
+                    [
+                        multivariate_normal(m, s).logpdf(z)
+                        for m, s in zip(mixture.means_, mixture.covariances_)
+                    ]
+                )
             if layer.coding == "evidence":
                 codes.append(np.maximum(0, logs - logs.mean()))
             else:
@@ -60,7 +79,9 @@ def test_outputs_are_principal_components_of_the_codes():
     theirs = pca.transform(codes)
     signs = np.sign(np.sum(found * theirs, axis=0))
     np.testing.assert_allclose(found, theirs * signs, atol=2e-3 * np.abs(theirs).max())
-    np.testing.assert_allclose(layer.explained_variance_, pca.explained_variance_ * (len(X) - 1) / len(X), rtol=1e-3)
+    np.testing.assert_allclose(
+        layer.explained_variance_, pca.explained_variance_ * (len(X) - 1) / len(X), rtol=1e-3
+    )
 
 
 @pytest.mark.parametrize("way", WAYS[:4], ids=str)
@@ -72,11 +93,17 @@ def test_what_does_not_matter(way):
     assert np.array_equal(clone(layer).set_params(n_jobs=2).fit_transform(X), wanted)
     np.testing.assert_allclose(clone(layer).fit_transform(X.astype(np.uint8)), wanted, atol=1e-6)
     np.testing.assert_allclose(clone(layer).fit_transform(2.0**-40 * X), wanted, atol=1e-6)
-    np.testing.assert_allclose(clone(layer).set_params(contrast=0).fit_transform(3 * X + 8), clone(layer).set_params(contrast=0).fit_transform(X), atol=0.05)
+    np.testing.assert_allclose(
+        clone(layer).set_params(contrast=0).fit_transform(3 * X + 8),
+        clone(layer).set_params(contrast=0).fit_transform(X),
+        atol=0.05,
+    )
 
 
 def test_em_raises_the_composite_likelihood_of_unseen_images_too():
-    few, many = (PatchFeatures(**QUICK | {"max_iter": n, "n_components": 12}).fit(X[:80]) for n in (1, 20))
+    few, many = (
+        PatchFeatures(**QUICK | {"max_iter": n, "n_components": 12}).fit(X[:80]) for n in (1, 20)
+    )
     assert many.score(X[80:]) > few.score(X[80:]) + 0.1
     for layer in (few, many):
         objective = layer.history_["objective"]

@@ -1,4 +1,5 @@
 """Dropout and ℓ₁ penalties: objectives that never fall, exact zeros, indifference to units and to how poses are turned, the options of the classifier, and the experiment."""
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,13 +10,35 @@ from sklearn.exceptions import ConvergenceWarning
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.em_steps import CapsuleRegression, LeastSquares, second_moments
-from capslit.capsules.penalties import (GROUPS, coordinate_sweep, dropout_precision, group_norms, masked_copies, mixture_step, with_lasso,
-                                        zeros_settled)
+from capslit.capsules.penalties import (
+    GROUPS,
+    coordinate_sweep,
+    dropout_precision,
+    group_norms,
+    masked_copies,
+    mixture_step,
+    with_lasso,
+    zeros_settled,
+)
 from capslit.capsules.problems import least_squares
-from capslit.experiments.penalties import STRENGTHS, divided, means_of_four, most_varied, penalty_parts
+from capslit.experiments.penalties import (
+    STRENGTHS,
+    divided,
+    means_of_four,
+    most_varied,
+    penalty_parts,
+)
 from capslit.experiments.records import load_record
 
-SHORT = {"architecture": "multiclass", "kernel": None, "alpha": 0.0, "sharpness": 1.0, "early_stopping": False, "n_jobs": 1, "max_iter": 40}
+SHORT = {
+    "architecture": "multiclass",
+    "kernel": None,
+    "alpha": 0.0,
+    "sharpness": 1.0,
+    "early_stopping": False,
+    "n_jobs": 1,
+    "max_iter": 40,
+}
 
 
 def table(seed=0, n=240, p=8):
@@ -29,15 +52,26 @@ def table(seed=0, n=240, p=8):
 
 def with_norms(seed):
     "A random multiclass problem of `test_em`, with a penalty on norms."
-    model, start, data = test_em.problem(seed, architecture="multiclass", weighted=seed % 3 == 0, affine=seed % 2 == 0,
-                                         alpha=[0, 0.3][seed % 2], mixed=seed % 4 == 0)
+    model, start, data = test_em.problem(
+        seed,
+        architecture="multiclass",
+        weighted=seed % 3 == 0,
+        affine=seed % 2 == 0,
+        alpha=[0, 0.3][seed % 2],
+        mixed=seed % 4 == 0,
+    )
     gram = second_moments(data, range(model.targets.shape[1]), model.affine).gram.sum(axis=0)
     return with_lasso(model, 10.0 ** (seed % 4 - 2), GROUPS[seed % 3], gram), start, data
 
 
 def with_dropout(seed):
     "A random problem of any architecture under the ridge of dropout."
-    model, start, data = test_em.problem(seed, architecture=["multiclass", "ovr", "ovo"][seed % 3], weighted=seed % 5 == 0, affine=seed % 2 == 0)
+    model, start, data = test_em.problem(
+        seed,
+        architecture=["multiclass", "ovr", "ovo"][seed % 3],
+        weighted=seed % 5 == 0,
+        affine=seed % 2 == 0,
+    )
     grams = second_moments(data, range(model.targets.shape[1]), model.affine).gram
     alpha = 0.1 + dropout_precision([0.01, 0.3, 0.9][seed % 3], model.targets, grams, model.affine)
     solver = least_squares(model.targets, grams, alpha, model.affine)
@@ -52,7 +86,10 @@ def test_a_step_that_forgets_the_norms_is_noticed():
             parameters = model.m_step(model.e_step(parameters, data))
         statistics = model.e_step(parameters, data)
         plain = CapsuleRegression.m_step(model, statistics)
-        fallen += model.objective(plain, model.e_step(plain, data))[0] < model.objective(parameters, statistics)[0] - 1e-6
+        fallen += (
+            model.objective(plain, model.e_step(plain, data))[0]
+            < model.objective(parameters, statistics)[0] - 1e-6
+        )
     assert fallen > 0
 
 
@@ -83,7 +120,9 @@ def test_the_sweep_ends_where_the_norms_say(groups):
     for _ in range(300):
         W = coordinate_sweep(mixture_step(W, M, A, strength, groups), M, A, strength, groups)
     slopes, norms = group_norms(M - W @ A, groups), group_norms(W, groups)
-    assert np.all(slopes <= strength + 1e-6) and np.allclose((slopes * np.sign(norms))[norms > 0], (strength + 0 * norms)[norms > 0], atol=1e-6)
+    assert np.all(slopes <= strength + 1e-6) and np.allclose(
+        (slopes * np.sign(norms))[norms > 0], (strength + 0 * norms)[norms > 0], atol=1e-6
+    )
     assert np.any(norms == 0) and np.all(norms[:, 4] > 0)
 
 
@@ -91,11 +130,21 @@ def test_the_ridge_of_dropout_is_that_of_many_masks():
     rng = np.random.default_rng(1)
     X, y = table(1)
     masked, repeated, weight = masked_copies(X, y, 0.3, 400, rng)
-    assert masked.shape == (400 * len(X), 8) and np.array_equal(repeated[: len(y)], y) and weight.sum() == pytest.approx(len(y))
+    assert (
+        masked.shape == (400 * len(X), 8)
+        and np.array_equal(repeated[: len(y)], y)
+        and weight.sum() == pytest.approx(len(y))
+    )
     precision = dropout_precision(0.3, np.arange(3)[None], (X.T @ X)[None])[0]
-    assert np.allclose((masked * weight[:, None]).T @ masked, X.T @ X + np.diag(precision), atol=0.06 * np.trace(X.T @ X) / 8)
+    assert np.allclose(
+        (masked * weight[:, None]).T @ masked,
+        X.T @ X + np.diag(precision),
+        atol=0.06 * np.trace(X.T @ X) / 8,
+    )
     assert masked_copies(X.astype(np.float32), y, 0.5, 2, rng)[0].dtype == np.float32
-    pairs = dropout_precision(0.5, np.array([[0, 1, -1]]), np.stack([k * np.eye(3) for k in (1.0, 2.0, 4.0)]), affine=True)
+    pairs = dropout_precision(
+        0.5, np.array([[0, 1, -1]]), np.stack([k * np.eye(3) for k in (1.0, 2.0, 4.0)]), affine=True
+    )
     assert pairs.tolist() == [[3.0, 3.0, 0.0]]
 
 
@@ -103,9 +152,19 @@ def test_the_ridge_of_dropout_is_that_of_many_masks():
 def test_dropout_is_indifferent_to_units(architecture):
     X, y = table(2)
     units = 10.0 ** np.arange(-3, 5)
-    settings = SHORT | {"architecture": architecture, "dropout": 0.05, "momentum": 0.0, "tol": 0.0, "patience": (99,)}
+    settings = SHORT | {
+        "architecture": architecture,
+        "dropout": 0.05,
+        "momentum": 0.0,
+        "tol": 0.0,
+        "patience": (99,),
+    }
     with pytest.warns(ConvergenceWarning):
-        start = CapsuleClassifier(2, **SHORT | {"architecture": architecture, "max_iter": 1}).fit(X, y).coef_
+        start = (
+            CapsuleClassifier(2, **SHORT | {"architecture": architecture, "max_iter": 1})
+            .fit(X, y)
+            .coef_
+        )
         first = CapsuleClassifier(2, init=start, **settings).fit(X, y)
         other = CapsuleClassifier(2, init=start / units, **settings).fit(X * units, y)
     assert np.allclose(first.predict_proba(X), other.predict_proba(X * units), atol=1e-6)
@@ -115,13 +174,20 @@ def test_dropout_is_indifferent_to_units(architecture):
 @together("groups", GROUPS)
 def test_the_lasso_keeps_what_tells_the_classes_apart(groups):
     X, y = table(3, 600)
-    made = [CapsuleClassifier(2, **SHORT | {"lasso": strength, "lasso_groups": groups, "max_iter": 300}).fit(X, y) for strength in (1e-9, 0.01, 0.03)]
-    plain = CapsuleClassifier(2, **SHORT | {"acceleration": "safe-momentum", "max_iter": 300}).fit(X, y)
+    made = [
+        CapsuleClassifier(
+            2, **SHORT | {"lasso": strength, "lasso_groups": groups, "max_iter": 300}
+        ).fit(X, y)
+        for strength in (1e-9, 0.01, 0.03)
+    ]
+    plain = CapsuleClassifier(2, **SHORT | {"acceleration": "safe-momentum", "max_iter": 300}).fit(
+        X, y
+    )
     counts = [np.count_nonzero(model.coef_) for model in made]
     assert counts[0] == plain.coef_.size and counts[0] >= counts[1] > counts[2] > 0
     assert np.allclose(made[0].predict_proba(X), plain.predict_proba(X), atol=0.02)
     assert made[2].coef_[:, :, :3].any() and not made[2].coef_[:, :, 3:].any()
-    assert made[2].intercept_.all()                           # the constant input is spared
+    assert made[2].intercept_.all()  # the constant input is spared
     assert made[2].score(X, y) > 0.6
 
 
@@ -136,31 +202,50 @@ def test_lasso_and_dropout_with_other_inputs(tmp_path):
     sparse = CapsuleClassifier(2, **settings).fit(sp.csr_array(X), y)
     assert np.allclose(sparse.predict_proba(sp.csr_array(X)), model.predict_proba(X), atol=1e-4)
     names = np.array(["a", "b", "c"])[y]
-    frame = CapsuleClassifier({"a": 1, "b": 2, "c": 1}, **settings).fit(X.astype(np.float32), names, sample_weight=1 + y)
-    assert not frame.coef_[[0, 2], 1].any() and frame.coef_[1, 1].any() and frame.coef_.dtype == np.float32
+    frame = CapsuleClassifier({"a": 1, "b": 2, "c": 1}, **settings).fit(
+        X.astype(np.float32), names, sample_weight=1 + y
+    )
+    assert (
+        not frame.coef_[[0, 2], 1].any()
+        and frame.coef_[1, 1].any()
+        and frame.coef_.dtype == np.float32
+    )
     with pytest.warns(UserWarning, match="lasso=10 has made all weights zero"):
         assert not CapsuleClassifier(2, **settings | {"lasso": 10}).fit(X, y).coef_.any()
 
 
 def test_penalties_resume_to_the_same_bits(tmp_path):
     X, y = table(5, 90)
-    whole = CapsuleClassifier(2, **SHORT | {"lasso": 0.005, "dropout": 0.01, "max_iter": 12, "patience": (99,)})
+    whole = CapsuleClassifier(
+        2, **SHORT | {"lasso": 0.005, "dropout": 0.01, "max_iter": 12, "patience": (99,)}
+    )
     with pytest.warns(ConvergenceWarning):
         whole.fit(X, y)
-        CapsuleClassifier(**whole.get_params()).set_params(max_iter=5).fit(X, y, checkpoint=tmp_path / "c")
+        CapsuleClassifier(**whole.get_params()).set_params(max_iter=5).fit(
+            X, y, checkpoint=tmp_path / "c"
+        )
         resumed = CapsuleClassifier(**whole.get_params()).fit(X, y, checkpoint=tmp_path / "c")
         assert np.array_equal(resumed.coef_, whole.coef_)
         for other in ({"lasso": 0.006}, {"lasso_groups": "weights"}, {"dropout": 0.02}):
             with pytest.raises(ValueError, match="checkpoint"):
-                CapsuleClassifier(**whole.get_params()).set_params(**other).fit(X, y, checkpoint=tmp_path / "c")
+                CapsuleClassifier(**whole.get_params()).set_params(**other).fit(
+                    X, y, checkpoint=tmp_path / "c"
+                )
 
 
 def test_what_does_not_go_together_is_refused():
     X, y = table(6, 60)
-    for wrong in ({"architecture": "ovo"}, {"architecture": "auto"}, {"kernel": "rbf"}, {"parameter_expansion": True}):
+    for wrong in (
+        {"architecture": "ovo"},
+        {"architecture": "auto"},
+        {"kernel": "rbf"},
+        {"parameter_expansion": True},
+    ):
         with pytest.raises(ValueError, match="lasso needs one capsule.*lasso=0"):
             CapsuleClassifier(2, **SHORT | {"lasso": 0.1} | wrong).fit(X, y)
-    with pytest.raises(ValueError, match="lasso draws small random weights to zero.*init='subspace'"):
+    with pytest.raises(
+        ValueError, match="lasso draws small random weights to zero.*init='subspace'"
+    ):
         CapsuleClassifier(2, **SHORT | {"lasso": 0.1, "init": "random"}).fit(X, y)
     with pytest.raises(ValueError, match="dropout leaves out inputs.*kernel=None"):
         CapsuleClassifier(2, dropout=0.1).fit(X, y)
@@ -171,7 +256,11 @@ def test_what_does_not_go_together_is_refused():
             CapsuleClassifier(2, **SHORT | penalty).partial_fit(X, y, classes=[0, 1, 2])
         with pytest.raises(ValueError, match="dropout or lasso, which folds cannot share"):
             cross_validate(CapsuleClassifier(2, **SHORT | penalty), X, y)
-    for name, values in {"dropout": (-0.1, 1.0, float("nan")), "lasso": (-1, float("nan"), "much"), "lasso_groups": ("rows", None)}.items():
+    for name, values in {
+        "dropout": (-0.1, 1.0, float("nan")),
+        "lasso": (-1, float("nan"), "much"),
+        "lasso_groups": ("rows", None),
+    }.items():
         for value in values:
             with pytest.raises(ValueError, match=name):
                 CapsuleClassifier(2, **SHORT | {name: value}).fit(X, y)
@@ -192,10 +281,25 @@ def test_a_precision_for_each_column_fits_the_model():
 def test_inputs_of_the_experiment():
     images = np.arange(2 * 28 * 28).reshape(2, 28, 28) % 251
     inputs = means_of_four(images, 255)
-    assert inputs.shape == (2, 196) and inputs[1, 15] == pytest.approx(images[1, 2:4, 2:4].mean() / 255)
+    assert inputs.shape == (2, 196) and inputs[1, 15] == pytest.approx(
+        images[1, 2:4, 2:4].mean() / 255
+    )
     assert means_of_four(images[:, :8, :8], 16).shape == (2, 64)
-    assert most_varied(np.array([[0.0, 1, 5], [0, 2, 1], [0, 3, 4]]), 2).tolist() == [False, True, True]
-    data = type("Data", (), {"images": np.arange(12.0)[:, None, None] * np.ones((1, 8, 8)), "labels": np.arange(12), "n_train": 6, "scale": 1.0})
+    assert most_varied(np.array([[0.0, 1, 5], [0, 2, 1], [0, 3, 4]]), 2).tolist() == [
+        False,
+        True,
+        True,
+    ]
+    data = type(
+        "Data",
+        (),
+        {
+            "images": np.arange(12.0)[:, None, None] * np.ones((1, 8, 8)),
+            "labels": np.arange(12),
+            "n_train": 6,
+            "scale": 1.0,
+        },
+    )
     sets = divided(type("Bench", (), {"data": data}), 4)
     assert [labels.tolist() for _, labels in sets] == [[0, 1, 2, 3], [5], [6, 7, 8, 9, 10, 11]]
 
@@ -212,6 +316,9 @@ def test_the_experiment_counts_what_is_left(quick_record):
     record = load_record(quick_record("penalties"))
     (name,) = [part for part in record.parts if part.startswith("features-3")]
     metrics, used = record.metrics(name), record.array(name, "used")
-    assert metrics["inputs"] == used.sum(axis=1).tolist() and metrics["inputs"][1] < metrics["inputs"][0] <= 64
+    assert (
+        metrics["inputs"] == used.sum(axis=1).tolist()
+        and metrics["inputs"][1] < metrics["inputs"][0] <= 64
+    )
     wrong = record.array(name, "predicted") != record.array(name, "labels")
     assert np.allclose(wrong.mean(axis=1), metrics["test_error"])

@@ -1,4 +1,5 @@
 """Quadrants: the data, what is recovered, the table searches, the exact M-step, the peers, and the experiment in its quick form."""
+
 import itertools
 import math
 
@@ -8,12 +9,36 @@ from sklearn.decomposition import sparse_encode
 
 from capslit.composition.model import active_experts
 from capslit.composition.rules import compose_extremes, max_minus_min
-from capslit.data.datasets import QUADRANT_STATES, compose_quadrants, draw_quadrants, load_quadrants, quadrant_templates
+from capslit.data.datasets import (
+    QUADRANT_STATES,
+    compose_quadrants,
+    draw_quadrants,
+    load_quadrants,
+    quadrant_templates,
+)
 from capslit.experiments import quadrants
-from capslit.experiments.quadrants import (FOUND, LEARNERS, PEERS, STARTS, VALUES, all_sets, as_rows, best_templates,
-                                           cross_entropy, em_step, explain_small, extremes_of_sets, foretold_by_truth,
-                                           learn_experts, learned_experts, measure, recovery,
-                                           sparse_codes, start_templates, states_of)
+from capslit.experiments.quadrants import (
+    FOUND,
+    LEARNERS,
+    PEERS,
+    STARTS,
+    VALUES,
+    all_sets,
+    as_rows,
+    best_templates,
+    cross_entropy,
+    em_step,
+    explain_small,
+    extremes_of_sets,
+    foretold_by_truth,
+    learn_experts,
+    learned_experts,
+    measure,
+    recovery,
+    sparse_codes,
+    start_templates,
+    states_of,
+)
 from capslit.experiments.records import load_record
 from capslit.composition.pursuit import exhaustive_search, matching_pursuit
 
@@ -27,12 +52,13 @@ def X():
 
 # the data
 
+
 def test_experts_are_quadrants_in_two_colours():
     templates = quadrant_templates()
     assert templates.shape == (8, 6, 6) and set(np.unique(templates)) == {0, 0.5, 1}
     for k, (quadrant, colour) in enumerate(itertools.product(range(4), range(2))):
         row, column = divmod(quadrant, 2)
-        inside = templates[k, 3 * row:3 * row + 3, 3 * column:3 * column + 3]
+        inside = templates[k, 3 * row : 3 * row + 3, 3 * column : 3 * column + 3]
         assert np.all(inside == colour) and np.sum(templates[k] != 0.5) == 9
 
 
@@ -42,16 +68,27 @@ def test_images_are_drawn_from_their_templates():
     assert images.dtype == np.uint8 and images.shape == templates.shape == (4000, 6, 6)
     assert np.all(images[templates != 0.5] == templates[templates != 0.5])
     assert abs(np.mean(images[templates == 0.5]) - 0.5) < 0.01
-    assert np.all(np.abs(np.bincount(states.ravel(), minlength=3) / 16000 - (0.5, 0.25, 0.25)) < 0.02)
-    assert templates[0, 0, 0] == (0.5, 0, 1)[states[0, 0]] and templates[0, 5, 0] == (0.5, 0, 1)[states[0, 2]]
+    assert np.all(
+        np.abs(np.bincount(states.ravel(), minlength=3) / 16000 - (0.5, 0.25, 0.25)) < 0.02
+    )
+    assert (
+        templates[0, 0, 0] == (0.5, 0, 1)[states[0, 0]]
+        and templates[0, 5, 0] == (0.5, 0, 1)[states[0, 2]]
+    )
     again, _ = draw_quadrants(4000, np.random.RandomState(3))
     assert np.array_equal(images, again)
 
 
 def test_the_data_set_is_always_the_same():
     data = load_quadrants()
-    assert data.images.shape == (2000, 6, 6) and data.n_train == 1000 and len(data.class_names) == 81
-    assert data.sha256 == load_quadrants().sha256 == {"quadrants": "b6a21fbe207671b0db14bffa8d1587dafb355a27c464a8ce7ce998f6a5f643c5"}
+    assert (
+        data.images.shape == (2000, 6, 6) and data.n_train == 1000 and len(data.class_names) == 81
+    )
+    assert (
+        data.sha256
+        == load_quadrants().sha256
+        == {"quadrants": "b6a21fbe207671b0db14bffa8d1587dafb355a27c464a8ce7ce998f6a5f643c5"}
+    )
     templates = compose_quadrants(states_of(data.labels))
     assert np.all(data.images[templates != 0.5] == templates[templates != 0.5])
     for label, states in zip(data.labels[:20], states_of(data.labels)):
@@ -59,6 +96,7 @@ def test_the_data_set_is_always_the_same():
 
 
 # what is recovered
+
 
 def test_matching_ignores_order_and_size_and_nothing_else():
     rng = np.random.default_rng(0)
@@ -72,25 +110,33 @@ def test_matching_ignores_order_and_size_and_nothing_else():
 
 # searches
 
+
 @pytest.mark.parametrize("K", [1, 3, 8])
 def test_the_table_searches_are_those_of_the_package(X, K):
     templates = np.random.default_rng(K).uniform(0.05, 0.95, (K, 36))
     for greedy, search in ((True, matching_pursuit), (False, exhaustive_search)):
         active, score = explain_small(templates, X, greedy)
         found = search(X, templates)
-        assert np.array_equal(active, active_experts(found.experts, K)) and np.allclose(score, found.log_likelihood)
+        assert np.array_equal(active, active_experts(found.experts, K)) and np.allclose(
+            score, found.log_likelihood
+        )
 
 
 def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
     active, score = explain_small(TRUTH, X)
     images, states = draw_quadrants(100, np.random.RandomState(0))
-    true = np.stack([states[:, q] == 1 + c for q, c in itertools.product(range(4), range(2))], axis=1)
+    true = np.stack(
+        [states[:, q] == 1 + c for q, c in itertools.product(range(4), range(2))], axis=1
+    )
     assert np.all(active >= true) and np.mean(active == true) > 0.99
     assert np.allclose(score, -9 * math.log(2) * (4 - active.sum(axis=1)))
     seen = np.arange(36) != 7
     flipped = X.copy()
     flipped[:, 7] = 1 - X[:, 7]
-    for a, b in zip(explain_small(TRUTH * 0.9 + 0.05, X, seen=seen), explain_small(TRUTH * 0.9 + 0.05, flipped, seen=seen)):
+    for a, b in zip(
+        explain_small(TRUTH * 0.9 + 0.05, X, seen=seen),
+        explain_small(TRUTH * 0.9 + 0.05, flipped, seen=seen),
+    ):
         assert np.array_equal(a, b)
     assert not np.array_equal(explain_small(TRUTH, X)[1], explain_small(TRUTH, flipped)[1])
 
@@ -104,10 +150,13 @@ def test_no_expert_is_active_where_none_helps():
 def test_sets_compose_by_the_rule():
     templates = np.random.default_rng(4).uniform(size=(4, 6))
     for members, U, L in zip(all_sets(4), *extremes_of_sets(templates, all_sets(4))):
-        assert np.allclose(compose_extremes(U, L), max_minus_min(templates[members]) if np.any(members) else 0.5)
+        assert np.allclose(
+            compose_extremes(U, L), max_minus_min(templates[members]) if np.any(members) else 0.5
+        )
 
 
 # learning
+
 
 def test_the_exact_step_beats_every_single_change(X):
     templates = np.round(np.random.default_rng(5).uniform(0.1, 0.9, (8, 36)) / 0.02) * 0.02
@@ -115,12 +164,17 @@ def test_the_exact_step_beats_every_single_change(X):
 
     def aim(templates):
         mu = compose_extremes(*extremes_of_sets(templates, active))
-        return np.sum(np.log(np.where(X == 1, mu, 1 - mu)), axis=0) + np.sum(np.log(templates * (1 - templates)), axis=0)
+        return np.sum(np.log(np.where(X == 1, mu, 1 - mu)), axis=0) + np.sum(
+            np.log(templates * (1 - templates)), axis=0
+        )
+
     best = templates
     for _ in range(20):
         best = best_templates(best, active, X)
     settled = aim(best)
-    assert np.all(settled >= aim(templates) - 1e-9) and np.array_equal(best, best_templates(best, active, X))
+    assert np.all(settled >= aim(templates) - 1e-9) and np.array_equal(
+        best, best_templates(best, active, X)
+    )
     for k in range(8):
         for value in VALUES[::6]:
             other = best.copy()
@@ -154,7 +208,11 @@ def test_learning_is_deterministic(X, learner, start):
     runs = [learn_experts(X, 3, np.random.RandomState(7), learner, start) for _ in range(2)]
     assert all(np.array_equal(a, b) for a, b in zip(*runs))
     course, scores = runs[0]
-    assert course.shape == (4, 8, 36) and scores.shape == (3,) and np.all((course >= 0) & (course <= 1))
+    assert (
+        course.shape == (4, 8, 36)
+        and scores.shape == (3,)
+        and np.all((course >= 0) & (course <= 1))
+    )
     assert np.array_equal(course[0], start_templates(start, X, np.random.RandomState(7)))
     assert scores[-1] > -36 * math.log(2)
 
@@ -162,7 +220,11 @@ def test_learning_is_deterministic(X, learner, start):
 def test_of_several_starts_the_most_probable_is_kept(X):
     rng = np.random.RandomState(8)
     scores = [learn_experts(X, 3, rng, n_starts=1)[1][-1] for _ in range(4)]
-    assert learn_experts(X, 3, np.random.RandomState(8), n_starts=4)[1][-1] == max(scores) > min(scores)
+    assert (
+        learn_experts(X, 3, np.random.RandomState(8), n_starts=4)[1][-1]
+        == max(scores)
+        > min(scores)
+    )
 
 
 def test_the_true_experts_stay_with_the_exact_step(X):
@@ -174,11 +236,18 @@ def test_the_true_experts_stay_with_the_exact_step(X):
 
 # measures and peers
 
+
 def test_what_the_truth_costs():
     test = as_rows(load_quadrants().test_images)
     found = measure(learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
-    assert found["found"] == 8 and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5 and abs(found["squared"] - 4.5) < 0.4
-    assert found["foretold"] == pytest.approx(cross_entropy(test, foretold_by_truth(test)), abs=0.01)
+    assert (
+        found["found"] == 8
+        and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5
+        and abs(found["squared"] - 4.5) < 0.4
+    )
+    assert found["foretold"] == pytest.approx(
+        cross_entropy(test, foretold_by_truth(test)), abs=0.01
+    )
     assert cross_entropy(test, np.full(test.shape, 0.5)) == pytest.approx(36 * math.log(2))
     assert cross_entropy(test, test) < 1e-3 and np.isfinite(cross_entropy(test, 1 - test))
 
@@ -187,7 +256,9 @@ def test_what_the_truth_costs():
 def test_sparse_codes_are_those_of_the_library(X, positive):
     atoms = np.random.default_rng(9).normal(size=(8, 36))
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
-    theirs = sparse_encode(X - 0.5, atoms, algorithm="lasso_cd", alpha=0.2, positive=positive, max_iter=10_000)
+    theirs = sparse_encode(
+        X - 0.5, atoms, algorithm="lasso_cd", alpha=0.2, positive=positive, max_iter=10_000
+    )
     assert np.allclose(sparse_codes(X - 0.5, atoms, 0.2, positive, sweeps=200), theirs, atol=1e-3)
     assert np.all(np.isfinite(sparse_codes(X - 0.5, np.zeros((8, 36)), 0.2, positive)))
 
@@ -210,6 +281,7 @@ def test_peers_foretell_without_looking(method, X):
 def test_the_machine_s_conditional_probability_is_that_of_its_energy(X):
     learned = quadrants.learn_machine(X[:, :36], 0, 0.1, 5, 5)
     from sklearn.neural_network import BernoulliRBM
+
     model = BernoulliRBM(8, learning_rate=0.1, batch_size=5, n_iter=5, random_state=0).fit(X)
     d, both = 3, np.stack([X, X])
     both[0, :, d], both[1, :, d] = 0, 1
@@ -218,6 +290,7 @@ def test_the_machine_s_conditional_probability_is_that_of_its_energy(X):
 
 
 # the experiment
+
 
 @pytest.fixture(scope="module")
 def record(quick_record):
@@ -229,12 +302,19 @@ def test_metrics_are_within_sense(record):
         metrics, kind = part["metrics"], part["parameters"]["kind"]
         if kind == "recovery":
             found = np.array(metrics["found"])
-            assert found.shape == (part["parameters"]["n_runs"], len(metrics["steps"])) and found.min() >= 0 and found.max() <= 8
+            assert (
+                found.shape == (part["parameters"]["n_runs"], len(metrics["steps"]))
+                and found.min() >= 0
+                and found.max() <= 8
+            )
             assert record.array(name, "templates").shape == (2, len(metrics["steps"]), 8, 36)
             assert np.all(np.array(metrics["rebuilt"])[:, 1:] < 36 * math.log(2) + 5)
         if kind in ("composed", "peer"):
             for aim in quadrants.AIMS:
-                assert all(0 <= n <= 8 for n in metrics[aim]["found"]) and min(metrics[aim]["foretold"]) > 12.54
+                assert (
+                    all(0 <= n <= 8 for n in metrics[aim]["found"])
+                    and min(metrics[aim]["foretold"]) > 12.54
+                )
         if kind == "peer":
             tried = metrics["grid"]
             for aim in quadrants.AIMS:

@@ -1,4 +1,5 @@
 """The relatives learn from files, streams of batches and Dask what they learn from the same examples in memory."""
+
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
@@ -9,30 +10,60 @@ import pytest
 from conftest import together
 from sklearn.base import clone
 
-from capslit import CompositionalModel, FactorialVectorQuantizer, GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, em
+from capslit import (
+    CompositionalModel,
+    FactorialVectorQuantizer,
+    GaussianMixture,
+    MixtureOfFactorAnalyzers,
+    MixtureOfPCA,
+    em,
+)
 from capslit.estimator import training_data as estimators
 from capslit.composition import Transforms
 from capslit.em.statistics import BatchError
 
 rng = np.random.default_rng(1)
 GROUPS = rng.integers(3, size=700)
-X = rng.standard_normal((700, 5)) @ rng.standard_normal((5, 5)) + 4 * rng.standard_normal((3, 5))[GROUPS]
+X = (
+    rng.standard_normal((700, 5)) @ rng.standard_normal((5, 5))
+    + 4 * rng.standard_normal((3, 5))[GROUPS]
+)
 WEIGHT = rng.random(700)
-BITS = np.array([[1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 1], [1, 0, 1, 0, 1, 0]])[GROUPS] ^ (rng.random((700, 6)) < 0.05)
+BITS = np.array([[1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 1], [1, 0, 1, 0, 1, 0]])[GROUPS] ^ (
+    rng.random((700, 6)) < 0.05
+)
 BITS = BITS.astype(float)
-CUTS = (1, 130, 131, 500)                                     # batches of lengths that fit no block
+CUTS = (1, 130, 131, 500)  # batches of lengths that fit no block
 
 CASES = {
     "GaussianMixture": (GaussianMixture(3, n_init=2, random_state=0), X),
-    "GaussianMixture of variances": (GaussianMixture(3, covariance_type="diag", init_params="k-means++", random_state=0), X),
-    "MixtureOfFactorAnalyzers": (MixtureOfFactorAnalyzers(3, 2, added_noise=0.01, random_state=0), X),
+    "GaussianMixture of variances": (
+        GaussianMixture(3, covariance_type="diag", init_params="k-means++", random_state=0),
+        X,
+    ),
+    "MixtureOfFactorAnalyzers": (
+        MixtureOfFactorAnalyzers(3, 2, added_noise=0.01, random_state=0),
+        X,
+    ),
     "MixtureOfPCA": (MixtureOfPCA(3, 2, explained_variance=0.9, random_state=0), X),
     "FactorialVectorQuantizer": (FactorialVectorQuantizer(2, 3, n_init=2, random_state=0), X),
-    "FactorialVectorQuantizer, sampled": (FactorialVectorQuantizer(2, 2, e_step="gibbs", n_init=1, max_iter=8, random_state=0), X),
-    "FactorialVectorQuantizer of bits": (FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0), BITS),
+    "FactorialVectorQuantizer, sampled": (
+        FactorialVectorQuantizer(2, 2, e_step="gibbs", n_init=1, max_iter=8, random_state=0),
+        X,
+    ),
+    "FactorialVectorQuantizer of bits": (
+        FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0),
+        BITS,
+    ),
     "CompositionalModel": (CompositionalModel(2, max_iter=10, random_state=0), BITS[:80]),
-    "CompositionalModel of any number": (CompositionalModel(max_active=2, binarize=0.5, max_iter=3, random_state=0), BITS[:40]),
-    "CompositionalModel in places": (CompositionalModel(1, transforms=Transforms((2, 3), 1), max_iter=5, random_state=0), BITS[:60]),
+    "CompositionalModel of any number": (
+        CompositionalModel(max_active=2, binarize=0.5, max_iter=3, random_state=0),
+        BITS[:40],
+    ),
+    "CompositionalModel in places": (
+        CompositionalModel(1, transforms=Transforms((2, 3), 1), max_iter=5, random_state=0),
+        BITS[:60],
+    ),
 }
 WEIGHED = [name for name in CASES if not name.startswith("Compositional")]
 METHODS = ("predict", "predict_proba", "score_samples", "transform", "codes", "reconstruct")
@@ -55,7 +86,9 @@ def as_file(x, folder):
 
 def as_zarr(x, folder):
     zarr = pytest.importorskip("zarr")
-    array = zarr.create_array(str(folder / "x.zarr"), shape=x.shape, chunks=(90, x.shape[1]), dtype=x.dtype)
+    array = zarr.create_array(
+        str(folder / "x.zarr"), shape=x.shape, chunks=(90, x.shape[1]), dtype=x.dtype
+    )
     array[:] = x
     return array
 
@@ -85,11 +118,17 @@ def assert_same(one, other):
 
 def assert_close(one, other, tolerance=1e-6):
     for name, value in vars(one).items():
-        if name.endswith("_") and name not in ("history_", "statistics_", "feature_names_in_") and value is not None:
+        if (
+            name.endswith("_")
+            and name not in ("history_", "statistics_", "feature_names_in_")
+            and value is not None
+        ):
             if isinstance(value, str):
                 assert getattr(other, name) == value, name
             else:
-                np.testing.assert_allclose(getattr(other, name), value, rtol=tolerance, atol=tolerance, err_msg=name)
+                np.testing.assert_allclose(
+                    getattr(other, name), value, rtol=tolerance, atol=tolerance, err_msg=name
+                )
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +142,7 @@ def known():
                 patch.setattr(estimators, "FEWEST", 2**13)
                 done[name] = learned(*CASES[name])
         return done[name]
+
     return get
 
 
@@ -120,7 +160,10 @@ def test_the_same_bits_wherever_examples_lie(name, source, known, tmp_path):
     assert np.isclose(model.score(elsewhere), model.score(inputs), rtol=1e-12)
 
 
-@together("name", ["GaussianMixture", "MixtureOfFactorAnalyzers", "MixtureOfPCA", "FactorialVectorQuantizer"])
+@together(
+    "name",
+    ["GaussianMixture", "MixtureOfFactorAnalyzers", "MixtureOfPCA", "FactorialVectorQuantizer"],
+)
 def test_the_same_bits_in_single_precision(name, tmp_path):
     estimator, inputs = CASES[name][0], X.astype(np.float32)
     assert_same(learned(estimator, inputs), learned(estimator, as_file(inputs, tmp_path)))
@@ -140,18 +183,25 @@ def test_all_sources_are_predicted_in_the_same_blocks(tmp_path):
     model, file = learned(*CASES["GaussianMixture of variances"]), as_file(x, tmp_path)
     for method in ("score_samples", "predict_proba"):
         predict = getattr(model, method)
-        assert np.array_equal(predict(parts(X)), predict(X)) and np.array_equal(predict(parts(x)), predict(file))
+        assert np.array_equal(predict(parts(X)), predict(X)) and np.array_equal(
+            predict(parts(x)), predict(file)
+        )
 
 
 def test_other_results_of_densities():
     model = learned(*CASES["GaussianMixture"])
     batches = parts(X)
-    assert np.isclose(model.bic(batches), model.bic(X)) and np.isclose(model.aic(batches), model.aic(X))
+    assert np.isclose(model.bic(batches), model.bic(X)) and np.isclose(
+        model.aic(batches), model.aic(X)
+    )
     assert np.array_equal(clone(model).fit_predict(batches), clone(model).fit_predict(X))
 
 
 def test_a_checkpoint_of_a_file_is_resumed(tmp_path):
-    estimator, file = MixtureOfFactorAnalyzers(3, 2, tol=0, patience=99, max_iter=12, random_state=0), as_file(X, tmp_path)
+    estimator, file = (
+        MixtureOfFactorAnalyzers(3, 2, tol=0, patience=99, max_iter=12, random_state=0),
+        as_file(X, tmp_path),
+    )
     learned(clone(estimator).set_params(max_iter=5), file, checkpoint=tmp_path / "run.npz")
     assert_same(learned(estimator, X), learned(estimator, file, checkpoint=tmp_path / "run.npz"))
 
@@ -169,7 +219,7 @@ def test_a_start_from_a_sample_is_the_same_everywhere(name, known, small_samples
     model = learned(estimator, inputs)
     assert_same(model, learned(estimator, as_file(inputs, tmp_path)))
     assert_same(model, learned(estimator, parts(inputs)))
-    if name in WEIGHED:                                       # another start, but no other problem
+    if name in WEIGHED:  # another start, but no other problem
         assert model.history_["objective"][0] != known(name).history_["objective"][0]
         assert abs(model.lower_bound_ - known(name).lower_bound_) < 0.5
 
@@ -177,7 +227,11 @@ def test_a_start_from_a_sample_is_the_same_everywhere(name, known, small_samples
 def test_a_sample_is_drawn_by_random_state(small_samples):
     data = estimators.read_training_data(GaussianMixture(), parts(X), labelled=False)
     drawn = [data.sample(seed)[0] for seed in (0, 0, 1)]
-    assert drawn[0].shape == (60, 5) and np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+    assert (
+        drawn[0].shape == (60, 5)
+        and np.array_equal(drawn[0], drawn[1])
+        and not np.array_equal(drawn[0], drawn[2])
+    )
     rows = [np.flatnonzero((X == x).all(axis=1)).item() for x in drawn[0]]
     assert rows == sorted(set(rows))
     assert data.sample(0, 200)[0].shape == (200, 5)
@@ -187,7 +241,10 @@ def test_what_is_measured_is_measured_on_all_examples(small_samples):
     data = estimators.read_training_data(GaussianMixture(), parts(X), labelled=False)
     origin, variance = data.spread()
     assert np.allclose(origin, X.mean(axis=0)) and np.isclose(variance, X.var(axis=0).mean())
-    model = learned(MixtureOfFactorAnalyzers(1, 4, added_noise=0.1, random_state=0, max_iter=300, tol=1e-9), parts(X))
+    model = learned(
+        MixtureOfFactorAnalyzers(1, 4, added_noise=0.1, random_state=0, max_iter=300, tol=1e-9),
+        parts(X),
+    )
     S = np.cov(X.T, ddof=0) + 0.1 * X.var(axis=0).mean() * np.eye(5)
     np.testing.assert_allclose(model.get_covariance()[0], S, rtol=0.02, atol=0.02 * S.max())
 
@@ -210,8 +267,11 @@ def test_weights_that_leave_nothing_to_start_from(small_samples):
 
 # ── what is wrong is named ───────────────────────────────────────────────────────────────────────────────────────────────────
 BAD = {
-    "NaN": lambda b: np.where(np.arange(5) == 2, np.nan, b), "infinity": lambda b: b + np.inf, "width": lambda b: b[:, :3],
-    "no examples": lambda b: b[:0], "text": lambda b: b.astype(str),
+    "NaN": lambda b: np.where(np.arange(5) == 2, np.nan, b),
+    "infinity": lambda b: b + np.inf,
+    "width": lambda b: b[:, :3],
+    "no examples": lambda b: b[:0],
+    "text": lambda b: b.astype(str),
 }
 
 
@@ -237,24 +297,60 @@ def test_a_batch_that_goes_bad_later_leaves_what_was_learned():
             if len(passes) > 8 and i == 3:
                 raise OSError("the disk is gone")
             yield batch
+
     with pytest.raises(BatchError, match="^batch 3.*the disk is gone") as caught:
         learned(GaussianMixture(3, tol=0, patience=99, random_state=0), stream)
-    assert isinstance(caught.value.fit, em.Fit) and caught.value.fit.parameters.means.shape == (1, 3, 5)
+    assert isinstance(caught.value.fit, em.Fit) and caught.value.fit.parameters.means.shape == (
+        1,
+        3,
+        5,
+    )
 
 
 WRONG = {
     "one-shot": (GaussianMixture(), lambda: iter(parts(X)), "one-shot iterator"),
-    "too few": (GaussianMixture(), lambda: [X[:1]], "number of examples in X must be a number of at least 2"),
-    "fewer than components": (GaussianMixture(9), lambda: [X[:3], X[3:8]], "n_components must be .* at most 8, not 9"),
-    "features": (MixtureOfPCA(1, 6), lambda: parts(X), "n_dims must be a whole number of at most 5"),
+    "too few": (
+        GaussianMixture(),
+        lambda: [X[:1]],
+        "number of examples in X must be a number of at least 2",
+    ),
+    "fewer than components": (
+        GaussianMixture(9),
+        lambda: [X[:3], X[3:8]],
+        "n_components must be .* at most 8, not 9",
+    ),
+    "features": (
+        MixtureOfPCA(1, 6),
+        lambda: parts(X),
+        "n_dims must be a whole number of at most 5",
+    ),
     "size": (GaussianMixture(), lambda: parts(X * 1e155), "divide X by its largest magnitude"),
-    "weight": (GaussianMixture(), lambda: list(zip(parts(X), parts(-WEIGHT))), "^batch 0: sample_weight must be at least 0"),
-    "no weight": (FactorialVectorQuantizer(), lambda: list(zip(parts(X), parts(0 * WEIGHT))), "sample_weight is zero for every example"),
-    "range": (FactorialVectorQuantizer(observable="bernoulli"), lambda: parts(X), "X must lie between 0 and 1"),
-    "range of a later batch": (FactorialVectorQuantizer(observable="bernoulli", init="random"), lambda: [BITS, 2 * BITS],
-                               "X must lie between 0 and 1"),
+    "weight": (
+        GaussianMixture(),
+        lambda: list(zip(parts(X), parts(-WEIGHT))),
+        "^batch 0: sample_weight must be at least 0",
+    ),
+    "no weight": (
+        FactorialVectorQuantizer(),
+        lambda: list(zip(parts(X), parts(0 * WEIGHT))),
+        "sample_weight is zero for every example",
+    ),
+    "range": (
+        FactorialVectorQuantizer(observable="bernoulli"),
+        lambda: parts(X),
+        "X must lie between 0 and 1",
+    ),
+    "range of a later batch": (
+        FactorialVectorQuantizer(observable="bernoulli", init="random"),
+        lambda: [BITS, 2 * BITS],
+        "X must lie between 0 and 1",
+    ),
     "no ink": (CompositionalModel(1), lambda: parts(X), "^batch 0: X must hold zeros and ones"),
-    "weights of images": (CompositionalModel(1), lambda: list(zip(parts(BITS), parts(WEIGHT))), "^batch 0: .*leave the weights out"),
+    "weights of images": (
+        CompositionalModel(1),
+        lambda: list(zip(parts(BITS), parts(WEIGHT))),
+        "^batch 0: .*leave the weights out",
+    ),
 }
 
 
@@ -290,7 +386,11 @@ def test_dask_arrays(name, known):
         assert_close(known(name), model)
         for method in (method for method in METHODS if hasattr(model, method)):
             said, want = getattr(model, method)(elsewhere), getattr(model, method)(inputs)
-            assert said.dtype == want.dtype and said.shape == want.shape and said.numblocks[0] == elsewhere.numblocks[0]
+            assert (
+                said.dtype == want.dtype
+                and said.shape == want.shape
+                and said.numblocks[0] == elsewhere.numblocks[0]
+            )
             np.testing.assert_allclose(said.compute(), want, rtol=1e-8, atol=1e-10)
         assert np.isclose(model.score(elsewhere), model.score(inputs))
 
@@ -333,7 +433,9 @@ def test_names_of_columns():
             want = model.score_samples(frame)
             np.testing.assert_allclose(model.score_samples(frames), want, rtol=1e-10)
             with dask.config.set(scheduler="synchronous"):
-                np.testing.assert_allclose(model.score_samples([dask.delayed(frame)]).compute(), want, rtol=1e-10)
+                np.testing.assert_allclose(
+                    model.score_samples([dask.delayed(frame)]).compute(), want, rtol=1e-10
+                )
             with pytest.raises(ValueError, match="X: The feature names should match"):
                 model.score_samples([frame[list("edcba")]])
         with pytest.raises(BatchError, match="^batch 1: X has the column 'e' where"):
@@ -353,11 +455,21 @@ def test_whoever_is_faster_changes_no_bit(small_samples):
 def test_all_that_travels_can_travel():
     "What processes of Dask exchange is pickled."
     dask = pytest.importorskip("dask")
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool, dask.config.set(scheduler="processes", pool=pool):
-        for name in ("GaussianMixture", "FactorialVectorQuantizer", "MixtureOfPCA", "CompositionalModel in places"):
+    with (
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+        dask.config.set(scheduler="processes", pool=pool),
+    ):
+        for name in (
+            "GaussianMixture",
+            "FactorialVectorQuantizer",
+            "MixtureOfPCA",
+            "CompositionalModel in places",
+        ):
             estimator, inputs = CASES[name]
             estimator = clone(estimator).set_params(max_iter=1, patience=1)
             elsewhere = dask_of(inputs[:40], (20,))
             model = learned(estimator, elsewhere)
             assert_close(learned(estimator, inputs[:40]), model)
-            np.testing.assert_allclose(model.score_samples(elsewhere).compute(), model.score_samples(inputs[:40]))
+            np.testing.assert_allclose(
+                model.score_samples(elsewhere).compute(), model.score_samples(inputs[:40])
+            )

@@ -1,4 +1,5 @@
 """What a release is made of: notes, distribution, archive, site; citation and metadata in step with settings.ini; the check of outside links."""
+
 import http.server
 import json
 import re
@@ -28,11 +29,21 @@ SETTINGS = project.SETTINGS
 
 # Notes
 
+
 def test_changelog_has_the_common_form():
     text = read("CHANGELOG.md")
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert headings[0] == "[Unreleased]" and all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", h) for h in headings[1:]), headings
-    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert headings[0] == "[Unreleased]" and all(
+        re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", h) for h in headings[1:]
+    ), headings
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= {
+        "Added",
+        "Changed",
+        "Deprecated",
+        "Removed",
+        "Fixed",
+        "Security",
+    }
     for heading in re.findall(r"^## \[([^]]+)\]", text, re.MULTILINE):
         assert f"\n[{heading}]: {project.SOURCE}/" in text, f"{heading} has no address at the end"
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
@@ -46,21 +57,32 @@ def test_notes_of_the_next_release_are_what_stands_under_unreleased():
         notes.notes("9.9.9", text)
     released = text.replace("## [Unreleased]", "## [9.9.9] - 2030-01-31")
     said = notes.notes("9.9.9", released)
-    assert "### Added\n\n* " in said and "\n[Unreleased]" not in said and "## [" not in said.replace("### ", "")
+    assert (
+        "### Added\n\n* " in said
+        and "\n[Unreleased]" not in said
+        and "## [" not in said.replace("### ", "")
+    )
     body = text.split("## [Unreleased]\n", 1)[1].split("\n[Unreleased]:")[0].split("\n## ")[0]
     assert said.strip() == body.strip(), "all of it, and nothing else"
     with pytest.raises(ValueError, match="the date of 9.9.9 must be like"):
         notes.notes("9.9.9", text.replace("## [Unreleased]", "## [9.9.9] - soon"))
     with pytest.raises(ValueError, match="says nothing"):
-        notes.notes("1.0.0", "# Changes\n\n## [1.0.0] - 2030-01-31\n\n## [0.9.0] - 2029-01-31\n\n* it\n")
+        notes.notes(
+            "1.0.0", "# Changes\n\n## [1.0.0] - 2030-01-31\n\n## [0.9.0] - 2029-01-31\n\n* it\n"
+        )
 
 
 def test_a_tag_of_another_version_is_refused():
-    done = subprocess.run([sys.executable, ROOT / "book" / "notes.py", "--check", "v9.9.9"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "book" / "notes.py", "--check", "v9.9.9"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1 and f"the tag v9.9.9 is not v{SETTINGS['version']}" in done.stderr
 
 
 # Distribution
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
@@ -71,7 +93,12 @@ def built(tmp_path_factory):
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, copy)
-    done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, copy], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, copy],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return next(dist.glob("*.whl")), next(dist.glob("*.tar.gz"))
 
@@ -82,14 +109,32 @@ def test_the_distribution_says_what_it_is(built):
         names = file.namelist()
         (where,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         metadata = Metadata.from_email(file.read(where), validate=True)
-    assert (metadata.name, str(metadata.version), metadata.license_expression) == (SETTINGS["lib_name"], SETTINGS["version"], "Apache-2.0")
+    assert (metadata.name, str(metadata.version), metadata.license_expression) == (
+        SETTINGS["lib_name"],
+        SETTINGS["version"],
+        "Apache-2.0",
+    )
     assert list(metadata.project_urls) == ["Documentation", "Source", "Changelog", "Issues"]
-    assert all(address.startswith((project.SITE, project.SOURCE)) for address in metadata.project_urls.values())
-    assert str(metadata.requires_python) == f">={SETTINGS['min_python']}" and "Typing :: Typed" in metadata.classifiers
+    assert all(
+        address.startswith((project.SITE, project.SOURCE))
+        for address in metadata.project_urls.values()
+    )
+    assert (
+        str(metadata.requires_python) == f">={SETTINGS['min_python']}"
+        and "Typing :: Typed" in metadata.classifiers
+    )
     assert metadata.description_content_type == "text/markdown"
-    assert {"capslit/py.typed", "capslit/__init__.pyi", "capslit/experiments/results.sha256"} <= set(names)
+    assert {
+        "capslit/py.typed",
+        "capslit/__init__.pyi",
+        "capslit/experiments/results.sha256",
+    } <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert not [name for name in names if not name.startswith(("capslit/", f"capslit-{SETTINGS['version']}.dist-info/"))]
+    assert not [
+        name
+        for name in names
+        if not name.startswith(("capslit/", f"capslit-{SETTINGS['version']}.dist-info/"))
+    ]
     with tarfile.open(source) as file:
         assert f"capslit-{SETTINGS['version']}/settings.ini" in file.getnames()
 
@@ -101,11 +146,17 @@ def test_links_of_the_readme_lead_somewhere_from_the_index(monkeypatch):
     monkeypatch.setattr(setuptools, "setup", given.update)
     runpy.run_path(str(ROOT / "setup.py"))
     targets = re.findall(r"\]\(([^)\s]+)\)", given["long_description"])
-    assert len(targets) == len(re.findall(r"\]\(([^)\s]+)\)", read("README.md"))) and all(target.startswith("https://") for target in targets), targets
+    assert len(targets) == len(re.findall(r"\]\(([^)\s]+)\)", read("README.md"))) and all(
+        target.startswith("https://") for target in targets
+    ), targets
     tag = f"v{SETTINGS['version']}"
     for target in targets:
         if target.startswith(f"{project.SITE}{tag}/"):
-            assert (ROOT / target.removeprefix(f"{project.SITE}{tag}/")).with_suffix(".ipynb").is_file(), target
+            assert (
+                (ROOT / target.removeprefix(f"{project.SITE}{tag}/"))
+                .with_suffix(".ipynb")
+                .is_file()
+            ), target
         elif f"/{tag}/" in target:
             assert (ROOT / target.split(f"/{tag}/")[1]).is_file(), target
     assert any(target.endswith("nbs/images/poses.png") and "raw" in target for target in targets)
@@ -113,22 +164,41 @@ def test_links_of_the_readme_lead_somewhere_from_the_index(monkeypatch):
 
 def test_badges_are_those_of_this_project():
     badges = re.findall(r"\[!\[([^]]+)\]\(([^)]+)\)\]\(([^)]+)\)", read("README.md"))
-    assert [name for name, _, _ in badges] == ["CI", "Book", "Python 3.11 to 3.13", "Licence: Apache-2.0"]
+    assert [name for name, _, _ in badges] == [
+        "CI",
+        "Book",
+        "Python 3.11 to 3.13",
+        "Licence: Apache-2.0",
+    ]
     for _, picture, target in badges:
-        if found := re.fullmatch(rf"{re.escape(project.SOURCE)}/actions/workflows/(\w+\.yml)/badge.svg", picture):
+        if found := re.fullmatch(
+            rf"{re.escape(project.SOURCE)}/actions/workflows/(\w+\.yml)/badge.svg", picture
+        ):
             assert (ROOT / ".github" / "workflows" / found[1]).is_file()
         assert target.startswith((project.SOURCE, project.SITE))
 
 
 # Citation
 
+
 def test_citation_and_deposit_are_in_step():
     citation, deposit = yaml.safe_load(read("CITATION.cff")), json.loads(read(".zenodo.json"))
-    assert citation["cff-version"] == "1.2.0" and {"message", "title", "authors", "abstract"} <= set(citation)
+    assert citation["cff-version"] == "1.2.0" and {
+        "message",
+        "title",
+        "authors",
+        "abstract",
+    } <= set(citation)
     assert citation["version"] == deposit["version"] == SETTINGS["version"]
-    assert citation["license"] == deposit["license"] == "Apache-2.0" and "Apache License" in read("LICENSE")
+    assert citation["license"] == deposit["license"] == "Apache-2.0" and "Apache License" in read(
+        "LICENSE"
+    )
     assert citation["title"] == deposit["title"] and citation["keywords"] == deposit["keywords"]
-    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in deposit["creators"]] == [SETTINGS["author"]]
+    assert (
+        [author["name"] for author in citation["authors"]]
+        == [author["name"] for author in deposit["creators"]]
+        == [SETTINGS["author"]]
+    )
     assert citation["repository-code"] == project.SOURCE and citation["url"] == project.SITE
     related = {entry["identifier"] for entry in deposit["related_identifiers"]}
     assert {citation["references"][0]["doi"], project.SOURCE, project.SITE} == related
@@ -136,8 +206,17 @@ def test_citation_and_deposit_are_in_step():
 
 # Archive and site
 
+
 def tiny_book(folder, word):
-    for name in ("nbs/index.html", "nbs/capsules/definition.html", "404.html", "robots.txt", "sitemap.xml", "index.html", "_static/a.css"):
+    for name in (
+        "nbs/index.html",
+        "nbs/capsules/definition.html",
+        "404.html",
+        "robots.txt",
+        "sitemap.xml",
+        "index.html",
+        "_static/a.css",
+    ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{word} {name}")
@@ -146,10 +225,15 @@ def tiny_book(folder, word):
 
 def test_an_archive_holds_the_book_and_is_the_same_each_time(tmp_path):
     html = tiny_book(tmp_path / "html", "book")
-    one, two = archive.archive(tmp_path / "one.zip", html), archive.archive(tmp_path / "deep" / "two.zip", html)
+    one, two = (
+        archive.archive(tmp_path / "one.zip", html),
+        archive.archive(tmp_path / "deep" / "two.zip", html),
+    )
     assert one.read_bytes() == two.read_bytes()
     with zipfile.ZipFile(one) as file:
-        assert f"{archive.NAME}/nbs/index.html" in file.namelist() and not any(name.endswith("404.html") for name in file.namelist())
+        assert f"{archive.NAME}/nbs/index.html" in file.namelist() and not any(
+            name.endswith("404.html") for name in file.namelist()
+        )
     with pytest.raises(SystemExit, match="make book"):
         archive.archive(tmp_path / "none.zip", tmp_path / "nothing")
 
@@ -158,21 +242,42 @@ def test_a_site_has_a_folder_for_each_version(tmp_path, monkeypatch):
     archives = tmp_path / "archives"
     for version in ("0.2.0", "0.2.1", "0.10.0", "1.0.0"):
         monkeypatch.setattr(archive, "NAME", f"capslit-{version}-book")
-        archive.archive(archives / f"capslit-{version}-book.zip", tiny_book(tmp_path / version, version))
+        archive.archive(
+            archives / f"capslit-{version}-book.zip", tiny_book(tmp_path / version, version)
+        )
     (archives / "capslit-x-book.zip").touch()
     site = tmp_path / "site"
     (site / "v0.0.1").mkdir(parents=True)
     publish.publish(site, archives, tiny_book(tmp_path / "html", "newest"))
-    assert sorted(p.name for p in site.iterdir()) == [".nojekyll", "404.html", "index.html", "latest", "robots.txt", "sitemap.xml", "v0.10.0", "v0.2.1", "v1.0.0", "versions.html"]
-    assert (site / "v0.2.1" / "nbs" / "index.html").read_text().startswith("0.2.1") and (site / "latest" / "nbs" / "index.html").read_text().startswith("newest")
+    assert sorted(p.name for p in site.iterdir()) == [
+        ".nojekyll",
+        "404.html",
+        "index.html",
+        "latest",
+        "robots.txt",
+        "sitemap.xml",
+        "v0.10.0",
+        "v0.2.1",
+        "v1.0.0",
+        "versions.html",
+    ]
+    assert (site / "v0.2.1" / "nbs" / "index.html").read_text().startswith("0.2.1") and (
+        site / "latest" / "nbs" / "index.html"
+    ).read_text().startswith("newest")
     assert 'url=latest/nbs/index.html"' in (site / "index.html").read_text()
     listed = re.findall(r'href="([^"]+)"', (site / "versions.html").read_text())
-    assert [path.split("/")[0] for path in listed] == ["latest", "v1.0.0", "v0.10.0", "v0.2.1"] and all((site / path).is_file() for path in listed)
+    assert [path.split("/")[0] for path in listed] == [
+        "latest",
+        "v1.0.0",
+        "v0.10.0",
+        "v0.2.1",
+    ] and all((site / path).is_file() for path in listed)
     publish.publish(tmp_path / "alone", html=tmp_path / "html")
     assert (tmp_path / "alone" / "latest" / "nbs" / "index.html").is_file()
 
 
 # Outside links
+
 
 @pytest.fixture
 def server():
@@ -196,8 +301,13 @@ def server():
 
 def test_only_addresses_that_are_gone_are_reported(server, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    wrong = {code: links.problem(f"{server.base}/{code}", pause=0) for code in (200, 403, 404, 410, 429, 500)}
-    assert {code for code, said in wrong.items() if said} == {404, 410, 500} and wrong[404].startswith("404")
+    wrong = {
+        code: links.problem(f"{server.base}/{code}", pause=0)
+        for code in (200, 403, 404, 410, 429, 500)
+    }
+    assert {code for code, said in wrong.items() if said} == {404, 410, 500} and wrong[
+        404
+    ].startswith("404")
     assert "URLError" in links.problem("http://127.0.0.1:9/", attempts=1)
     report = links.check({f"{server.base}/200": ["a"], f"{server.base}/404": ["a", "b", "c", "d"]})
     assert len(report) == 1 and report[0].endswith(f"{server.base}/404 (in a, b, c …)")
@@ -210,13 +320,24 @@ def test_a_server_that_was_busy_is_asked_again(server, monkeypatch):
 
 def test_outside_addresses_are_found():
     page = '<a href="https://doi.org/10.1/x#s">a</a> <a href=\'http://b.org/?a=1&amp;b=2\'>b</a> <a href="nbs/x.html">in</a> <a href="mailto:a@b.c">m</a> <img src="https://c.org">'
-    assert links.outside(links.Anchors(page).found) == {"https://doi.org/10.1/x", "http://b.org/?a=1&b=2"}
-    assert not links.outside({f"{project.SOURCE}/edit/main/nbs/index.ipynb", f"{project.LATEST}nbs/index.html"}), "made by a rule: not asked for each page"
+    assert links.outside(links.Anchors(page).found) == {
+        "https://doi.org/10.1/x",
+        "http://b.org/?a=1&b=2",
+    }
+    assert not links.outside(
+        {f"{project.SOURCE}/edit/main/nbs/index.ipynb", f"{project.LATEST}nbs/index.html"}
+    ), "made by a rule: not asked for each page"
 
 
-@pytest.mark.skipif(not (BOOK / "nbs" / "practice" / "bibliography.html").is_file(), reason="the book is not built: make book")
+@pytest.mark.skipif(
+    not (BOOK / "nbs" / "practice" / "bibliography.html").is_file(),
+    reason="the book is not built: make book",
+)
 def test_outside_addresses_of_the_built_book_are_found():
     found = links.collect(BOOK)
     assert "nbs/practice/bibliography.html" in found["https://doi.org/10.1162/neco_a_01336"]
-    assert all(re.match(r"https?://[\w.-]+", address) and " " not in address for address in found) and len(found) > 20
+    assert (
+        all(re.match(r"https?://[\w.-]+", address) and " " not in address for address in found)
+        and len(found) > 20
+    )
     assert any("README.md" in pages for pages in found.values())

@@ -21,7 +21,12 @@ from capslit import CapsuleClassifier, cli, em, plotting, storage, validation
 from capslit.data import datasets
 from capslit.capsules import inference, special
 from capslit.experiments import records, summary
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    LeastSquares,
+    second_moments,
+)
 from capslit.capsules.problems import capsule_targets
 from capslit.capsules.initialisation import random_weights, subspace
 
@@ -40,7 +45,9 @@ def blobs(n=90, p=4, m=3, seed=0, spread=2.5):
 
 X, Y = blobs()
 FITTED = CapsuleClassifier.paper(2, **QUICK).fit(X, Y)
-MODEL = CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2), LeastSquares.from_gram((X.T @ X)[None]))
+MODEL = CapsuleRegression(
+    np.arange(3)[None], np.full((1, 3), 2), LeastSquares.from_gram((X.T @ X)[None])
+)
 START = CapsuleParameters(np.random.default_rng(1).standard_normal((1, 3, 2, 4)))
 
 
@@ -56,15 +63,24 @@ FUNCTIONS = {
     "interpolating_integral, order": (lambda a: special.interpolating_integral(a, 1.5), POSITIVE),
     "interpolating_derivative": (lambda a: special.interpolating_derivative(2.5, a), POSITIVE),
     "interpolating_coefficients": (lambda a: special.interpolating_coefficients(a, 7), POSITIVE),
-    "interpolating_integral_recursive": (lambda a: special.interpolating_integral_recursive(2.5, a), POSITIVE),
+    "interpolating_integral_recursive": (
+        lambda a: special.interpolating_integral_recursive(2.5, a),
+        POSITIVE,
+    ),
     "class_probabilities": (lambda a: inference.class_probabilities(a, 2), POSITIVE),
-    "log_class_probabilities": (lambda a: inference.log_class_probabilities(a, [1, 2, 3, 2]), POSITIVE),
+    "log_class_probabilities": (
+        lambda a: inference.log_class_probabilities(a, [1, 2, 3, 2]),
+        POSITIVE,
+    ),
     "posterior_ratios": (lambda a: inference.posterior_ratios(a, Y, 2), POSITIVE),
     "posterior_mean": (lambda a: inference.posterior_mean(a, Y[:20]), CUBE),
     "squash": (inference.squash, CUBE),
     "sample_latents": (lambda a: inference.sample_latents(a, random_state=0), CUBE),
     "subspace": (lambda a: subspace(a, 2, MOMENT, np.random.default_rng(0))[0] ** 2, MOMENT),
-    "subspace, overall": (lambda a: subspace(MOMENT, 6, a, np.random.default_rng(0))[0] ** 2, MOMENT),
+    "subspace, overall": (
+        lambda a: subspace(MOMENT, 6, a, np.random.default_rng(0))[0] ** 2,
+        MOMENT,
+    ),
     "random_weights": (lambda a: random_weights((2, 4), a, 0.1, np.random.default_rng(0)), MOMENT),
     "LeastSquares": (lambda a: LeastSquares.from_gram(a).solve(START.weights), MOMENT[None]),
     "e_step": (lambda a: MODEL.e_step(START, (a, Y, None)), X),
@@ -78,13 +94,33 @@ FUNCTIONS = {
     "fit, sample_weight": (lambda a: quick().fit(X, Y, a).predict_proba(X), POSITIVE[:, 0]),
     "fit, X_val": (lambda a: quick().fit(X, Y, X_val=a, y_val=Y).predict_proba(X), X),
     "partial_fit": (lambda a: quick().partial_fit(a, Y, classes=[0, 1, 2]).predict_proba(X), X),
-    **{name: ((lambda a, name=name: getattr(FITTED, name)(a)), X) for name in
-       ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "squash")},
+    **{
+        name: ((lambda a, name=name: getattr(FITTED, name)(a)), X)
+        for name in (
+            "predict",
+            "predict_proba",
+            "predict_log_proba",
+            "decision_function",
+            "transform",
+            "squash",
+        )
+    },
     "posterior_mean of the estimator": (lambda a: FITTED.posterior_mean(a, Y), X),
     "prototypes": (lambda a: FITTED.prototypes(a, Y), X),
 }
-TAKE_SPARSE = ("fit", "fit, X_val", "partial_fit", "predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "squash",
-               "posterior_mean of the estimator", "prototypes")
+TAKE_SPARSE = (
+    "fit",
+    "fit, X_val",
+    "partial_fit",
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "transform",
+    "squash",
+    "posterior_mean of the estimator",
+    "prototypes",
+)
 
 
 def parts(result):
@@ -140,7 +176,9 @@ def ways(test):
 
 class TestDegenerateData:
     def fit(self, X, y, architecture, fit_intercept, **options):
-        return quick(architecture=architecture, fit_intercept=fit_intercept, random_state=0, **options).fit(X, y)
+        return quick(
+            architecture=architecture, fit_intercept=fit_intercept, random_state=0, **options
+        ).fit(X, y)
 
     @ways
     def test_zero_columns_add_nothing(self, architecture, fit_intercept):
@@ -148,17 +186,44 @@ class TestDegenerateData:
         model = self.fit(padded, Y, architecture, fit_intercept)
         assert np.abs(model.coef_[..., [0, 3]]).max() < 1e-12 and model.score(padded, Y) > 0.85
         if not fit_intercept:
-            np.testing.assert_allclose(model.predict_proba(padded), self.fit(X, Y, architecture, False).predict_proba(X), rtol=1e-7)
+            np.testing.assert_allclose(
+                model.predict_proba(padded),
+                self.fit(X, Y, architecture, False).predict_proba(X),
+                rtol=1e-7,
+            )
 
     @ways
-    @together("case", {
-        "a constant column": lambda: (np.c_[X, np.full(len(X), 7.0)], Y, 0.85), "collinear columns": lambda: (X @ np.random.default_rng(0).standard_normal((4, 9)), Y, 0.85),
-        "fewer examples than features": lambda: (np.random.default_rng(0).standard_normal((24, 100)), Y[:24], 0.999),
-        "one feature": lambda: (4.0 * Y[:, None] + np.linspace(0, 1, len(Y))[:, None] + 1, Y, 0)}.items())
+    @together(
+        "case",
+        {
+            "a constant column": lambda: (np.c_[X, np.full(len(X), 7.0)], Y, 0.85),
+            "collinear columns": lambda: (
+                X @ np.random.default_rng(0).standard_normal((4, 9)),
+                Y,
+                0.85,
+            ),
+            "fewer examples than features": lambda: (
+                np.random.default_rng(0).standard_normal((24, 100)),
+                Y[:24],
+                0.999,
+            ),
+            "one feature": lambda: (
+                4.0 * Y[:, None] + np.linspace(0, 1, len(Y))[:, None] + 1,
+                Y,
+                0,
+            ),
+        }.items(),
+    )
     def test_columns_of_every_kind(self, architecture, fit_intercept, case):
         Z, y, right = case[1]()
-        model = self.fit(Z, y, architecture, fit_intercept, **{"capsule_dim": 1} if Z.shape[1] == 1 else {})
-        assert model.score(Z, y) > right and np.abs(model.coef_).max() < 1e3 and model.coef_.shape[-1] == Z.shape[1]
+        model = self.fit(
+            Z, y, architecture, fit_intercept, **{"capsule_dim": 1} if Z.shape[1] == 1 else {}
+        )
+        assert (
+            model.score(Z, y) > right
+            and np.abs(model.coef_).max() < 1e3
+            and model.coef_.shape[-1] == Z.shape[1]
+        )
         assert np.allclose(model.predict_proba(Z).sum(axis=1), 1)
 
     @ways
@@ -168,7 +233,11 @@ class TestDegenerateData:
         model = self.fit(twice, Y, architecture, fit_intercept)
         np.testing.assert_allclose(model.coef_[..., :4], model.coef_[..., 4:], rtol=1e-6, atol=1e-9)
         if not fit_intercept:
-            np.testing.assert_allclose(model.predict_proba(twice), self.fit(X, Y, architecture, False).predict_proba(X), rtol=1e-6)
+            np.testing.assert_allclose(
+                model.predict_proba(twice),
+                self.fit(X, Y, architecture, False).predict_proba(X),
+                rtol=1e-6,
+            )
         assert model.score(twice, Y) > 0.85
 
     @ways
@@ -183,31 +252,48 @@ class TestDegenerateData:
     @ways
     @together("value", [0.0, 3.0])
     def test_inputs_that_are_all_the_same(self, architecture, fit_intercept, value):
-        same, y = np.full_like(X, value), np.where(np.arange(len(Y)) < 60, 2, Y)  # mostly of class 2
+        same, y = (
+            np.full_like(X, value),
+            np.where(np.arange(len(Y)) < 60, 2, Y),
+        )  # mostly of class 2
         with pytest.warns(UserWarning, match="capsule_dim"):
             model = self.fit(same, y, architecture, fit_intercept, patience=(20, 20))
         p = model.predict_proba(same)
-        assert np.allclose(p.sum(axis=1), 1) and np.ptp(p, axis=0).max() == 0 and np.isfinite(model.coef_).all()
-        assert set(model.predict(same)) == ({2} if value or fit_intercept else {0})  # nothing to go by: the first
+        assert (
+            np.allclose(p.sum(axis=1), 1)
+            and np.ptp(p, axis=0).max() == 0
+            and np.isfinite(model.coef_).all()
+        )
+        assert set(model.predict(same)) == (
+            {2} if value or fit_intercept else {0}
+        )  # nothing to go by: the first
 
     @ways
     def test_one_example_of_each_class(self, architecture, fit_intercept):
         rows = [np.flatnonzero(Y == c)[0] for c in range(3)]
-        with pytest.warns(UserWarning, match=r"classes \[0, 1, 2\] span fewer directions than capsule_dim"):
+        with pytest.warns(
+            UserWarning, match=r"classes \[0, 1, 2\] span fewer directions than capsule_dim"
+        ):
             model = self.fit(X[rows], Y[rows], architecture, fit_intercept)
         assert model.score(X[rows], Y[rows]) == 1
 
     @ways
     def test_a_class_without_weight_is_never_predicted(self, architecture, fit_intercept):
-        model = quick(architecture=architecture, fit_intercept=fit_intercept).fit(X, Y, (Y != 1) * 1.0)
+        model = quick(architecture=architecture, fit_intercept=fit_intercept).fit(
+            X, Y, (Y != 1) * 1.0
+        )
         assert set(model.predict(X)) == {0, 2} and model.score(X[Y != 1], Y[Y != 1]) > 0.85
 
     @ways
     def test_two_classes_without_weight(self, architecture, fit_intercept):
         Z, y = blobs(m=4)
-        model = quick(architecture=architecture, fit_intercept=fit_intercept).fit(Z, y, (y % 2) * 1.0)
+        model = quick(architecture=architecture, fit_intercept=fit_intercept).fit(
+            Z, y, (y % 2) * 1.0
+        )
         assert set(model.predict(Z)) == {1, 3} and model.score(Z[y % 2 == 1], y[y % 2 == 1]) > 0.9
-        assert np.isfinite(model.history_["training_error"][0]).sum() == np.size(model.history_["training_error"][0]) - (architecture == "ovo")
+        assert np.isfinite(model.history_["training_error"][0]).sum() == np.size(
+            model.history_["training_error"][0]
+        ) - (architecture == "ovo")
 
     @ways
     @together("factor", [1e30, 1e120, 1e150])
@@ -232,18 +318,40 @@ class TestDegenerateData:
         model = self.fit(X, Y, architecture, fit_intercept)
         for factor in (1e-300, 1e100, 1e160, 1e300):
             p, logs = model.predict_proba(X * factor), model.predict_log_proba(X * factor)
-            assert np.allclose(p.sum(axis=1), 1) and np.isfinite(logs).all() and np.isfinite(model.decision_function(X * factor)).all()
-        np.testing.assert_allclose(model.predict_proba(X * 1e160), model.predict_proba(X * 1e150), rtol=1e-9)  # the limit of the ratios
-        np.testing.assert_allclose(model.predict_proba((X * 1e25).astype(np.float32)), model.predict_proba(X * 1e25), rtol=1e-4)
+            assert (
+                np.allclose(p.sum(axis=1), 1)
+                and np.isfinite(logs).all()
+                and np.isfinite(model.decision_function(X * factor)).all()
+            )
+        np.testing.assert_allclose(
+            model.predict_proba(X * 1e160), model.predict_proba(X * 1e150), rtol=1e-9
+        )  # the limit of the ratios
+        np.testing.assert_allclose(
+            model.predict_proba((X * 1e25).astype(np.float32)),
+            model.predict_proba(X * 1e25),
+            rtol=1e-4,
+        )
 
     @ways
     def test_random_weights_of_any_size_and_an_enormous_penalty(self, architecture, fit_intercept):
-        assert np.allclose(self.fit(X, Y, architecture, fit_intercept, alpha=1e300).predict_proba(X).sum(axis=1), 1)
+        assert np.allclose(
+            self.fit(X, Y, architecture, fit_intercept, alpha=1e300).predict_proba(X).sum(axis=1), 1
+        )
         for init_scale in (1e-200, 1e-5, 1e100):
-            model = self.fit(X, Y, architecture, fit_intercept, init="random", init_scale=init_scale)
-            assert np.isfinite(model.coef_).all() and np.isfinite(model.history_["objective"][0]).all()
-        assert np.isfinite(self.fit(X * 1e-100, Y, architecture, fit_intercept, init="random", init_scale=1e100).coef_).all()
-        assert np.isfinite(self.fit(X * 0, Y, architecture, fit_intercept, init="random").coef_).all()
+            model = self.fit(
+                X, Y, architecture, fit_intercept, init="random", init_scale=init_scale
+            )
+            assert (
+                np.isfinite(model.coef_).all() and np.isfinite(model.history_["objective"][0]).all()
+            )
+        assert np.isfinite(
+            self.fit(
+                X * 1e-100, Y, architecture, fit_intercept, init="random", init_scale=1e100
+            ).coef_
+        ).all()
+        assert np.isfinite(
+            self.fit(X * 0, Y, architecture, fit_intercept, init="random").coef_
+        ).all()
 
 
 def test_early_stopping_with_few_examples():
@@ -251,13 +359,17 @@ def test_early_stopping_with_few_examples():
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the examples of the classes", UserWarning)
             model = quick(early_stopping=True, random_state=0).fit(X[:n], Y[:n])
-        assert np.isfinite(model.history_["validation_error"]).all() and np.allclose(model.predict_proba(X).sum(axis=1), 1)
+        assert np.isfinite(model.history_["validation_error"]).all() and np.allclose(
+            model.predict_proba(X).sum(axis=1), 1
+        )
 
 
 # ── wrong arguments of the estimator ─────────────────────────────────────────────────────────────────────────────────────────
 
 NAN, INF = X.copy(), X.copy()
 NAN[3, 1], INF[3, 1] = np.nan, np.inf
+
+
 def state(model):
     return {name: pickle.dumps(value) for name, value in vars(model).items()}
 
@@ -289,6 +401,7 @@ def test_a_warning_that_is_an_error_changes_nothing():
 def test_a_checkpoint_that_cannot_be_written_is_reported_before_the_work(monkeypatch):
     def work(*_):
         raise AssertionError("an iteration was done")
+
     monkeypatch.setattr(em_loop, "accumulate_all", work)
     with pytest.raises(storage.StorageError, match="cannot write"):
         quick().fit(X, Y, checkpoint=os.devnull + "/run.npz")
@@ -297,16 +410,29 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_before_the_work(monkeyp
 def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
+
     FITTED.save(tmp_path / "model.npz")
     before = (tmp_path / "model.npz").read_bytes()
     monkeypatch.setattr(storage, "_write_member", full)
-    for attempt in (lambda: FITTED.save(tmp_path / "model.npz"), lambda: quick().fit(X, Y, checkpoint=tmp_path / "run.npz")):
+    for attempt in (
+        lambda: FITTED.save(tmp_path / "model.npz"),
+        lambda: quick().fit(X, Y, checkpoint=tmp_path / "run.npz"),
+    ):
         with pytest.raises(storage.StorageError, match="the disk is full"):
             attempt()
     assert os.listdir(tmp_path) == ["model.npz"] and (tmp_path / "model.npz").read_bytes() == before
 
 
-METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function", "transform", "squash"]
+METHODS = [
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "transform",
+    "squash",
+]
+
+
 @together("method", METHODS)
 def test_poses_that_overflow_are_an_error(method):
     with pytest.raises(ValueError, match="X is too large for this model"):
@@ -345,12 +471,18 @@ CALLS = [
     (lambda: subspace(np.triu(MOMENT), 2, MOMENT, RNG), "moment"),
     (lambda: subspace(MOMENT, 2, MOMENT[:3, :3], RNG), "overall"),
     (lambda: subspace(MOMENT, 2, MOMENT * np.nan, RNG), "overall"),
-    *((lambda d=d: subspace(MOMENT, d, MOMENT, RNG), "dim") for d in (0, -1, 2.5, None, "two", True)),
+    *(
+        (lambda d=d: subspace(MOMENT, d, MOMENT, RNG), "dim")
+        for d in (0, -1, 2.5, None, "two", True)
+    ),
     (lambda: subspace(MOMENT, 2, MOMENT, 0), "rng"),
     (lambda: random_weights((2, 3), MOMENT, 0.1, RNG), "shape"),
     (lambda: random_weights(4, MOMENT, 0.1, RNG), "shape"),
     (lambda: random_weights((2, 4), X, 0.1, RNG), "overall"),
-    *((lambda s=s: random_weights((2, 4), MOMENT, s, RNG), "scale") for s in (0, -1, np.nan, np.inf)),
+    *(
+        (lambda s=s: random_weights((2, 4), MOMENT, s, RNG), "scale")
+        for s in (0, -1, np.nan, np.inf)
+    ),
     (lambda: random_weights((2, 4), MOMENT, 0.1, None), "rng"),
     (lambda: capsule_targets(3, "pairs"), "architecture"),
     (lambda: LeastSquares.from_gram(MOMENT), "gram"),
@@ -362,50 +494,106 @@ CALLS = [
     (lambda: CapsuleRegression(np.arange(3)[None], np.full((1, 3), 0)), "dims"),
     (lambda: CapsuleRegression(np.arange(4)[None], np.full((1, 3), 2)), "targets"),
     (lambda: CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2), alpha=-1), "alpha"),
-    (lambda: CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2)).m_step(MODEL.e_step(START, DATA)), "solver"),
-    *((call, name) for method in (MODEL.e_step, MODEL.count_errors) for call, name in (
-        (lambda method=method: method(START, (X[:, :3], Y, None)), "x"),
-        (lambda method=method: method(START, (X, Y[:9], None)), "y"),
-        (lambda method=method: method(START, (X, Y + 1, None)), "y"),
-        (lambda method=method: method(START, (X, Y - 1, None)), "y"),
-        (lambda method=method: method(START, (X, Y + 0.5, None)), "y"),
-        (lambda method=method: method(START, (X, Y, np.ones(9))), "weight"),
-        (lambda method=method: method(CapsuleParameters(START.weights[0]), DATA), "weights"))),
+    (
+        lambda: CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2)).m_step(
+            MODEL.e_step(START, DATA)
+        ),
+        "solver",
+    ),
+    *(
+        (call, name)
+        for method in (MODEL.e_step, MODEL.count_errors)
+        for call, name in (
+            (lambda method=method: method(START, (X[:, :3], Y, None)), "x"),
+            (lambda method=method: method(START, (X, Y[:9], None)), "y"),
+            (lambda method=method: method(START, (X, Y + 1, None)), "y"),
+            (lambda method=method: method(START, (X, Y - 1, None)), "y"),
+            (lambda method=method: method(START, (X, Y + 0.5, None)), "y"),
+            (lambda method=method: method(START, (X, Y, np.ones(9))), "weight"),
+            (lambda method=method: method(CapsuleParameters(START.weights[0]), DATA), "weights"),
+        )
+    ),
     (lambda: second_moments((X[0], Y, None), range(3)), "x"),
     (lambda: second_moments((X, Y[:9], None), range(3)), "y"),
     (lambda: second_moments((X, Y, np.ones(9)), range(3)), "weight"),
-    *((lambda data=data: em.fit(MODEL, START, data), "data") for data in (
-        iter([DATA]), (X, Y[:9], None), [X, Y], (), [], (X[:0], Y[:0], None), (X, Y, np.ones(9)), (NAN, Y, None), (INF, Y, None), (X.tolist(), Y, None))),
-    (lambda: em.fit(MODEL, START, DATA, validation=(NAN, Y, None), monitor="validation"), "validation"),
+    *(
+        (lambda data=data: em.fit(MODEL, START, data), "data")
+        for data in (
+            iter([DATA]),
+            (X, Y[:9], None),
+            [X, Y],
+            (),
+            [],
+            (X[:0], Y[:0], None),
+            (X, Y, np.ones(9)),
+            (NAN, Y, None),
+            (INF, Y, None),
+            (X.tolist(), Y, None),
+        )
+    ),
+    (
+        lambda: em.fit(MODEL, START, DATA, validation=(NAN, Y, None), monitor="validation"),
+        "validation",
+    ),
     (lambda: em.fit(MODEL, START, DATA, monitor="validation"), "validation"),
     (lambda: em.fit(MODEL, CapsuleParameters(START.weights * np.nan), DATA), "parameters"),
     (lambda: em.fit(MODEL, START, DATA, rounds=()), "rounds"),
     (lambda: em.fit(MODEL, START, DATA, rounds=[3]), "rounds"),
     (lambda: em.fit(MODEL, START, DATA, rounds=[em.Round(0)]), "rounds"),
-    (lambda: em.fit(MODEL, START, DATA, rounds=[em.Round(1), em.Round(1, {"threshold": 0.0})]), "rounds"),
+    (
+        lambda: em.fit(MODEL, START, DATA, rounds=[em.Round(1), em.Round(1, {"threshold": 0.0})]),
+        "rounds",
+    ),
     (lambda: em.fit(MODEL, START, DATA, monitor="loss"), "monitor"),
     *((lambda g=g: em.fit(MODEL, START, DATA, momentum=g), "momentum") for g in (-0.1, 1, np.nan)),
     *((lambda t=t: em.fit(MODEL, START, DATA, tol=t), "tol") for t in (-1, np.nan)),
     (lambda: em.fit(MODEL, START, DATA, max_iter=0), "max_iter"),
     (lambda: em.fit(MODEL, START, DATA, n_threads=0), "n_threads"),
     (lambda: em.fit(MODEL, START, DATA, checkpoint=7), "checkpoint"),
-    *((lambda n=n: datasets.svd_projection(X, n), "n_components") for n in (0, 5, 2.5, "two", None)),
-    *((lambda a=a: datasets.svd_projection(a, 1), "train_images") for a in (NAN, X[0], X[:0], X + 1j, X * 1e200, sp.csr_array(X), np.full((2, 2), "a"))),
+    *(
+        (lambda n=n: datasets.svd_projection(X, n), "n_components")
+        for n in (0, 5, 2.5, "two", None)
+    ),
+    *(
+        (lambda a=a: datasets.svd_projection(a, 1), "train_images")
+        for a in (NAN, X[0], X[:0], X + 1j, X * 1e200, sp.csr_array(X), np.full((2, 2), "a"))
+    ),
     (lambda: datasets.project(X, X[:3].T[:3]), "projection"),
-    *((lambda a=a: datasets.project(X, a), "projection") for a in (np.ones(4), np.full((4, 2), np.nan), np.full((4, 2), "a"))),
-    *((lambda s=s: datasets.project(X, np.eye(4), s), "scale") for s in (0, -1, np.nan, np.inf, "one")),
-    *((lambda a=a: datasets.project(a, np.eye(4)), "images") for a in (NAN, X[0], X * 1e200, X + 1j)),
+    *(
+        (lambda a=a: datasets.project(X, a), "projection")
+        for a in (np.ones(4), np.full((4, 2), np.nan), np.full((4, 2), "a"))
+    ),
+    *(
+        (lambda s=s: datasets.project(X, np.eye(4), s), "scale")
+        for s in (0, -1, np.nan, np.inf, "one")
+    ),
+    *(
+        (lambda a=a: datasets.project(a, np.eye(4)), "images")
+        for a in (NAN, X[0], X * 1e200, X + 1j)
+    ),
     (lambda: datasets.load_mnist(data_home=3.5), "data_home"),
     (lambda: records.load_protocol(IMAGES), "data"),
     (lambda: records.load_protocol(datasets.load_digits(), "slow"), "profile"),
     (lambda: summary.reproduce("figure9"), "name"),
     (lambda: summary.reproduce("figure2", "cifar"), "data"),
     (lambda: summary.reproduce("figure2", seed=-1), "seed"),
-    *((lambda show=show: show(3, alt="a", caption="b"), "draw") for show in (plotting.show, plotting.figure_html)),
+    *(
+        (lambda show=show: show(3, alt="a", caption="b"), "draw")
+        for show in (plotting.show, plotting.figure_html)
+    ),
     (lambda: plotting.show(lambda: None, alt="a", caption="b"), "draw"),
-    *((lambda text=text: plotting.show(draw, alt=text, caption="b"), "alt") for text in ("", " ", None, 3)),
-    *((lambda text=text: plotting.show(draw, alt="a", caption=text), "caption") for text in ("", None)),
-    *((lambda w=w: plotting.show(draw, alt="a", caption="b", width=w), "width") for w in (0, -5, np.nan, np.inf, "wide")),
+    *(
+        (lambda text=text: plotting.show(draw, alt=text, caption="b"), "alt")
+        for text in ("", " ", None, 3)
+    ),
+    *(
+        (lambda text=text: plotting.show(draw, alt="a", caption=text), "caption")
+        for text in ("", None)
+    ),
+    *(
+        (lambda w=w: plotting.show(draw, alt="a", caption="b", width=w), "width")
+        for w in (0, -5, np.nan, np.inf, "wide")
+    ),
     (lambda: plotting.style("sepia").__enter__(), "theme"),
 ]
 
@@ -424,7 +612,12 @@ def test_labels_outside_the_classes_do_not_wrap_around():
 
 
 def test_the_command_line_says_what_is_wrong(capsys):
-    for words in (["reproduce", "figure9"], ["reproduce", "figure2", "--data", "cifar"], ["reproduce", "figure2", "--profile", "slow"], ["reproduce", "figure2", "--seed", "-1"]):
+    for words in (
+        ["reproduce", "figure9"],
+        ["reproduce", "figure2", "--data", "cifar"],
+        ["reproduce", "figure2", "--profile", "slow"],
+        ["reproduce", "figure2", "--seed", "-1"],
+    ):
         assert cli.main(words) == 2
         error = capsys.readouterr().err
         assert error.startswith("capslit: ") and error.count("\n") == 1

@@ -2,6 +2,7 @@
 
 `python tests/test_saving.py` writes to tests/saved what is not there yet: a file for each estimator, and what is expected from it.
 """
+
 import os
 import pickle
 import shutil
@@ -19,8 +20,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KernelDensity
 
 import capslit
-from capslit import (CapsuleClassifier, ClassConditionalClassifier, CompositionalModel, FactorialHMM, FactorialVectorQuantizer,
-                     GaussianMixture, MixtureOfFactorAnalyzers, MixtureOfPCA, storage)
+from capslit import (
+    CapsuleClassifier,
+    ClassConditionalClassifier,
+    CompositionalModel,
+    FactorialHMM,
+    FactorialVectorQuantizer,
+    GaussianMixture,
+    MixtureOfFactorAnalyzers,
+    MixtureOfPCA,
+    storage,
+)
 from capslit.composition import GaussianCompositionalModel, Transforms
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
@@ -39,41 +49,130 @@ NAMES = np.array(["ant", "bee", "wasp"])[LABELS]
 FRAME = pd.DataFrame(X.astype(np.float32), columns=list("abcdef"))
 BITS = (X > X.mean(axis=0)).astype(float)
 IMAGES = np.roll(np.kron(np.eye(4)[[0, 3]], np.ones((1, 4))), 1, axis=1)[rng.integers(2, size=30)]
-IMAGES = np.stack([np.roll(row.reshape(4, 4), step, axis=0).ravel() for row, step in zip(IMAGES, rng.integers(-1, 2, size=30))])
+IMAGES = np.stack(
+    [
+        np.roll(row.reshape(4, 4), step, axis=0).ravel()
+        for row, step in zip(IMAGES, rng.integers(-1, 2, size=30))
+    ]
+)
 
 MAKERS = {  # what is written by this release: an unfitted estimator, its inputs, its labels
-    "CapsuleClassifier": (CapsuleClassifier.paper(UserDict({"ant": 1, "bee": 3, "wasp": 2}), alpha=0.1, **QUICK), FRAME, NAMES),
+    "CapsuleClassifier": (
+        CapsuleClassifier.paper(UserDict({"ant": 1, "bee": 3, "wasp": 2}), alpha=0.1, **QUICK),
+        FRAME,
+        NAMES,
+    ),
     "GaussianMixture": (GaussianMixture(2, n_init=2, random_state=0), X, None),
     "MixtureOfFactorAnalyzers": (MixtureOfFactorAnalyzers(2, 2, random_state=0), FRAME, None),
     "MixtureOfPCA": (MixtureOfPCA(2, 3, explained_variance=0.9, random_state=0), X, None),
-    "ClassConditionalClassifier": (ClassConditionalClassifier(GaussianMixture(2, covariance_type="diag", random_state=0)), FRAME, NAMES),
+    "ClassConditionalClassifier": (
+        ClassConditionalClassifier(GaussianMixture(2, covariance_type="diag", random_state=0)),
+        FRAME,
+        NAMES,
+    ),
     "FactorialVectorQuantizer": (FactorialVectorQuantizer(2, 3, n_init=2, random_state=0), X, None),
     "FactorialHMM": (FactorialHMM(2, 2, n_init=2, max_iter=20, random_state=0), X, None),
-    "CompositionalModel": (CompositionalModel(2, transforms=Transforms((4, 4), 1, (0.0, 90.0))), IMAGES, None),
+    "CompositionalModel": (
+        CompositionalModel(2, transforms=Transforms((4, 4), 1, (0.0, 90.0))),
+        IMAGES,
+        None,
+    ),
     "TangentDistanceClassifier": (TangentDistanceClassifier(3, image_shape=(2, 3)), X, NAMES),
 }
 MORE = {  # further kinds of parameters and attributes
-    "object labels": (CapsuleClassifier.paper(2, init=np.ones((3, 2, 6)), **QUICK), X, NAMES.astype(object)),
-    "bool labels": (CapsuleClassifier.paper(2, **QUICK | {"random_state": np.random.RandomState(0)}), X, LABELS > 0),
-    "ovr": (CapsuleClassifier.paper({0: 1, 1: 3, 2: 2}, architecture="ovr", warm_start=True, **QUICK), FRAME, LABELS),
-    "ovo": (CapsuleClassifier.paper(2, architecture="ovo", fit_intercept=False, **QUICK), X, LABELS * 7 - 3),
-    "means as a list": (GaussianMixture(2, means_init=X[:2].tolist(), covariance_type="diag"), X, None),
+    "object labels": (
+        CapsuleClassifier.paper(2, init=np.ones((3, 2, 6)), **QUICK),
+        X,
+        NAMES.astype(object),
+    ),
+    "bool labels": (
+        CapsuleClassifier.paper(2, **QUICK | {"random_state": np.random.RandomState(0)}),
+        X,
+        LABELS > 0,
+    ),
+    "ovr": (
+        CapsuleClassifier.paper({0: 1, 1: 3, 2: 2}, architecture="ovr", warm_start=True, **QUICK),
+        FRAME,
+        LABELS,
+    ),
+    "ovo": (
+        CapsuleClassifier.paper(2, architecture="ovo", fit_intercept=False, **QUICK),
+        X,
+        LABELS * 7 - 3,
+    ),
+    "means as a list": (
+        GaussianMixture(2, means_init=X[:2].tolist(), covariance_type="diag"),
+        X,
+        None,
+    ),
     "means as a frame": (GaussianMixture(2, means_init=FRAME[:2]), X, None),
-    "shared covariance": (MixtureOfFactorAnalyzers(2, 1, noise="auto", tied="auto", random_state=1), X, None),
+    "shared covariance": (
+        MixtureOfFactorAnalyzers(2, 1, noise="auto", tied="auto", random_state=1),
+        X,
+        None,
+    ),
     "isotropic noise": (MixtureOfFactorAnalyzers(3, 2, noise="isotropic", random_state=1), X, None),
     "default density": (ClassConditionalClassifier(priors=[0.2, 0.3, 0.5], cv=3), X, LABELS),
-    "manifolds of classes": (ClassConditionalClassifier(MixtureOfPCA(2, random_state=0), priors="uniform"), FRAME, NAMES.astype(object)),
-    "parts of classes": (ClassConditionalClassifier(CompositionalModel(2, transforms=Transforms((2, 3)))), BITS, LABELS),
-    "bits": (FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0), BITS, None),
-    "given experts": (CompositionalModel(2, init=np.clip(IMAGES[:2], 0.1, 0.9), rule="maximum"), IMAGES, None),
-    "infinite score": (CompositionalModel(2, init="random", random_state=np.random.default_rng(0).integers(9), binarize=0.5), IMAGES, None),
-    "means of experts": (GaussianCompositionalModel(3, rule="max_minus_min", max_active=2, random_state=0), FRAME, None),
+    "manifolds of classes": (
+        ClassConditionalClassifier(MixtureOfPCA(2, random_state=0), priors="uniform"),
+        FRAME,
+        NAMES.astype(object),
+    ),
+    "parts of classes": (
+        ClassConditionalClassifier(CompositionalModel(2, transforms=Transforms((2, 3)))),
+        BITS,
+        LABELS,
+    ),
+    "bits": (
+        FactorialVectorQuantizer(2, 2, observable="bernoulli", n_init=2, random_state=0),
+        BITS,
+        None,
+    ),
+    "given experts": (
+        CompositionalModel(2, init=np.clip(IMAGES[:2], 0.1, 0.9), rule="maximum"),
+        IMAGES,
+        None,
+    ),
+    "infinite score": (
+        CompositionalModel(
+            2, init="random", random_state=np.random.default_rng(0).integers(9), binarize=0.5
+        ),
+        IMAGES,
+        None,
+    ),
+    "means of experts": (
+        GaussianCompositionalModel(3, rule="max_minus_min", max_active=2, random_state=0),
+        FRAME,
+        None,
+    ),
     "given means": (GaussianCompositionalModel(2, rule="sum", noise=0.5, init=X[:2]), X, None),
-    "shared weights": (SharedCapsuleClassifier(2, image_shape=(2, 3), shifts=(0, 1), window=2, stride=1, **QUICK), FRAME, NAMES),
-    "maps of patches": (SharedCapsuleClassifier(2, shifts=0, window=1, stride=1, n_maps=1, **QUICK), X, LABELS),
-    "patches": (PatchFeatures(2, patch_size=2, pooling=[2, 1], image_shape=(2, 3), n_outputs=3, random_state=0), X, None),
-    "patches and factors": (PatchFeatures(2, n_factors=1, random_state=np.random.RandomState(0)), FRAME, None),
-    "one image, one row": (TangentDistanceClassifier(1, sides=0, kinds=["vertical shift"], image_shape=[1, 6]), FRAME, LABELS),
+    "shared weights": (
+        SharedCapsuleClassifier(2, image_shape=(2, 3), shifts=(0, 1), window=2, stride=1, **QUICK),
+        FRAME,
+        NAMES,
+    ),
+    "maps of patches": (
+        SharedCapsuleClassifier(2, shifts=0, window=1, stride=1, n_maps=1, **QUICK),
+        X,
+        LABELS,
+    ),
+    "patches": (
+        PatchFeatures(
+            2, patch_size=2, pooling=[2, 1], image_shape=(2, 3), n_outputs=3, random_state=0
+        ),
+        X,
+        None,
+    ),
+    "patches and factors": (
+        PatchFeatures(2, n_factors=1, random_state=np.random.RandomState(0)),
+        FRAME,
+        None,
+    ),
+    "one image, one row": (
+        TangentDistanceClassifier(1, sides=0, kinds=["vertical shift"], image_shape=[1, 6]),
+        FRAME,
+        LABELS,
+    ),
 }
 CASES = MAKERS | MORE
 
@@ -94,6 +193,7 @@ def made(tmp_path_factory):
             done[name] = fitted(*CASES[name])
             done[name].save(folder / f"{name}.npz")
         return done[name], folder / f"{name}.npz"
+
     return make
 
 
@@ -107,7 +207,10 @@ def assert_same(a, b, where=""):
     assert type(a) is type(b), f"{where}: {type(a)} became {type(b)}"
     if isinstance(a, np.ndarray):
         assert a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), where
-        assert np.argsort([-s for s in a.strides], kind="stable").tolist() == np.argsort([-s for s in b.strides], kind="stable").tolist(), where
+        assert (
+            np.argsort([-s for s in a.strides], kind="stable").tolist()
+            == np.argsort([-s for s in b.strides], kind="stable").tolist()
+        ), where
     elif isinstance(a, dict):
         assert list(a) == list(b), where
         for key in a:
@@ -124,7 +227,10 @@ def assert_same(a, b, where=""):
 
 def known(estimator):
     "Parameters and attributes by name, without the state of generators of random numbers."
-    return {name: None if isinstance(value, np.random.RandomState) else value for name, value in sorted(vars(estimator).items())}
+    return {
+        name: None if isinstance(value, np.random.RandomState) else value
+        for name, value in sorted(vars(estimator).items())
+    }
 
 
 # ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,7 +265,16 @@ def test_what_is_learned_later_goes_on_from_the_same_bits(made, tmp_path):
 
 def test_not_finite_numbers_and_equal_names_come_back(tmp_path):
     model = fitted(*CASES["GaussianMixture"])
-    model.lower_bound_, model.odd_ = -np.inf, {"a": {"b": X[0]}, "a.b": X[1], 3: (np.nan, np.inf), "a_b": [X[2], "ü\0ß"], (1, "x"): 10**30}
+    model.lower_bound_, model.odd_ = (
+        -np.inf,
+        {
+            "a": {"b": X[0]},
+            "a.b": X[1],
+            3: (np.nan, np.inf),
+            "a_b": [X[2], "ü\0ß"],
+            (1, "x"): 10**30,
+        },
+    )
     model.save(tmp_path / "model.npz")
     again = GaussianMixture.load(tmp_path / "model.npz")
     assert again.lower_bound_ == -np.inf
@@ -173,15 +288,24 @@ def test_a_file_holds_plain_arrays_and_says_what_it_is(name, made):
     with np.load(path, allow_pickle=False) as arrays:
         assert all(arrays[key].dtype.kind in "biufU" for key in arrays)
     _, meta = load_arrays(path)
-    assert meta["schema"] == f"capslit.{name}/{estimator._layout}" and meta["version"] == capslit.__version__
+    assert (
+        meta["schema"] == f"capslit.{name}/{estimator._layout}"
+        and meta["version"] == capslit.__version__
+    )
 
 
 @together("name", MAKERS)
 def test_nothing_is_unpickled(name, made, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a pickle was opened")
+
     estimator, path = made(name)
-    for where, what in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (joblib, "load")):
+    for where, what in (
+        (pickle, "load"),
+        (pickle, "loads"),
+        (pickle, "Unpickler"),
+        (joblib, "load"),
+    ):
         monkeypatch.setattr(where, what, refuse)
     type(estimator).load(path)
 
@@ -200,7 +324,10 @@ def test_what_cannot_be_stored_is_named_and_nothing_is_written(tmp_path):
 
     class OfTheUser(GaussianMixture):
         pass
-    with pytest.raises(TypeError, match="^parameters.density is a OfTheUser, which cannot be stored inside another"):
+
+    with pytest.raises(
+        TypeError, match="^parameters.density is a OfTheUser, which cannot be stored inside another"
+    ):
         fitted(ClassConditionalClassifier(OfTheUser()), X, LABELS).save(path)
     assert os.listdir(tmp_path) == []
     own = fitted(OfTheUser(), X, None)
@@ -233,7 +360,10 @@ def test_foreign_files_are_refused(made, tmp_path):
     refused(path.with_suffix(".npz"), "truncated, corrupt or not ours")
     fitted(*CASES["GaussianMixture"]).fit(X, checkpoint=tmp_path / "run.npz")
     refused(tmp_path / "run.npz", "it holds no GaussianMixture, but 'capslit")
-    refused(made("MixtureOfPCA")[1], "it holds no GaussianMixture, but 'capslit.MixtureOfPCA/2'; give a file that GaussianMixture.save")
+    refused(
+        made("MixtureOfPCA")[1],
+        "it holds no GaussianMixture, but 'capslit.MixtureOfPCA/2'; give a file that GaussianMixture.save",
+    )
 
 
 @together("name", MAKERS)
@@ -258,7 +388,7 @@ def test_a_changed_byte_is_noticed_or_harmless(name, made, tmp_path):
             again = type(estimator).load(other)
         except StorageError:
             refusals += 1
-        else:                                                 # such as a time stamp
+        else:  # such as a time stamp
             assert_same(known(estimator), known(again))
     assert refusals > 100
 
@@ -271,9 +401,18 @@ def rewritten(path, change):
 
 FUTURE = {
     "layout": lambda arrays, meta: meta.update(schema="capslit.CompositionalModel/9"),
-    "parameter": lambda arrays, meta: (meta["parameters"].update(depth=3), meta.update(version="99.1")),
-    "kind": lambda arrays, meta: (meta["attributes"].update(depth_={"quaternion": [1, 2, 3, 4]}), meta.update(version="0.2.1")),
-    "field": lambda arrays, meta: (meta["parameters"]["transforms"]["Transforms"].update(zoom=2), meta.update(version="1.0rc1")),
+    "parameter": lambda arrays, meta: (
+        meta["parameters"].update(depth=3),
+        meta.update(version="99.1"),
+    ),
+    "kind": lambda arrays, meta: (
+        meta["attributes"].update(depth_={"quaternion": [1, 2, 3, 4]}),
+        meta.update(version="0.2.1"),
+    ),
+    "field": lambda arrays, meta: (
+        meta["parameters"]["transforms"]["Transforms"].update(zoom=2),
+        meta.update(version="1.0rc1"),
+    ),
 }
 
 
@@ -281,22 +420,32 @@ FUTURE = {
 def test_a_newer_file_says_so(change, made, tmp_path):
     path = shutil.copy(made("CompositionalModel")[1], tmp_path / "model.npz")
     rewritten(path, change)
-    refused(path, f"it was written by a newer version of capslit, .*, than this one, {capslit.__version__}; upgrade capslit", CompositionalModel)
+    refused(
+        path,
+        f"it was written by a newer version of capslit, .*, than this one, {capslit.__version__}; upgrade capslit",
+        CompositionalModel,
+    )
 
 
 def test_a_newer_layout_of_an_estimator_inside_another_says_so(made, tmp_path):
     path = shutil.copy(made("ClassConditionalClassifier")[1], tmp_path / "model.npz")
-    rewritten(path, lambda arrays, meta: meta["parameters"]["density"]["estimator"].__setitem__(1, 9))
+    rewritten(
+        path, lambda arrays, meta: meta["parameters"]["density"]["estimator"].__setitem__(1, 9)
+    )
     refused(path, "a newer version of capslit", ClassConditionalClassifier)
 
 
 WRONG = {
     "parameter": lambda arrays, meta: meta["parameters"].update(depth=3),
     "array": lambda arrays, meta: arrays.pop("templates_"),
-    "axes": lambda arrays, meta: meta["attributes"].update(templates_={"array": ["templates_", [0, 0]]}),
+    "axes": lambda arrays, meta: meta["attributes"].update(
+        templates_={"array": ["templates_", [0, 0]]}
+    ),
     "kind": lambda arrays, meta: meta["attributes"].update(depth_={"__class__": {}}),
     "kinds": lambda arrays, meta: meta["attributes"].update(depth_={"tuple": [], "float": "1"}),
-    "estimator": lambda arrays, meta: meta["attributes"].update(depth_={"estimator": ["os", 1, {}]}),
+    "estimator": lambda arrays, meta: meta["attributes"].update(
+        depth_={"estimator": ["os", 1, {}]}
+    ),
     "float": lambda arrays, meta: meta["attributes"].update(depth_={"float": "much"}),
     "method": lambda arrays, meta: meta["attributes"].update(predict=1),
     "private": lambda arrays, meta: meta["attributes"].update(__dict__=1),
@@ -320,11 +469,16 @@ def test_a_file_is_written_whole_or_not_at_all(moment, made, tmp_path, monkeypat
 
     def full(*_):
         raise OSError(28, "No space left on device")
+
     names = {"sync": "fsync", "rename": "replace"}
     if moment in names:
         monkeypatch.setattr(storage.os, names[moment], full)
     else:
-        monkeypatch.setattr(storage, "_write_member", lambda *args: full() if next(count) == moment else write(*args))
+        monkeypatch.setattr(
+            storage,
+            "_write_member",
+            lambda *args: full() if next(count) == moment else write(*args),
+        )
     for before in (None, b"what was there before"):
         count = iter(range(100))
         if before:
@@ -347,7 +501,9 @@ KEPT = sorted(path.stem for path in SAVED.glob("*-*.npz"))
 @together("name", KEPT)
 def test_files_of_earlier_releases_give_what_they_gave(name):
     kind, wanted = name.split("-")[0], expected()
-    estimator = {"TangentDistanceClassifier": TangentDistanceClassifier}.get(kind) or getattr(capslit, kind)
+    estimator = {"TangentDistanceClassifier": TangentDistanceClassifier}.get(kind) or getattr(
+        capslit, kind
+    )
     estimator = estimator.load(SAVED / f"{name}.npz")
     methods = [key.split("/")[1] for key in wanted if key.startswith(f"{name}/")]
     assert methods
@@ -356,10 +512,16 @@ def test_files_of_earlier_releases_give_what_they_gave(name):
         inputs = pd.DataFrame(inputs, columns=estimator.feature_names_in_).astype(np.float32)
     for method in methods:
         found, want = getattr(estimator, method)(inputs), wanted[f"{name}/{method}"]
-        if (kind, method, len(want)) == ("FactorialHMM", "score_samples", 1):  # of the sequence, in version 0.1
+        if (kind, method, len(want)) == (
+            "FactorialHMM",
+            "score_samples",
+            1,
+        ):  # of the sequence, in version 0.1
             found = found.sum(keepdims=True)
         if want.dtype.kind == "f":
-            np.testing.assert_allclose(found, want, rtol=1e-5 if found.dtype == np.float32 else 1e-9, atol=1e-12)
+            np.testing.assert_allclose(
+                found, want, rtol=1e-5 if found.dtype == np.float32 else 1e-9, atol=1e-12
+            )
         else:
             assert found.tolist() == want.tolist()
 

@@ -1,4 +1,5 @@
 """Shared weights: what is seen where, sums over places, an objective that rises, and the classifier."""
+
 import json
 
 import numpy as np
@@ -9,7 +10,14 @@ from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, second_moments
 from capslit.deeper import SharedCapsuleClassifier
-from capslit.deeper.sharing import gathered, layered_problem, places, shared_problem, shift_grid, spread
+from capslit.deeper.sharing import (
+    gathered,
+    layered_problem,
+    places,
+    shared_problem,
+    shift_grid,
+    spread,
+)
 from capslit.experiments.sharing import SHARING, divided
 from capslit.experiments.summary import reproduce
 
@@ -23,20 +31,31 @@ def pictures(n=150, shape=(4, 5), seed=0, noise=0.4):
     drawn, padded = np.random.default_rng(9), np.zeros((3, shape[0] + 2, shape[1] + 2))
     inner = padded[:, 2:-2, 2:-2]
     inner[:] = drawn.uniform(0.5, 2, inner.shape) * drawn.choice([-1, 1], inner.shape)
-    X = np.stack([padded[c, 1 - a:1 - a + shape[0], 1 - b:1 - b + shape[1]].ravel() for c, (a, b) in zip(y, moves)])
+    X = np.stack(
+        [
+            padded[c, 1 - a : 1 - a + shape[0], 1 - b : 1 - b + shape[1]].ravel()
+            for c, (a, b) in zip(y, moves)
+        ]
+    )
     return X + noise * rng.normal(size=X.shape), y, moves
 
 
 @together("window, affine", [(None, True), (None, False), ((3, 3), True)])
 def test_seen_from_a_place_is_the_image_moved_there(window, affine):
-    table, x = places((4, 5), (1, 2), window, affine=affine), np.random.default_rng(0).normal(size=21)[:20 + affine]
+    table, x = (
+        places((4, 5), (1, 2), window, affine=affine),
+        np.random.default_rng(0).normal(size=21)[: 20 + affine],
+    )
     padded = np.pad(x[:20].reshape(4, 5), 2)
     corners = [(0, 0)] if window is None else [(a, b) for a in range(2) for b in range(3)]
     high, wide = window or (4, 5)
-    seen = np.append(x, 0.0)[table]                          # −1 is the last entry
+    seen = np.append(x, 0.0)[table]  # −1 is the last entry
     for g, (top, left) in enumerate(corners):
         for t, (a, b) in enumerate(shift_grid((1, 2), (4, 5))):
-            assert np.array_equal(seen[g, t][:high * wide], padded[2 + top + a:, 2 + left + b:][:high, :wide].ravel())
+            assert np.array_equal(
+                seen[g, t][: high * wide],
+                padded[2 + top + a :, 2 + left + b :][:high, :wide].ravel(),
+            )
             assert not affine or seen[g, t, -1] == x[-1]
 
 
@@ -47,7 +66,9 @@ def test_the_rows_of_the_larger_capsule_are_what_the_shared_weights_see():
     seen = np.append(x, 0.0)[table]
     expected = np.einsum("mgdq,gtq->mgtd", W, seen).reshape(2, -1)
     assert np.allclose(spread(W, table, 13) @ x, expected)
-    assert np.allclose(gathered(spread(W, table, 13), table)[..., -1], 9 * W[..., -1])       # nine places see the constant
+    assert np.allclose(
+        gathered(spread(W, table, 13), table)[..., -1], 9 * W[..., -1]
+    )  # nine places see the constant
 
 
 @together("layered", [False, True])
@@ -58,18 +79,24 @@ def test_the_objective_never_falls_and_a_wrong_step_is_noticed(layered):
         affine, alpha, window = seed % 2 == 0, [0.1, 2.0][seed % 2], [None, (2, 3)][seed % 3 == 0]
         moments = second_moments((X, y, None), range(3), affine)
         if layered:
-            model, parameters = layered_problem(moments, 2, 2, places((4, 5), 0, (2, 2), 1 + seed % 2), alpha=alpha, affine=affine)
+            model, parameters = layered_problem(
+                moments, 2, 2, places((4, 5), 0, (2, 2), 1 + seed % 2), alpha=alpha, affine=affine
+            )
         else:
-            model, parameters = shared_problem(moments, 2, places((4, 5), 1, window, affine=affine), alpha=alpha, affine=affine)
+            model, parameters = shared_problem(
+                moments, 2, places((4, 5), 1, window, affine=affine), alpha=alpha, affine=affine
+            )
         path = []
         for _ in range(15):
             statistics = model.e_step(parameters, (X, y, None))
             path.append(float(model.objective(parameters, statistics)[0]))
             parameters = model.m_step(statistics)
         assert np.all(np.diff(path) > -1e-9 * abs(path[0])) and path[-1] > path[0], seed
-        if not layered:                                       # moved back the wrong way
+        if not layered:  # moved back the wrong way
             wrong = gathered(statistics.moments[0], model.places[:, ::-1])
-            found = np.moveaxis(model.solver.solve(np.ascontiguousarray(np.moveaxis(wrong, 1, 0))), 0, 1)
+            found = np.moveaxis(
+                model.solver.solve(np.ascontiguousarray(np.moveaxis(wrong, 1, 0))), 0, 1
+            )
             other = CapsuleParameters(spread(found, model.places, X.shape[1] + affine)[None])
             fallen += model.objective(other, model.e_step(other, (X, y, None)))[0] < path[-1] - 1e-6
     assert layered or fallen >= 4
@@ -79,8 +106,18 @@ def test_without_sharing_it_is_plain_capsule_regression():
     X, y, _ = pictures()
     settings = SHORT | {"alpha": 0.01, "sharpness": 1.0}
     ours = SharedCapsuleClassifier(2, image_shape=(4, 5), shifts=0, **settings).fit(X, y)
-    plain = CapsuleClassifier(2, architecture="multiclass", kernel=None, monitor="error", tol=0.0, max_iter=400, **settings).fit(X, y)
-    assert np.allclose(ours.coef_, plain.coef_, rtol=1e-6, atol=1e-8) and ours.n_iter_ == plain.n_iter_
+    plain = CapsuleClassifier(
+        2,
+        architecture="multiclass",
+        kernel=None,
+        monitor="error",
+        tol=0.0,
+        max_iter=400,
+        **settings,
+    ).fit(X, y)
+    assert (
+        np.allclose(ours.coef_, plain.coef_, rtol=1e-6, atol=1e-8) and ours.n_iter_ == plain.n_iter_
+    )
     assert np.array_equal(ours.shared_coef_[:, 0], ours.coef_)
 
 
@@ -88,22 +125,28 @@ def test_several_capsules_of_a_class_are_one_longer_capsule():
     "The same statistics, whether the label tells which of two equally long capsules of the class has won, or their squared lengths are added."
     X, y, _ = pictures()
     W = np.random.default_rng(2).normal(size=(1, 3, 4, 20))
-    whole = CapsuleRegression(np.arange(3)[None], np.full((1, 3), 4)).e_step(CapsuleParameters(W), (X, y, None))
+    whole = CapsuleRegression(np.arange(3)[None], np.full((1, 3), 4)).e_step(
+        CapsuleParameters(W), (X, y, None)
+    )
     parts = CapsuleRegression(np.arange(6)[None], np.full((1, 6), 2))
     split, chance, moments = CapsuleParameters(W.reshape(1, 6, 2, 20)), [], 0
-    for k in (0, 1):                                          # as if the winner were the first, or the second
+    for k in (0, 1):  # as if the winner were the first, or the second
         one = [parts.e_step(split, (X[[i]], 2 * y[[i]] + k, None)) for i in range(len(X))]
         chance.append(np.exp([s.log_likelihood[0] for s in one]))
         moments += chance[k][:, None, None, None] * np.stack([s.moments[0] for s in one])
     total = sum(chance)
     assert np.isclose(np.log(total).sum(), whole.log_likelihood[0])
-    assert np.allclose((moments / total[:, None, None, None]).sum(axis=0).reshape(3, 4, 20), whole.moments[0])
+    assert np.allclose(
+        (moments / total[:, None, None, None]).sum(axis=0).reshape(3, 4, 20), whole.moments[0]
+    )
 
 
 def test_shared_weights_find_what_has_moved():
     X, y, moves = pictures(600)
     new, labels, true = pictures(600, seed=5)
-    fit = lambda **given: SharedCapsuleClassifier(1, image_shape=(4, 5), max_iter=100, **SHORT | given).fit(X, y)
+    fit = lambda **given: SharedCapsuleClassifier(
+        1, image_shape=(4, 5), max_iter=100, **SHORT | given
+    ).fit(X, y)
     shared, plain = fit(), fit(shifts=0)
     assert np.mean(shared.predict(new) != labels) < 0.8 * np.mean(plain.predict(new) != labels)
     joint = shared.predict_places(new)
@@ -116,20 +159,32 @@ def test_shared_weights_find_what_has_moved():
 def test_a_fit_resumes_to_the_same_bits(tmp_path):
     X, y, _ = pictures()
     for settings in ({}, {"window": 2, "shifts": 0, "n_maps": 2, "stride": 1}):
-        make = lambda **given: SharedCapsuleClassifier(2, image_shape=(4, 5), **SHORT | settings | given)
+        make = lambda **given: SharedCapsuleClassifier(
+            2, image_shape=(4, 5), **SHORT | settings | given
+        )
         with pytest.warns(UserWarning, match="max_iter"):
             whole = make(max_iter=9, patience=(99, 99)).fit(X, y)
             path = tmp_path / str(len(settings))
             make(max_iter=4, patience=(99, 99)).fit(X, y, checkpoint=path)
-            assert np.array_equal(make(max_iter=9, patience=(99, 99)).fit(X, y, checkpoint=path).coef_, whole.coef_)
+            assert np.array_equal(
+                make(max_iter=9, patience=(99, 99)).fit(X, y, checkpoint=path).coef_, whole.coef_
+            )
         with pytest.raises(ValueError, match="checkpoint"):
-            make(max_iter=9, patience=(99, 99), **({"shifts": (0, 1)} if not settings else {"window": (1, 2)})).fit(X, y, checkpoint=path)
+            make(
+                max_iter=9,
+                patience=(99, 99),
+                **({"shifts": (0, 1)} if not settings else {"window": (1, 2)}),
+            ).fit(X, y, checkpoint=path)
 
 
 def test_what_does_not_fit_is_said():
     X, y, _ = pictures()
-    for wrong, said in (({"image_shape": (4, 4)}, "image_shape is .4, 4., 16 pixels, but X has 20"), ({"window": 6, "image_shape": (4, 5)}, "window is .6, 6., larger"),
-                        ({"n_maps": 2}, "n_maps=2 needs a window"), ({"n_maps": 9, "window": 2, "shifts": 0, "image_shape": (4, 5)}, "at least as many pixels")):
+    for wrong, said in (
+        ({"image_shape": (4, 4)}, "image_shape is .4, 4., 16 pixels, but X has 20"),
+        ({"window": 6, "image_shape": (4, 5)}, "window is .6, 6., larger"),
+        ({"n_maps": 2}, "n_maps=2 needs a window"),
+        ({"n_maps": 9, "window": 2, "shifts": 0, "image_shape": (4, 5)}, "at least as many pixels"),
+    ):
         with pytest.raises(ValueError, match=said):
             SharedCapsuleClassifier(2, **SHORT | wrong).fit(X, y)
     model = SharedCapsuleClassifier(2, image_shape=(4, 5), **SHORT)
@@ -139,18 +194,30 @@ def test_what_does_not_fit_is_said():
 
 
 def test_the_quick_experiment(tmp_path):
-    path, = reproduce("sharing", profile="quick", out=tmp_path)
+    (path,) = reproduce("sharing", profile="quick", out=tmp_path)
     parts = json.loads(path.read_text())["parts"]
     assert set(parts) == {part.name for part in SHARING.parts("digits", "quick")}
-    assert parts["n200-d2-r1"]["metrics"]["n_weights"] == parts["n200-d2-r0"]["metrics"]["n_weights"] == 10 * 2 * 64
-    assert parts["maps"]["metrics"]["n_weights"] == 10 * 2 * 2 * 16 + 2 * 4 and len(parts["n200-d2-r1"]["metrics"]["follows"]) == 2
+    assert (
+        parts["n200-d2-r1"]["metrics"]["n_weights"]
+        == parts["n200-d2-r0"]["metrics"]["n_weights"]
+        == 10 * 2 * 64
+    )
+    assert (
+        parts["maps"]["metrics"]["n_weights"] == 10 * 2 * 2 * 16 + 2 * 4
+        and len(parts["n200-d2-r1"]["metrics"]["follows"]) == 2
+    )
     assert all(0 < p["metrics"]["test_error"] < 0.6 for p in parts.values())
 
 
 def test_copies_are_moved_images():
     from capslit.data.datasets import load_digits
+
     data = load_digits()
     (X, y), (X_val, _), (X_test, _) = divided(data, 100, copies=1)
     assert len(X) == len(y) == 900 and np.array_equal(y[:100], y[400:500]) and X.max() <= 1
-    assert np.array_equal(X[400:500], divided(data, 100)[0][0]) and np.array_equal(X[:100, :-1, :-1], X[400:500, 1:, 1:])
-    assert len(X_test) == len(data.images) - data.n_train and len(X_val) == data.n_train - round(data.n_train * 5 / 6)
+    assert np.array_equal(X[400:500], divided(data, 100)[0][0]) and np.array_equal(
+        X[:100, :-1, :-1], X[400:500, 1:, 1:]
+    )
+    assert len(X_test) == len(data.images) - data.n_train and len(X_val) == data.n_train - round(
+        data.n_train * 5 / 6
+    )

@@ -1,4 +1,5 @@
 """Files are written whole or not at all, and damaged ones are refused: full disk, limits, permissions, kills, damage."""
+
 import builtins
 import errno
 import json
@@ -15,7 +16,15 @@ import numpy as np
 import pytest
 
 from capslit import storage
-from capslit.storage import StorageError, atomic_write, load_arrays, load_json, remove, save_arrays, save_json
+from capslit.storage import (
+    StorageError,
+    atomic_write,
+    load_arrays,
+    load_json,
+    remove,
+    save_arrays,
+    save_json,
+)
 
 META = {"schema": "capslit.test/1"}
 OLD, NEW = {"a": np.arange(3)}, {"a": np.arange(1000.0)}
@@ -25,7 +34,10 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint64", "bool", "complex128", "U5", "S3", ">f8"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["float16", "float32", "float64", "int8", "uint64", "bool", "complex128", "U5", "S3", ">f8"],
+)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
 def test_arrays_come_back(tmp_path, dtype, shape):
     array = np.ones(shape).astype(dtype)
@@ -49,14 +61,25 @@ def test_numpy_reads_our_files(tmp_path):
         assert np.array_equal(file["a"], NEW["a"])
 
 
-@pytest.mark.parametrize("arrays, meta, words", [
-    ({"a": np.array([object()])}, META, "objects"), ({"a": [[1], [1, 2]]}, META, "shape"), ({"__meta__": 1}, META, "__meta__"),
-    (OLD, {}, "schema"), (OLD, META | {"x": float("nan")}, "NaN"), (OLD, META | {"x": np.inf}, "NaN"), (OLD, META | {"x": {1, 2}}, "set")])
+@pytest.mark.parametrize(
+    "arrays, meta, words",
+    [
+        ({"a": np.array([object()])}, META, "objects"),
+        ({"a": [[1], [1, 2]]}, META, "shape"),
+        ({"__meta__": 1}, META, "__meta__"),
+        (OLD, {}, "schema"),
+        (OLD, META | {"x": float("nan")}, "NaN"),
+        (OLD, META | {"x": np.inf}, "NaN"),
+        (OLD, META | {"x": {1, 2}}, "set"),
+    ],
+)
 def test_what_cannot_be_stored_is_refused_before_writing(tmp_path, arrays, meta, words):
     save_arrays(tmp_path / "a.npz", OLD, META)
     with pytest.raises((TypeError, ValueError), match=words):
         save_arrays(tmp_path / "a.npz", arrays, meta)
-    assert np.array_equal(load_arrays(tmp_path / "a.npz")[0]["a"], OLD["a"]) and names(tmp_path) == ["a.npz"]
+    assert np.array_equal(load_arrays(tmp_path / "a.npz")[0]["a"], OLD["a"]) and names(
+        tmp_path
+    ) == ["a.npz"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
@@ -71,7 +94,9 @@ def test_a_failure_at_the_last_moment_leaves_the_old_file(tmp_path, monkeypatch,
         save_arrays(tmp_path / "a.npz", NEW, META)
     monkeypatch.undo()
     assert storage.REMEDIES[code] in str(caught.value)
-    assert np.array_equal(load_arrays(tmp_path / "a.npz")[0]["a"], OLD["a"]) and names(tmp_path) == ["a.npz"]
+    assert np.array_equal(load_arrays(tmp_path / "a.npz")[0]["a"], OLD["a"]) and names(
+        tmp_path
+    ) == ["a.npz"]
 
 
 @pytest.mark.parametrize("function", ["save_arrays", "save_json"])
@@ -81,13 +106,19 @@ def test_a_folder_without_permission(tmp_path, monkeypatch, function):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return builtins.open(path, mode, *args, **kwargs)
 
-    monkeypatch.setattr(storage, "open", refuse, raising=False)  # root may write anywhere, so the refusal is simulated
+    monkeypatch.setattr(
+        storage, "open", refuse, raising=False
+    )  # root may write anywhere, so the refusal is simulated
     with pytest.raises(StorageError, match="a.file.*permission denied"):
-        save_arrays(tmp_path / "a.file", OLD, META) if function == "save_arrays" else save_json(tmp_path / "a.file", 1)
+        save_arrays(tmp_path / "a.file", OLD, META) if function == "save_arrays" else save_json(
+            tmp_path / "a.file", 1
+        )
     assert names(tmp_path) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write to a read-only folder")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write to a read-only folder"
+)
 def test_a_read_only_folder(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="permission denied"):
@@ -98,7 +129,12 @@ def test_a_read_only_folder(tmp_path):
 def test_paths_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()
-    for path, words in {"file/a.json": "not a folder", "folder": "is a folder", "n" * 300: "too long", "\0": "null"}.items():
+    for path, words in {
+        "file/a.json": "not a folder",
+        "folder": "is a folder",
+        "n" * 300: "too long",
+        "\0": "null",
+    }.items():
         with pytest.raises((StorageError, ValueError), match=words):
             save_json(tmp_path / path, 1)
     assert names(tmp_path) == ["file", "folder"]
@@ -118,16 +154,26 @@ except StorageError as error:
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
 def test_a_file_that_outgrows_its_limit(tmp_path):
     save_arrays(tmp_path / "a.npz", OLD, META)
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path / "a.npz")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "a.npz")], capture_output=True, text=True
+    )
     assert "a.npz" in done.stdout and "limit" in done.stdout, done.stderr
-    assert np.array_equal(load_arrays(tmp_path / "a.npz")[0]["a"], OLD["a"]) and names(tmp_path) == ["a.npz"]
+    assert np.array_equal(load_arrays(tmp_path / "a.npz")[0]["a"], OLD["a"]) and names(
+        tmp_path
+    ) == ["a.npz"]
 
 
 @pytest.fixture
 def small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True) if sys.platform == "linux" else None
+    done = (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True
+        )
+        if sys.platform == "linux"
+        else None
+    )
     if done is None or done.returncode:
         pytest.skip("a small disk cannot be mounted here")
     yield disk
@@ -138,7 +184,9 @@ def test_a_disk_that_is_really_full(small_disk):
     save_arrays(small_disk / "a.npz", OLD, META)
     with pytest.raises(StorageError, match="a.npz.*disk is full"):
         save_arrays(small_disk / "a.npz", {"a": np.zeros(10**5)}, META)
-    assert np.array_equal(load_arrays(small_disk / "a.npz")[0]["a"], OLD["a"]) and names(small_disk) == ["a.npz"]
+    assert np.array_equal(load_arrays(small_disk / "a.npz")[0]["a"], OLD["a"]) and names(
+        small_disk
+    ) == ["a.npz"]
 
 
 ENDLESS = """
@@ -166,9 +214,11 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path):
 
 def test_writers_at_the_same_time_do_not_mix(tmp_path):
     path = tmp_path / "a.npz"
+
     def write(i):
         for _ in range(20):
             save_arrays(path, {"a": np.full(5000, i)}, META | {"i": i})
+
     writers = [threading.Thread(target=write, args=(i,)) for i in range(4)]
     [w.start() for w in writers]
     while any(w.is_alive() for w in writers):
@@ -181,6 +231,7 @@ def test_writers_at_the_same_time_do_not_mix(tmp_path):
 def test_errors_of_the_caller_pass_through(tmp_path):
     class Own(Exception):
         pass
+
     for error in (Own(), KeyboardInterrupt(), ConnectionError("reset")):
         with pytest.raises(type(error)):
             with atomic_write(tmp_path / "a") as file:
@@ -219,7 +270,7 @@ def test_every_changed_byte_is_refused_or_harmless(tmp_path, whole):
     rng = np.random.default_rng(0)
     for i in range(len(whole)):
         for other in {0, 255, whole[i] ^ (1 << int(rng.integers(8)))} - {whole[i]}:
-            path.write_bytes(whole[:i] + bytes([other]) + whole[i + 1:])
+            path.write_bytes(whole[:i] + bytes([other]) + whole[i + 1 :])
             try:
                 back, description = load_arrays(path)
             except StorageError as error:
@@ -227,7 +278,10 @@ def test_every_changed_byte_is_refused_or_harmless(tmp_path, whole):
                 continue
             harmless += 1
             assert description == meta and back.keys() == arrays.keys()
-            assert all(np.array_equal(back[k], arrays[k]) and back[k].dtype == arrays[k].dtype for k in arrays)
+            assert all(
+                np.array_equal(back[k], arrays[k]) and back[k].dtype == arrays[k].dtype
+                for k in arrays
+            )
     assert harmless < len(whole)  # of two or three tries per byte
 
 
@@ -248,7 +302,9 @@ def test_no_code_is_run(tmp_path, monkeypatch):
     assert not (tmp_path / "evil").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2", b"\xff\xfe", b'{"a": NaN}', b'{"a": Infinity}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1, 2", b"\xff\xfe", b'{"a": NaN}', b'{"a": Infinity}', b"[" * 100_000]
+)
 def test_damaged_json_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(StorageError, match="a.json"):
@@ -277,7 +333,11 @@ def test_missing_files_and_folders(tmp_path):
 def test_json_is_sorted_and_readable(tmp_path):
     save_json(tmp_path / "a.json", {"b": np.float32(0.5), "a": np.arange(2), "ü": None})
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
-    assert json.loads(text) == {"a": [0, 1], "b": 0.5, "ü": None} and text.index('"a"') < text.index('"b"') and "ü" in text
+    assert (
+        json.loads(text) == {"a": [0, 1], "b": 0.5, "ü": None}
+        and text.index('"a"') < text.index('"b"')
+        and "ü" in text
+    )
     with pytest.raises(ValueError, match="NaN"):
         save_json(tmp_path / "a.json", [np.nan])
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == text

@@ -1,4 +1,5 @@
 """Forty tables in one form: what is no table is refused, what is missing is named, and every table can be made ready for a classifier."""
+
 import gzip
 import hashlib
 import io
@@ -15,16 +16,41 @@ from capslit.data import TABLES, datasets, encoder, load_table, tables
 from capslit.data.datasets import DatasetError
 
 REAL = os.environ.get("CAPSLIT_DATA")
-needs_data = pytest.mark.skipif(not REAL or not os.path.isdir(os.path.join(REAL, "tables")),
-                                reason="set CAPSLIT_DATA to a folder with tables/ to test the real files")
+needs_data = pytest.mark.skipif(
+    not REAL or not os.path.isdir(os.path.join(REAL, "tables")),
+    reason="set CAPSLIT_DATA to a folder with tables/ to test the real files",
+)
 CONTENT = b"1.5, red, ?, 10\n-2e1,<null>,x,9\n?, blue, y, 10\n3,red,x,2\n"
 SHAPES = {  # rows, features, classes, columns of categories
-    "sonar": (208, 60, 2, 0), "vehicle": (846, 18, 4, 0), "vowel": (990, 13, 11, 0), "ionosphere": (351, 33, 2, 0), "pima": (768, 8, 2, 0),
-    "saheart": (462, 9, 2, 1), "german": (1000, 20, 2, 13), "heart": (270, 13, 2, 0), "segment": (2310, 19, 7, 0), "satimage": (6435, 36, 6, 0),
-    "phoneme": (5404, 5, 2, 0), "spambase": (4597, 57, 2, 0), "banana": (5300, 2, 2, 0), "ring": (7400, 20, 2, 0), "twonorm": (7400, 20, 2, 0),
-    "splice": (3190, 60, 3, 60), "tic-tac-toe": (958, 9, 2, 9), "titanic": (2201, 3, 2, 0), "bupa": (345, 6, 2, 0),
-    "movement_libras": (360, 90, 15, 0), "contraceptive": (1473, 9, 3, 0), "mammographic": (830, 5, 2, 0), "letter": (20000, 16, 26, 0),
-    "texture": (5500, 40, 11, 0), "magic": (19020, 10, 2, 0), "wisconsin": (683, 9, 2, 0), "australian": (690, 14, 2, 0), "monk-2": (432, 6, 2, 0)}
+    "sonar": (208, 60, 2, 0),
+    "vehicle": (846, 18, 4, 0),
+    "vowel": (990, 13, 11, 0),
+    "ionosphere": (351, 33, 2, 0),
+    "pima": (768, 8, 2, 0),
+    "saheart": (462, 9, 2, 1),
+    "german": (1000, 20, 2, 13),
+    "heart": (270, 13, 2, 0),
+    "segment": (2310, 19, 7, 0),
+    "satimage": (6435, 36, 6, 0),
+    "phoneme": (5404, 5, 2, 0),
+    "spambase": (4597, 57, 2, 0),
+    "banana": (5300, 2, 2, 0),
+    "ring": (7400, 20, 2, 0),
+    "twonorm": (7400, 20, 2, 0),
+    "splice": (3190, 60, 3, 60),
+    "tic-tac-toe": (958, 9, 2, 9),
+    "titanic": (2201, 3, 2, 0),
+    "bupa": (345, 6, 2, 0),
+    "movement_libras": (360, 90, 15, 0),
+    "contraceptive": (1473, 9, 3, 0),
+    "mammographic": (830, 5, 2, 0),
+    "letter": (20000, 16, 26, 0),
+    "texture": (5500, 40, 11, 0),
+    "magic": (19020, 10, 2, 0),
+    "wisconsin": (683, 9, 2, 0),
+    "australian": (690, 14, 2, 0),
+    "monk-2": (432, 6, 2, 0),
+}
 
 
 @pytest.fixture
@@ -49,10 +75,16 @@ def check_encoded(table):
     transformer = encoder(table)
     width = table.X.shape[1] + sum(len(words) - 1 for words in table.categories.values())
     encoded = clone(transformer).fit_transform(table.X)
-    assert encoded.shape == (len(table.X), width) and encoded.dtype == np.float64 and np.isfinite(encoded).all()
+    assert (
+        encoded.shape == (len(table.X), width)
+        and encoded.dtype == np.float64
+        and np.isfinite(encoded).all()
+    )
     numbers = table.X.shape[1] - len(table.categories)
     assert np.abs(encoded[:, :numbers].mean(axis=0)).max(initial=0) < 1e-6
-    part = clone(transformer).fit(table.X[:3]).transform(table.X)                           # words and values that it has not seen
+    part = (
+        clone(transformer).fit(table.X[:3]).transform(table.X)
+    )  # words and values that it has not seen
     assert part.shape == encoded.shape and np.isfinite(part).all()
 
 
@@ -60,28 +92,63 @@ def test_words_numbers_and_gaps(home, monkeypatch):
     put(home, monkeypatch, CONTENT)
     table = load_table("sonar", data_home=home)
     nan = np.nan
-    assert np.array_equal(table.X, [[1.5, 1, nan], [-20, nan, 0], [nan, 0, 1], [3, 1, 0]], equal_nan=True) and table.X.dtype == np.float64
-    assert table.categories == {1: ("blue", "red"), 2: ("x", "y")} and table.feature_names == ("x1", "x2", "x3")
+    assert (
+        np.array_equal(
+            table.X, [[1.5, 1, nan], [-20, nan, 0], [nan, 0, 1], [3, 1, 0]], equal_nan=True
+        )
+        and table.X.dtype == np.float64
+    )
+    assert table.categories == {1: ("blue", "red"), 2: ("x", "y")} and table.feature_names == (
+        "x1",
+        "x2",
+        "x3",
+    )
     assert table.class_names == ("2", "9", "10") and table.y.tolist() == [2, 1, 2, 0]
     assert table.sha256 == {"sonar.dat": hashlib.sha256(CONTENT).hexdigest()}
     check_encoded(table)
     encoded = encoder(table).fit_transform(table.X)
-    assert encoded[:, 1:].tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0]]         # a missing category: zeros
-    plain = (np.array([1.5, -20, 1.5, 3]) + 3.5) / np.std([1.5, -20, 1.5, 3])                          # the median of 1.5, −20 and 3
+    assert encoded[:, 1:].tolist() == [
+        [0, 1, 0, 0],
+        [0, 0, 1, 0],
+        [1, 0, 0, 1],
+        [0, 1, 1, 0],
+    ]  # a missing category: zeros
+    plain = (np.array([1.5, -20, 1.5, 3]) + 3.5) / np.std(
+        [1.5, -20, 1.5, 3]
+    )  # the median of 1.5, −20 and 3
     assert np.allclose(encoded[:, 0], plain)
 
 
-@pytest.mark.parametrize("content, words", [
-    (b"", "no rows"), (b"\n \n", "no rows"), (b"1\n2\n", "single column"), (b"1,2,a\n1,b\n", "2 entries in row 2 instead of 3"),
-    (b"1,,a\n1,2,b\n", "empty entry in row 1"), (b"1,a\n2,?\n", "no label in row 2"), (b"1,a\n2,a\n", "single class a"),
-    (b"?,1,a\n?,2,b\n", "no value in column 1"), (b"1,inf,a\n1,2,b\n", "column 2 that is not finite"), (b"\xff\x00,a\n1,b\n", "not text")])
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"", "no rows"),
+        (b"\n \n", "no rows"),
+        (b"1\n2\n", "single column"),
+        (b"1,2,a\n1,b\n", "2 entries in row 2 instead of 3"),
+        (b"1,,a\n1,2,b\n", "empty entry in row 1"),
+        (b"1,a\n2,?\n", "no label in row 2"),
+        (b"1,a\n2,a\n", "single class a"),
+        (b"?,1,a\n?,2,b\n", "no value in column 1"),
+        (b"1,inf,a\n1,2,b\n", "column 2 that is not finite"),
+        (b"\xff\x00,a\n1,b\n", "not text"),
+    ],
+)
 def test_what_is_no_table_is_refused(home, monkeypatch, content, words):
     put(home, monkeypatch, content)
     with pytest.raises(DatasetError, match=f"cannot use .*sonar.dat.gz: it .*{words}.*; delete it"):
         load_table("sonar", data_home=home)
 
 
-@pytest.mark.parametrize("content, words", [(gzip.compress(CONTENT, mtime=0), "hash"), (CONTENT, "hash"), (gzip.compress(CONTENT, mtime=0)[:-9], "truncated"), (b"", "hash")])
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (gzip.compress(CONTENT, mtime=0), "hash"),
+        (CONTENT, "hash"),
+        (gzip.compress(CONTENT, mtime=0)[:-9], "truncated"),
+        (b"", "hash"),
+    ],
+)
 def test_other_bytes_are_refused_and_stay(home, content, words):
     path = home / "tables" / "german.dat.gz"
     path.write_bytes(content)
@@ -96,10 +163,21 @@ def archive(name, content):
     return buffer.getvalue()
 
 
-HEADED = b"@relation sonar\r\n@attribute a real [0, 1]\r\n@inputs a, b, c\r\n@data\r\n" + CONTENT.replace(b"\n", b"\r\n")
+HEADED = (
+    b"@relation sonar\r\n@attribute a real [0, 1]\r\n@inputs a, b, c\r\n@data\r\n"
+    + CONTENT.replace(b"\n", b"\r\n")
+)
 
 
-@pytest.mark.parametrize("delivered", [HEADED, archive("sonar.dat", HEADED), archive("sonar/sonar.dat", CONTENT), gzip.compress(CONTENT, mtime=0)])
+@pytest.mark.parametrize(
+    "delivered",
+    [
+        HEADED,
+        archive("sonar.dat", HEADED),
+        archive("sonar/sonar.dat", CONTENT),
+        gzip.compress(CONTENT, mtime=0),
+    ],
+)
 def test_a_download_is_kept_as_the_known_bytes(home, monkeypatch, delivered):
     monkeypatch.setitem(tables.KEEL, "sonar", hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setattr(datasets, "_get", lambda address: delivered)
@@ -109,19 +187,31 @@ def test_a_download_is_kept_as_the_known_bytes(home, monkeypatch, delivered):
     assert np.array_equal(load_table("sonar", data_home=home).X, table.X, equal_nan=True)
 
 
-@pytest.mark.parametrize("delivered, words", [
-    (HEADED.replace(b"1.5", b"1.6"), "hash"), (archive("other.dat", HEADED), "without one file sonar.dat"), (archive("sonar.dat", HEADED)[:-9], "hash"),
-    (b"<html>moved</html>", "hash"), (b"", "hash")])
+@pytest.mark.parametrize(
+    "delivered, words",
+    [
+        (HEADED.replace(b"1.5", b"1.6"), "hash"),
+        (archive("other.dat", HEADED), "without one file sonar.dat"),
+        (archive("sonar.dat", HEADED)[:-9], "hash"),
+        (b"<html>moved</html>", "hash"),
+        (b"", "hash"),
+    ],
+)
 def test_a_download_of_other_numbers_is_refused(home, monkeypatch, delivered, words):
     monkeypatch.setitem(tables.KEEL, "sonar", hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setattr(datasets, "_get", lambda address: delivered)
-    with pytest.raises(DatasetError, match=f"cannot find tables/sonar.dat.gz.*{words}.*Put the file into.*CAPSLIT_DATA"):
+    with pytest.raises(
+        DatasetError,
+        match=f"cannot find tables/sonar.dat.gz.*{words}.*Put the file into.*CAPSLIT_DATA",
+    ):
         load_table("sonar", data_home=home)
     assert not any((home / "tables").iterdir())
 
 
 def test_without_file_and_network_the_message_says_what_to_do(home):
-    with pytest.raises(DatasetError, match="cannot find tables/monk-2.dat.gz, and download=False.*CAPSLIT_DATA"):
+    with pytest.raises(
+        DatasetError, match="cannot find tables/monk-2.dat.gz, and download=False.*CAPSLIT_DATA"
+    ):
         load_table("monk-2", download=False)
 
 
@@ -129,22 +219,33 @@ def test_without_file_and_network_the_message_says_what_to_do(home):
 def test_unknown_names_list_the_known_ones(name):
     with pytest.raises(ValueError) as caught:
         load_table(name)
-    assert all(repr(known) in str(caught.value) for known in TABLES) and repr(name) in str(caught.value)
+    assert all(repr(known) in str(caught.value) for known in TABLES) and repr(name) in str(
+        caught.value
+    )
 
 
 def test_tables_that_need_no_file(home):
     for name in TABLES[:10]:
         table = load_table(name)
-        assert table.name == name and not table.categories and np.isfinite(table.X).all() and table.X.shape == (len(table.y), len(table.feature_names))
-        assert set(table.y) == set(range(len(table.class_names))) and all(type(word) is str for word in (*table.class_names, *table.feature_names))
+        assert (
+            table.name == name
+            and not table.categories
+            and np.isfinite(table.X).all()
+            and table.X.shape == (len(table.y), len(table.feature_names))
+        )
+        assert set(table.y) == set(range(len(table.class_names))) and all(
+            type(word) is str for word in (*table.class_names, *table.feature_names)
+        )
         assert load_table(name).sha256 == table.sha256
         check_encoded(table)
     assert len(TABLES) == len(set(TABLES)) == 40
 
 
-PENGUINS = (b"species,island,bill_length_mm,bill_depth_mm,flipper_length_mm,body_mass_g,sex,year\n"
-            b"Adelie,Torgersen,39.1,18.7,181,3750,male,2007\nAdelie,Dream,NA,NA,NA,NA,NA,2007\n"
-            b"Gentoo,Biscoe,46.1,13.2,211,4500,female,2008\nGentoo,Biscoe,50,16.3,230,5700,NA,2008\n")
+PENGUINS = (
+    b"species,island,bill_length_mm,bill_depth_mm,flipper_length_mm,body_mass_g,sex,year\n"
+    b"Adelie,Torgersen,39.1,18.7,181,3750,male,2007\nAdelie,Dream,NA,NA,NA,NA,NA,2007\n"
+    b"Gentoo,Biscoe,46.1,13.2,211,4500,female,2008\nGentoo,Biscoe,50,16.3,230,5700,NA,2008\n"
+)
 
 
 @pytest.fixture
@@ -161,29 +262,48 @@ def penguins(tmp_path, monkeypatch):
 
 def test_penguins(penguins):
     species, sex = load_table("penguins_species"), load_table("penguins_sex")
-    assert species.X.shape == (4, 5) and np.isnan(species.X).sum() == 4 and species.class_names == ("Adelie", "Gentoo")
-    assert species.feature_names[-1] == "island" and species.categories == {4: ("Biscoe", "Dream", "Torgersen")}
-    assert sex.X[:, :4].tolist() == [[39.1, 18.7, 181, 3750], [46.1, 13.2, 211, 4500]] and sex.y.tolist() == [1, 0]
+    assert (
+        species.X.shape == (4, 5)
+        and np.isnan(species.X).sum() == 4
+        and species.class_names == ("Adelie", "Gentoo")
+    )
+    assert species.feature_names[-1] == "island" and species.categories == {
+        4: ("Biscoe", "Dream", "Torgersen")
+    }
+    assert sex.X[:, :4].tolist() == [
+        [39.1, 18.7, 181, 3750],
+        [46.1, 13.2, 211, 4500],
+    ] and sex.y.tolist() == [1, 0]
     assert sex.class_names == ("female", "male") and sex.categories == {4: ("Adelie", "Gentoo")}
     check_encoded(species)
 
 
 def test_other_penguins_are_refused(penguins):
     penguins.write_bytes(PENGUINS.replace(b"39.1", b"39.2"))
-    with pytest.raises(DatasetError, match="penguins.csv of the package palmerpenguins: it has the hash.*pip install --force-reinstall"):
+    with pytest.raises(
+        DatasetError,
+        match="penguins.csv of the package palmerpenguins: it has the hash.*pip install --force-reinstall",
+    ):
         load_table("penguins_species")
     penguins.unlink()
-    with pytest.raises(DatasetError, match="penguins.csv: there is no such file.*pip install --force-reinstall"):
+    with pytest.raises(
+        DatasetError, match="penguins.csv: there is no such file.*pip install --force-reinstall"
+    ):
         load_table("penguins_sex")
 
 
 def test_without_the_package_of_the_penguins(monkeypatch):
     monkeypatch.setattr(tables, "find_spec", lambda name: None)
-    with pytest.raises(DatasetError, match="penguins_sex is read from the package palmerpenguins.*pip install"):
+    with pytest.raises(
+        DatasetError, match="penguins_sex is read from the package palmerpenguins.*pip install"
+    ):
         load_table("penguins_sex")
 
 
-@pytest.mark.skipif(not tables.find_spec("palmerpenguins"), reason="palmerpenguins is not installed; pip install capslit[tables]")
+@pytest.mark.skipif(
+    not tables.find_spec("palmerpenguins"),
+    reason="palmerpenguins is not installed; pip install capslit[tables]",
+)
 def test_the_real_penguins():
     species, sex = load_table("penguins_species"), load_table("penguins_sex")
     assert np.bincount(species.y).tolist() == [152, 68, 124] and np.isnan(species.X).sum() == 8
@@ -196,7 +316,9 @@ def test_the_real_penguins():
 @pytest.mark.parametrize("name", tables.KEEL)
 def test_the_real_files(name):
     table = load_table(name, data_home=REAL, download=False)
-    assert (*table.X.shape, len(table.class_names), len(table.categories)) == SHAPES[name] and np.isfinite(table.X).all()
+    assert (*table.X.shape, len(table.class_names), len(table.categories)) == SHAPES[
+        name
+    ] and np.isfinite(table.X).all()
     assert set(table.y) == set(range(len(table.class_names)))
     for k, words in table.categories.items():
         assert set(table.X[:, k]) == set(range(len(words)))
@@ -221,5 +343,9 @@ print(encoder(table).fit_transform(table.X).shape, load_table("iris").X.shape)
 
 
 def test_pandas_is_not_needed(penguins):
-    done = subprocess.run([sys.executable, "-c", WITHOUT_PANDAS, tables.PENGUINS_SHA256, penguins.parents[2]], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PANDAS, tables.PENGUINS_SHA256, penguins.parents[2]],
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.split("\n")[0] == "(4, 7) (150, 4)", done.stderr

@@ -1,4 +1,5 @@
 """Figures 6, 7 and 8: stacked problems are those that they stack, and the trends can be refuted."""
+
 import numpy as np
 import pytest
 from conftest import together
@@ -7,8 +8,20 @@ from capslit import em
 from capslit.data.datasets import load_digits
 from capslit.experiments.figure8 import random_streams
 from capslit.experiments.records import load_protocol, load_record
-from capslit.experiments.updates import (FIGURE7, TRENDS, UPDATES, all_training_examples, doubling_means, gaps, multiclass_problem,
-                                         reach, read_curves, rises, significant_from, trends)
+from capslit.experiments.updates import (
+    FIGURE7,
+    TRENDS,
+    UPDATES,
+    all_training_examples,
+    doubling_means,
+    gaps,
+    multiclass_problem,
+    reach,
+    read_curves,
+    rises,
+    significant_from,
+    trends,
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +35,24 @@ def batch():
 
 
 def starts(stream, count, scale=0.1):
-    return [{"init": "random", "init_scale": scale, "rng": rng} for rng in random_streams(0, stream, count)]
+    return [
+        {"init": "random", "init_scale": scale, "rng": rng}
+        for rng in random_streams(0, stream, count)
+    ]
 
 
 def learn(batch, initialisations, n_updates=12, threshold=0.8):
     model, weights = multiclass_problem(batch, 10, 4, initialisations)
-    return weights.weights, em.fit(model, weights, batch, rounds=(em.Round(100, {"threshold": threshold}),), momentum=0.9, monitor="error",
-                                   max_iter=n_updates + 1, n_threads=1)
+    return weights.weights, em.fit(
+        model,
+        weights,
+        batch,
+        rounds=(em.Round(100, {"threshold": threshold}),),
+        momentum=0.9,
+        monitor="error",
+        max_iter=n_updates + 1,
+        n_threads=1,
+    )
 
 
 def test_all_training_examples_are_used_and_no_others():
@@ -44,30 +68,56 @@ def test_stacked_problems_are_those_alone(batch):
         own, alone = learn(batch, [starts(1, 3)[q]])
         assert np.array_equal(own[0], weights[q])
         for name in ("log_likelihood", "training_error"):
-            assert np.allclose(alone.history[name][:, 0], together.history[name][:, q], rtol=1e-4, atol=2 / len(batch[0]))
+            assert np.allclose(
+                alone.history[name][:, 0],
+                together.history[name][:, q],
+                rtol=1e-4,
+                atol=2 / len(batch[0]),
+            )
 
 
 def test_what_a_problem_does_does_not_depend_on_its_neighbours(batch):
     "A neighbour that starts ten thousand times as large must not be felt."
     _, quiet = learn(batch, starts(1, 2))
     _, beside = learn(batch, [starts(1, 2)[0], starts(1, 2, scale=1000.0)[1]])
-    assert np.allclose(quiet.history["log_likelihood"][:, 0], beside.history["log_likelihood"][:, 0], rtol=1e-5)
-    assert not np.allclose(quiet.history["log_likelihood"][:, 1], beside.history["log_likelihood"][:, 1], rtol=1e-2)
+    assert np.allclose(
+        quiet.history["log_likelihood"][:, 0], beside.history["log_likelihood"][:, 0], rtol=1e-5
+    )
+    assert not np.allclose(
+        quiet.history["log_likelihood"][:, 1], beside.history["log_likelihood"][:, 1], rtol=1e-2
+    )
 
 
 def test_random_streams_differ_by_seed_by_level_and_by_number():
-    draws = [rng.standard_normal() for seed in (0, 1) for stream in (1, 2) for rng in random_streams(seed, stream, 5)]
+    draws = [
+        rng.standard_normal()
+        for seed in (0, 1)
+        for stream in (1, 2)
+        for rng in random_streams(seed, stream, 5)
+    ]
     assert len(set(draws)) == 20
-    assert [rng.standard_normal() for rng in random_streams(0, 1, 3)] == draws[:3]  # more starts leave the first ones as they are
+    assert [rng.standard_normal() for rng in random_streams(0, 1, 3)] == draws[
+        :3
+    ]  # more starts leave the first ones as they are
 
 
 def test_the_history_begins_with_the_initial_weights(batch, records):
-    model, start = multiclass_problem(batch, 10, 4, [{"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(0)}])
-    statistics = em.accumulate(lambda block: model.e_step(start, block, threshold=np.zeros(1)), batch, 10_000)
+    model, start = multiclass_problem(
+        batch, 10, 4, [{"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(0)}]
+    )
+    statistics = em.accumulate(
+        lambda block: model.e_step(start, block, threshold=np.zeros(1)), batch, 10_000
+    )
     for name in UPDATES:
-        curves = {what: records["figure6"].array(name, what) for what in ("log_loss", "training_error")}
+        curves = {
+            what: records["figure6"].array(name, what) for what in ("log_loss", "training_error")
+        }
         assert len(curves["log_loss"]) == len(curves["training_error"]) == 101
-        assert np.isclose(curves["log_loss"][0], -float(statistics.log_likelihood[0]) / len(batch[0]) / np.log(10), rtol=1e-6)
+        assert np.isclose(
+            curves["log_loss"][0],
+            -float(statistics.log_likelihood[0]) / len(batch[0]) / np.log(10),
+            rtol=1e-6,
+        )
         assert curves["training_error"][0] == float(statistics.errors[0]) / len(batch[0])
 
 
@@ -75,25 +125,43 @@ def test_the_updates_are_the_four(records):
     curves = read_curves(records["figure6"])
     first = {name: curve["log_loss"][1] for name, curve in curves.items()}
     second = {name: curve["log_loss"][2] for name, curve in curves.items()}
-    assert first["em"] == first["momentum"] and first["thresholded"] == first["momentum-thresholded"]
+    assert (
+        first["em"] == first["momentum"] and first["thresholded"] == first["momentum-thresholded"]
+    )
     assert len(set(second.values())) == 4
-    assert {name: (part["parameters"]["momentum"], part["parameters"]["threshold"]) for name, part in records["figure6"].parts.items()} == UPDATES
+    assert {
+        name: (part["parameters"]["momentum"], part["parameters"]["threshold"])
+        for name, part in records["figure6"].parts.items()
+    } == UPDATES
 
 
 def test_figure7_needs_no_runs_of_its_own(records):
     assert FIGURE7.needs == ("figure6",)
     assert records["figure7"].metrics("trends") == trends(read_curves(records["figure6"]), 1540)
     for name in TRENDS:
-        assert np.array_equal(records["figure7"].array("trends", name), gaps(read_curves(records["figure6"]), name))
+        assert np.array_equal(
+            records["figure7"].array("trends", name), gaps(read_curves(records["figure6"]), name)
+        )
 
 
 def perfect(n_updates=200):
     "Curves for which everything holds that the paper says."
     t = np.arange(n_updates + 1.0)
     speed = {"em": 1, "thresholded": 1, "momentum": 10, "momentum-thresholded": 10}
-    floor = {"em": (0.2, 0.1), "momentum": (0.2, 0.1), "thresholded": (0.4, 0.03), "momentum-thresholded": (0.4, 0.03)}
-    loss = {name: floor[name][0] + (0.9 - floor[name][0]) * np.exp(-speed[name] * t / 300) for name in UPDATES}
-    error = {name: floor[name][1] + (0.9 - floor[name][1]) * np.exp(-speed[name] * t / 300) for name in UPDATES}
+    floor = {
+        "em": (0.2, 0.1),
+        "momentum": (0.2, 0.1),
+        "thresholded": (0.4, 0.03),
+        "momentum-thresholded": (0.4, 0.03),
+    }
+    loss = {
+        name: floor[name][0] + (0.9 - floor[name][0]) * np.exp(-speed[name] * t / 300)
+        for name in UPDATES
+    }
+    error = {
+        name: floor[name][1] + (0.9 - floor[name][1]) * np.exp(-speed[name] * t / 300)
+        for name in UPDATES
+    }
     return {name: {"log_loss": loss[name], "training_error": error[name]} for name in UPDATES}
 
 
@@ -101,7 +169,9 @@ def test_the_trends_hold_where_they_should():
     found = trends(perfect(), 10_000)
     assert found["n_updates"] == 200 and all(found[name] == [200, 200] for name in TRENDS)
     assert found["log_loss_rises"] == [0, 0, 0, 0]
-    assert found["momentum_reaches_log_loss"] == found["momentum_reaches_training_error"] == [20, 20]
+    assert (
+        found["momentum_reaches_log_loss"] == found["momentum_reaches_training_error"] == [20, 20]
+    )
     assert all(np.all(np.diff(means) > 0) for means in found["gap_means"][:1])
 
 
@@ -139,9 +209,18 @@ def test_windows_marks_and_rises():
 def test_the_record_of_the_starts(records):
     record = records["figure8"]
     for name, part in record.parts.items():
-        best, curves, n = record.array(name, "best"), record.array(name, "training_error"), record.metrics(name)["n_train"]
-        assert curves.shape == (part["parameters"]["n_starts"], part["parameters"]["n_updates"] + 1) and n == 1540
-        assert np.allclose(curves.min(axis=1), best) and np.array_equal(curves.argmin(axis=1), record.array(name, "reached"))
+        best, curves, n = (
+            record.array(name, "best"),
+            record.array(name, "training_error"),
+            record.metrics(name)["n_train"],
+        )
+        assert (
+            curves.shape == (part["parameters"]["n_starts"], part["parameters"]["n_updates"] + 1)
+            and n == 1540
+        )
+        assert np.allclose(curves.min(axis=1), best) and np.array_equal(
+            curves.argmin(axis=1), record.array(name, "reached")
+        )
         assert np.allclose(best * n, np.round(best * n))
         assert part["metrics"]["lowest"] == best.min() and part["metrics"]["highest"] == best.max()
     assert len({record.array(name, "training_error").tobytes() for name in record.parts}) == 6

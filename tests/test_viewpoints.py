@@ -1,12 +1,24 @@
 """Novel viewpoints: what is shown to the networks, what is kept of them, and whether the comparison is a fair one."""
+
 import numpy as np
 import pytest
 
 from capslit.data.datasets import load_digits
 from capslit.data.deformations import Deformations, deform
 from capslit.experiments.records import load_record, record_path
-from capslit.experiments.viewpoints import (AMOUNTS, CAPSULES, FAMILIAR, KINDS, NOVEL, VIEWPOINTS, judged, moved, network, run_viewpoints,
-                                            views)
+from capslit.experiments.viewpoints import (
+    AMOUNTS,
+    CAPSULES,
+    FAMILIAR,
+    KINDS,
+    NOVEL,
+    VIEWPOINTS,
+    judged,
+    moved,
+    network,
+    run_viewpoints,
+    views,
+)
 
 IMAGES = np.float32(load_digits().images) / 16
 
@@ -15,14 +27,19 @@ def centre(images):
     "Centres of gravity (n, 2), in pixels from the middle of the image."
     n, height, width = images.shape
     rows, columns = np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2
-    return np.stack([(images.sum(2) * rows).sum(1), (images.sum(1) * columns).sum(1)], axis=1) / images.sum((1, 2))[:, None]
+    return (
+        np.stack([(images.sum(2) * rows).sum(1), (images.sum(1) * columns).sum(1)], axis=1)
+        / images.sum((1, 2))[:, None]
+    )
 
 
 def test_views_are_the_deformations_of_the_book_and_the_same_for_a_seed():
-    some = IMAGES[:1500]                                      # more than one block
+    some = IMAGES[:1500]  # more than one block
     seen = views(some, NOVEL, 5)
     assert np.array_equal(seen, deform(some, Deformations(seed=5, **NOVEL).draw(0, len(some))))
-    assert np.array_equal(seen[:3], views(some[:3], NOVEL, 5)) and not np.allclose(seen, views(some, NOVEL, 6))
+    assert np.array_equal(seen[:3], views(some[:3], NOVEL, 5)) and not np.allclose(
+        seen, views(some, NOVEL, 6)
+    )
 
 
 def test_familiar_views_are_only_turned_and_novel_ones_reach_beyond():
@@ -30,12 +47,16 @@ def test_familiar_views_are_only_turned_and_novel_ones_reach_beyond():
     turns = np.rad2deg(np.arctan2(limits.matrix[:, 1, 0], limits.matrix[:, 0, 0]))
     assert 9.9 < np.abs(turns).max() <= 10 and np.allclose(np.linalg.det(limits.matrix), 1)
     assert not limits.translation.any() and not limits.elastic.any() and not limits.thickness.any()
-    assert all(NOVEL[kind] >= FAMILIAR[kind] for kind in FAMILIAR) and any(NOVEL[kind] > FAMILIAR[kind] for kind in FAMILIAR)
+    assert all(NOVEL[kind] >= FAMILIAR[kind] for kind in FAMILIAR) and any(
+        NOVEL[kind] > FAMILIAR[kind] for kind in FAMILIAR
+    )
 
 
 @pytest.mark.parametrize("kind", AMOUNTS)
 def test_nothing_moved_is_nothing_changed(kind):
-    assert AMOUNTS[kind][0] == 0 and np.allclose(moved(IMAGES[:20], kind, 0), IMAGES[:20], atol=1e-5)
+    assert AMOUNTS[kind][0] == 0 and np.allclose(
+        moved(IMAGES[:20], kind, 0), IMAGES[:20], atol=1e-5
+    )
 
 
 def test_moved_moves_by_the_amount_one_way_and_the_other():
@@ -45,18 +66,30 @@ def test_moved_moves_by_the_amount_one_way_and_the_other():
     turn = 2 * np.pi * np.arange(8) / 8
     assert np.allclose(shift, 2.8 * np.stack([np.sin(turn), np.cos(turn)], 1), atol=0.1)
     before, after = centre(square), centre(moved(square, "rotation", 30))
-    angle = np.rad2deg(np.arctan2(after[:, 0], after[:, 1]) - np.arctan2(before[:, 0], before[:, 1]))
-    assert np.allclose(angle[::2], -angle[1::2], atol=0.1) and np.allclose(np.abs(angle), 30, atol=2)
+    angle = np.rad2deg(
+        np.arctan2(after[:, 0], after[:, 1]) - np.arctan2(before[:, 0], before[:, 1])
+    )
+    assert np.allclose(angle[::2], -angle[1::2], atol=0.1) and np.allclose(
+        np.abs(angle), 30, atol=2
+    )
     assert np.allclose(np.linalg.norm(after, axis=1), np.linalg.norm(before, axis=1), atol=0.15)
-    size = np.linalg.norm(centre(moved(square, "scaling", 50)), axis=1) / np.linalg.norm(before, axis=1)
+    size = np.linalg.norm(centre(moved(square, "scaling", 50)), axis=1) / np.linalg.norm(
+        before, axis=1
+    )
     assert np.allclose(size[1::2], 1.5, atol=0.05) and np.allclose(size[::2], 1 / 1.5, atol=0.05)
     slant = centre(moved(square, "shear", 50))
     way = np.where(np.arange(8) % 2, 1, -1)
-    assert np.allclose(slant, before + 0.5 * way[:, None] * np.stack([0 * before[:, 0], before[:, 0]], axis=1), atol=0.1)
+    assert np.allclose(
+        slant,
+        before + 0.5 * way[:, None] * np.stack([0 * before[:, 0], before[:, 0]], axis=1),
+        atol=0.1,
+    )
 
 
 def test_the_networks_are_of_equal_size():
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
+    torch = pytest.importorskip(
+        "torch", reason="PyTorch is not installed; pip install capslit[torch]"
+    )
     from capslit.routing.network import count_parameters
 
     class Data:
@@ -73,16 +106,24 @@ def test_the_networks_are_of_equal_size():
 @pytest.fixture(scope="module")
 def quick(everything):
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
-    return {name: load_record(record_path(name, "digits", "quick", everything[0])) for name in ("capsules", "viewpoints")}
+    return {
+        name: load_record(record_path(name, "digits", "quick", everything[0]))
+        for name in ("capsules", "viewpoints")
+    }
 
 
 def rebuilt(record, kind):
     "A network with the weights that a record holds."
     import torch
 
-    net, _ = network(kind, load_digits(), 1)                  # another seed: all weights must come from the record
-    net.load_state_dict({key.removeprefix(f"{kind}-0/network."): torch.as_tensor(array) for key, array in record.arrays.items()
-                         if key.startswith(f"{kind}-0/network.")})
+    net, _ = network(kind, load_digits(), 1)  # another seed: all weights must come from the record
+    net.load_state_dict(
+        {
+            key.removeprefix(f"{kind}-0/network."): torch.as_tensor(array)
+            for key, array in record.arrays.items()
+            if key.startswith(f"{kind}-0/network.")
+        }
+    )
     return net
 
 
@@ -91,25 +132,41 @@ def test_the_record_holds_the_network_that_was_tested(quick, kind):
     from capslit.routing.network import predict
 
     data = load_digits()
-    test, labels = np.float32(data.images[data.n_train:]) / data.scale, data.labels[data.n_train:]
+    test, labels = np.float32(data.images[data.n_train :]) / data.scale, data.labels[data.n_train :]
     predicted = predict(rebuilt(quick["capsules"], kind), test)
     assert np.array_equal(predicted, quick["capsules"].array(f"{kind}-0", "predicted"))
-    assert np.mean(predicted != labels) == quick["capsules"].metrics(f"{kind}-0")["test_error"] < 0.5
-    metrics, arrays = judged(rebuilt(quick["viewpoints"], kind), test, labels, {"rotation": (0, 30)})
+    assert (
+        np.mean(predicted != labels) == quick["capsules"].metrics(f"{kind}-0")["test_error"] < 0.5
+    )
+    metrics, arrays = judged(
+        rebuilt(quick["viewpoints"], kind), test, labels, {"rotation": (0, 30)}
+    )
     recorded = quick["viewpoints"].metrics(f"{kind}-0")
     assert {name: recorded[name] for name in metrics} == metrics
-    assert np.array_equal(arrays["rotation"], quick["viewpoints"].array(f"{kind}-0", "rotation")[[0, 3]])
+    assert np.array_equal(
+        arrays["rotation"], quick["viewpoints"].array(f"{kind}-0", "rotation")[[0, 3]]
+    )
     assert np.array_equal(arrays["novel"], quick["viewpoints"].array(f"{kind}-0", "novel"))
 
 
 def test_the_matched_network_knows_the_familiar_as_the_capsules_do(quick):
     record = quick["viewpoints"]
-    goal, course = record.metrics("capsules-0")["held_out"], record.array("convolution-0", "history-held_out")
+    goal, course = (
+        record.metrics("capsules-0")["held_out"],
+        record.array("convolution-0", "history-held_out"),
+    )
     found = record.metrics("convolution-0")
-    assert found["moment"] == np.argmin(np.abs(course - goal)) and np.isclose(course[found["moment"]], found["held_out-matched"])
-    assert np.isclose(course[-1], found["held_out"]) and record.array("capsules-0", "history-held_out")[-1] == np.float32(goal)
+    assert found["moment"] == np.argmin(np.abs(course - goal)) and np.isclose(
+        course[found["moment"]], found["held_out-matched"]
+    )
+    assert np.isclose(course[-1], found["held_out"]) and record.array(
+        "capsules-0", "history-held_out"
+    )[-1] == np.float32(goal)
     for name in ("familiar", "novel"):
-        errors = np.mean(record.array("convolution-0", f"{name}-matched") != record.array("convolution-0", "labels"))
+        errors = np.mean(
+            record.array("convolution-0", f"{name}-matched")
+            != record.array("convolution-0", "labels")
+        )
         assert errors == found[f"{name}_error-matched"]
 
 
@@ -120,7 +177,11 @@ def test_experiments_say_what_they_need(monkeypatch, tmp_path):
 
     assert CAPSULES.extra == VIEWPOINTS.extra == "torch" and VIEWPOINTS.run is run_viewpoints
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "torch" else find(name, *rest),
+    )
     with pytest.raises(ValueError, match="viewpoints needs a package.*capslit\\[torch\\]"):
         perform("viewpoints", VIEWPOINTS, "digits", profile="quick", out=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -18,16 +18,34 @@ import numpy as np
 
 from ..arrays import SparseRows, to_numpy
 from .features import Scaling, kernel_features, n_coordinates, scaling_map
-from .selection import (ALPHAS, GAMMAS, STEPS, Choice, Design, Examples, Trial, candidates, feature_maps, fold_numbers, folds_of,
-                                        halved, judged, mean_variance, ring, scalings_tried, select, spreads)
+from capslit.capsules.selection import (
+    ALPHAS,
+    GAMMAS,
+    STEPS,
+    Choice,
+    Design,
+    Examples,
+    Trial,
+    candidates,
+    feature_maps,
+    fold_numbers,
+    folds_of,
+    halved,
+    judged,
+    mean_variance,
+    ring,
+    scalings_tried,
+    select,
+    spreads,
+)
 from .sharpness import learn_sharpness, per_example
 from ..em.parallel import single_threaded_blas
 from ..estimator.training_data import TrainingData
 from ..validation import check_number, check_repeatable
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-004
-SAMPLE = 2_000                                                # examples that choose
-SECOND = 20_000                                               # examples of some classes that have the second look, where all are more than those that choose
+SAMPLE = 2_000  # examples that choose
+SECOND = 20_000  # examples of some classes that have the second look, where all are more than those that choose
 # shares of the chosen prior that it compares
 FAINTER = (1.0, 0.1, 0.01, 0.001)
 # numbers in the matrices of the M-steps, two gigabytes
@@ -47,7 +65,9 @@ def capsule_dims_tried(capsule_dim: Any) -> list:
     for i, dim in enumerate(dims := list(capsule_dim)):
         check_number(f"capsule_dim[{i}]", dim, at_least=1, integer=True)
     if not dims:
-        raise ValueError("capsule_dim is an empty sequence; pass a number, or numbers to choose from")
+        raise ValueError(
+            "capsule_dim is an empty sequence; pass a number, or numbers to choose from"
+        )
     return dims
 
 
@@ -55,8 +75,7 @@ def _sampled(data, rng):
     "A sample of the examples in memory, as arrays of NumPy (wide sparse inputs: sparse): all of up to 2,000 (sparse inputs with more than 1,000 columns: 1,000), and of more the same share of each class."
     most = SAMPLE // 2 if data.sparse and data.n_features > SAMPLE // 2 else SAMPLE
     x, y, w = data.sample(int(rng.integers(2**31)))
-    x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a)
-               for a in (x, y, w))
+    x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a) for a in (x, y, w))
     rows = np.flatnonzero(np.ones(len(y), bool) if w is None else w > 0)
     if len(rows) > most:
         rows = rows[fold_numbers(y[rows], -(-len(rows) // most), rng) == 0]
@@ -74,9 +93,11 @@ def _kernel_of(estimator, data):
     auto = isinstance(estimator.kernel, str) and estimator.kernel == "auto"
     few_rows = n_coordinates(data.n_samples, data.n_features) < data.n_features
     if _is_wide(data) and not auto and estimator.kernel is not None:
-        raise ValueError(f"kernel={estimator.kernel!r} needs dense landmarks, but X is sparse and has {data.n_features} columns, more than {WIDE}; "
-                         "pass kernel=None, or reduce the columns by TruncatedSVD or "
-                         "SelectKBest")
+        raise ValueError(
+            f"kernel={estimator.kernel!r} needs dense landmarks, but X is sparse and has {data.n_features} columns, more than {WIDE}; "
+            "pass kernel=None, or reduce the columns by TruncatedSVD or "
+            "SelectKBest"
+        )
     return None if auto and data.sparse and (_is_wide(data) or few_rows) else estimator.kernel
 
 
@@ -96,8 +117,7 @@ def _landmarks(estimator, data, n):
     return max(100, min(4_000, n // 20, room))
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-007
-def choose(estimator: Any, data: TrainingData, held_out: bool,
-           checkpoint: Any = None) -> Choice:
+def choose(estimator: Any, data: TrainingData, held_out: bool, checkpoint: Any = None) -> Choice:
     """What `fit` finds out before it learns.
 
     Parameters
@@ -110,55 +130,93 @@ def choose(estimator: Any, data: TrainingData, held_out: bool,
     checkpoint : path, optional
         With one, what is drawn must be the same in each run.
     """
-    auto = {name: not isinstance(getattr(estimator, name), Real)
-            for name in ("alpha", "sharpness")}
+    auto = {name: not isinstance(getattr(estimator, name), Real) for name in ("alpha", "sharpness")}
     dims = capsule_dims_tried(estimator.capsule_dim)
-    given = Choice(None, 0.0 if auto["alpha"] else float(estimator.alpha),
-                   1.0 if auto["sharpness"] else float(estimator.sharpness), {},
-                   capsule_dim=dims[0])
-    if estimator.kernel is None and not auto["alpha"] and (held_out or not auto["sharpness"]) and len(dims) == 1:
+    given = Choice(
+        None,
+        0.0 if auto["alpha"] else float(estimator.alpha),
+        1.0 if auto["sharpness"] else float(estimator.sharpness),
+        {},
+        capsule_dim=dims[0],
+    )
+    if (
+        estimator.kernel is None
+        and not auto["alpha"]
+        and (held_out or not auto["sharpness"])
+        and len(dims) == 1
+    ):
         return given
-    check_repeatable(checkpoint, 0 if estimator.random_state is None
-                     else estimator.random_state, "folds and landmarks are")
+    check_repeatable(
+        checkpoint,
+        0 if estimator.random_state is None else estimator.random_state,
+        "folds and landmarks are",
+    )
     rng = estimator._rng()
     x, y, w = _sampled(data, rng)
     scalings = scalings_tried(x) if _may_scale(estimator, data) else [Scaling()]
-    maps = feature_maps(x, _kernel_of(estimator, data), estimator.gamma,
-                        _landmarks(estimator, data, len(y)), rng, scalings)
+    maps = feature_maps(
+        x,
+        _kernel_of(estimator, data),
+        estimator.gamma,
+        _landmarks(estimator, data, len(y)),
+        rng,
+        scalings,
+    )
     units = ALPHAS if n_coordinates(*x.shape) == x.shape[1] else STRONGER
-    alphas = [a * mean_variance(x) for a in units] if isinstance(estimator.alpha, str) else candidates("alpha", estimator.alpha)
+    alphas = (
+        [a * mean_variance(x) for a in units]
+        if isinstance(estimator.alpha, str)
+        else candidates("alpha", estimator.alpha)
+    )
     if len(maps) * len(alphas) * len(dims) == 1 and (held_out or not auto["sharpness"]):
         found = given._replace(features=maps[0])
     else:
-        found = _selected(estimator, data,
-                          Examples(x, y, w, folds_of(estimator.cv, x, y, rng)), dims, maps,
-                          alphas, rng)
-    return _enlarged(estimator, data, found if auto["sharpness"]
-                     else found._replace(sharpness=given.sharpness), len(y), rng)
+        found = _selected(
+            estimator,
+            data,
+            Examples(x, y, w, folds_of(estimator.cv, x, y, rng)),
+            dims,
+            maps,
+            alphas,
+            rng,
+        )
+    return _enlarged(
+        estimator,
+        data,
+        found if auto["sharpness"] else found._replace(sharpness=given.sharpness),
+        len(y),
+        rng,
+    )
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008
 def _selected(estimator, data, examples, dims, maps, alphas, rng):
     "The best candidate in the folds; the most cautious one where there are too few examples for folds."
     if len(examples.y) < 2 * len(data.classes) or not np.all(np.isfinite(alphas)):
         return Choice(maps[0], alphas[-1], 1.0, {}, capsule_dim=dims[0])
-    width = data.n_features + max(0 if features is None else features.root.shape[1]
-                                  for features in maps)
+    width = data.n_features + max(
+        0 if features is None else features.root.shape[1] for features in maps
+    )
     width = n_coordinates(len(examples.y), width)
     asked = len(ring(_design(estimator, data, dims[0]), width, np.random.default_rng(0)).targets)
     if data.sparse and (examples.fold.max() + 1) * len(alphas) * asked * width**2 > STACK:
         # a moderate one
         return Choice(maps[0], alphas[len(alphas) // 4], 1.0, {}, capsule_dim=dims[0])
-    return select([_design(estimator, data, dim) for dim in dims], examples, maps, alphas,
-                  rng)
+    return select([_design(estimator, data, dim) for dim in dims], examples, maps, alphas, rng)
 
 
 def _design(estimator, data, dim):
     "What fits of a selection with capsules of this dimension have in common."
     init = estimator.init if isinstance(estimator.init, str) else "subspace"
-    return Design(*estimator._problems(data.classes, dim), estimator.fit_intercept, init,
-                  estimator.init_scale,
-                  estimator.architecture != "ovr", estimator.momentum, estimator.max_iter,
-                  dim)
+    return Design(
+        *estimator._problems(data.classes, dim),
+        estimator.fit_intercept,
+        init,
+        estimator.init_scale,
+        estimator.architecture != "ovr",
+        estimator.momentum,
+        estimator.max_iter,
+        dim,
+    )
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008-a
 def _enlarged(estimator, data, choice, n, rng):
@@ -170,16 +228,26 @@ def _enlarged(estimator, data, choice, n, rng):
     alone = getattr(features, "kernel", None) is None
     scaling = Scaling() if features is None else Scaling(features.spread, features.tails)
     look = isinstance(estimator.alpha, str) and not data.sparse
-    maps, auto = [features], look and isinstance(estimator.kernel, str) and estimator.kernel == "auto"
+    maps, auto = (
+        [features],
+        look and isinstance(estimator.kernel, str) and estimator.kernel == "auto",
+    )
     if auto or not alone and more > len(features.landmarks):
         x = data.sample(int(rng.integers(2**31)), more)[0]
         x = x if data.sparse else to_numpy(x)
         seen = x if scaling.spread is None else scaling_map(x, scaling)(x)
         length = np.sqrt(x.shape[1] * mean_variance(seen))
         kernel = "rbf" if auto else features.kernel
-        gammas = [g / length**2 for g in GAMMAS] if auto and isinstance(estimator.gamma, str) else [features.gamma] if not alone else \
-            candidates("gamma", estimator.gamma)
-        maps = [features] * alone + [kernel_features(x, kernel, gamma, more, length, rng, scaling) for gamma in gammas]
+        gammas = (
+            [g / length**2 for g in GAMMAS]
+            if auto and isinstance(estimator.gamma, str)
+            else [features.gamma]
+            if not alone
+            else candidates("gamma", estimator.gamma)
+        )
+        maps = [features] * alone + [
+            kernel_features(x, kernel, gamma, more, length, rng, scaling) for gamma in gammas
+        ]
     if not look:
         shrink = n / data.n_samples if isinstance(estimator.alpha, str) else 1.0
         return _changed(choice, maps[0], choice.alpha * shrink)
@@ -188,31 +256,45 @@ def _enlarged(estimator, data, choice, n, rng):
 # %% ../../nbs/capsules/choosing.ipynb #cell-008-b
 def _changed(choice, features, alpha):
     "The choice with other features, to which the weights of a fold do not belong, and another prior."
-    return choice._replace(features=features, alpha=alpha,
-                           weights=choice.weights if features is choice.features else None)
+    return choice._replace(
+        features=features,
+        alpha=alpha,
+        weights=choice.weights if features is choice.features else None,
+    )
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008-c
 def _second_look(estimator, data, choice, maps, precision, rng):
     "The choice with the features and the share of the prior's total precision that some pairs of classes favour, by a third of many examples."
-    few = ring(_design(estimator, data, choice.capsule_dim),
-               n_coordinates(data.n_samples, max(data.n_features + (0 if f is None else f.root.shape[1]) for f in maps)),
-               rng)
+    few = ring(
+        _design(estimator, data, choice.capsule_dim),
+        n_coordinates(
+            data.n_samples,
+            max(data.n_features + (0 if f is None else f.root.shape[1]) for f in maps),
+        ),
+        rng,
+    )
     # classes of those pairs, of which many examples are wanted
     met = (few.targets >= 0).any(axis=0)
-    x, y, w = (a if a is None else to_numpy(a)
-               for a in data.sample(int(rng.integers(2**31)),
-                                    SECOND * len(met) // met.sum()))
+    x, y, w = (
+        a if a is None else to_numpy(a)
+        for a in data.sample(int(rng.integers(2**31)), SECOND * len(met) // met.sum())
+    )
     rows = np.flatnonzero(met[y] if w is None else met[y] & (w > 0))
     rows = rows if len(rows) <= SECOND else np.sort(rng.choice(rows, SECOND, replace=False))
     alphas = [precision * share / data.n_samples for share in FAINTER]
     fold = np.where(fold_numbers(y[rows], 3, rng) == 0, 0, -1)
-    examples = Examples(x[rows], y[rows], np.ones(len(rows)) if w is None
-                        else w[rows].astype(np.float64), fold)
+    examples = Examples(
+        x[rows], y[rows], np.ones(len(rows)) if w is None else w[rows].astype(np.float64), fold
+    )
     best = (np.inf, 0, 0)
     with single_threaded_blas():
         # one after another, for they are large
         for number, features in enumerate(maps):
-            tried = judged(Trial.begin(few, features, examples._replace(x=halved(examples.x)), alphas, rng).advanced(sum(STEPS[:2])))
+            tried = judged(
+                Trial.begin(
+                    few, features, examples._replace(x=halved(examples.x)), alphas, rng
+                ).advanced(sum(STEPS[:2]))
+            )
             best = min(best, *((row["log_loss"], number, a) for a, row in enumerate(tried)))
     return _changed(choice, maps[best[1]], alphas[best[2]])
 
@@ -220,37 +302,53 @@ def _second_look(estimator, data, choice, maps, precision, rng):
 def choose_online(estimator: Any, data: TrainingData) -> Choice:
     "What `partial_fit` settles at its first batch, without folds: a moderate prior, and a kernel only if one was asked for; the first of several capsule dimensions."
     rng, dim = estimator._rng(), capsule_dims_tried(estimator.capsule_dim)[0]
-    kernel = None if isinstance(estimator.kernel, str) and estimator.kernel == "auto" else _kernel_of(estimator, data)
-    alpha, sharpness = (float(a) if isinstance(a, Real) else 0.0
-                        for a in (estimator.alpha, estimator.sharpness))
+    kernel = (
+        None
+        if isinstance(estimator.kernel, str) and estimator.kernel == "auto"
+        else _kernel_of(estimator, data)
+    )
+    alpha, sharpness = (
+        float(a) if isinstance(a, Real) else 0.0 for a in (estimator.alpha, estimator.sharpness)
+    )
     if kernel is None and isinstance(estimator.alpha, Real):
         return Choice(None, alpha, sharpness or 1.0, {}, capsule_dim=dim)
     x, _, _ = _sampled(data, rng)
     if _may_scale(estimator, data):
         _warn_of_units(x)
-    features = feature_maps(x, kernel, estimator.gamma, _landmarks(estimator, data, len(x)),
-                            rng)[0]
-    return Choice(features, alpha if isinstance(estimator.alpha, Real)
-                  else ALPHAS[1] * mean_variance(x), sharpness or 1.0, {}, capsule_dim=dim)
+    features = feature_maps(x, kernel, estimator.gamma, _landmarks(estimator, data, len(x)), rng)[0]
+    return Choice(
+        features,
+        alpha if isinstance(estimator.alpha, Real) else ALPHAS[1] * mean_variance(x),
+        sharpness or 1.0,
+        {},
+        capsule_dim=dim,
+    )
 
 
 def _warn_of_units(x):
     "Warn of a column of x (n, p) that varies a hundred times as much as the median one."
     spread = spreads(x)
     varying, k = spread[spread > 0], int(np.argmax(spread))
-    if varying.size and np.isfinite(spread[k]) and spread[k] > 100 * np.quantile(varying, 0.5, method="lower"):
+    if (
+        varying.size
+        and np.isfinite(spread[k])
+        and spread[k] > 100 * np.quantile(varying, 0.5, method="lower")
+    ):
         warnings.warn(
             f"the column {k} (from 0) of X varies more than a hundred times as much as the median "
             "column, and so nearly alone decides; if the columns have different units, divide each "
             "by its standard deviation first, by a StandardScaler that has seen a large batch (fit "
-            "finds this out by itself, partial_fit cannot)")
+            "finds this out by itself, partial_fit cannot)"
+        )
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-013
 def sharpness_of(estimator: Any, held_out: TrainingData) -> float:
     "The sharpness that mapped held-out examples ask for."
-    x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a)
-               for a in held_out.sample(0))
+    x, y, w = (
+        a if a is None or isinstance(a, SparseRows) else to_numpy(a) for a in held_out.sample(0)
+    )
     predictor = replace(estimator._predictor(), features=None, sharpness=1.0)
-    logs = np.concatenate([predictor.log_probabilities(x[start:start + 4096])
-                           for start in range(0, len(x), 4096)])
+    logs = np.concatenate(
+        [predictor.log_probabilities(x[start : start + 4096]) for start in range(0, len(x), 4096)]
+    )
     return learn_sharpness(logs, y, None if w is None else per_example(w))[0]

@@ -30,7 +30,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, InvalidParameterError, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    validate_parameter_constraints,
+)
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from .. import em
@@ -38,7 +44,13 @@ from ..arrays import SparseRows, detached, namespace, asarray_like, to_numpy
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
 from .em_steps import CapsuleParameters, CapsuleRegression
-from .online import BatchSums, OnlineState, incremental, passive_aggressive, stepwise
+from capslit.capsules.online import (
+    BatchSums,
+    OnlineState,
+    incremental,
+    passive_aggressive,
+    stepwise,
+)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002-1
 from .choosing import choose, choose_online, sharpness_of
@@ -48,49 +60,97 @@ from .kernels import TILE, worth_compiling
 from .penalties import GROUPS, dropout_precision, with_lasso, zeros_settled
 from .reconstruction import with_penalty
 from .selection import ENOUGH
-from .problems import (capsule_dims, capsule_targets, class_dims, class_moments, initial_weights, least_squares,
-                                       stands_for)
+from capslit.capsules.problems import (
+    capsule_dims,
+    capsule_targets,
+    class_dims,
+    class_moments,
+    initial_weights,
+    least_squares,
+    stands_for,
+)
 from ..data.sources import ArraySource, Source
 from ..em.acceleration import Anderson, SafeMomentum, Squarem
 from ..estimator.persistence import Saved
 from ..estimator.prediction import fitting_source, map_blocks
-from ..estimator.training_data import TrainingData, check_tensor, encode, is_tensor, read_training_data
-from ..validation import atomic, check_mass, check_number, check_repeatable, check_shape, check_type, check_values, error_context, validate_inputs
+from capslit.estimator.training_data import (
+    TrainingData,
+    check_tensor,
+    encode,
+    is_tensor,
+    read_training_data,
+)
+from capslit.validation import (
+    atomic,
+    check_mass,
+    check_number,
+    check_repeatable,
+    check_shape,
+    check_type,
+    check_values,
+    error_context,
+    validate_inputs,
+)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-004
 def check_classes(name: str, classes: np.ndarray) -> None:
     "ValueError unless there are at least two classes."
     if len(classes) < 2:
-        raise ValueError(f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two")
+        raise ValueError(
+            f"{name} has {len(classes)} class, {classes.tolist()}; a classifier needs at least two"
+        )
 
 
 def check_continued(estimator: "CapsuleClassifier", classes: np.ndarray) -> None:
     "ValueError if `warm_start` would let the weights of some classes stand for others."
-    if estimator.warm_start and hasattr(estimator, "coef_") and not np.array_equal(known := to_numpy(estimator.classes_), classes):
-        raise ValueError(f"warm_start goes on from coef_, the weights of the classes {known.tolist()[:10]}, but y holds {classes.tolist()[:10]}; "
-                         "pass examples of the same classes, or set warm_start=False")
+    if (
+        estimator.warm_start
+        and hasattr(estimator, "coef_")
+        and not np.array_equal(known := to_numpy(estimator.classes_), classes)
+    ):
+        raise ValueError(
+            f"warm_start goes on from coef_, the weights of the classes {known.tolist()[:10]}, but y holds {classes.tolist()[:10]}; "
+            "pass examples of the same classes, or set warm_start=False"
+        )
 
 
 def check_choices(estimator: "CapsuleClassifier") -> None:
     "ValueError for a truth value in the place of a dimension, for nothing to choose from, and for penalties that do not go together with the rest."
     if isinstance(estimator.capsule_dim, bool | np.bool_):
-        raise ValueError(f"capsule_dim must be a whole number of at least 1, several of them, or a mapping from class to number, not {estimator.capsule_dim}")
-    for name, remedy in {"alpha": 'a number, numbers to choose from, or "auto"', "gamma": 'a number, numbers to choose from, or "auto"',
-                         "cv": "a number of folds such as 3, a splitter, or pairs of training and test rows"}.items():
+        raise ValueError(
+            f"capsule_dim must be a whole number of at least 1, several of them, or a mapping from class to number, not {estimator.capsule_dim}"
+        )
+    for name, remedy in {
+        "alpha": 'a number, numbers to choose from, or "auto"',
+        "gamma": 'a number, numbers to choose from, or "auto"',
+        "cv": "a number of folds such as 3, a splitter, or pairs of training and test rows",
+    }.items():
         value = getattr(estimator, name)
         if not isinstance(value, str) and hasattr(value, "__len__") and not len(value):
             raise ValueError(f"{name} is empty; pass {remedy}")
-    plain = estimator.architecture == "multiclass" and estimator.kernel is None and not estimator.parameter_expansion
+    plain = (
+        estimator.architecture == "multiclass"
+        and estimator.kernel is None
+        and not estimator.parameter_expansion
+    )
     for name in ("reconstruction", "lasso"):
         if getattr(estimator, name) and not plain:
-            raise ValueError(f"{name} needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
-                             f"and parameter_expansion=False; pass these, or {name}=0")
+            raise ValueError(
+                f"{name} needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
+                f"and parameter_expansion=False; pass these, or {name}=0"
+            )
     if estimator.dropout and estimator.kernel is not None:
-        raise ValueError("dropout leaves out inputs, which the features of a kernel mix; pass kernel=None, or dropout=0")
+        raise ValueError(
+            "dropout leaves out inputs, which the features of a kernel mix; pass kernel=None, or dropout=0"
+        )
     if estimator.lasso and isinstance(estimator.init, str) and estimator.init == "random":
-        raise ValueError("lasso draws small random weights to zero, which is a local maximum; pass init='subspace' or an array, or lasso=0")
+        raise ValueError(
+            "lasso draws small random weights to zero, which is a local maximum; pass init='subspace' or an array, or lasso=0"
+        )
     if estimator.reconstruction and (estimator.dropout or estimator.lasso):
-        raise ValueError("reconstruction is learned without other penalties than alpha; pass dropout=0 and lasso=0, or reconstruction=0")
+        raise ValueError(
+            "reconstruction is learned without other penalties than alpha; pass dropout=0 and lasso=0, or reconstruction=0"
+        )
 
 
 def threshold_schedule(thresholds: Sequence, patience: Sequence) -> list[em.Round]:
@@ -100,19 +160,27 @@ def threshold_schedule(thresholds: Sequence, patience: Sequence) -> list[em.Roun
         with error_context(name):
             given[name] = np.asarray(values, dtype=np.float64)
     nu, wait = given.values()
-    check_values("thresholds", check_shape("thresholds", nu, (None,), empty=False), lower=0, upper=1)
-    for w in check_shape("patience", wait, nu.shape, hint="one entry per round, as in thresholds").tolist():
-        check_number("each entry of patience", int(w) if w % 1 == 0 else w, at_least=1, integer=True)
+    check_values(
+        "thresholds", check_shape("thresholds", nu, (None,), empty=False), lower=0, upper=1
+    )
+    for w in check_shape(
+        "patience", wait, nu.shape, hint="one entry per round, as in thresholds"
+    ).tolist():
+        check_number(
+            "each entry of patience", int(w) if w % 1 == 0 else w, at_least=1, integer=True
+        )
     return [em.Round(int(w), {"threshold": float(v)}) for v, w in zip(nu, wait)]
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-004-a
-MEANT = {"kernel": "None stands for no kernel, with which the model sees the inputs themselves, as "
-                   "others do with a linear one",
-         "gamma": '"auto" lets folds choose, in units of the variance of the inputs; so does a '
-                  "sequence of numbers",
-         "capsule_dim": "a sequence such as (2, 4, 8) lets folds choose",
-         "architecture": '"ovo" is one problem for each pair of classes, "ovr" one for each class '
-                         'against the rest, "multiclass" one in all'}
+MEANT = {
+    "kernel": "None stands for no kernel, with which the model sees the inputs themselves, as "
+    "others do with a linear one",
+    "gamma": '"auto" lets folds choose, in units of the variance of the inputs; so does a '
+    "sequence of numbers",
+    "capsule_dim": "a sequence such as (2, 4, 8) lets folds choose",
+    "architecture": '"ovo" is one problem for each pair of classes, "ovr" one for each class '
+    'against the rest, "multiclass" one in all',
+}
 
 
 def check_parameters(estimator: "CapsuleClassifier", given: Mapping) -> None:
@@ -120,24 +188,46 @@ def check_parameters(estimator: "CapsuleClassifier", given: Mapping) -> None:
     constraints; it says also what may have been meant.
     """
     try:
-        validate_parameter_constraints(estimator._parameter_constraints, given,
-                                       caller_name=type(estimator).__name__)
+        validate_parameter_constraints(
+            estimator._parameter_constraints, given, caller_name=type(estimator).__name__
+        )
     except InvalidParameterError as error:
-        hint = next((f"; {hint}" for name, hint in MEANT.items()
-                     if str(error).startswith(f"The '{name}' parameter")), "")
+        hint = next(
+            (
+                f"; {hint}"
+                for name, hint in MEANT.items()
+                if str(error).startswith(f"The '{name}' parameter")
+            ),
+            "",
+        )
         raise InvalidParameterError(f"{str(error).rstrip('.')}{hint}") from None
-
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-006
 def engine_settings(estimator: "CapsuleClassifier", validated: bool) -> dict:
     "Arguments of `em.fit`; `validated`: whether there are validation examples."
-    monitor = "objective" if estimator.monitor == "likelihood" else "validation" if validated else "error"
-    methods = {"squarem": Squarem, "anderson": Anderson, "safe-momentum": lambda: SafeMomentum(estimator.momentum)}
-    safeguarded = estimator.lasso and not np.any(estimator.thresholds)                         # beside a norm, momentum alone goes too far
+    monitor = (
+        "objective" if estimator.monitor == "likelihood" else "validation" if validated else "error"
+    )
+    methods = {
+        "squarem": Squarem,
+        "anderson": Anderson,
+        "safe-momentum": lambda: SafeMomentum(estimator.momentum),
+    }
+    safeguarded = estimator.lasso and not np.any(
+        estimator.thresholds
+    )  # beside a norm, momentum alone goes too far
     chosen = estimator.acceleration or ("safe-momentum" if safeguarded else None)
-    faster = {"momentum": estimator.momentum} if chosen is None else {"acceleration": methods[chosen]()}
-    return {"rounds": threshold_schedule(estimator.thresholds, estimator.patience), "monitor": monitor, "tol": estimator.tol, "max_iter": estimator.max_iter,
-            "n_threads": estimator._n_threads, "progress": bool(estimator.verbose)} | faster
+    faster = (
+        {"momentum": estimator.momentum} if chosen is None else {"acceleration": methods[chosen]()}
+    )
+    return {
+        "rounds": threshold_schedule(estimator.thresholds, estimator.patience),
+        "monitor": monitor,
+        "tol": estimator.tol,
+        "max_iter": estimator.max_iter,
+        "n_threads": estimator._n_threads,
+        "progress": bool(estimator.verbose),
+    } | faster
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-008-4
 def column_scales(x: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -160,11 +250,15 @@ def share_elsewhere(x: Any, x_val: Any) -> float:
 
 def warn_of_other_scale(data: TrainingData, held_out: TrainingData) -> None:
     "Warn of validation inputs that look as if they had not been transformed as the training inputs were."
-    in_memory = all(isinstance(part.batches, tuple) and part.like is None for part in (data, held_out))
+    in_memory = all(
+        isinstance(part.batches, tuple) and part.like is None for part in (data, held_out)
+    )
     if in_memory and share_elsewhere(data.batches[0], held_out.batches[0]) > 0.5:
-        warnings.warn("X_val has another place or scale than X in more than half of its columns. A pipeline passes X_val to its last step untransformed: "
-                      "let it be transformed, by Pipeline(…, transform_input=['X_val']) with metadata routing (scikit-learn 1.6 or later), "
-                      "or leave it out and set early_stopping=True")
+        warnings.warn(
+            "X_val has another place or scale than X in more than half of its columns. A pipeline passes X_val to its last step untransformed: "
+            "let it be transformed, by Pipeline(…, transform_input=['X_val']) with metadata routing (scikit-learn 1.6 or later), "
+            "or leave it out and set early_stopping=True"
+        )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-008
 def _same_library(a, b):
@@ -172,8 +266,15 @@ def _same_library(a, b):
     return a is b if a is None or b is None else asarray_like(a, b) is a
 
 
-def read_with_validation(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any,
-                         sample_weight_val: Any) -> tuple[TrainingData, TrainingData | None]:
+def read_with_validation(
+    estimator: "CapsuleClassifier",
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    X_val: Any,
+    y_val: Any,
+    sample_weight_val: Any,
+) -> tuple[TrainingData, TrainingData | None]:
     "Labelled examples to learn from, and held-out ones or None."
     data = read_training_data(estimator, X, y, sample_weight, labelled=True).moderate()
     check_classes("y", data.classes)
@@ -181,10 +282,20 @@ def read_with_validation(estimator: "CapsuleClassifier", X: Any, y: Any, sample_
     if X_val is None and not (y_val is None and sample_weight_val is None):
         raise ValueError("y_val and sample_weight_val need X_val; pass it as well")
     if X_val is not None:
-        held_out = read_training_data(estimator, X_val, y_val, sample_weight_val, labelled=True, classes=data.classes, reset=False,
-                                      names=("X_val", "y_val", "sample_weight_val")).moderate()
+        held_out = read_training_data(
+            estimator,
+            X_val,
+            y_val,
+            sample_weight_val,
+            labelled=True,
+            classes=data.classes,
+            reset=False,
+            names=("X_val", "y_val", "sample_weight_val"),
+        ).moderate()
         if not _same_library(data.like, held_out.like):
-            raise ValueError("X_val is an array of another library or on another device than X; pass both alike")
+            raise ValueError(
+                "X_val is an array of another library or on another device than X; pass both alike"
+            )
         warn_of_other_scale(data, held_out)
         return data, held_out
     if holds_out(estimator, data.n_samples):
@@ -202,50 +313,89 @@ def prepared(model: CapsuleRegression, data: TrainingData) -> Any:
     return data.batches if isinstance(data.batches, Source) else model.prepare(data.batches)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-010
-def _drawn_weights(estimator, targets, dims, moments, classes, new, starts, checkpoint, columns=None):
+def _drawn_weights(
+    estimator, targets, dims, moments, classes, new, starts, checkpoint, columns=None
+):
     "Weights (starts, k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
     rng, fixed = estimator._rng(), estimator.random_state is None and estimator._adapts()
-    draw = partial(initial_weights, targets, dims, moments, init=estimator.init, init_scale=estimator.init_scale, affine=estimator.fit_intercept, rng=rng, columns=columns)
+    draw = partial(
+        initial_weights,
+        targets,
+        dims,
+        moments,
+        init=estimator.init,
+        init_scale=estimator.init_scale,
+        affine=estimator.fit_intercept,
+        rng=rng,
+        columns=columns,
+    )
     weights, short = zip(*(draw() for _ in range(starts)))
     short = sorted(set().union(*short).intersection(np.flatnonzero(new)))
     if (short or estimator.init == "random") and not fixed:
         check_repeatable(checkpoint, estimator.random_state, "initial weights are")
-    if short and estimator._as_in_paper():                      # a prior makes rows that were drawn harmless
-        warnings.warn(f"the examples of the classes {classes[short].tolist()} span fewer directions than capsule_dim; the "
-                      "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this")
+    if short and estimator._as_in_paper():  # a prior makes rows that were drawn harmless
+        warnings.warn(
+            f"the examples of the classes {classes[short].tolist()} span fewer directions than capsule_dim; the "
+            "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this"
+        )
     return np.stack(weights)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-010-1
 def _known_weights(estimator, shape, dims, fresh):
     "Weights (k, m, d, p) of the last fit, or those given as `init`."
     with error_context("init"):
-        weights = to_numpy(estimator._weights()) if not fresh else np.asarray(to_numpy(estimator.init), dtype=np.float64)
+        weights = (
+            to_numpy(estimator._weights())
+            if not fresh
+            else np.asarray(to_numpy(estimator.init), dtype=np.float64)
+        )
     if weights.ndim == len(shape) - 1:
         weights = weights[None]
     if weights.shape == (*shape[:-1], shape[-1] - 1) and estimator.fit_intercept:
         weights = np.concatenate([weights, np.zeros((*shape[:-1], 1))], axis=-1)
     if weights.shape != shape or not np.all(np.isfinite(weights)):
-        coef = tuple(n - (i == 3 and estimator.fit_intercept) for i, n in enumerate(shape))[int(shape[0] == 1):]
-        name = "init must be finite and have" if fresh else "warm_start and partial_fit go on from coef_, which now needs"
+        coef = tuple(n - (i == 3 and estimator.fit_intercept) for i, n in enumerate(shape))[
+            int(shape[0] == 1) :
+        ]
+        name = (
+            "init must be finite and have"
+            if fresh
+            else "warm_start and partial_fit go on from coef_, which now needs"
+        )
         given = np.shape(estimator.init) if fresh else tuple(estimator.coef_.shape)
-        raise ValueError(f"{name} the shape {coef} of these classes, features and parameters, but has shape {given}")
+        raise ValueError(
+            f"{name} the shape {coef} of these classes, features and parameters, but has shape {given}"
+        )
     return weights * (np.arange(shape[2])[:, None] < dims[..., None, None])
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-010-2
-LARGEST = 4 * 20_000**2                                       # numbers in the dense matrices of an M-step of sparse inputs
+LARGEST = 4 * 20_000**2  # numbers in the dense matrices of an M-step of sparse inputs
 
 
 def check_gram_size(data: TrainingData, number: int) -> None:
     "ValueError if sparse inputs have so many columns that `number` dense matrices of their second moments are too large."
     p = data.n_features
     if data.sparse and number * p**2 > LARGEST:
-        fewer = "; or by architecture='multiclass', which needs fewer matrices" if number > 4 and (2 + len(data.classes)) * p**2 <= LARGEST else ""
-        raise ValueError(f"X has {p} columns, for which the M-step needs {number} dense matrices of {p} × {p} numbers ({number * p**2 / 2**27:.0f} GB); "
-                         f"reduce the columns by TruncatedSVD or SelectKBest{fewer}")
+        fewer = (
+            "; or by architecture='multiclass', which needs fewer matrices"
+            if number > 4 and (2 + len(data.classes)) * p**2 <= LARGEST
+            else ""
+        )
+        raise ValueError(
+            f"X has {p} columns, for which the M-step needs {number} dense matrices of {p} × {p} numbers ({number * p**2 / 2**27:.0f} GB); "
+            f"reduce the columns by TruncatedSVD or SelectKBest{fewer}"
+        )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011
-def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.ndarray, starts: int = 1, checkpoint: Any = None, begun: Any = None,
-                   span: Any = None) -> tuple:
+def starting_point(
+    estimator: "CapsuleClassifier",
+    data: TrainingData,
+    seen: np.ndarray,
+    starts: int = 1,
+    checkpoint: Any = None,
+    begun: Any = None,
+    span: Any = None,
+) -> tuple:
     """The model with its initial parameters, for all starts side by side, and the Gram matrices.
 
     `seen` (n_classes,) tells of which classes `coef_` knows examples. With a `checkpoint` they must be the same in each run. A single start goes on from
@@ -253,40 +403,88 @@ def starting_point(estimator: "CapsuleClassifier", data: TrainingData, seen: np.
     """
     drawn, affine, like = isinstance(estimator.init, str), estimator.fit_intercept, data.like
     targets, dims = estimator._problems(data.classes)
-    each = bool(np.any(targets < 0)) or (not seen.all() and drawn and estimator.init == "subspace") or estimator.reconstruction > 0
-    check_gram_size(data, (1 + 2 * (estimator.reconstruction > 0)) * (len(data.classes) if each else 1) + 2 * (len(targets) if np.any(targets < 0) else 1)
-                    + 3 * (estimator.lasso > 0))
+    each = (
+        bool(np.any(targets < 0))
+        or (not seen.all() and drawn and estimator.init == "subspace")
+        or estimator.reconstruction > 0
+    )
+    check_gram_size(
+        data,
+        (1 + 2 * (estimator.reconstruction > 0)) * (len(data.classes) if each else 1)
+        + 2 * (len(targets) if np.any(targets < 0) else 1)
+        + 3 * (estimator.lasso > 0),
+    )
     moments = class_moments(data, each, affine, estimator._n_threads)
     shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
     weights, present = np.zeros((starts, *shape)), data.mass > 0
-    width, inside = (shape[-1], lambda known: known) if span is None else (span.rows.shape[1] + affine, span.inside)
+    width, inside = (
+        (shape[-1], lambda known: known)
+        if span is None
+        else (span.rows.shape[1] + affine, span.inside)
+    )
     if seen.any() or not drawn:
-        weights[:] = inside(_known_weights(estimator, (*shape[:-1], width), dims, fresh=not seen.any()))
+        weights[:] = inside(
+            _known_weights(estimator, (*shape[:-1], width), dims, fresh=not seen.any())
+        )
     if drawn and begun is not None and starts == 1:
         weights[0] = inside(begun)
     elif drawn and np.any(present & ~seen):
         begins = stands_for(targets, dims, present) & ~stands_for(targets, dims, seen)
-        begun = _drawn_weights(estimator, targets, dims, moments, data.classes, present & ~seen, starts, checkpoint, width - affine)
+        begun = _drawn_weights(
+            estimator,
+            targets,
+            dims,
+            moments,
+            data.classes,
+            present & ~seen,
+            starts,
+            checkpoint,
+            width - affine,
+        )
         weights = np.where(begins[..., None, None], begun, weights)
-    alpha = estimator._ridge() * ((targets >= 0) @ data.mass)                            # the parameter is per example
+    alpha = estimator._ridge() * ((targets >= 0) @ data.mass)  # the parameter is per example
     if estimator.dropout:
-        alpha = alpha[:, None] + dropout_precision(float(estimator.dropout), targets, moments.gram, affine)
+        alpha = alpha[:, None] + dropout_precision(
+            float(estimator.dropout), targets, moments.gram, affine
+        )
     solver = least_squares(targets, moments.gram, alpha, affine, starts=starts, like=like)
-    seen_by = np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts                    # latent variables of an example, on average
-    model = estimator._model(np.tile(targets, (starts, 1)), np.tile(dims, (starts, 1)), solver, np.concatenate([alpha] * starts),
-                             worth_compiling(data.n_samples, shape[-1], seen_by))
+    seen_by = (
+        np.mean(targets >= 0, axis=1) @ dims.sum(axis=1) * starts
+    )  # latent variables of an example, on average
+    model = estimator._model(
+        np.tile(targets, (starts, 1)),
+        np.tile(dims, (starts, 1)),
+        solver,
+        np.concatenate([alpha] * starts),
+        worth_compiling(data.n_samples, shape[-1], seen_by),
+    )
     if estimator.reconstruction:
         model = with_penalty(model, float(estimator.reconstruction), moments.gram)
     if estimator.lasso:
-        model = with_lasso(model, float(estimator.lasso) * data.mass.sum(), estimator.lasso_groups, moments.gram.sum(0))
+        model = with_lasso(
+            model,
+            float(estimator.lasso) * data.mass.sum(),
+            estimator.lasso_groups,
+            moments.gram.sum(0),
+        )
     weights = weights.reshape(-1, *shape[1:])
-    return model, CapsuleParameters(weights if like is None else asarray_like(weights, like)), moments.gram
+    return (
+        model,
+        CapsuleParameters(weights if like is None else asarray_like(weights, like)),
+        moments.gram,
+    )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011-0
-def in_span(estimator: "CapsuleClassifier", data: TrainingData, held_out: TrainingData | None) -> tuple:
+def in_span(
+    estimator: "CapsuleClassifier", data: TrainingData, held_out: TrainingData | None
+) -> tuple:
     "Both parts in coordinates of the span of the training rows, and the `RowSpan`; as they are, and None, where `row_span` leaves them, there is no prior or a penalty looks at columns."
-    plain = estimator._ridge() > 0 and not (estimator.lasso or estimator.dropout or estimator.reconstruction)
-    span, x = row_span(data.batches[0]) if plain and isinstance(data.batches, tuple) else (None, None)
+    plain = estimator._ridge() > 0 and not (
+        estimator.lasso or estimator.dropout or estimator.reconstruction
+    )
+    span, x = (
+        row_span(data.batches[0]) if plain and isinstance(data.batches, tuple) else (None, None)
+    )
     if span is None:
         return data, held_out, None
     held_out = held_out if held_out is None else held_out.apply(Mapped(span))
@@ -295,36 +493,71 @@ def in_span(estimator: "CapsuleClassifier", data: TrainingData, held_out: Traini
 # %% ../../nbs/capsules/classifier.ipynb #cell-011-1
 def number_of_starts(estimator: "CapsuleClassifier", seen: np.ndarray) -> int:
     "How many starts there are: several only if they are random."
-    return estimator.n_init if isinstance(estimator.init, str) and estimator.init == "random" and not seen.any() else 1
+    return (
+        estimator.n_init
+        if isinstance(estimator.init, str) and estimator.init == "random" and not seen.any()
+        else 1
+    )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011-3
-BEGINNING = 20                                                # iterations of EM that lead away from the subspaces, at most
+BEGINNING = 20  # iterations of EM that lead away from the subspaces, at most
 
 
-def first_weights(estimator: "CapsuleClassifier", model: CapsuleRegression, parameters: CapsuleParameters, data: TrainingData, seen: np.ndarray) -> tuple:
+def first_weights(
+    estimator: "CapsuleClassifier",
+    model: CapsuleRegression,
+    parameters: CapsuleParameters,
+    data: TrainingData,
+    seen: np.ndarray,
+) -> tuple:
     "Parameters for the E-step of `partial_fit`, learned from the batch if classes begin in it, and weights (k, m, d, p) to go on from."
     weights = to_numpy(parameters.weights)
-    begins = stands_for(model.targets, model.dims, data.mass > 0) & ~stands_for(model.targets, model.dims, seen)
+    begins = stands_for(model.targets, model.dims, data.mass > 0) & ~stands_for(
+        model.targets, model.dims, seen
+    )
     if not begins.any() or not isinstance(estimator.init, str) or estimator._as_in_paper():
         return parameters, weights
-    run = em.fit(model, parameters, prepared(model, data), rounds=(em.Round(10),), momentum=0.9, monitor="error", max_iter=BEGINNING, n_threads=estimator._n_threads)
-    return run.parameters, np.where(begins[..., None, None], to_numpy(run.parameters.weights), weights)
-
+    run = em.fit(
+        model,
+        parameters,
+        prepared(model, data),
+        rounds=(em.Round(10),),
+        momentum=0.9,
+        monitor="error",
+        max_iter=BEGINNING,
+        n_threads=estimator._n_threads,
+    )
+    return run.parameters, np.where(
+        begins[..., None, None], to_numpy(run.parameters.weights), weights
+    )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-012-5
-PAPER = {"architecture": "multiclass", "kernel": None, "alpha": 0.0, "sharpness": 1.0, "thresholds": (0.8, 0.6, 0.4, 0.2, 0.0),
-         "patience": (128, 64, 32, 16, 8), "monitor": "error", "tol": 0.0, "max_iter": 2000}
+PAPER = {
+    "architecture": "multiclass",
+    "kernel": None,
+    "alpha": 0.0,
+    "sharpness": 1.0,
+    "thresholds": (0.8, 0.6, 0.4, 0.2, 0.0),
+    "patience": (128, 64, 32, 16, 8),
+    "monitor": "error",
+    "tol": 0.0,
+    "max_iter": 2000,
+}
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-012-6
 def class_factors(class_weight: Any, data: TrainingData, online: bool = False) -> np.ndarray:
     "The factor (n_classes,) of the weights of the examples of each class."
     if isinstance(class_weight, str):
         if online:
-            raise ValueError("class_weight='balanced' needs all examples, but partial_fit sees one batch; pass a mapping from class to weight")
+            raise ValueError(
+                "class_weight='balanced' needs all examples, but partial_fit sees one batch; pass a mapping from class to weight"
+            )
         return data.mass.sum() / (len(data.classes) * np.where(data.mass > 0, data.mass, 1))
     unknown = [c for c in class_weight if c not in data.classes.tolist()]
     if unknown:
-        raise ValueError(f"class_weight has entries for {unknown}, which are not among the classes {data.classes.tolist()[:10]}")
+        raise ValueError(
+            f"class_weight has entries for {unknown}, which are not among the classes {data.classes.tolist()[:10]}"
+        )
     factors = np.array([class_weight.get(c, 1.0) for c in data.classes.tolist()], dtype=np.float64)
     check_mass("class_weight", check_values("class_weight", factors, lower=0, upper=1e12))
     return factors
@@ -333,17 +566,21 @@ def class_factors(class_weight: Any, data: TrainingData, online: bool = False) -
 @dataclass(frozen=True, eq=False)
 class PredictorMethod:
     "A method of a predictor as a function of a batch, which can be sent to where the batch lies; with `classes`, labels in place of indices."
+
     predictor: Predictor
     method: str
     classes: Any = None
 
     def __call__(self, batch: Any) -> Any:
-        found = getattr(self.predictor, self.method)(batch[0] if isinstance(batch, tuple) else batch)
+        found = getattr(self.predictor, self.method)(
+            batch[0] if isinstance(batch, tuple) else batch
+        )
         return found if self.classes is None else namespace(self.classes).take(self.classes, found)
 
 
 class AccuracySums(NamedTuple):
     "Weight of the examples that were classified as their labels say, and of all."
+
     right: float
     weight: float
 
@@ -351,51 +588,86 @@ class AccuracySums(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class AccuracyOfBatch:
     "The `AccuracySums` of a batch."
+
     answer: PredictorMethod
 
     def __call__(self, batch: Any) -> AccuracySums:
         _, y, w = batch
         found = self.answer(batch)
         if (found.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
-            raise ValueError(f"y holds labels of the type {y.dtype}, but those of the classifier are {found.dtype}; convert them")
+            raise ValueError(
+                f"y holds labels of the type {y.dtype}, but those of the classifier are {found.dtype}; convert them"
+            )
         right = np.asarray(found == y, dtype=np.float64)
-        return AccuracySums(right.sum(), float(len(right))) if w is None else AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
+        return (
+            AccuracySums(right.sum(), float(len(right)))
+            if w is None
+            else AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
+        )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015
 def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) -> Any:
     "Inputs in memory as an array (n, n_features) of their library, or `SparseRows`; NaN and infinity in NumPy's can be left to be looked for `later`."
-    if isinstance(X, SparseRows):                              # checked before
+    if isinstance(X, SparseRows):  # checked before
         return X
     if is_tensor(X):
         return check_tensor(estimator, X, reset=False)
     with error_context("X"):
-        X = validate_inputs(estimator, X, reset=False, dtype=[np.float64, np.float32], order="C", ensure_all_finite=not later, accept_sparse="csr")
+        X = validate_inputs(
+            estimator,
+            X,
+            reset=False,
+            dtype=[np.float64, np.float32],
+            order="C",
+            ensure_all_finite=not later,
+            accept_sparse="csr",
+        )
     return SparseRows(X) if sp.issparse(X) else X
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015-a
-def evaluate(estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, classes: Any = None) -> Any:
+def evaluate(
+    estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, classes: Any = None
+) -> Any:
     "What a method of the predictor says of each input, (n, *shape); with `classes`, labels in place of indices."
     source = fitting_source(estimator, X)
     if source is not None:
         answer = PredictorMethod(estimator._predictor(), method, classes)
-        return map_blocks(source, answer, answer.predictor.rows, source.dtype if classes is None else classes.dtype, shape)
+        return map_blocks(
+            source,
+            answer,
+            answer.predictor.rows,
+            source.dtype if classes is None else classes.dtype,
+            shape,
+        )
     given, X = X, checked_inputs(estimator, X, later=True)
     there = is_tensor(X)
     if there and classes is not None and classes.dtype.kind in "biu":
         classes = asarray_like(classes, X)
-    answer = PredictorMethod(estimator._predictor(X if there else None, X.shape[0]), method, None if there and isinstance(classes, np.ndarray) else classes)
+    answer = PredictorMethod(
+        estimator._predictor(X if there else None, X.shape[0]),
+        method,
+        None if there and isinstance(classes, np.ndarray) else classes,
+    )
     rows, n = _rows_at_once(answer.predictor, X), X.shape[0]
     try:
-        with em.threads(estimator._n_threads) if answer.predictor.compiled and n > answer.predictor.rows else nullcontext() as pool:
+        with (
+            em.threads(estimator._n_threads)
+            if answer.predictor.compiled and n > answer.predictor.rows
+            else nullcontext() as pool
+        ):
             rows = rows if pool is None else _equal_shares(n, rows, pool._max_workers)
             blocks = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
             if len(blocks) > 1 and isinstance(X, np.ndarray) and method == "probabilities":
-                found = np.empty((n, *shape), X.dtype)           # which each thread fills where it is
-                list(em.ordered_map(lambda part: np.copyto(found[part], answer(X[part])), blocks, pool))
+                found = np.empty((n, *shape), X.dtype)  # which each thread fills where it is
+                list(
+                    em.ordered_map(
+                        lambda part: np.copyto(found[part], answer(X[part])), blocks, pool
+                    )
+                )
             else:
                 found = list(em.ordered_map(answer, (X[part, :] for part in blocks), pool))
                 found = found[0] if len(found) == 1 else namespace(X).concat(found)
-    except ValueError:                                         # NaN and infinity in X reach all pose vectors
+    except ValueError:  # NaN and infinity in X reach all pose vectors
         checked_inputs(estimator, given)
         raise
     return classes[to_numpy(found)] if answer.classes is not classes else found
@@ -426,12 +698,20 @@ def accuracy(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any)
         raise ValueError("y is None, but score needs the label of each example; pass score(X, y)")
     predicted = estimator.predict(X)
     if not (is_tensor(predicted) and is_tensor(y)):
-        y, predicted, w = (to_numpy(a) if is_tensor(a) else a for a in (y, predicted, sample_weight))
+        y, predicted, w = (
+            to_numpy(a) if is_tensor(a) else a for a in (y, predicted, sample_weight)
+        )
         return float(accuracy_score(y, predicted, sample_weight=w))
     xp, y = namespace(predicted), check_shape("y", y, predicted.shape)
     right = xp.astype(predicted == asarray_like(y, X), xp.float64)
-    w = xp.ones_like(right) if sample_weight is None else xp.astype(asarray_like(detached(sample_weight), X), xp.float64)
-    total = float(xp.sum(check_values("sample_weight", check_shape("sample_weight", w, right.shape), lower=0)))
+    w = (
+        xp.ones_like(right)
+        if sample_weight is None
+        else xp.astype(asarray_like(detached(sample_weight), X), xp.float64)
+    )
+    total = float(
+        xp.sum(check_values("sample_weight", check_shape("sample_weight", w, right.shape), lower=0))
+    )
     check_mass("sample_weight", total)
     return float(xp.sum(w * right)) / total
 
@@ -440,7 +720,9 @@ def inputs_with_labels(estimator: "CapsuleClassifier", X: Any, y: Any) -> tuple:
     "Checked inputs in memory and their labels as indices, NumPy's."
     check_is_fitted(estimator, "coef_")
     if not isinstance(fitting_source(estimator, X), ArraySource | None):
-        raise TypeError("X is a stream or a Dask array, but this needs inputs and labels in memory; pass arrays, or a part of them")
+        raise TypeError(
+            "X is a stream or a Dask array, but this needs inputs and labels in memory; pass arrays, or a part of them"
+        )
     X, y = checked_inputs(estimator, X), to_numpy(y) if is_tensor(y) else y
     index = encode("y", y, to_numpy(estimator.classes_))
     return X, check_shape("y", index, (X.shape[0],), hint="pass one label for each example")
@@ -458,17 +740,30 @@ class MulticlassOnly:
             return self.method
         two = hasattr(estimator, "classes_") and estimator.classes_.shape[0] == 2
         if estimator.architecture != "multiclass" and not two:
-            raise AttributeError(f"{self.method.__name__} needs a classifier with one capsule for each class, which architecture={estimator.architecture!r} "
-                                 "does not give; learn with architecture='multiclass'")
+            raise AttributeError(
+                f"{self.method.__name__} needs a classifier with one capsule for each class, which architecture={estimator.architecture!r} "
+                "does not give; learn with architecture='multiclass'"
+            )
         return MethodType(self.method, estimator)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-016-a
 def pose_names(classes: np.ndarray, architecture: str, dim: int) -> np.ndarray:
     "Names of the elements of all pose vectors, in the order of `transform`: the problem, the class of the capsule, and the number of the element."
     names = [str(c) for c in classes.tolist()]
-    problems = {"multiclass": [("", names)], "ovr": [(f"{c}|rest_", ("rest", c)) for c in names],
-                "ovo": [(f"{a}|{b}_", (a, b)) for a, b in combinations(names, 2)]}[architecture]
-    return np.array([f"{problem}{c}_{i}" for problem, capsules in problems for c in capsules for i in range(dim)], dtype=object)
+    problems = {
+        "multiclass": [("", names)],
+        "ovr": [(f"{c}|rest_", ("rest", c)) for c in names],
+        "ovo": [(f"{a}|{b}_", (a, b)) for a, b in combinations(names, 2)],
+    }[architecture]
+    return np.array(
+        [
+            f"{problem}{c}_{i}"
+            for problem, capsules in problems
+            for c in capsules
+            for i in range(dim)
+        ],
+        dtype=object,
+    )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-018
 class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator):
@@ -595,7 +890,12 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), "array-like"],
         "sharpness": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"]), "array-like", Iterable],
+        "cv": [
+            Interval(Integral, 2, None, closed="left"),
+            HasMethods(["split"]),
+            "array-like",
+            Iterable,
+        ],
         "class_weight": [StrOptions({"balanced"}), Mapping, None],
         "init": [StrOptions({"subspace", "random"}), "array-like"],
         "n_init": [Interval(Integral, 1, None, closed="left")],
@@ -625,14 +925,44 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     }
     _layout, _stored, _kinds, _dispensable = 3, ("_online",), (OnlineState, KernelFeatures), ("cv",)
 
-    def __init__(self, capsule_dim: int | Mapping | Sequence = 4, *, architecture: str = "auto", kernel: Any = "auto", gamma: float | str = "auto",
-                 n_components: int | str = "auto", alpha: float | str = "auto", sharpness: float | str = "auto", cv: Any = 3, class_weight: Any = None,
-                 init: Any = "subspace", n_init: int = 1, init_scale: float = 0.01, thresholds: Sequence = (0.0,), patience: Sequence = (5,),
-                 monitor: str = "likelihood", tol: float = 1e-3, momentum: float = 0.9, acceleration: str | None = None,
-                 parameter_expansion: bool = False, reconstruction: float = 0.0, dropout: float = 0.0, lasso: float = 0.0,
-                 lasso_groups: str = "features", max_iter: int = 60, fit_intercept: bool = True, early_stopping: str | bool = "auto",
-                 validation_fraction: float = 0.1, online: str = "stepwise", learning_decay: float = 0.6, aggressiveness: float = 1.0,
-                 warm_start: bool = False, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        capsule_dim: int | Mapping | Sequence = 4,
+        *,
+        architecture: str = "auto",
+        kernel: Any = "auto",
+        gamma: float | str = "auto",
+        n_components: int | str = "auto",
+        alpha: float | str = "auto",
+        sharpness: float | str = "auto",
+        cv: Any = 3,
+        class_weight: Any = None,
+        init: Any = "subspace",
+        n_init: int = 1,
+        init_scale: float = 0.01,
+        thresholds: Sequence = (0.0,),
+        patience: Sequence = (5,),
+        monitor: str = "likelihood",
+        tol: float = 1e-3,
+        momentum: float = 0.9,
+        acceleration: str | None = None,
+        parameter_expansion: bool = False,
+        reconstruction: float = 0.0,
+        dropout: float = 0.0,
+        lasso: float = 0.0,
+        lasso_groups: str = "features",
+        max_iter: int = 60,
+        fit_intercept: bool = True,
+        early_stopping: str | bool = "auto",
+        validation_fraction: float = 0.1,
+        online: str = "stepwise",
+        learning_decay: float = 0.6,
+        aggressiveness: float = 1.0,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.capsule_dim = capsule_dim
         self.architecture = architecture
         self.kernel = kernel
@@ -681,8 +1011,18 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         return cls(capsule_dim, **PAPER | parameters)
 
     @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None, sample_weight_val: Any = None,
-            checkpoint: Any = None, checkpoint_every: float = 10.0) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> Self:
         """Learn the weights by EM.
 
         Parameters
@@ -718,26 +1058,56 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         """
         self._checked_schedule()
         try:
-            data, held_out = read_with_validation(self, X, y, sample_weight, X_val, y_val, sample_weight_val)
+            data, held_out = read_with_validation(
+                self, X, y, sample_weight, X_val, y_val, sample_weight_val
+            )
             if held_out is not None and X_val is None:
                 check_repeatable(checkpoint, self.random_state, "the held-out examples are")
-            seen, enough = np.full(len(data.classes), self.warm_start and hasattr(self, "coef_")), held_out is not None and held_out.n_samples >= ENOUGH
-            data = data if self.class_weight is None else data.weighted(class_factors(self.class_weight, data))
+            seen, enough = (
+                np.full(len(data.classes), self.warm_start and hasattr(self, "coef_")),
+                held_out is not None and held_out.n_samples >= ENOUGH,
+            )
+            data = (
+                data
+                if self.class_weight is None
+                else data.weighted(class_factors(self.class_weight, data))
+            )
             begun = None if seen.any() else self._settle(choose(self, data, enough, checkpoint))
-            data, held_out = (part if part is None or self.kernel_features_ is None else part.by_blocks().apply(Mapped(self.kernel_features_)) for part in (data, held_out))
+            data, held_out = (
+                part
+                if part is None or self.kernel_features_ is None
+                else part.by_blocks().apply(Mapped(self.kernel_features_))
+                for part in (data, held_out)
+            )
             data, judges, span = in_span(self, data, held_out)
-            model, parameters, _ = starting_point(self, data, seen, number_of_starts(self, seen), checkpoint, begun, span)
+            model, parameters, _ = starting_point(
+                self, data, seen, number_of_starts(self, seen), checkpoint, begun, span
+            )
             settings = engine_settings(self, held_out is not None)
             judges = None if judges is None else prepared(model, judges)
-            run = em.fit(model, parameters, prepared(model, data), validation=judges, **settings,
-                         checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+            run = em.fit(
+                model,
+                parameters,
+                prepared(model, data),
+                validation=judges,
+                **settings,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+            )
             if self.lasso:
-                run = replace(run, parameters=zeros_settled(model, run.parameters, prepared(model, data), self._n_threads))
+                run = replace(
+                    run,
+                    parameters=zeros_settled(
+                        model, run.parameters, prepared(model, data), self._n_threads
+                    ),
+                )
         except em.BatchError as error:
             error.estimator = self._learned(error.fit, model, data) if error.fit else None
             raise
         if span is not None:
-            run = replace(run, parameters=CapsuleParameters(span.outside(to_numpy(run.parameters.weights))))
+            run = replace(
+                run, parameters=CapsuleParameters(span.outside(to_numpy(run.parameters.weights)))
+            )
         self._learned(run, model, data)
         if self.lasso and not np.any(to_numpy(self.coef_)):
             warnings.warn(f"lasso={self.lasso:g} has made all weights zero; pass a smaller one")
@@ -746,7 +1116,15 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         return self
 
     @atomic
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, batch: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        batch: Any = None,
+    ) -> Self:
         """One E-step on a batch and one update of the weights, as the parameter `online` says.
 
         A class begins with its first examples; until then its capsule is zero. A batch in which classes begin is learned by up to twenty iterations of EM with
@@ -771,39 +1149,80 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         self._checked_schedule()
         self._check_batch(batch)
         if self.reconstruction:
-            raise ValueError("reconstruction is for fit, which knows the second moments of all examples; set it to 0 for partial_fit")
+            raise ValueError(
+                "reconstruction is for fit, which knows the second moments of all examples; set it to 0 for partial_fit"
+            )
         if self.dropout or self.lasso:
-            raise ValueError("dropout and lasso are for fit, which knows the second moments of all examples; set both to 0 for partial_fit")
+            raise ValueError(
+                "dropout and lasso are for fit, which knows the second moments of all examples; set both to 0 for partial_fit"
+            )
         first = not hasattr(self, "classes_")
         if first and classes is None:
-            raise ValueError("classes must be passed to the first call of partial_fit: the array of all labels that will ever come")
+            raise ValueError(
+                "classes must be passed to the first call of partial_fit: the array of all labels that will ever come"
+            )
         known = np.unique(to_numpy(classes)) if first else to_numpy(self.classes_)
-        data = read_training_data(self, X, y, sample_weight, labelled=True, classes=known, reset=first)
-        data = data if self.class_weight is None else data.weighted(class_factors(self.class_weight, data, online=True))
+        data = read_training_data(
+            self, X, y, sample_weight, labelled=True, classes=known, reset=first
+        )
+        data = (
+            data
+            if self.class_weight is None
+            else data.weighted(class_factors(self.class_weight, data, online=True))
+        )
         if classes is not None and not np.array_equal(np.unique(to_numpy(classes)), known):
-            raise ValueError(f"classes differ from those of the first call, which were {known.tolist()}")
+            raise ValueError(
+                f"classes differ from those of the first call, which were {known.tolist()}"
+            )
         check_classes("classes", known)
         if data.dtype == np.float32 and data.total > 1e30:
-            raise ValueError(f"sample_weight adds up to {data.total:g}, more than inputs of float32 allow; divide the weights of all batches by the same large number")
+            raise ValueError(
+                f"sample_weight adds up to {data.total:g}, more than inputs of float32 allow; divide the weights of all batches by the same large number"
+            )
         if first:
             self._settle(choose_online(self, data))
-        data = data if self.kernel_features_ is None else data.by_blocks().apply(Mapped(self.kernel_features_))
-        state = getattr(self, "_online", None) or OnlineState(self.online, np.full(len(known), not first))
+        data = (
+            data
+            if self.kernel_features_ is None
+            else data.by_blocks().apply(Mapped(self.kernel_features_))
+        )
+        state = getattr(self, "_online", None) or OnlineState(
+            self.online, np.full(len(known), not first)
+        )
         if state.kind != self.online:
             state = OnlineState(self.online, state.seen)
         model, parameters, gram = starting_point(self, data, state.seen)
         parameters, weights = first_weights(self, model, parameters, data, state.seen)
         step = em.BoundStep(model, "e_step", parameters)
         with em.threads(self._n_threads) if data.like is None else nullcontext() as pool:
-            moments = to_numpy(em.accumulate(step, data.batches, model.block_rows(parameters), pool).moments)
-        sums = BatchSums(batch, data.n_samples, moments, gram if np.any(model.targets < 0) else gram.sum(0)[None], (model.targets >= 0) @ data.mass)
-        update = {"stepwise": partial(stepwise, decay=self.learning_decay), "incremental": incremental,
-                  "passive-aggressive": partial(passive_aggressive, aggressiveness=self.aggressiveness)}[self.online]
+            moments = to_numpy(
+                em.accumulate(step, data.batches, model.block_rows(parameters), pool).moments
+            )
+        sums = BatchSums(
+            batch,
+            data.n_samples,
+            moments,
+            gram if np.any(model.targets < 0) else gram.sum(0)[None],
+            (model.targets >= 0) @ data.mass,
+        )
+        update = {
+            "stepwise": partial(stepwise, decay=self.learning_decay),
+            "incremental": incremental,
+            "passive-aggressive": partial(passive_aggressive, aggressiveness=self.aggressiveness),
+        }[self.online]
         solver = partial(least_squares, model.targets, affine=self.fit_intercept)
-        moments, solver, memory = update(state, sums, weights,
-                                         lambda gram, mass, inertia=0.0: solver(gram, alpha=self._ridge() * mass, inertia=inertia))
+        moments, solver, memory = update(
+            state,
+            sums,
+            weights,
+            lambda gram, mass, inertia=0.0: solver(
+                gram, alpha=self._ridge() * mass, inertia=inertia
+            ),
+        )
         self._keep(solver.solve(moments), model.dims, data)
-        self._online = OnlineState(self.online, state.seen | (data.mass > 0), state.steps + 1, **memory)
+        self._online = OnlineState(
+            self.online, state.seen | (data.mass > 0), state.steps + 1, **memory
+        )
         self.n_iter_ = getattr(self, "n_iter_", 0) + 1
         return self
 
@@ -824,7 +1243,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         return evaluate(self, "log_probabilities", X, self._per_class())
 
     def predict_proba(self, X: Any) -> Any:
-        "Class probabilities (n, n_classes): Saul 2.16; normalised over the problems for \"ovr\", coupled over the pairs for \"ovo\"."
+        'Class probabilities (n, n_classes): Saul 2.16; normalised over the problems for "ovr", coupled over the pairs for "ovo".'
         return evaluate(self, "probabilities", X, self._per_class())
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -833,18 +1252,18 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         return accuracy(self, X, y, sample_weight)
 
     def transform(self, X: Any) -> Any:
-        "Pose vectors E[h|x] = W x, side by side: (n, n_classes · capsule_dim), for \"ovr\" and \"ovo\" (n, n_problems · 2 · capsule_dim)."
+        'Pose vectors E[h|x] = W x, side by side: (n, n_classes · capsule_dim), for "ovr" and "ovo" (n, n_problems · 2 · capsule_dim).'
         check_is_fitted(self, "coef_")
         return evaluate(self, "transform", X, (self._n_features_out,))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        "Names of the columns of `transform`: class and element, `setosa_0`; for pairs also the pair, `setosa|versicolor_setosa_0`; for \"ovr\" `setosa|rest_setosa_0`."
+        'Names of the columns of `transform`: class and element, `setosa_0`; for pairs also the pair, `setosa|versicolor_setosa_0`; for "ovr" `setosa|rest_setosa_0`.'
         check_is_fitted(self, "coef_")
         _check_feature_names_in(self, input_features, generate_names=False)
         return pose_names(to_numpy(self.classes_), self.architecture_, self.intercept_.shape[-1])
 
     def squash(self, X: Any) -> Any:
-        "Squashed pose vectors Ψ (Saul 3.1): (n, n_classes, capsule_dim), with n_problems as a further axis before for \"ovr\" and \"ovo\"."
+        'Squashed pose vectors Ψ (Saul 3.1): (n, n_classes, capsule_dim), with n_problems as a further axis before for "ovr" and "ovo".'
         check_is_fitted(self, "coef_")
         return evaluate(self, "squash", X, tuple(self.intercept_.shape))
 
@@ -854,7 +1273,11 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         X, index = inputs_with_labels(self, X, y)
         xp = namespace(X)
         poses = self._predictor(X if is_tensor(X) else None).poses(X)[0][0, ...]
-        return posterior_mean(xp.permute_dims(poses, (2, 0, 1)), index if not is_tensor(X) else asarray_like(index, X), to_numpy(self.capsule_dims_))
+        return posterior_mean(
+            xp.permute_dims(poses, (2, 0, 1)),
+            index if not is_tensor(X) else asarray_like(index, X),
+            to_numpy(self.capsule_dims_),
+        )
 
     @MulticlassOnly
     def prototypes(self, X: Any, y: Any) -> np.ndarray:
@@ -869,7 +1292,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         for i, d in enumerate(to_numpy(self.capsule_dims_)):
             rows = np.flatnonzero(index == i)
             if rows.size:
-                own = xp.take(shares[:, i, :], rows if not is_tensor(X) else asarray_like(rows, X), axis=0)
+                own = xp.take(
+                    shares[:, i, :], rows if not is_tensor(X) else asarray_like(rows, X), axis=0
+                )
                 best[i, :d] = rows[to_numpy(xp.argmax(own, axis=0))[:d]]
         return best
 
@@ -888,7 +1313,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     def _known_classes(self):
         if not hasattr(self, "coef_"):
-            check_is_fitted(self, "coef_")                     # which asks for more, one row after another
+            check_is_fitted(self, "coef_")  # which asks for more, one row after another
         return self.classes_
 
     def _per_class(self):
@@ -896,7 +1321,11 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     def _validate_params(self):
         "Check parameters other than their defaults, as scikit-learn would check all."
-        given = {name: getattr(self, name) for name, default in _defaults(type(self)).items() if getattr(self, name) is not default}
+        given = {
+            name: getattr(self, name)
+            for name, default in _defaults(type(self)).items()
+            if getattr(self, name) is not default
+        }
         check_parameters(self, given)
 
     def _checked_schedule(self):
@@ -908,12 +1337,25 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     def _model(self, targets, dims, solver, alpha, compiled=False):
         "The model of the stacked problems."
         kind = ExpandedCapsuleRegression if self.parameter_expansion else CapsuleRegression
-        return kind(targets, dims, solver, alpha if np.any(alpha) else 0.0, self.fit_intercept, compiled=compiled)
+        return kind(
+            targets,
+            dims,
+            solver,
+            alpha if np.any(alpha) else 0.0,
+            self.fit_intercept,
+            compiled=compiled,
+        )
 
     def _problems(self, classes, capsule_dim=None):
         "Targets and capsule dimensions of the problems; of the capsule dimension that was chosen, unless another is given."
-        targets = capsule_targets(len(classes), "ovo" if self.architecture == "auto" else self.architecture)
-        chosen = self.capsule_dim if isinstance(self.capsule_dim, Integral | Mapping) else getattr(self, "capsule_dim_", None)
+        targets = capsule_targets(
+            len(classes), "ovo" if self.architecture == "auto" else self.architecture
+        )
+        chosen = (
+            self.capsule_dim
+            if isinstance(self.capsule_dim, Integral | Mapping)
+            else getattr(self, "capsule_dim_", None)
+        )
         return targets, capsule_dims(targets, class_dims(capsule_dim or chosen, classes))
 
     def _ridge(self):
@@ -923,8 +1365,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     def _check_batch(self, batch):
         "TypeError or ValueError unless a name was given just where one is needed."
         if (batch is None) == (self.online == "incremental"):
-            raise ValueError("batch must name the batch if online is 'incremental', and may be given only then; "
-                             f"online is {self.online!r} and batch {batch!r}")
+            raise ValueError(
+                "batch must name the batch if online is 'incremental', and may be given only then; "
+                f"online is {self.online!r} and batch {batch!r}"
+            )
         check_type("batch", batch, (str, Integral, type(None)))
 
     def _learned(self, run, model, data):
@@ -934,24 +1378,44 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         self._keep(to_numpy(run.parameters.weights)[best], model.dims[best], data)
         n_iter = int(np.max(np.sum(~np.isnan(run.history["objective"][:, best]), axis=0)))
         history = {name: values[:n_iter, best] for name, values in run.history.items()}
-        self.history_ = {name: values[:, 0] if len(best) == 1 else values for name, values in history.items()}
+        self.history_ = {
+            name: values[:, 0] if len(best) == 1 else values for name, values in history.items()
+        }
         self.n_iter_, self._online = n_iter, None
-        judged_at_the_end = bool(self.cv_results_) and self.monitor == "likelihood" and self.max_iter >= BEGINNING      # by folds that learned for as long
-        if len(run.history["objective"]) >= self.max_iter and not run.converged[best].all() and not judged_at_the_end:
+        judged_at_the_end = (
+            bool(self.cv_results_) and self.monitor == "likelihood" and self.max_iter >= BEGINNING
+        )  # by folds that learned for as long
+        if (
+            len(run.history["objective"]) >= self.max_iter
+            and not run.converged[best].all()
+            and not judged_at_the_end
+        ):
             what = "likelihood" if self.monitor == "likelihood" else "error rate"
-            warnings.warn(f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped improving"
-                          f"{' for each of the thresholds' if len(self.thresholds) > 1 else ''}; raise max_iter, for example to {max(60, 2 * self.max_iter)}",
-                          ConvergenceWarning)
+            warnings.warn(
+                f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped improving"
+                f"{' for each of the thresholds' if len(self.thresholds) > 1 else ''}; raise max_iter, for example to {max(60, 2 * self.max_iter)}",
+                ConvergenceWarning,
+            )
         return self
 
     def _keep(self, weights, dims, data):
         "Set the public attributes from weights (k, m, d, p); they lie where the data do."
         p = weights.shape[-1] - self.fit_intercept
-        self.architecture_ = "multiclass" if len(weights) == 1 else "ovo" if self.architecture == "auto" else self.architecture
+        self.architecture_ = (
+            "multiclass"
+            if len(weights) == 1
+            else "ovo"
+            if self.architecture == "auto"
+            else self.architecture
+        )
         weights, dims = (weights[0], dims[0]) if len(weights) == 1 else (weights, dims)
         coef = np.ascontiguousarray(weights[..., :p], dtype=data.dtype)
-        intercept = weights[..., p].astype(data.dtype) if self.fit_intercept else np.zeros(weights.shape[:-1], data.dtype)
-        numbers = data.classes.dtype.kind in "biu"        # other labels, such as names, are NumPy's
+        intercept = (
+            weights[..., p].astype(data.dtype)
+            if self.fit_intercept
+            else np.zeros(weights.shape[:-1], data.dtype)
+        )
+        numbers = data.classes.dtype.kind in "biu"  # other labels, such as names, are NumPy's
         put = (lambda a: a) if data.like is None else partial(asarray_like, like=data.like)
         self.coef_, self.intercept_, self.capsule_dims_ = put(coef), put(intercept), put(dims)
         self.classes_ = put(data.classes) if numbers else data.classes
@@ -965,9 +1429,21 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     def _predictor(self, like=None, n_samples=0):
         weights, dims = self._weights(), np.atleast_2d(to_numpy(self.capsule_dims_))
-        compiled = worth_compiling(n_samples, weights.shape[-1], dims.sum(), **{} if "numba" in sys.modules else {"passes": 1})
+        compiled = worth_compiling(
+            n_samples,
+            weights.shape[-1],
+            dims.sum(),
+            **{} if "numba" in sys.modules else {"passes": 1},
+        )
         weights = to_numpy(weights) if like is None else asarray_like(weights, like)
-        return Predictor(weights, dims, self.architecture != "ovr", compiled, self.kernel_features_, self.sharpness_)
+        return Predictor(
+            weights,
+            dims,
+            self.architecture != "ovr",
+            compiled,
+            self.kernel_features_,
+            self.sharpness_,
+        )
 
     @classmethod
     def _from_older(cls, layout, arrays, description):
@@ -975,13 +1451,31 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         if layout < 2:
             return super()._from_older(layout, arrays, description)
         plain = {"kernel": None, "sharpness": 1.0}
-        settled = {"kernel_features_": None, "alpha_": description["parameters"]["alpha"], "sharpness_": 1.0, "cv_results_": {"dict": []}, "_online": None,
-                   "architecture_": description["parameters"]["architecture"]}
-        return cls._unpacked(cls._layout, arrays, {"parameters": description["parameters"] | plain, "attributes": description["attributes"] | settled})
+        settled = {
+            "kernel_features_": None,
+            "alpha_": description["parameters"]["alpha"],
+            "sharpness_": 1.0,
+            "cv_results_": {"dict": []},
+            "_online": None,
+            "architecture_": description["parameters"]["architecture"],
+        }
+        return cls._unpacked(
+            cls._layout,
+            arrays,
+            {
+                "parameters": description["parameters"] | plain,
+                "attributes": description["attributes"] | settled,
+            },
+        )
 
     def _adapts(self):
         "Whether what the weights see depends on the examples: on kernels, chosen parameters or weights of classes."
-        return self.kernel is not None or not isinstance(self.alpha, Real) or isinstance(self.sharpness, str) or self.class_weight is not None
+        return (
+            self.kernel is not None
+            or not isinstance(self.alpha, Real)
+            or isinstance(self.sharpness, str)
+            or self.class_weight is not None
+        )
 
     def _as_in_paper(self):
         "Whether learning is that of the paper, which has no prior and adapts to nothing."
@@ -992,11 +1486,20 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         same = self.random_state is None and self._adapts()
         if isinstance(self.random_state, Integral):
             return np.random.default_rng(_drawn_seed(self.random_state))
-        return np.random.default_rng(0 if same else check_random_state(self.random_state).randint(2**31))
+        return np.random.default_rng(
+            0 if same else check_random_state(self.random_state).randint(2**31)
+        )
 
     def _settle(self, choice):
         "Set what was chosen; the weights to begin with, or None."
-        self.kernel_features_, self.alpha_, self.sharpness_, self.cv_results_, weights, self.capsule_dim_ = choice
+        (
+            self.kernel_features_,
+            self.alpha_,
+            self.sharpness_,
+            self.cv_results_,
+            weights,
+            self.capsule_dim_,
+        ) = choice
         return weights
 
 

@@ -22,8 +22,22 @@ from ..arrays import asarray_like, to_numpy
 from .em_steps import CapsuleParameters
 from .choosing import choose
 from .problems import widened
-from .classifier import CapsuleClassifier, check_classes, engine_settings, holds_out, number_of_starts, starting_point
-from ..validation import check_choice, check_count, check_mass, check_shape, check_type, error_context
+from capslit.capsules.classifier import (
+    CapsuleClassifier,
+    check_classes,
+    engine_settings,
+    holds_out,
+    number_of_starts,
+    starting_point,
+)
+from capslit.validation import (
+    check_choice,
+    check_count,
+    check_mass,
+    check_shape,
+    check_type,
+    error_context,
+)
 from ..estimator.training_data import TrainingData, read_training_data, take_rows
 from ..data.open import as_source
 
@@ -31,6 +45,7 @@ from ..data.open import as_source
 @dataclass(frozen=True, eq=False)
 class _Fold:
     "A fit to be run: the indices of its examples and of those held out, its model and its initial parameters."
+
     estimator: CapsuleClassifier
     examples: TrainingData
     train: np.ndarray
@@ -50,8 +65,12 @@ def _begin(estimator, examples, rows, y, w):
         train, held = rows[kept], rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
-    begun = estimator._settle(choose(estimator, part, held is not None, engine_settings(estimator, False)))
-    model, parameters, _ = starting_point(estimator, part, seen, number_of_starts(estimator, seen), begun=begun)
+    begun = estimator._settle(
+        choose(estimator, part, held is not None, engine_settings(estimator, False))
+    )
+    model, parameters, _ = starting_point(
+        estimator, part, seen, number_of_starts(estimator, seen), begun=begun
+    )
     return _Fold(estimator, part, train, held, model, parameters)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006
@@ -66,13 +85,20 @@ def _stacked(folds):
     ranks = sum((tuple(model.solver.rank) for model in models), ())
     solver = replace(models[0].solver, root=roots, which=tuple(which), rank=ranks)
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
-    targets, dims = (np.concatenate([getattr(model, name) for model in models])
-                     for name in ("targets", "dims"))
-    alpha = np.concatenate([np.broadcast_to(model.alpha, len(model.targets))
-                            for model in models])
-    return (replace(models[0], targets=targets, dims=dims, solver=solver,
-                    alpha=alpha if np.any(alpha) else 0.0),
-            CapsuleParameters(weights if like is None else asarray_like(weights, like)))
+    targets, dims = (
+        np.concatenate([getattr(model, name) for model in models]) for name in ("targets", "dims")
+    )
+    alpha = np.concatenate([np.broadcast_to(model.alpha, len(model.targets)) for model in models])
+    return (
+        replace(
+            models[0],
+            targets=targets,
+            dims=dims,
+            solver=solver,
+            alpha=alpha if np.any(alpha) else 0.0,
+        ),
+        CapsuleParameters(weights if like is None else asarray_like(weights, like)),
+    )
 
 
 def _gram_numbers(model):
@@ -110,21 +136,37 @@ def _learn(folds, examples, w):
     run = em.fit(model, parameters, train, validation=held, **settings)
     size = len(model.targets) // len(folds)
     parts = [_part(run, slice(f * size, (f + 1) * size)) for f in range(len(folds))]
-    return [fold.estimator._learned(part, fold.model, fold.examples)
-            for fold, part in zip(folds, parts)]
+    return [
+        fold.estimator._learned(part, fold.model, fold.examples) for fold, part in zip(folds, parts)
+    ]
 
 
 def _part(run, problems):
     "What a run has found for some of its problems."
     history = {name: values[:, problems] for name, values in run.history.items()}
     parameters = type(run.parameters)(*(leaf[problems, ...] for leaf in run.parameters))
-    return replace(run, parameters=parameters, score=run.score[problems],
-                   converged=run.converged[problems], history=history)
+    return replace(
+        run,
+        parameters=parameters,
+        score=run.score[problems],
+        converged=run.converged[problems],
+        history=history,
+    )
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-010
-def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any = None, scoring: Any = None, cv: Any = None,
-                   params: dict | None = None, return_train_score: bool = False, return_estimator: bool = False,
-                   return_indices: bool = False) -> dict:
+def cross_validate(
+    estimator: CapsuleClassifier,
+    X: Any,
+    y: Any,
+    *,
+    groups: Any = None,
+    scoring: Any = None,
+    cv: Any = None,
+    params: dict | None = None,
+    return_train_score: bool = False,
+    return_estimator: bool = False,
+    return_indices: bool = False,
+) -> dict:
     """Fit a classifier on all folds at once; judge each fit by examples that it has not seen.
 
     Parameters
@@ -154,17 +196,30 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     TypeError, ValueError
         If something is wrong with an argument, which the message names.
     """
-    check_type("estimator", estimator, CapsuleClassifier, hint="sklearn.model_selection.cross_validate takes any")
+    check_type(
+        "estimator",
+        estimator,
+        CapsuleClassifier,
+        hint="sklearn.model_selection.cross_validate takes any",
+    )
     if type(estimator).fit is not CapsuleClassifier.fit:
-        raise TypeError(f"estimator is a {type(estimator).__name__}, whose learning folds cannot share; use sklearn.model_selection.cross_validate")
+        raise TypeError(
+            f"estimator is a {type(estimator).__name__}, whose learning folds cannot share; use sklearn.model_selection.cross_validate"
+        )
     if estimator.dropout or estimator.lasso:
-        raise ValueError("estimator has dropout or lasso, which folds cannot share; use sklearn.model_selection.cross_validate, or set both to 0")
+        raise ValueError(
+            "estimator has dropout or lasso, which folds cannot share; use sklearn.model_selection.cross_validate, or set both to 0"
+        )
     if estimator.reconstruction:
-        raise ValueError("estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0")
+        raise ValueError(
+            "estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0"
+        )
     for name in params or {}:
         check_choice("the name of an entry of params", name, ("sample_weight",))
     if as_source(X, labelled=None) is not None:
-        raise TypeError("X must be an array in memory; of a file, pass what fits, for example np.array(X)")
+        raise TypeError(
+            "X must be an array in memory; of a file, pass what fits, for example np.array(X)"
+        )
     weight = (params or {}).get("sample_weight")
     X = X.tocsr() if sp.issparse(X) else X
     first = clone(estimator)
@@ -174,7 +229,9 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
     index, _ = examples.columns()
     with error_context("cv", "groups"):
         folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
-        splits = [(_numbers(train, len(index)), _numbers(test, len(index))) for train, test in folds]
+        splits = [
+            (_numbers(train, len(index)), _numbers(test, len(index))) for train, test in folds
+        ]
     check_count("the number of folds that cv gives", len(splits))
     fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits])
     results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
@@ -188,12 +245,19 @@ def cross_validate(estimator: CapsuleClassifier, X: Any, y: Any, *, groups: Any 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-011
 def _numbers(rows, n):
     "The indices of some of n examples, which a splitter may also give as a mask or from the end."
-    rows = check_shape("a part of a fold of cv", np.asarray(rows), (None,), empty=False,
-                       hint=f"pass the numbers of some of the {n} examples")
+    rows = check_shape(
+        "a part of a fold of cv",
+        np.asarray(rows),
+        (None,),
+        empty=False,
+        hint=f"pass the numbers of some of the {n} examples",
+    )
     try:
         return np.arange(n)[rows]
     except IndexError as error:
         raise ValueError(f"cv must give the numbers of some of {n} examples: {error}") from error
+
+
 # what the reading of the inputs has set
 _FEATURES = "n_features_in_", "feature_names_in_"
 
@@ -204,8 +268,7 @@ def _fit_all(first, examples, X, y, trains):
     fitted, seconds, stacks = [None] * len(trains), np.zeros(len(trains)), {}
     for f, rows in enumerate(trains):
         start = time.perf_counter()
-        if not first._adapts() and np.bincount(index[rows],
-                                               minlength=len(examples.classes)).all():
+        if not first._adapts() and np.bincount(index[rows], minlength=len(examples.classes)).all():
             fold = _begin(first, examples, rows, index, w)
             stacks.setdefault(fold.held is None, []).append((f, fold))
         # other inputs or weights, or a class is missing: a model of another shape
@@ -217,8 +280,7 @@ def _fit_all(first, examples, X, y, trains):
         start, (numbers, folds) = time.perf_counter(), zip(*stack)
         for f, one in zip(numbers, _learn(folds, examples, w)):
             fitted[f] = one
-            one.__dict__ |= {name: vars(first)[name] for name in _FEATURES
-                             if name in vars(first)}
+            one.__dict__ |= {name: vars(first)[name] for name in _FEATURES if name in vars(first)}
         seconds[list(numbers)] += (time.perf_counter() - start) / len(folds)
     return fitted, seconds
 

@@ -26,11 +26,19 @@ def class_capsules(model: Any) -> list[list[tuple]]:
     m, shape = len(model.classes_), tuple(model.intercept_.shape)
     if len(shape) == 2 or shape[0] == 1:
         return [[(0, i, [j for j in range(m) if j != i])] for i in range(m)]
-    pairs = shape[0] == m * (m - 1) // 2 and (m != 3 or getattr(model, "architecture_", model.architecture) == "ovo")
+    pairs = shape[0] == m * (m - 1) // 2 and (
+        m != 3 or getattr(model, "architecture_", model.architecture) == "ovo"
+    )
     if not pairs:
         return [[(i, 1, [0])] for i in range(m)]
     first, second = np.triu_indices(m, 1)
-    return [[(int(q), int(second[q] == i), [int(first[q] == i)]) for q in np.flatnonzero((first == i) | (second == i))] for i in range(m)]
+    return [
+        [
+            (int(q), int(second[q] == i), [int(first[q] == i)])
+            for q in np.flatnonzero((first == i) | (second == i))
+        ]
+        for i in range(m)
+    ]
 
 # %% ../../nbs/capsules/display.ipynb #cell-007
 def competing_lengths(lengths: np.ndarray, capsules: Sequence) -> np.ndarray:
@@ -44,8 +52,7 @@ def competing_lengths(lengths: np.ndarray, capsules: Sequence) -> np.ndarray:
         The entry of the class in `class_capsules`.
     """
     own = np.stack([lengths[:, q, i] for q, i, _ in capsules], axis=1)
-    rival = np.stack([lengths[:, q][:, others].max(axis=1) for q, _, others in capsules],
-                     axis=1)
+    rival = np.stack([lengths[:, q][:, others].max(axis=1) for q, _, others in capsules], axis=1)
     # so that ratios and logarithms exist
     floor = 1e-6 * (lengths.max() or 1.0)
     own, rival = np.maximum(own, floor), np.maximum(rival, floor)
@@ -57,7 +64,9 @@ def class_poses(poses: np.ndarray, capsules: Sequence) -> np.ndarray:
     "Squashed pose vectors (n, D) of a class, its capsules side by side, from all poses (n, n_problems, n_capsules, d)."
     total = np.sqrt(np.sum(poses**2, axis=(2, 3), keepdims=True))
     squashed = poses / np.where(total > 0, total, 1)
-    return np.concatenate([squashed[:, q, i] for q, i, _ in capsules], axis=1) / np.sqrt(len(capsules))
+    return np.concatenate([squashed[:, q, i] for q, i, _ in capsules], axis=1) / np.sqrt(
+        len(capsules)
+    )
 
 
 def principal_plane(poses: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -75,7 +84,9 @@ def pyplot() -> ModuleType:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("figures need matplotlib, which is not installed; install it: pip install 'capslit[plots]'") from error
+        raise ImportError(
+            "figures need matplotlib, which is not installed; install it: pip install 'capslit[plots]'"
+        ) from error
     return plt
 
 
@@ -85,9 +96,14 @@ def _dress(m):
 
     from capslit.plotting import CYCLES
 
-    *colours, grey = CYCLES["dark" if np.mean(to_rgb(pyplot().rcParams["text.color"])) > 0.5
-                            else "light"]
-    return [colours[i % len(colours)] for i in range(m)], [MARKERS[i % len(MARKERS)] for i in range(m)], grey
+    *colours, grey = CYCLES[
+        "dark" if np.mean(to_rgb(pyplot().rcParams["text.color"])) > 0.5 else "light"
+    ]
+    return (
+        [colours[i % len(colours)] for i in range(m)],
+        [MARKERS[i % len(MARKERS)] for i in range(m)],
+        grey,
+    )
 
 # %% ../../nbs/capsules/display.ipynb #cell-015
 def _points(ax, xy, display, rows):
@@ -95,29 +111,45 @@ def _points(ax, xy, display, rows):
     colours, markers, _ = _dress(len(display.classes))
     for i, (colour, marker) in enumerate(zip(colours, markers)):
         own = rows & (display.y == i)
-        ax.plot(*xy[own].T, ls="none", marker=marker, ms=3.5, mec="none", color=colour,
-                alpha=0.75)
+        ax.plot(*xy[own].T, ls="none", marker=marker, ms=3.5, mec="none", color=colour, alpha=0.75)
     for i, colour in enumerate(colours):
         taken = rows & (display.predicted == i) & (display.y != i)
-        ax.plot(*xy[taken].T, ls="none", marker="o", mfc="none",
-                ms=8 if len(xy) < 500 else 6, mew=1.2, color=colour)
+        ax.plot(
+            *xy[taken].T,
+            ls="none",
+            marker="o",
+            mfc="none",
+            ms=8 if len(xy) < 500 else 6,
+            mew=1.2,
+            color=colour,
+        )
 
 # %% ../../nbs/capsules/display.ipynb #cell-016
 def _draw_lengths(ax, display):
     "Draw the lengths that compete: those of both classes, or of an example's own class and its strongest rival."
     low, high = display.lengths.min() / 1.25, display.lengths.max() * 1.25
     names, ink = display.classes, ax.xaxis.label.get_color()
-    x, y = (f"length of capsule {name}" for name in names) if len(names) == 2 else ("length of its own class's capsule", "length of the strongest rival")
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel=x,
-           ylabel=y)
+    x, y = (
+        (f"length of capsule {name}" for name in names)
+        if len(names) == 2
+        else ("length of its own class's capsule", "length of the strongest rival")
+    )
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel=x, ylabel=y)
     _plain_logarithmic(ax, (1, 2, 5) if high < 50 * low else (1,))
     ax.plot([low, high], [low, high], color=ink, lw=1, ls=":")
     _points(ax, display.lengths, display, np.ones(len(display.y), bool))
     if np.any(display.predicted != display.y):
-        ax.plot([], [], ls="none", marker="o", mfc="none", mec=ink, ms=8,
-                label="taken for the class of this colour")
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1,
-                  handletextpad=0.2)
+        ax.plot(
+            [],
+            [],
+            ls="none",
+            marker="o",
+            mfc="none",
+            mec=ink,
+            ms=8,
+            label="taken for the class of this colour",
+        )
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1, handletextpad=0.2)
 
 # %% ../../nbs/capsules/display.ipynb #cell-017
 def _plain_logarithmic(ax, digits):
@@ -141,11 +173,11 @@ def _draw_plane(ax, display, i):
         xy[:, 1] = 0.6 * (np.arange(len(xy)) * 0.618 % 1 - 0.5)
     ax.plot(*xy[~own].T, ls="none", marker=".", ms=2.5, mec="none", color=grey, alpha=0.7)
     for radius, line in ((1, "-"), (0.5**0.5, ":")):
-        ax.add_patch(Circle((0, 0), radius, fill=False, lw=0.8, ls=line,
-                            ec=ax.title.get_color(), alpha=0.5))
+        ax.add_patch(
+            Circle((0, 0), radius, fill=False, lw=0.8, ls=line, ec=ax.title.get_color(), alpha=0.5)
+        )
     _points(ax, xy, display, own)
-    ax.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal",
-           title=str(display.classes[i]))
+    ax.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal", title=str(display.classes[i]))
     ax.set_axis_off()
 
 # %% ../../nbs/capsules/display.ipynb #cell-020
@@ -153,7 +185,9 @@ def _class_indices(name, labels, classes):
     "Index in `classes` of each label; ValueError for others."
     labels = np.asarray(to_numpy(labels))
     if labels.ndim != 1 or not labels.size or not np.isin(labels, classes).all():
-        raise ValueError(f"{name} must be labels among the classes of the model, {classes.tolist()}")
+        raise ValueError(
+            f"{name} must be labels among the classes of the model, {classes.tolist()}"
+        )
     return np.searchsorted(classes, labels)
 
 
@@ -172,11 +206,15 @@ def _measured(model, X, y):
     "The arguments of `PoseDisplay` for examples X and labels y."
     classifier = model[-1] if hasattr(model, "steps") else model
     if not hasattr(classifier, "squash"):
-        raise TypeError(f"model must be a CapsuleClassifier, or a pipeline that ends in one, but {type(classifier).__name__} has no pose vectors")
+        raise TypeError(
+            f"model must be a CapsuleClassifier, or a pipeline that ends in one, but {type(classifier).__name__} has no pose vectors"
+        )
     check_is_fitted(classifier, "intercept_")
     classes, shape = to_numpy(model.classes_), tuple(classifier.intercept_.shape)
     index = _class_indices("y", y, classes)
-    poses = np.asarray(to_numpy(model.transform(X)), dtype=np.float64).reshape(len(index), *(1,) * (3 - len(shape)), *shape)
+    poses = np.asarray(to_numpy(model.transform(X)), dtype=np.float64).reshape(
+        len(index), *(1,) * (3 - len(shape)), *shape
+    )
     norms, capsules = np.sqrt(np.sum(poses**2, axis=3)), class_capsules(classifier)
     lengths = np.empty((len(index), 2))
     for i, own in enumerate(capsules):
@@ -184,8 +222,13 @@ def _measured(model, X, y):
     if len(classes) == 2:
         lengths[index == 1] = lengths[index == 1, ::-1]
     predicted = _class_indices("y", model.predict(X), classes)
-    return {"classes": classes, "y": index, "predicted": predicted, "lengths": lengths,
-            "poses": [class_poses(poses, own) for own in capsules]}
+    return {
+        "classes": classes,
+        "y": index,
+        "predicted": predicted,
+        "lengths": lengths,
+        "poses": [class_poses(poses, own) for own in capsules],
+    }
 
 # %% ../../nbs/capsules/display.ipynb #cell-024
 class PoseDisplay:
@@ -210,8 +253,15 @@ class PoseDisplay:
         That of the lengths, then one for each class that is shown.
     """
 
-    def __init__(self, *, classes: np.ndarray, y: np.ndarray, predicted: np.ndarray,
-                 lengths: np.ndarray, poses: list):
+    def __init__(
+        self,
+        *,
+        classes: np.ndarray,
+        y: np.ndarray,
+        predicted: np.ndarray,
+        lengths: np.ndarray,
+        poses: list,
+    ):
         self.classes = classes
         self.y = y
         self.predicted = predicted
@@ -219,8 +269,16 @@ class PoseDisplay:
         self.poses = poses
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: "Axes | None" = None,
-                       classes: Sequence | None = None, max_samples: int = 2000) -> Self:
+    def from_estimator(
+        cls,
+        model: Any,
+        X: Any,
+        y: Any,
+        *,
+        ax: "Axes | None" = None,
+        classes: Sequence | None = None,
+        max_samples: int = 2000,
+    ) -> Self:
         """Draw what a fitted classifier says of labelled examples.
 
         Parameters
@@ -242,17 +300,25 @@ class PoseDisplay:
         "Draw; the arguments are those of `from_estimator`."
         plt, shown = pyplot(), self._shown(classes)
         if ax is not None and getattr(ax, "get_subplotspec", lambda: None)() is None:
-            raise TypeError(f"ax must be one Axes that stands in a grid, as plt.subplots() makes them; pass one, such as axes[0] of several, not an object of the type {type(ax).__name__}")
+            raise TypeError(
+                f"ax must be one Axes that stands in a grid, as plt.subplots() makes them; pass one, such as axes[0] of several, not an object of the type {type(ax).__name__}"
+            )
         columns = int(np.ceil(np.sqrt(len(shown))))
         rows = -(-len(shown) // columns)
         if ax is None:
-            _, ax = plt.subplots(figsize=(7.2, 3.4) if columns < 3 else (8, 4),
-                                 layout="constrained")
+            _, ax = plt.subplots(
+                figsize=(7.2, 3.4) if columns < 3 else (8, 4), layout="constrained"
+            )
         self.figure_, ratios = ax.figure, [1, min(1.1 * columns / rows, 1.4)]
         left, right = ax.get_subplotspec().subgridspec(1, 2, width_ratios=ratios)
         ax.remove()
         grid = right.subgridspec(rows, columns)
-        self.axes_ = np.array([self.figure_.add_subplot(place) for place in (left, *(grid[k // columns, k % columns] for k in range(len(shown))))])
+        self.axes_ = np.array(
+            [
+                self.figure_.add_subplot(place)
+                for place in (left, *(grid[k // columns, k % columns] for k in range(len(shown))))
+            ]
+        )
         _draw_lengths(self.axes_[0], self)
         for axes, i in zip(self.axes_[1:], shown):
             _draw_plane(axes, self, i)
@@ -261,13 +327,19 @@ class PoseDisplay:
     def _shown(self, classes):
         "Indices of the classes whose poses are drawn."
         if classes is None:
-            mistakes = np.bincount(self.y[self.y != self.predicted],
-                                   minlength=len(self.classes))
+            mistakes = np.bincount(self.y[self.y != self.predicted], minlength=len(self.classes))
             return sorted(np.argsort(-mistakes, kind="stable")[:12].tolist())
         return _class_indices("classes", classes, self.classes).tolist()
 
 # %% ../../nbs/capsules/display.ipynb #cell-025
-def plot_poses(model: Any, X: Any, y: Any, *, ax: "Axes | None" = None, classes: Sequence | None = None, max_samples: int = 2000) -> PoseDisplay:
+def plot_poses(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    ax: "Axes | None" = None,
+    classes: Sequence | None = None,
+    max_samples: int = 2000,
+) -> PoseDisplay:
     "`PoseDisplay.from_estimator`, with the same arguments."
-    return PoseDisplay.from_estimator(model, X, y, ax=ax, classes=classes,
-                                      max_samples=max_samples)
+    return PoseDisplay.from_estimator(model, X, y, ax=ax, classes=classes, max_samples=max_samples)

@@ -38,7 +38,9 @@ def root_of_inverse(gram: np.ndarray) -> tuple[np.ndarray, int]:
         return dtrtri(lower, lower=1)[0].T / size[:, None], p
     values, vectors = np.linalg.eigh(scaled)
     keep = values > smallest * values[-1]
-    return vectors * np.where(keep, 1 / np.sqrt(np.where(keep, values, 1)), 0) / size[:, None], int(np.sum(keep))
+    return vectors * np.where(keep, 1 / np.sqrt(np.where(keep, values, 1)), 0) / size[:, None], int(
+        np.sum(keep)
+    )
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-023
 def _some(arrays, index):
@@ -47,7 +49,9 @@ def _some(arrays, index):
         return arrays
     if isinstance(arrays, np.ndarray):
         return arrays[index]
-    return namespace(arrays).take(arrays, namespace(arrays).asarray(index, device=array_device(arrays)), axis=0)
+    return namespace(arrays).take(
+        arrays, namespace(arrays).asarray(index, device=array_device(arrays)), axis=0
+    )
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024
 @dataclass(frozen=True)
@@ -58,21 +62,33 @@ class LeastSquares:
     that is wanted for s dimensions only; `which` (k,) tells which of them
     each stacked problem uses; `rank` (g,).
     """
+
     root: object
     which: tuple
     rank: tuple
 
     @classmethod
-    def from_gram(cls, gram: Any, which: tuple = (0,), alpha: float = 0.0, like: Any = None) -> "LeastSquares":
+    def from_gram(
+        cls, gram: Any, which: tuple = (0,), alpha: float = 0.0, like: Any = None
+    ) -> "LeastSquares":
         "From `gram` (g, p, p) and `alpha`, a number, or one per column, (p,) or (g, p); arrays in the namespace and on the device of `like`."
-        gram = check_shape("gram", as_floating("gram", gram), (None, "p", "p"),
-                           hint="one matrix goes in as gram[None]")
+        gram = check_shape(
+            "gram",
+            as_floating("gram", gram),
+            (None, "p", "p"),
+            hint="one matrix goes in as gram[None]",
+        )
         check_values("gram", gram)
         check_values("alpha", np.asarray(alpha), lower=0)
-        check_indices("which", check_shape("which", np.asarray(which), (None,),
-                                           empty=False), len(gram))
-        roots, ranks = zip(*(root_of_inverse(g + np.diag(a))
-                             for g, a in zip(gram, np.broadcast_to(alpha, gram.shape[:2]))))
+        check_indices(
+            "which", check_shape("which", np.asarray(which), (None,), empty=False), len(gram)
+        )
+        roots, ranks = zip(
+            *(
+                root_of_inverse(g + np.diag(a))
+                for g, a in zip(gram, np.broadcast_to(alpha, gram.shape[:2]))
+            )
+        )
         xp, device = (np, None) if like is None else (namespace(like), array_device(like))
         return cls(xp.asarray(np.stack(roots), device=device), tuple(which), ranks)
 
@@ -81,15 +97,18 @@ class LeastSquares:
         xp = namespace(moments)
         k, p = moments.shape[0], moments.shape[-1]
         if len(self.rank) == 1:
-            return xp.reshape(_twice(xp.reshape(moments, (-1, p)), self.root[0, ...]),
-                              moments.shape)
+            return xp.reshape(
+                _twice(xp.reshape(moments, (-1, p)), self.root[0, ...]), moments.shape
+            )
         rows = xp.reshape(moments, (k, -1, p))
         # each has its own: all products in one call, unless the cache of a core holds only one
         small = p < 256 or not isinstance(moments, np.ndarray)
         if self.which == tuple(range(len(self.rank))) and small:
             return xp.reshape(_twice(rows, self.root), moments.shape)
         root = xp.unstack(self.root)
-        return xp.reshape(xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape)
+        return xp.reshape(
+            xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)]), moments.shape
+        )
 
     def select(self, problems: Any) -> "LeastSquares":
         "The solver of some of the stacked problems."
@@ -99,8 +118,9 @@ class LeastSquares:
         used, places = np.unique(which, return_inverse=True)
         if len(used) < len(which):
             return replace(self, which=tuple(which))
-        return LeastSquares(_some(self.root, used), tuple(places.tolist()),
-                            tuple(self.rank[g] for g in used))
+        return LeastSquares(
+            _some(self.root, used), tuple(places.tolist()), tuple(self.rank[g] for g in used)
+        )
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024-a
 def _twice(rows, root):
@@ -109,11 +129,13 @@ def _twice(rows, root):
 # %% ../../nbs/capsules/em_steps.ipynb #cell-028
 class CapsuleParameters(NamedTuple):
     "Weights W (k, m, d, p): P(h_i | x) = N(W_i x, I) for each capsule i (Saul 2.2 with σ² = 1). Rows beyond a capsule's dimension are 0."
+
     weights: object
 
 
 class CapsuleStatistics(NamedTuple):
     "Sums over examples: Σ w E[h|x,y] xᵀ (k, m, d, p), and log-likelihood, misclassified weight and total weight, each (k,)."
+
     moments: object
     log_likelihood: object
     errors: object
@@ -122,6 +144,7 @@ class CapsuleStatistics(NamedTuple):
 
 class ErrorCount(NamedTuple):
     "Misclassified and total weight, each (k,)."
+
     errors: object
     weight: object
 
@@ -150,6 +173,7 @@ class CapsuleRegression:
     compiled : bool
         Whether E-steps on NumPy arrays are compiled where Numba is installed; see `capslit.capsules.kernels`.
     """
+
     targets: np.ndarray
     dims: np.ndarray
     solver: LeastSquares | None = None
@@ -157,14 +181,34 @@ class CapsuleRegression:
     affine: bool = False
     columns: np.ndarray | None = None
     compiled: bool = False
-    few = 2**12                # cases, examples times problems, up to which they are one run, of which what stays the same is kept
+    few = (
+        2**12
+    )  # cases, examples times problems, up to which they are one run, of which what stays the same is kept
 
     def __post_init__(self):
         for name in ("targets", "dims"):
-            check_shape(name, np.asarray(getattr(self, name)), (len(self.targets) if name == "dims" else None, None))
-        if np.min(self.dims) < 1 or np.min(self.targets) < -1 or np.max(self.targets) >= self.dims.shape[1]:
-            raise ValueError(f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule")
-        check_values("alpha", check_shape("alpha", np.asarray(self.alpha, np.float64), (len(self.targets), None)[:np.ndim(self.alpha)]), lower=0)
+            check_shape(
+                name,
+                np.asarray(getattr(self, name)),
+                (len(self.targets) if name == "dims" else None, None),
+            )
+        if (
+            np.min(self.dims) < 1
+            or np.min(self.targets) < -1
+            or np.max(self.targets) >= self.dims.shape[1]
+        ):
+            raise ValueError(
+                f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule"
+            )
+        check_values(
+            "alpha",
+            check_shape(
+                "alpha",
+                np.asarray(self.alpha, np.float64),
+                (len(self.targets), None)[: np.ndim(self.alpha)],
+            ),
+            lower=0,
+        )
 
     @cached_property
     def groups(self) -> list:
@@ -183,13 +227,19 @@ class CapsuleRegression:
 
     def extended(self, kind: type, **own: Any) -> Any:
         "The same problems as a model of a `kind` that extends this class, with what is its `own`."
-        return kind(**{each.name: getattr(self, each.name) for each in fields(CapsuleRegression)}, **own)
+        return kind(
+            **{each.name: getattr(self, each.name) for each in fields(CapsuleRegression)}, **own
+        )
 
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        return {"targets": np.asarray(self.targets).tolist(), "dims": np.asarray(self.dims).tolist(),
-                "alpha": np.asarray(self.alpha, np.float64).tolist(), "affine": bool(self.affine)}
+        return {
+            "targets": np.asarray(self.targets).tolist(),
+            "dims": np.asarray(self.dims).tolist(),
+            "alpha": np.asarray(self.alpha, np.float64).tolist(),
+            "affine": bool(self.affine),
+        }
 
     def block_rows(self, parameters: Any) -> int:
         "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
@@ -220,8 +270,14 @@ class CapsuleRegression:
         _keep_freed_memory()
         if not self.paired:
             return x, _CheckedLabels.of(y), w
-        rows, labels = self.block_rows(CapsuleParameters(x)), to_numpy(y)     # as for parameters that are where x is
-        order = [start + np.argsort(labels[start:start + rows], kind="stable") for start in range(0, len(labels), rows)]
+        rows, labels = (
+            self.block_rows(CapsuleParameters(x)),
+            to_numpy(y),
+        )  # as for parameters that are where x is
+        order = [
+            start + np.argsort(labels[start : start + rows], kind="stable")
+            for start in range(0, len(labels), rows)
+        ]
         x, labels, w = _reordered((x, labels, w), np.concatenate([np.empty(0, int), *order]))
         return x, _CheckedLabels.of(labels), w
 
@@ -231,8 +287,14 @@ class CapsuleRegression:
         if solver is not None:
             solver = solver.select(problems)
         alpha = self.alpha[problems] if np.ndim(self.alpha) else self.alpha
-        return replace(self, targets=self.targets[problems], dims=self.dims[problems], solver=solver, alpha=alpha,
-                       columns=problems if columns is None else columns[problems])
+        return replace(
+            self,
+            targets=self.targets[problems],
+            dims=self.dims[problems],
+            solver=solver,
+            alpha=alpha,
+            columns=problems if columns is None else columns[problems],
+        )
 
     def m_step(self, statistics: Any) -> CapsuleParameters:
         "Weights from the moments, by least squares (Saul 2.22)."
@@ -246,10 +308,20 @@ class CapsuleRegression:
             return statistics.log_likelihood
         xp = namespace(parameters.weights)
         weights = parameters.weights[..., :-1] if self.affine else parameters.weights
-        alpha = asarray_like(self.alpha, weights) if np.ndim(self.alpha) and not isinstance(weights, np.ndarray) else self.alpha
+        alpha = (
+            asarray_like(self.alpha, weights)
+            if np.ndim(self.alpha) and not isinstance(weights, np.ndarray)
+            else self.alpha
+        )
         if np.ndim(self.alpha) == 2:
-            return statistics.log_likelihood - 0.5 * xp.sum(alpha[:, None, None, :weights.shape[-1]] * weights**2, axis=(1, 2, 3))
-        squares = np.einsum("kmdp,kmdp->k", weights, weights) if isinstance(weights, np.ndarray) else xp.sum(weights**2, axis=(1, 2, 3))
+            return statistics.log_likelihood - 0.5 * xp.sum(
+                alpha[:, None, None, : weights.shape[-1]] * weights**2, axis=(1, 2, 3)
+            )
+        squares = (
+            np.einsum("kmdp,kmdp->k", weights, weights)
+            if isinstance(weights, np.ndarray)
+            else xp.sum(weights**2, axis=(1, 2, 3))
+        )
         return statistics.log_likelihood - 0.5 * alpha * squares
 
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
@@ -261,8 +333,14 @@ class CapsuleRegression:
         threshold = None if threshold is None or not np.count_nonzero(threshold) else threshold
         found, weights = [], _in_precision_of(batch[0], parameters.weights)
         for group in _groups_through(self, batch):
-            few = None if threshold is not None or self.compiled and _kernel_for(group.runs) else group.few
-            found += (few and few(weights, _statistics_of_few)) or zip(group.runs, _run_statistics(weights, group, threshold, self.compiled))
+            few = (
+                None
+                if threshold is not None or self.compiled and _kernel_for(group.runs)
+                else group.few
+            )
+            found += (few and few(weights, _statistics_of_few)) or zip(
+                group.runs, _run_statistics(weights, group, threshold, self.compiled)
+            )
         return _combined(self, found)
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
@@ -271,7 +349,9 @@ class CapsuleRegression:
         found, weights = [], _in_precision_of(batch[0], parameters.weights)
         for group in _groups_through(self, batch):
             few = None if self.compiled and _kernel_for(group.runs) else group.few
-            found += (few and few(weights, _errors_of_few)) or zip(group.runs, _run_errors(weights, group, self.compiled))
+            found += (few and few(weights, _errors_of_few)) or zip(
+                group.runs, _run_errors(weights, group, self.compiled)
+            )
         return _combined(self, found)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-031
@@ -282,10 +362,12 @@ def _poses(weights, x):
     rows = xp.reshape(weights, (k * m * d, p))
     if k * m * d > 16 and not isinstance(x, SparseRows):
         poses = rows[:, : x.shape[1]] @ xp.matrix_transpose(x)
-    else:                                                     # few rows: matrix libraries do the transposed product faster; sparse: it is the only one
-        poses = xp.reshape(xp.matrix_transpose(x @ xp.matrix_transpose(rows[:, : x.shape[1]])), (-1,))
+    else:  # few rows: matrix libraries do the transposed product faster; sparse: it is the only one
+        poses = xp.reshape(
+            xp.matrix_transpose(x @ xp.matrix_transpose(rows[:, : x.shape[1]])), (-1,)
+        )
         poses = xp.reshape(poses, (k * m * d, x.shape[0]))
-    if p > x.shape[1]:                                        # the last column multiplies a constant input 1
+    if p > x.shape[1]:  # the last column multiplies a constant input 1
         poses += rows[:, -1:]
     return xp.reshape(poses, (k, m, d, x.shape[0]))
 
@@ -293,7 +375,7 @@ def _poses(weights, x):
 def _squared_norms(poses):
     "‖W_i x‖² (m, k, b) of poses (k, m, d, b)."
     if isinstance(poses, np.ndarray):
-        return np.einsum("kmdb,kmdb->mkb", poses, poses)      # in one pass
+        return np.einsum("kmdb,kmdb->mkb", poses, poses)  # in one pass
     xp = namespace(poses)
     return xp.permute_dims(xp.sum(poses * poses, axis=2), (1, 0, 2))
 
@@ -316,17 +398,26 @@ def _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes):
     # P(y=j|x) is proportional to ‖W_j x‖² + g d_j, and 2 / extra = ‖W_y x‖² + g d_y
     scores = norms if sizes is None else norms + sizes * ((2 / extra - own_norm) / own_dim)
     mine = own * scores
-    own_score, rival = own_norm if sizes is None else xp.sum(mine, axis=0), xp.max(scores - mine, axis=0)
+    own_score, rival = (
+        own_norm if sizes is None else xp.sum(mine, axis=0),
+        xp.max(scores - mine, axis=0),
+    )
     wrong = rival > own_score
-    if not isinstance(norms, np.ndarray) or np.any(rival == own_score):                 # ties go to the first class, as in argmax;
-        wrong = xp.argmax(scores, axis=0) != label                              # a device is not asked whether there are any
+    if not isinstance(norms, np.ndarray) or np.any(
+        rival == own_score
+    ):  # ties go to the first class, as in argmax;
+        wrong = xp.argmax(scores, axis=0) != label  # a device is not asked whether there are any
     return 1 + 0.5 * extra * (rival - own_score), wrong
 
 
 def _sizes(dims, like):
     "The dimensions (m, 1) of capsules that differ; None where they are all the same."
     xp = namespace(like)
-    return None if int(dims.min()) == int(dims.max()) else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
+    return (
+        None
+        if int(dims.min()) == int(dims.max())
+        else xp.asarray(dims[:, None], dtype=like.dtype, device=array_device(like))
+    )
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033
 def _thresholded(runs, thresholds, surplus, shared, extra):
@@ -344,9 +435,21 @@ def _weighted(w, *values):
 def _summed(group, poses, ratio, logs, errors, p):
     "CapsuleStatistics of each run from poses, ratios Q_i / P (m, N), log-probabilities and errors (N,)."
     xp = namespace(ratio)
-    parts = zip(group.runs, group.mass, poses, *(_parted(group.runs, values) for values in (ratio, logs, errors)))
-    return [CapsuleStatistics(_moments(_scaled(h, q), run.x, p), xp.sum(log, axis=1, dtype=xp.float64), xp.sum(error, axis=1, dtype=xp.float64), mass)
-            for run, mass, h, q, log, error in parts]
+    parts = zip(
+        group.runs,
+        group.mass,
+        poses,
+        *(_parted(group.runs, values) for values in (ratio, logs, errors)),
+    )
+    return [
+        CapsuleStatistics(
+            _moments(_scaled(h, q), run.x, p),
+            xp.sum(log, axis=1, dtype=xp.float64),
+            xp.sum(error, axis=1, dtype=xp.float64),
+            mass,
+        )
+        for run, mass, h, q, log, error in parts
+    ]
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-2
 def _run_statistics(weights, group, thresholds, compiled):
@@ -355,17 +458,22 @@ def _run_statistics(weights, group, thresholds, compiled):
     if compiled and (kernel := _kernel_for(runs)):
         thresholds = np.full(len(weights), -np.inf) if thresholds is None else thresholds
         done = [_compiled_run(kernel, weights, dims, run, thresholds) for run in runs]
-        return [CapsuleStatistics(moments, *sums, mass) for mass, (moments, sums) in zip(group.mass, done)]
+        return [
+            CapsuleStatistics(moments, *sums, mass)
+            for mass, (moments, sums) in zip(group.mass, done)
+        ]
     xp, poses, norms = _poses_of_cases(weights, runs)
     (label, own, w), sizes = group.cases, _sizes(dims, norms)
     own_norm, own_dim = _own_capsule(norms, own, sizes, int(dims[0]))
-    shared, extra, logs = posterior_factors(own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum()))
+    shared, extra, logs = posterior_factors(
+        own_norm, xp.sum(norms, axis=0), own_dim, int(dims.sum())
+    )
     surplus, wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)
     if thresholds is not None:
         shared, extra = _thresholded(runs, thresholds, surplus, shared, extra)
     shared, extra, logs = _weighted(w, shared, extra, logs)
     ratio = own * extra
-    ratio += shared                                                            # Q_i / P, one per capsule and case
+    ratio += shared  # Q_i / P, one per capsule and case
     return _summed(group, poses, ratio, logs, _counted(wrong, w, norms), weights.shape[3])
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-1
@@ -379,7 +487,11 @@ def _moments(poses, x, p):
     "Σ E[h|x,y] xᵀ (k, m, d, p) of a run from posterior means (k, m, d, b)."
     xp, (k, m, d, b) = namespace(poses), poses.shape
     rows = xp.reshape(poses, (k * m * d, b))
-    moments = rows @ x if p == x.shape[1] else xp.concat([rows @ x, xp.sum(rows, axis=1)[:, None]], axis=1)
+    moments = (
+        rows @ x
+        if p == x.shape[1]
+        else xp.concat([rows @ x, xp.sum(rows, axis=1)[:, None]], axis=1)
+    )
     return xp.reshape(moments, (k, m, d, p))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-035
@@ -387,15 +499,28 @@ def _run_errors(weights, group, compiled):
     "ErrorCount of each run; arguments as for `_run_statistics`."
     dims, runs = group.dims, group.runs
     if compiled and (kernel := _kernel_for(runs)):
-        return [ErrorCount(_compiled_run(kernel, weights, dims, run)[1][1], mass) for run, mass in zip(runs, group.mass)]
+        return [
+            ErrorCount(_compiled_run(kernel, weights, dims, run)[1][1], mass)
+            for run, mass in zip(runs, group.mass)
+        ]
     xp, _, norms = _poses_of_cases(weights, runs)
-    (label, own, w), sizes, extra, total = group.cases, _sizes(dims, norms), 1, xp.sum(norms, axis=0)
+    (label, own, w), sizes, extra, total = (
+        group.cases,
+        _sizes(dims, norms),
+        1,
+        xp.sum(norms, axis=0),
+    )
     own_norm, own_dim = _own_capsule(norms, own, sizes, int(dims[0]))
     if sizes is not None:
         extra = posterior_factors(own_norm, total, own_dim, int(dims.sum()))[1]
     wrong = _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes)[1]
-    errors = xp.where(xp.isfinite(total), _counted(wrong, w, norms), xp.nan)   # comparisons with NaN would count as correct
-    return [ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), mass) for mass, error in zip(group.mass, _parted(runs, errors))]
+    errors = xp.where(
+        xp.isfinite(total), _counted(wrong, w, norms), xp.nan
+    )  # comparisons with NaN would count as correct
+    return [
+        ErrorCount(xp.sum(error, axis=1, dtype=xp.float64), mass)
+        for mass, error in zip(group.mass, _parted(runs, errors))
+    ]
 
 
 def _counted(wrong, w, like):
@@ -416,27 +541,47 @@ def _constants(dims, dtype):
 
 def _compiled_run(kernel, weights, dims, run, thresholds=None):
     "Moments (k, m, d, p) of a run, zero unless there are `thresholds`, and sums of log-probabilities and of errors, (2, k)."
-    dtype, learn, weights = run.x.dtype, thresholds is not None, np.ascontiguousarray(_some(weights, run.problems))
+    dtype, learn, weights = (
+        run.x.dtype,
+        thresholds is not None,
+        np.ascontiguousarray(_some(weights, run.problems)),
+    )
     nu = np.asarray(thresholds[run.problems] if learn else np.zeros(len(weights)), dtype)
     w = np.empty((0, 0), dtype) if run.weight is None else np.ascontiguousarray(run.weight, dtype)
     capsules = np.ascontiguousarray(run.capsules, np.int32)
-    moments, sums = kernel(*weights_for(weights, run.x.shape[1]), read_only(run.x), capsules, *_constants(tuple(dims.tolist()), dtype), nu, w, learn)
+    moments, sums = kernel(
+        *weights_for(weights, run.x.shape[1]),
+        read_only(run.x),
+        capsules,
+        *_constants(tuple(dims.tolist()), dtype),
+        nu,
+        w,
+        learn,
+    )
     return moments.reshape(weights.shape), sums
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
 class _Run(NamedTuple):
     "Examples of a block that some problems see: b of them, seen by k problems, which makes k · b cases."
-    problems: np.ndarray       # (k,)
-    x: object                  # (b, p)
-    capsules: object           # (k, b), or (k, 1) where all have one class: the capsule of the right class
-    weight: object             # (k or 1, b), or None
+
+    problems: np.ndarray  # (k,)
+    x: object  # (b, p)
+    capsules: object  # (k, b), or (k, 1) where all have one class: the capsule of the right class
+    weight: object  # (k or 1, b), or None
 
 
 def _joined(runs, values, dtype):
     "One entry for each case of all runs, (N,), from what broadcasts to (k, b) in each of them."
     xp, device = namespace(runs[0].x), array_device(runs[0].x)
-    flat = [xp.reshape(xp.broadcast_to(xp.asarray(v, dtype=dtype, device=device), (len(run.problems), run.x.shape[0])), (-1,))
-            for run, v in zip(runs, values)]
+    flat = [
+        xp.reshape(
+            xp.broadcast_to(
+                xp.asarray(v, dtype=dtype, device=device), (len(run.problems), run.x.shape[0])
+            ),
+            (-1,),
+        )
+        for run, v in zip(runs, values)
+    ]
     return flat[0] if len(flat) == 1 else xp.concat(flat)
 
 
@@ -445,7 +590,7 @@ def _parted(runs, values):
     xp, start, parts = namespace(values), 0, []
     for run in runs:
         k, b = len(run.problems), run.x.shape[0]
-        parts.append(xp.reshape(values[..., start:start + k * b], (*values.shape[:-1], k, b)))
+        parts.append(xp.reshape(values[..., start : start + k * b], (*values.shape[:-1], k, b)))
         start += k * b
     return parts
 
@@ -453,10 +598,11 @@ def _parted(runs, values):
 @dataclass(frozen=True, eq=False)
 class _Group:
     "Problems with capsules of the same dimensions (m,), and their runs through a block."
+
     dims: np.ndarray
     runs: list
     affine: bool
-    most: int                  # cases that are few
+    most: int  # cases that are few
 
     @cached_property
     def cases(self) -> tuple:
@@ -477,11 +623,16 @@ class _Group:
     @cached_property
     def few(self) -> Any:
         "The cases of all runs as `_FewCases`, where they are few, most of what one product makes is needed, and nothing else stands against it; or None."
-        problems, inputs = np.unique(np.concatenate([run.problems for run in self.runs])), [run.x for run in self.runs]
-        cases, seen = len(problems) * sum(x.shape[0] for x in inputs), sum(len(run.problems) * run.x.shape[0] for run in self.runs)
+        problems, inputs = (
+            np.unique(np.concatenate([run.problems for run in self.runs])),
+            [run.x for run in self.runs],
+        )
+        cases, seen = (
+            len(problems) * sum(x.shape[0] for x in inputs),
+            sum(len(run.problems) * run.x.shape[0] for run in self.runs),
+        )
         fit = all(isinstance(x, np.ndarray) for x in inputs) and np.ptp(self.dims) == 0
         return _FewCases(problems, self) if fit and 0 < cases <= min(self.most, 2 * seen) else None
-
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-038
 def _poses_of_cases(weights, runs):
@@ -510,28 +661,42 @@ def _groups(targets, dims):
     for row in np.unique(dims, axis=0):
         alike = np.flatnonzero(np.all(dims == row, axis=1))
         seen = [(c, alike[targets[alike, c] >= 0]) for c in range(targets.shape[1])]
-        groups.append((row, [(None, alike)] if np.all(targets >= 0) else [(c, problems) for c, problems in seen if problems.size]))
+        groups.append(
+            (
+                row,
+                [(None, alike)]
+                if np.all(targets >= 0)
+                else [(c, problems) for c, problems in seen if problems.size],
+            )
+        )
     return groups
 
 
 def _keep_freed_memory():
     "Ask the C library to keep what blocks allocate and free, rather than to hand it back to the system at each of them."
-    np.empty(31 * 2**20, np.uint8)                             # glibc keeps blocks up to the size of the largest that was freed
+    np.empty(
+        31 * 2**20, np.uint8
+    )  # glibc keeps blocks up to the size of the largest that was freed
 
 
 def _block_rows(model, like):
     m, d = model.dims.shape[1], int(np.max(model.dims))
-    size, least, most = 20, 13 if model.compiled else 8, 13    # of the cache, in numbers; of blocks, in examples: powers of two
-    if model.paired:                                          # every class has products of its own, for which blocks must be large
+    size, least, most = (
+        20,
+        13 if model.compiled else 8,
+        13,
+    )  # of the cache, in numbers; of blocks, in examples: powers of two
+    if model.paired:  # every class has products of its own, for which blocks must be large
         size, least, most = 18, 13, 14
     if "cpu" not in str(array_device(like)).lower():
-        size, most = 27, 20                                   # a device wants much to do at a time
+        size, most = 27, 20  # a device wants much to do at a time
     per_example = m * d * (1 if model.paired else len(model.dims))
     return 2 ** min(max(int(math.log2(2**size / per_example)), least), most)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-040
 class _CheckedLabels(np.ndarray):
     "Labels of a batch that `prepare` has checked. So are all parts of them, but not what is computed from them."
+
     @classmethod
     def of(cls, labels):
         return np.asarray(labels).view(cls) if is_numpy_array(labels) else labels
@@ -545,9 +710,11 @@ def _fitting(model, weights, batch):
     if isinstance(batch[1], _CheckedLabels) and weights.shape[:2] == model.dims.shape:
         if batch[0].shape == (len(batch[1]), weights.shape[3] - model.affine):
             return batch
-    check_shape("weights", weights,
-                (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]),
-                 None))
+    check_shape(
+        "weights",
+        weights,
+        (*model.dims.shape, max(int(np.max(model.dims)), *np.shape(weights)[2:3]), None),
+    )
     x, y, w = _checked(model, batch, peek=False)
     return check_shape("x", x, (None, weights.shape[-1] - model.affine)), y, w
 
@@ -569,7 +736,11 @@ def _checked(model, batch, peek=True):
 def _reordered(batch, order):
     "A batch with its examples, and their labels on the host, in another order."
     x, labels, w = batch
-    take = lambda a: a if a is None else namespace(a).take(a, namespace(a).asarray(order, device=array_device(a)), axis=0)
+    take = lambda a: (
+        a
+        if a is None
+        else namespace(a).take(a, namespace(a).asarray(order, device=array_device(a)), axis=0)
+    )
     return take(x), labels[order], take(w)
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-041
@@ -581,18 +752,36 @@ def _runs(model, batch):
         labels = xp.asarray(y, device=device)
         for dims, [(_, problems)] in model.groups:
             table = xp.asarray(model.targets[problems], dtype=xp.int32, device=device)
-            yield dims, [_Run(problems, x, xp.take(table, labels, axis=1),
-                              _weight_rows(model, w, problems))]
+            yield (
+                dims,
+                [
+                    _Run(
+                        problems,
+                        x,
+                        xp.take(table, labels, axis=1),
+                        _weight_rows(model, w, problems),
+                    )
+                ],
+            )
         return
     labels = to_numpy(y)
-    if np.any(labels[1:] < labels[:-1]):                       # not prepared
+    if np.any(labels[1:] < labels[:-1]):  # not prepared
         x, labels, w = _reordered((x, labels, w), np.argsort(labels, kind="stable"))
     edges = np.searchsorted(labels, np.arange(model.targets.shape[1] + 1)).tolist()
     for dims, members in model.groups:
         here = [(c, problems, slice(edges[c], edges[c + 1])) for c, problems in members]
-        yield dims, [_Run(problems, x[part, ...], model.targets[problems, c, None],
-                          _weight_rows(model, w if w is None else w[part, ...], problems))
-                     for c, problems, part in here]
+        yield (
+            dims,
+            [
+                _Run(
+                    problems,
+                    x[part, ...],
+                    model.targets[problems, c, None],
+                    _weight_rows(model, w if w is None else w[part, ...], problems),
+                )
+                for c, problems, part in here
+            ],
+        )
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-041-2
 def _groups_through(model, batch):
@@ -615,7 +804,9 @@ def _weight_rows(model, w, problems):
     if w is None or len(w.shape) == 1:
         return w if w is None else w[None, :]
     columns = problems if model.columns is None else model.columns[problems]
-    return namespace(w).matrix_transpose(namespace(w).take(w, namespace(w).asarray(columns, device=array_device(w)), axis=1))
+    return namespace(w).matrix_transpose(
+        namespace(w).take(w, namespace(w).asarray(columns, device=array_device(w)), axis=1)
+    )
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-042
 def _combined(model, found):
@@ -624,8 +815,17 @@ def _combined(model, found):
     for run, part in found:
         xp, device = namespace(run.x), array_device(run.x)
         if len(found) == 1 and len(run.problems) == k:
-            return type(part)(*(v if isinstance(v, np.ndarray) and v.dtype == np.float64 else xp.astype(v, xp.float64, copy=False) for v in part))
-        totals = totals or type(part)(*(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part))
+            return type(part)(
+                *(
+                    v
+                    if isinstance(v, np.ndarray) and v.dtype == np.float64
+                    else xp.astype(v, xp.float64, copy=False)
+                    for v in part
+                )
+            )
+        totals = totals or type(part)(
+            *(xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part)
+        )
         _scatter(totals, run.problems, part)
     return totals
 
@@ -642,35 +842,57 @@ def _scatter(totals, problems, part):
 # %% ../../nbs/capsules/em_steps.ipynb #few-2
 class _FewCases:
     "The E-step of a group of problems on few cases, as one run: all that the weights leave alone is found out once."
+
     def __init__(self, problems, group):
-        self.problems, self.x, self.sizes = problems, np.concatenate([run.x for run in group.runs]), (int(group.dims[0]), int(group.dims.sum()))
+        self.problems, self.x, self.sizes = (
+            problems,
+            np.concatenate([run.x for run in group.runs]),
+            (int(group.dims[0]), int(group.dims.sum())),
+        )
         n, m, k = len(self.x), len(group.dims), len(problems)
         self.label, self.weight, stop = np.zeros((k, n), int), np.zeros((k, n), self.x.dtype), 0
         for run in group.runs:
             start, stop = stop, stop + len(run.x)
             here = np.searchsorted(problems, run.problems)[:, None], np.arange(start, stop)
-            self.label[here], self.weight[here] = run.capsules, 1 if run.weight is None else run.weight
+            self.label[here], self.weight[here] = (
+                run.capsules,
+                1 if run.weight is None else run.weight,
+            )
         self.wide = self.weight.astype(np.float64)
         self.mass = np.sum(self.wide, axis=1)
-        self.place = (m * np.arange(k)[:, None] + self.label) * n + np.arange(n)         # of the capsule of the right class
+        self.place = (m * np.arange(k)[:, None] + self.label) * n + np.arange(
+            n
+        )  # of the capsule of the right class
         self.own = (self.label[:, None] == np.arange(m)[:, None]).astype(self.x.dtype)
         self.share = self.own * self.weight[:, None]
-        self.rows = np.concatenate([self.x, np.ones((n, 1), self.x.dtype)], axis=1) if group.affine else np.ascontiguousarray(self.x)
-        self.columns, self.limit = np.ascontiguousarray(self.rows.T), np.finfo(self.x.dtype).max ** 0.5
+        self.rows = (
+            np.concatenate([self.x, np.ones((n, 1), self.x.dtype)], axis=1)
+            if group.affine
+            else np.ascontiguousarray(self.x)
+        )
+        self.columns, self.limit = (
+            np.ascontiguousarray(self.rows.T),
+            np.finfo(self.x.dtype).max ** 0.5,
+        )
 
     def __call__(self, weights: Any, function: Any) -> list | None:
         "Itself, in the place of a run, and what a function says of it and its problems' weights (k, m, d, p); None if a squared length might overflow."
         weights = _some(weights, self.problems)
-        poses = (weights.reshape(-1, weights.shape[3]) @ self.columns).reshape(*weights.shape[:3], -1)
+        poses = (weights.reshape(-1, weights.shape[3]) @ self.columns).reshape(
+            *weights.shape[:3], -1
+        )
         norms = np.einsum("kmdb,kmdb->kmb", poses, poses)
         total, own = np.add.reduce(norms, 1), norms.take(self.place)
-        return [(self, function(self, poses, norms, total, own))] if np.maximum.reduce(total, None) < self.limit else None
-
+        return (
+            [(self, function(self, poses, norms, total, own))]
+            if np.maximum.reduce(total, None) < self.limit
+            else None
+        )
 
 # %% ../../nbs/capsules/em_steps.ipynb #few-3
 def _wrong_of_few(few, norms, own):
     rival = np.maximum.reduce(norms - few.own * norms, 1)
-    if np.logical_or.reduce(rival == own, None):               # ties go to the first class, as in argmax
+    if np.logical_or.reduce(rival == own, None):  # ties go to the first class, as in argmax
         return np.argmax(norms, axis=1) != few.label
     return rival > own
 
@@ -685,12 +907,17 @@ def _statistics_of_few(few, poses, norms, total, own):
     shared, extra, logs = posterior_factors(own, total, *few.sizes)
     poses *= (few.share * extra[:, None] + (few.weight * shared)[:, None])[:, :, None]
     moments = (poses.reshape(k * m * d, n) @ few.rows).reshape(k, m, d, -1)
-    return CapsuleStatistics(moments, np.vecdot(logs, few.wide), np.vecdot(_wrong_of_few(few, norms, own), few.wide), few.mass)
-
+    return CapsuleStatistics(
+        moments,
+        np.vecdot(logs, few.wide),
+        np.vecdot(_wrong_of_few(few, norms, own), few.wide),
+        few.mass,
+    )
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-046
 class SecondMoments(NamedTuple):
     "Σ w x xᵀ (c, p, p) and Σ w (c,) of each of c classes."
+
     gram: object
     weight: object
 
@@ -702,14 +929,18 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
     y, w = (a if a is None or is_array_api_obj(a) else np.asarray(a) for a in (y, w))
     for name, values in {"y": y, "weight": w}.items():
         if values is not None or name == "y":
-            check_shape(name, np.asarray(values) if values is None else values,
-                        (x.shape[0],))
+            check_shape(name, np.asarray(values) if values is None else values, (x.shape[0],))
     xp, device, found = namespace(x), array_device(x), []
     for c in classes:
         mine = xp.nonzero(xp.asarray(y == c, device=device))[0]
-        v = xp.ones(mine.shape[0], dtype=xp.float64, device=device) if w is None else xp.astype(xp.take(w, mine, axis=0), xp.float64)
-        found.append((_second_moment(xp.take(x, mine, axis=0), None if w is None else v,
-                                     affine), xp.sum(v)))
+        v = (
+            xp.ones(mine.shape[0], dtype=xp.float64, device=device)
+            if w is None
+            else xp.astype(xp.take(w, mine, axis=0), xp.float64)
+        )
+        found.append(
+            (_second_moment(xp.take(x, mine, axis=0), None if w is None else v, affine), xp.sum(v))
+        )
     return SecondMoments(*map(xp.stack, zip(*found)))
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-046-a
@@ -720,13 +951,15 @@ def _second_moment(x, weight, affine):
     xp = namespace(x)
     z = xp.astype(x, xp.float64)
     if affine:
-        z = xp.concat([z, xp.ones((z.shape[0], 1), dtype=xp.float64,
-                                  device=array_device(x))], axis=1)
+        z = xp.concat(
+            [z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=array_device(x))], axis=1
+        )
     return xp.matrix_transpose(z) @ (z if weight is None else z * weight[:, None])
 
 # %% ../../nbs/capsules/em_steps.ipynb #kept-2
 class StatisticsWithWeights(NamedTuple):
     "`CapsuleStatistics`, and Σ w W (k, m, d, p), with the weights W of the E-step."
+
     moments: object
     log_likelihood: object
     errors: object
@@ -734,9 +967,13 @@ class StatisticsWithWeights(NamedTuple):
     weights: object
 
 
-def with_weights(parameters: CapsuleParameters, statistics: CapsuleStatistics) -> StatisticsWithWeights:
+def with_weights(
+    parameters: CapsuleParameters, statistics: CapsuleStatistics
+) -> StatisticsWithWeights:
     "Statistics that know the weights they were made with."
-    return StatisticsWithWeights(*statistics, parameters.weights * statistics.weight[:, None, None, None])
+    return StatisticsWithWeights(
+        *statistics, parameters.weights * statistics.weight[:, None, None, None]
+    )
 
 
 def weights_before(statistics: StatisticsWithWeights) -> np.ndarray:
@@ -745,8 +982,9 @@ def weights_before(statistics: StatisticsWithWeights) -> np.ndarray:
     return to_numpy(statistics.weights) / np.where(weight > 0, weight, 1)
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-5
-def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any,
-                                dim: int) -> tuple:
+def log_probability_derivatives(
+    own: np.ndarray, total: np.ndarray, own_dim: Any, dim: int
+) -> tuple:
     "f_v, f_S, f_vv, f_vS and f_SS of f = log P(y|x), for v = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖²."
     next_orders = [interpolating_integral(dim / 2 + k + 1, total / 2) for k in range(3)]
     # I_{s+1} = 1 − (s+1) I_s / β
@@ -759,22 +997,31 @@ def log_probability_derivatives(own: np.ndarray, total: np.ndarray, own_dim: Any
     return f_v, f_S, -(f_v**2), P_vS / P - f_v * f_S, P_SS / P - f_S**2
 
 
-def covariance_product(mu: np.ndarray, y: np.ndarray, z: np.ndarray, dims: np.ndarray) -> np.ndarray:
+def covariance_product(
+    mu: np.ndarray, y: np.ndarray, z: np.ndarray, dims: np.ndarray
+) -> np.ndarray:
     "Cov[h|x,y] z (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions `dims` (m,)."
     own, rows = np.eye(mu.shape[1])[y], np.arange(len(y))
     norms, tau = np.sum(mu**2, axis=2), np.sum(mu * z, axis=2)
-    f_v, f_S, f_vv, f_vS, f_SS = log_probability_derivatives(norms[rows, y], norms.sum(1), dims[y], int(np.sum(dims)))
+    f_v, f_S, f_vv, f_vS, f_SS = log_probability_derivatives(
+        norms[rows, y], norms.sum(1), dims[y], int(np.sum(dims))
+    )
     tau_y, tau = tau[rows, y], tau.sum(1)
     ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_v[:, None]
     along = (f_SS * tau + f_vS * tau_y)[:, None] + own * (f_vS * tau + f_vv * tau_y)[:, None]
     return ratio[:, :, None] * z + 4 * along[:, :, None] * mu
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-6
-def em_derivative(model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, change: np.ndarray) -> np.ndarray:
+def em_derivative(
+    model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, change: np.ndarray
+) -> np.ndarray:
     "How an EM step changes (k, m, d, p) if the weights of `parameters` do by `change`; every problem sees all classes, weights are 1."
     X, y, moments = batch[0], np.asarray(batch[1]), []
     for targets, dims, W, V in zip(model.targets, model.dims, parameters.weights, change):
-        mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True)
-                     for weights in (W, V))
-        moments.append(np.einsum("nmd,np->mdp", covariance_product(mu, targets[y], moved, dims), X, optimize=True))
+        mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))
+        moments.append(
+            np.einsum(
+                "nmd,np->mdp", covariance_product(mu, targets[y], moved, dims), X, optimize=True
+            )
+        )
     return model.solver.solve(np.stack(moments))

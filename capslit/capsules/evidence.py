@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .em_steps import CapsuleParameters, CapsuleRegression, CapsuleStatistics, pose_vectors
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    CapsuleStatistics,
+    pose_vectors,
+)
 from .inference import class_probabilities, posterior_ratios
 from .prediction import Predictor
 from ..em.loop import fit
@@ -45,6 +50,7 @@ def label_information(squared_norms: Any, capsule_dim: Any) -> np.ndarray:
 # %% ../../nbs/capsules/evidence.ipynb #cell-028
 class WeightPosterior(NamedTuple):
     "Precisions α (k, c, p) of the prior, covariance Σ (k, c, p, p) of a row of the weights, and log|Σ| (k, c); c is 1, or m for capsules with priors of their own."
+
     precision: np.ndarray
     covariance: np.ndarray
     log_det: np.ndarray
@@ -57,7 +63,9 @@ class WeightPosterior(NamedTuple):
 
     def log_prior_mass(self, weights: np.ndarray, dims: np.ndarray) -> np.ndarray:
         "−½ Σ α M² + ½ Σ d_i (log|diag α| + log|Σ|), (k,): what the evidence adds to the log-likelihood."
-        volume = np.sum(np.log(np.where(self.precision > 0, self.precision, 1)), axis=2) + self.log_det
+        volume = (
+            np.sum(np.log(np.where(self.precision > 0, self.precision, 1)), axis=2) + self.log_det
+        )
         penalty = np.sum(self.precision[:, :, None] * weights**2, axis=(1, 2, 3))
         return 0.5 * (np.sum(dims * volume, axis=1) - penalty)
 
@@ -66,7 +74,9 @@ class WeightPosterior(NamedTuple):
 SHARED = {"all": (1, 2), "capsule": 2, "input": 1}
 
 
-def updated_precision(weights: np.ndarray, posterior: WeightPosterior, dims: np.ndarray, share: str = "all") -> np.ndarray:
+def updated_precision(
+    weights: np.ndarray, posterior: WeightPosterior, dims: np.ndarray, share: str = "all"
+) -> np.ndarray:
     """The EM update of the precisions: the number of weights that share one, over their expected sum of squares.
 
     Parameters
@@ -87,10 +97,8 @@ def updated_precision(weights: np.ndarray, posterior: WeightPosterior, dims: np.
     spread = np.diagonal(posterior.covariance, axis1=2, axis2=3)
     # (k, m, p)
     counted = dims[:, :, None] * (posterior.precision > 0)
-    square = np.where(counted > 0, np.sum(weights**2, axis=2) + dims[:, :, None] * spread,
-                      0)
-    count, square = (np.sum(a, axis=SHARED[share], keepdims=True)
-                     for a in (counted, square))
+    square = np.where(counted > 0, np.sum(weights**2, axis=2) + dims[:, :, None] * spread, 0)
+    count, square = (np.sum(a, axis=SHARED[share], keepdims=True) for a in (counted, square))
     return count / np.where(count > 0, square, 1) * (posterior.precision > 0)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-034
@@ -105,6 +113,7 @@ class EvidenceRegression(CapsuleRegression):
     posterior : WeightPosterior
         From the Gram matrices of the inputs.
     """
+
     posterior: WeightPosterior | None = None
 
     @property
@@ -114,8 +123,10 @@ class EvidenceRegression(CapsuleRegression):
 
     def select(self, problems: Any) -> "EvidenceRegression":
         "The model of some of the stacked problems."
-        return replace(super().select(problems),
-                       posterior=WeightPosterior(*(a[problems] for a in self.posterior)))
+        return replace(
+            super().select(problems),
+            posterior=WeightPosterior(*(a[problems] for a in self.posterior)),
+        )
 
     def m_step(self, statistics: CapsuleStatistics) -> CapsuleParameters:
         "Posterior means of the weights, M = (Σ E[h|x,y] xᵀ) Σ."
@@ -123,11 +134,15 @@ class EvidenceRegression(CapsuleRegression):
 
     def objective(self, parameters: CapsuleParameters, statistics: CapsuleStatistics) -> np.ndarray:
         "The lower bound on the log-evidence (k,)."
-        return statistics.log_likelihood + self.posterior.log_prior_mass(parameters.weights, self.dims)
+        return statistics.log_likelihood + self.posterior.log_prior_mass(
+            parameters.weights, self.dims
+        )
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-036
-def information_grams(model: CapsuleRegression, weights: np.ndarray, batch: tuple, information: str) -> np.ndarray:
-    "Σ w ω x xᵀ (k, p, p) over the examples of each problem: ω = 1 for \"latent\", `label_information` for \"label\"."
+def information_grams(
+    model: CapsuleRegression, weights: np.ndarray, batch: tuple, information: str
+) -> np.ndarray:
+    'Σ w ω x xᵀ (k, p, p) over the examples of each problem: ω = 1 for "latent", `label_information` for "label".'
     x, y, w = batch
     z = np.concatenate([x, np.ones((len(x), 1))], axis=1) if model.affine else x
     grams = np.empty((len(weights), z.shape[1], z.shape[1]))
@@ -135,7 +150,7 @@ def information_grams(model: CapsuleRegression, weights: np.ndarray, batch: tupl
         mine = targets[y] >= 0
         omega = np.ones(np.sum(mine)) if w is None else np.asarray(w, dtype=np.float64)[mine]
         if information == "label":
-            norms = pose_vectors(weights[q:q + 1], x[mine])[1][0]
+            norms = pose_vectors(weights[q : q + 1], x[mine])[1][0]
             omega = omega * label_information(norms.T, model.dims[q])
         grams[q] = (z[mine] * omega[:, None]).T @ z[mine]
     return grams
@@ -143,6 +158,7 @@ def information_grams(model: CapsuleRegression, weights: np.ndarray, batch: tupl
 # %% ../../nbs/capsules/evidence.ipynb #cell-038
 class EvidenceFit(NamedTuple):
     "Posterior means of the weights (k, m, d, p), their WeightPosterior, and after each update the log-evidence and the precisions under which it was reached."
+
     weights: np.ndarray
     posterior: WeightPosterior
     log_evidence: np.ndarray
@@ -152,8 +168,9 @@ class EvidenceFit(NamedTuple):
 def _first_precision(model, batch, share):
     "Where precisions (k, c, p) begin: at `alpha` if there is one, else at a hundredth of the number of examples; 0 for the constant input."
     k, m = model.dims.shape
-    alpha = np.full((k, m if share == "capsule" else 1, batch[0].shape[1] + model.affine),
-                    float(model.alpha))
+    alpha = np.full(
+        (k, m if share == "capsule" else 1, batch[0].shape[1] + model.affine), float(model.alpha)
+    )
     if not model.alpha:
         alpha[:] = 0.01 * np.sum(model.targets[:, batch[1]] >= 0, axis=1)[:, None, None]
     if model.affine:
@@ -171,13 +188,23 @@ def _judged(model, weights, batch, gram):
 def _settled(model, weights, gram, posterior, share, times=10):
     "Precisions after several updates with the weights as they are."
     for _ in range(times):
-        posterior = WeightPosterior.of(gram, updated_precision(weights, posterior, model.dims, share))
+        posterior = WeightPosterior.of(
+            gram, updated_precision(weights, posterior, model.dims, share)
+        )
     return posterior.precision
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-040
-def fit_evidence(model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, *,
-                 share: str = "all", information: str = "label",
-                 n_updates: int = 30, tol: float = 1e-3, **settings: Any) -> EvidenceFit:
+def fit_evidence(
+    model: CapsuleRegression,
+    parameters: CapsuleParameters,
+    batch: tuple,
+    *,
+    share: str = "all",
+    information: str = "label",
+    n_updates: int = 30,
+    tol: float = 1e-3,
+    **settings: Any,
+) -> EvidenceFit:
     """Weights and the precisions of their prior, from the training examples alone.
 
     Parameters
@@ -214,22 +241,28 @@ def fit_evidence(model: CapsuleRegression, parameters: CapsuleParameters, batch:
     check_number("tol", tol, at_least=0)
     latent, path = information_grams(model, parameters.weights, batch, "latent"), []
     precision = _first_precision(model, batch, share)
-    bare = EvidenceRegression(model.targets, model.dims, affine=model.affine,
-                              compiled=model.compiled)
+    bare = EvidenceRegression(
+        model.targets, model.dims, affine=model.affine, compiled=model.compiled
+    )
     while True:
         current = replace(bare, posterior=WeightPosterior.of(latent, precision))
         parameters = fit(current, parameters, batch, **settings).parameters
         gram = information_grams(model, parameters.weights, batch, information)
         evidence, posterior = _judged(current, parameters.weights, batch, gram)
         path.append((evidence, precision))
-        settled = len(path) > 1 and np.all(abs(evidence - path[-2][0]) <= tol
-                                           * len(batch[0]))
+        settled = len(path) > 1 and np.all(abs(evidence - path[-2][0]) <= tol * len(batch[0]))
         if settled or len(path) == n_updates:
             return EvidenceFit(parameters.weights, posterior, *map(np.array, zip(*path)))
         precision = _settled(current, parameters.weights, gram, posterior, share)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-042
-def typical_length(model: CapsuleRegression, weights: np.ndarray, precision: np.ndarray, batch: tuple, n_lengths: int = 32) -> np.ndarray:
+def typical_length(
+    model: CapsuleRegression,
+    weights: np.ndarray,
+    precision: np.ndarray,
+    batch: tuple,
+    n_lengths: int = 32,
+) -> np.ndarray:
     """Factors by which the weights at the mode of their posterior are shorter than its typical weights.
 
     Parameters
@@ -254,12 +287,19 @@ def typical_length(model: CapsuleRegression, weights: np.ndarray, precision: np.
     longest = np.maximum(2 * np.sqrt(n_weights / size), 1)
     # (n_lengths, k)
     tau = longest ** np.linspace(0, 1, n_lengths)[:, None]
-    fits = np.stack([model.e_step(CapsuleParameters(weights * t[:, None, None, None]), batch).log_likelihood for t in tau])
+    fits = np.stack(
+        [
+            model.e_step(CapsuleParameters(weights * t[:, None, None, None]), batch).log_likelihood
+            for t in tau
+        ]
+    )
     best = np.argmax(fits - 0.5 * size * tau**2 + n_weights * np.log(tau), axis=0)
     return tau[best, np.arange(len(weights))]
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-045
-def unequal_shares(norms: np.ndarray, variances: np.ndarray, dims: np.ndarray, nodes: int = 64) -> np.ndarray:
+def unequal_shares(
+    norms: np.ndarray, variances: np.ndarray, dims: np.ndarray, nodes: int = 64
+) -> np.ndarray:
     "P(y = j | x) (k, m, n) of latent vectors with means of squared lengths `norms` (k, m, n), `variances` (k, m, n) and dimensions (k, m)."
     z, weight = np.polynomial.legendre.leggauss(nodes)
     u = (z + 1) / 2
@@ -269,7 +309,11 @@ def unequal_shares(norms: np.ndarray, variances: np.ndarray, dims: np.ndarray, n
     # ρ (1 + 2 v t), (k, m, n, nodes)
     grown = rho + v * (1 - rho)
     transform = -0.5 * (d * np.log(grown / rho) + (1 - rho) * w / grown)
-    shares = (d * v / grown + rho * w / grown**2) / rho * np.exp(np.sum(transform, axis=1, keepdims=True))
+    shares = (
+        (d * v / grown + rho * w / grown**2)
+        / rho
+        * np.exp(np.sum(transform, axis=1, keepdims=True))
+    )
     shares = shares @ step
     return shares / np.sum(shares, axis=1, keepdims=True)
 
@@ -283,12 +327,12 @@ class EvidencePredictor(Predictor):
     covariance : (k, c, p, p) array
         Of a row of the weights: one for all capsules of a problem (c = 1), or one for each.
     """
+
     covariance: np.ndarray | None = None
 
     def variance(self, x: np.ndarray) -> np.ndarray:
         "1 + xᵀ Σ x (k, c, n), the variance of the latent variables."
-        z = np.concatenate([x, np.ones((len(x), self.covariance.shape[-1] - x.shape[1]))],
-                           axis=1)
+        z = np.concatenate([x, np.ones((len(x), self.covariance.shape[-1] - x.shape[1]))], axis=1)
         return 1 + np.stack([np.sum((z @ rows) * z, axis=-1) for rows in self.covariance])
 
     def poses(self, x: np.ndarray) -> tuple:

@@ -18,6 +18,7 @@ from .em_steps import CapsuleParameters, CapsuleRegression
 # %% ../../nbs/capsules/expansion.ipynb #cell-008
 class ExpandedStatistics(NamedTuple):
     "`CapsuleStatistics`, and Σ w E[h|x] · E[h|x,y] (k,)."
+
     moments: object
     log_likelihood: object
     errors: object
@@ -48,8 +49,7 @@ class ExpandedCapsuleRegression(CapsuleRegression):
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> ExpandedStatistics:
         "ExpandedStatistics of a batch; `threshold` (k,) as in `CapsuleRegression.e_step`."
         statistics = super().e_step(parameters, batch, threshold)
-        return ExpandedStatistics(*statistics,
-                                  _inner(parameters.weights, statistics.moments))
+        return ExpandedStatistics(*statistics, _inner(parameters.weights, statistics.moments))
 
     def m_step(self, statistics: Any) -> CapsuleParameters:
         "Weights by least squares (Saul 2.22), divided by the standard deviation."

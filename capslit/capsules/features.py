@@ -24,7 +24,11 @@ def radial(x: Any, z: Any, gamma: float) -> Any:
     if type(x) is np.ndarray:
         return _radial(x, z, gamma)
     xp = namespace(x)
-    squares = xp.sum(x * x, axis=1)[:, None] + xp.sum(z * z, axis=1)[None, :] - 2 * (x @ xp.matrix_transpose(z))
+    squares = (
+        xp.sum(x * x, axis=1)[:, None]
+        + xp.sum(z * z, axis=1)[None, :]
+        - 2 * (x @ xp.matrix_transpose(z))
+    )
     return xp.exp(-gamma * xp.clip(squares, min=0))
 
 
@@ -53,6 +57,7 @@ class Scaling(NamedTuple):
     """What inputs are divided by (p,), and the `tails` (2, p) that are `compressed` before; None
     where nothing is done.
     """
+
     spread: Any = None
     tails: Any = None
 
@@ -64,7 +69,6 @@ def compressed(x: Any, tails: Any) -> Any:
     xp, (centre, width) = namespace(x), (tails[0, :], tails[1, :])
     w = xp.where(width > 0, width, xp.ones_like(width))
     return xp.where(width > 0, centre + w * xp.asinh((x - centre) / w), x)
-
 
 # %% ../../nbs/capsules/features.ipynb #cell-007
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,7 @@ class KernelFeatures:
     tails : (2, p) array, optional
         As of `compressed`, before all else; the landmarks are compressed.
     """
+
     kernel: Any
     gamma: float | None
     landmarks: np.ndarray
@@ -98,14 +103,20 @@ class KernelFeatures:
         if isinstance(self.kernel, str):
             return KERNELS[self.kernel](x, z, self.gamma)
         with error_context("kernel"):
-            return check_shape("its result", self.kernel(x, z), (x.shape[0], z.shape[0]),
-                               hint="it must be a function (x (n, p), z (q, p)) → (n, q)")
+            return check_shape(
+                "its result",
+                self.kernel(x, z),
+                (x.shape[0], z.shape[0]),
+                hint="it must be a function (x (n, p), z (q, p)) → (n, q)",
+            )
 
     def __call__(self, x: Any) -> Any:
         "Inputs beside their features (n, p + r), in the precision and on the device of x (n, p)."
         x, xp = x.toarray() if isinstance(x, SparseRows) else x, namespace(x)
+
         def like_inputs(a):
             return xp.astype(asarray_like(a, x), x.dtype, copy=False)
+
         x = x if self.tails is None else compressed(x, like_inputs(self.tails))
         centred = x - like_inputs(self._center)
         if self.spread is not None:
@@ -129,8 +140,15 @@ class KernelFeatures:
         return centred if self.spread is None else centred / self.spread
 
 # %% ../../nbs/capsules/features.ipynb #cell-008
-def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int, scale: float,
-                    rng: np.random.Generator, scaling: Scaling = Scaling()) -> KernelFeatures:
+def kernel_features(
+    x: np.ndarray,
+    kernel: Any,
+    gamma: float,
+    n_components: int,
+    scale: float,
+    rng: np.random.Generator,
+    scaling: Scaling = Scaling(),
+) -> KernelFeatures:
     """`KernelFeatures` whose landmarks are some of the rows of x (n, p), drawn without replacement.
 
     Parameters
@@ -154,7 +172,9 @@ def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int,
     z = z if scaling.tails is None else compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)
     seen = draft._centred if kernel == "rbf" else z
-    values, vectors = np.linalg.eigh(_symmetric(draft.similarities(seen, seen), known=isinstance(kernel, str)))
+    values, vectors = np.linalg.eigh(
+        _symmetric(draft.similarities(seen, seen), known=isinstance(kernel, str))
+    )
     keep = values > 1e-10 * values[-1]
     root = vectors[:, keep] * (scale / np.sqrt(np.sum(values) / len(z) * values[keep]))
     return KernelFeatures(kernel, gamma, z, root, *scaling)
@@ -163,24 +183,33 @@ def kernel_features(x: np.ndarray, kernel: Any, gamma: float, n_components: int,
 def scaling_map(x: np.ndarray, scaling: Scaling) -> KernelFeatures:
     "The map from inputs to these compressed and divided as `scaling` says, less the mean over the rows of x (n, p)."
     x = x if scaling.tails is None else compressed(x, scaling.tails)
-    return KernelFeatures(None, None, np.mean(x, axis=0, dtype=np.float64)[None], np.empty((1, 0)), *scaling)
+    return KernelFeatures(
+        None, None, np.mean(x, axis=0, dtype=np.float64)[None], np.empty((1, 0)), *scaling
+    )
 
 # %% ../../nbs/capsules/features.ipynb #cell-009
 def _symmetric(K, known):
     "The kernel between landmarks; ValueError unless it is finite and, if that is not `known`, symmetric and positive semi-definite."
     K = np.asarray(to_numpy(K), dtype=np.float64)
     if not np.all(np.isfinite(K)):
-        raise ValueError("kernel is not finite between some examples; scale X, for example by StandardScaler, or choose a smaller gamma")
+        raise ValueError(
+            "kernel is not finite between some examples; scale X, for example by StandardScaler, or choose a smaller gamma"
+        )
     largest = np.max(np.abs(K), initial=0.0)
-    if not known and (not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest)
-                      or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K)):
-        raise ValueError("kernel must be symmetric and positive semi-definite; another function of x and z is no kernel")
+    if not known and (
+        not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest)
+        or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K)
+    ):
+        raise ValueError(
+            "kernel must be symmetric and positive semi-definite; another function of x and z is no kernel"
+        )
     return (K + K.T) / 2
 
 # %% ../../nbs/capsules/features.ipynb #cell-009-1
 @dataclass(frozen=True, eq=False)
 class Mapped:
     "A batch (x, …) with the features of its inputs, as a function that can be sent to where the batch lies."
+
     features: KernelFeatures
 
     def __call__(self, batch: tuple, start: int) -> tuple:
@@ -200,6 +229,7 @@ class RowSpan:
     """Coordinates in an orthonormal basis of the span of `rows` (r, p), which are independent
     and may be sparse; `root` (r, r) is R with R Rᵀ = (rows rowsᵀ)⁻¹.
     """
+
     rows: Any
     root: np.ndarray
 

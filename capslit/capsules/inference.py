@@ -21,10 +21,11 @@ def _capsule_dims(capsule_dim, n_classes):
     "`capsule_dim` as a list of `n_classes` positive integers."
     dims = np.asarray(capsule_dim)
     if dims.dtype.kind not in "iu":
-        raise TypeError(f"capsule_dim must be an integer, or one integer per class, not {capsule_dim!r}")
+        raise TypeError(
+            f"capsule_dim must be an integer, or one integer per class, not {capsule_dim!r}"
+        )
     if dims.ndim:
-        check_shape("capsule_dim", dims, (n_classes,),
-                    hint="give one integer, or one per class")
+        check_shape("capsule_dim", dims, (n_classes,), hint="give one integer, or one per class")
     check_values("capsule_dim", dims, lower=1)
     return [int(d) for d in np.broadcast_to(dims, (n_classes,))]
 
@@ -36,26 +37,26 @@ def _like(values, array):
 # %% ../../nbs/capsules/inference.ipynb #cell-065
 def _read_squared_norms(squared_norms, capsule_dim):
     "Checked (n, m) squared norms and the list of capsule dimensions."
-    w = check_shape("squared_norms", as_floating("squared_norms", squared_norms),
-                    (None, None), empty=(0,))
+    w = check_shape(
+        "squared_norms", as_floating("squared_norms", squared_norms), (None, None), empty=(0,)
+    )
     check_values("squared_norms", w, lower=0)
     return w, _capsule_dims(capsule_dim, w.shape[1])
 
 # %% ../../nbs/capsules/inference.ipynb #cell-066
 def _read_poses(poses, capsule_dim):
     "Checked (n, m, d) poses and the list of capsule dimensions, by default d for each class."
-    poses = check_shape("poses", as_floating("poses", poses), (None, None, None),
-                        empty=(0,))
+    poses = check_shape("poses", as_floating("poses", poses), (None, None, None), empty=(0,))
     check_values("poses", poses)
-    dims = _capsule_dims(poses.shape[2] if capsule_dim is None else capsule_dim,
-                         poses.shape[1])
-    check_number("capsule_dim", max(dims), at_most=poses.shape[2],
-                 hint="or pad poses with zeros")
+    dims = _capsule_dims(poses.shape[2] if capsule_dim is None else capsule_dim, poses.shape[1])
+    check_number("capsule_dim", max(dims), at_most=poses.shape[2], hint="or pad poses with zeros")
     if len(set(dims)) > 1 or dims[0] < poses.shape[2]:
         xp = namespace(poses)
         padding = xp.arange(poses.shape[2])[None, :] >= xp.asarray(dims)[:, None]
         if bool(xp.any(xp.asarray(padding, device=device(poses)) & (poses != 0))):
-            raise ValueError("poses must be zero beyond the dimension that capsule_dim gives to each class")
+            raise ValueError(
+                "poses must be zero beyond the dimension that capsule_dim gives to each class"
+            )
     return poses, dims
 
 # %% ../../nbs/capsules/inference.ipynb #cell-069
@@ -110,8 +111,9 @@ def log_class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
     xp, weights = namespace(w), _class_weights(w, dims)
     total = xp.sum(weights, axis=1, keepdims=True)
     others = weights @ (1 - xp.eye(len(dims), dtype=w.dtype, device=device(w))) / total
-    return xp.where(others < 0.5, xp.log1p(-xp.clip(others, max=0.5)),
-                    xp.log(weights) - xp.log(total))
+    return xp.where(
+        others < 0.5, xp.log1p(-xp.clip(others, max=0.5)), xp.log(weights) - xp.log(total)
+    )
 
 # %% ../../nbs/capsules/inference.ipynb #cell-079
 def posterior_factors(own: Any, total: Any, own_dim: Any, dim: int) -> tuple:
@@ -146,8 +148,9 @@ def _posterior_ratios(w, y, dims):
     own = xp.asarray(y, device=device(w))[:, None] == xp.arange(m, device=device(w))[None, :]
     # beyond it the ratios no longer change
     w = xp.clip(w, max=float(xp.finfo(w.dtype).max) / (4 * m))
-    own_w, own_dim = (xp.sum(xp.where(own, x, xp.zeros_like(w)), axis=1)
-                      for x in (w, _like(dims, w)))
+    own_w, own_dim = (
+        xp.sum(xp.where(own, x, xp.zeros_like(w)), axis=1) for x in (w, _like(dims, w))
+    )
     shared, extra, _ = posterior_factors(own_w, xp.sum(w, axis=1), own_dim, sum(dims))
     return xp.where(own, (shared + extra)[:, None], shared[:, None])
 
@@ -268,10 +271,10 @@ def _sample_squared_gaussian(centre, rng):
     b = np.clip(c, -1e100, 1e100)  # far beyond this the acceptance no longer depends on c
 
     def propose(i):
-        chi = (np.sqrt(rng.chisquare(3, i.size))
-               * np.where(rng.random(i.size) < 0.5, -1.0, 1.0))
-        e = np.where(rng.random(i.size) * (b[i] ** 2 + 1) < b[i] ** 2,
-                     rng.standard_normal(i.size), chi)
+        chi = np.sqrt(rng.chisquare(3, i.size)) * np.where(rng.random(i.size) < 0.5, -1.0, 1.0)
+        e = np.where(
+            rng.random(i.size) * (b[i] ** 2 + 1) < b[i] ** 2, rng.standard_normal(i.size), chi
+        )
         return c[i] + e, rng.random(i.size) * (2 * b[i] ** 2 + 2 * e**2) < (b[i] + e) ** 2
 
     return _rejection(propose, np.shape(centre))
@@ -315,8 +318,13 @@ def _sample_posterior(mu, noise, dims, y, rng):
     return h  # step 3 for the label
 
 # %% ../../nbs/capsules/inference.ipynb #cell-108
-def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None,
-                   size: float = 1, random_state: Any = None) -> Any:
+def sample_latents(
+    poses: Any,
+    capsule_dim: int | None = None,
+    y: Any = None,
+    size: float = 1,
+    random_state: Any = None,
+) -> Any:
     """Independent exact samples of the latent variables given the input, or given the input and its label.
 
     Parameters
@@ -344,13 +352,11 @@ def sample_latents(poses: Any, capsule_dim: int | None = None, y: Any = None,
     """
     poses, dims = _read_poses(poses, capsule_dim)
     check_number("size", size, at_least=0, integer=True)
-    y = None if y is None else np.asarray(check_labels("y", y, len(dims),
-                                                       (poses.shape[0],)))
+    y = None if y is None else np.asarray(check_labels("y", y, len(dims), (poses.shape[0],)))
     rng, mu = np.random.default_rng(random_state), np.asarray(poses, dtype=np.float64)
     # their squares must be numbers
     check_values("poses", abs(mu), upper=1e150)
     mu = np.broadcast_to(mu, (int(size), *mu.shape))
-    noise = (rng.standard_normal(mu.shape)
-             * (np.arange(mu.shape[-1]) < np.array(dims)[:, None]))
+    noise = rng.standard_normal(mu.shape) * (np.arange(mu.shape[-1]) < np.array(dims)[:, None])
     h = mu + noise if y is None or len(dims) == 1 else _sample_posterior(mu, noise, dims, y, rng)
     return _like(h, poses)

@@ -13,7 +13,14 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-from ..validation import as_floating, check_count, check_number, check_shape, check_type, check_values
+from capslit.validation import (
+    as_floating,
+    check_count,
+    check_number,
+    check_shape,
+    check_type,
+    check_values,
+)
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-005
 def _check_moment(name, value):
@@ -42,15 +49,24 @@ def leading(moment: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return values[order], vectors[:, order].T
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-007-a
-def principal_rows(moment: np.ndarray, dim: int, overall: Callable, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+def principal_rows(
+    moment: np.ndarray, dim: int, overall: Callable, rng: np.random.Generator
+) -> tuple[np.ndarray, int]:
     "`subspace` for checked arguments; overall() is asked for only where rows are filled at random."
     p = len(moment)
     largest = np.max(np.abs(moment), initial=0.0)
-    unit = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0             # keeps the spectrum clear of under- and overflow
+    unit = (
+        2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0
+    )  # keeps the spectrum clear of under- and overflow
     values, vectors = leading(moment / unit, min(dim, p))
     n_found = int(np.sum(values > 10 * p * np.finfo(np.float64).eps * max(values[0], 0)))
     signs = np.sign(vectors[np.arange(len(vectors)), np.argmax(np.abs(vectors), axis=1)])
-    found = (vectors * signs[:, None] / np.sqrt(dim * np.where(values > 0, values, 1))[:, None] / np.sqrt(unit))[:n_found]
+    found = (
+        vectors
+        * signs[:, None]
+        / np.sqrt(dim * np.where(values > 0, values, 1))[:, None]
+        / np.sqrt(unit)
+    )[:n_found]
     if n_found == dim:
         return found, dim
     overall = overall()
@@ -60,7 +76,9 @@ def principal_rows(moment: np.ndarray, dim: int, overall: Callable, rng: np.rand
     return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-007
-def subspace(moment: Any, dim: int, overall: Any, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+def subspace(
+    moment: Any, dim: int, overall: Any, rng: np.random.Generator
+) -> tuple[np.ndarray, int]:
     """Rows of a capsule's initial weights (Saul 2.28), and how many of them the spectrum gave.
 
     Parameters
@@ -90,14 +108,18 @@ def subspace(moment: Any, dim: int, overall: Any, rng: np.random.Generator) -> t
     return principal_rows(moment, dim, lambda: overall, rng)
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-011
-def random_weights(shape: tuple[int, ...], overall: Any, scale: float, rng: np.random.Generator) -> np.ndarray:
+def random_weights(
+    shape: tuple[int, ...], overall: Any, scale: float, rng: np.random.Generator
+) -> np.ndarray:
     """Normally distributed weights whose pose vectors have elements of root mean square `scale` over the examples.
 
     `shape` is that of the weights (…, p); `overall` (p, p) the second moment of all examples. Inputs that are all zero count as ones.
     """
     overall = _check_moment("overall", overall)
     if not isinstance(shape, tuple) or not shape or shape[-1] != len(overall):
-        raise ValueError(f"shape must be a tuple that ends with {len(overall)}, the size of overall, not {shape!r}")
+        raise ValueError(
+            f"shape must be a tuple that ends with {len(overall)}, the size of overall, not {shape!r}"
+        )
     check_number("scale", scale, above=0)
     check_type("rng", rng, np.random.Generator, hint="pass numpy.random.default_rng(seed)")
     return rng.standard_normal(shape) * (scale / np.sqrt(np.trace(overall) or 1.0))

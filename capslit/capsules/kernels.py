@@ -44,7 +44,7 @@ def rest_and_shrink(total, table, dim, rest, shrink, cell):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-005-2
 SLICE = 640  # examples
-FEW = 96     # rows of weights
+FEW = 96  # rows of weights
 
 
 def pose_slice(rows, columns, constant, x, poses):
@@ -76,7 +76,7 @@ def squared_lengths(poses, part, norms, total):
     m, d, _ = poses.shape
     total[:] = 0
     for i in range(m):
-        norm = norms[i][:len(total)]
+        norm = norms[i][: len(total)]
         norm[:] = 0
         for j in range(d):
             row = poses[i, j][part]
@@ -211,23 +211,42 @@ def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, su
     sums : (2, k) array in double precision
     """
     k, m, d, n = poses.shape
-    norms, work, wide = np.empty((m, TILE), poses.dtype), np.empty((8, TILE), poses.dtype), np.empty((3, TILE))
-    labels, cell, ones = np.empty(TILE, np.int32), np.empty(TILE, np.int32), np.ones(TILE, poses.dtype)
+    norms, work, wide = (
+        np.empty((m, TILE), poses.dtype),
+        np.empty((8, TILE), poses.dtype),
+        np.empty((3, TILE)),
+    )
+    labels, cell, ones = (
+        np.empty(TILE, np.int32),
+        np.empty(TILE, np.int32),
+        np.ones(TILE, poses.dtype),
+    )
     for q in range(k):
         for start in range(0, n, TILE):
             part = slice(start, min(start + TILE, n))
-            label = labels[:part.stop - start]
+            label = labels[: part.stop - start]
             for t in range(len(label)):
                 label[t] = capsules[q, start + t] if capsules.shape[1] > 1 else capsules[q, 0]
-            w = weights[q if len(weights) > 1 else 0][part] if len(weights) else ones[:len(label)]
-            log, errors = tile_sums(poses[q], part, label, w, sizes, table, thresholds[q],
-                                    learn, norms, work, wide, cell)
+            w = weights[q if len(weights) > 1 else 0][part] if len(weights) else ones[: len(label)]
+            log, errors = tile_sums(
+                poses[q],
+                part,
+                label,
+                w,
+                sizes,
+                table,
+                thresholds[q],
+                learn,
+                norms,
+                work,
+                wide,
+                cell,
+            )
             sums[0, q] += log
             sums[1, q] += errors
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-018-a
-def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresholds, w,
-               learn):
+def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresholds, w, learn):
     """Σ w E[h|x,y] xᵀ (k · m · d, p) in double precision, zero unless `learn`, and the sums (2, k) of `posterior_sums`.
 
     Parameters
@@ -249,8 +268,16 @@ def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresh
             poses = np.empty((len(rows), stop - start), x.dtype)
         first, last = (start, stop) if capsules.shape[1] > 1 else (0, 1)
         pose_slice(rows, columns, constant, x[start:stop], poses)
-        posterior_sums(poses.reshape(k, m, d, stop - start), capsules[:, first:last], sizes,
-                       table, thresholds, w[:, start:stop], learn, sums)
+        posterior_sums(
+            poses.reshape(k, m, d, stop - start),
+            capsules[:, first:last],
+            sizes,
+            table,
+            thresholds,
+            w[:, start:stop],
+            learn,
+            sums,
+        )
         if learn:
             np.dot(poses, x[start:stop], part)
             for i in range(len(rows)):
@@ -262,8 +289,7 @@ def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresh
     return moments, sums
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019
-def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work, wide,
-              cell):
+def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work, wide, cell):
     "Σ w log P(y|x) and Σ w [wrong] of a slice of the examples; NaN errors where lengths overflow. Arguments as above, of one problem, and room to work in."
     n, dim = len(label), sizes.sum()
     total, rest, shrink, own, size = work[0][:n], work[1][:n], work[2][:n], work[3][:n], work[4][:n]
@@ -291,7 +317,7 @@ def class_shares(norms, total, sizes, table, rest, cell):
     half, one, two, a = number(0.5), number(1), number(2), number(0.5) * dim + number(1)
     positions(total, table, a, rest, cell)
     polynomials(table, cell, rest)
-    for t in range(n):                                         # 2(a − ur)
+    for t in range(n):  # 2(a − ur)
         rest[t] = two * (a - rest[t] * (one - a / (a + half * total[t])))
         total[t] = one / (total[t] + rest[t])
     for j in range(len(norms)):
@@ -317,7 +343,7 @@ def probabilities_of_classes(shape, rows, columns, constant, x, sizes, table, ou
         size = min(TILE, n - start)
         if size < TILE:
             poses = np.empty((len(rows), size), x.dtype)
-        pose_slice(rows, columns, constant, x[start:start + size], poses)
+        pose_slice(rows, columns, constant, x[start : start + size], poses)
         squared_lengths(poses.reshape(m, d, size), slice(0, size), norms, work[0][:size])
         fits &= moderate(work[0][:size])
         class_shares(norms, work[0][:size], sizes, table, work[1][:size], cell)
@@ -338,7 +364,7 @@ def vote(first, start, votes):
     for i in range(m):
         mine = votes[i]
         for j in range(i + 1, m):
-            r, other = first[q][start:start + STRIP], votes[j]
+            r, other = first[q][start : start + STRIP], votes[j]
             for t in range(STRIP):
                 gain = (r[t] - half) + (m if r[t] >= half else zero)
                 mine[t] += gain
@@ -356,10 +382,10 @@ def equations(first, start, m, Q):
     for i in range(m):
         mine, below = Q[at], at
         for j in range(i + 1, m):
-            below += m - j + 1                                 # where the row j begins
-            r, both, other = first[q][start:start + STRIP], Q[at + j - i], Q[below]
+            below += m - j + 1  # where the row j begins
+            r, both, other = first[q][start : start + STRIP], Q[at + j - i], Q[below]
             for t in range(STRIP):
-                won = one * r[t]                               # in double precision
+                won = one * r[t]  # in double precision
                 mine[t] += (one - won) * (one - won)
                 other[t] += won * won
                 both[t] -= won * (one - won)
@@ -429,22 +455,30 @@ def agree(p, votes, room):
 def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coupled, out):
     "Coupled probabilities of the classes (n, m), or else votes, of inputs x (n, p), from what `weights_for` makes of weights (k, 2, d, p or p + 1); False if lengths are too great."
     (k, _, d, _), (n, m), fits = shape, out.shape, True
-    poses, norms, first = np.empty((len(rows), TILE), x.dtype), np.zeros((2, TILE), x.dtype), np.zeros((k, TILE), x.dtype)
+    poses, norms, first = (
+        np.empty((len(rows), TILE), x.dtype),
+        np.zeros((2, TILE), x.dtype),
+        np.zeros((k, TILE), x.dtype),
+    )
     work, cell = np.zeros((3, TILE), x.dtype), np.empty(TILE, np.int32)
-    votes, chances, Q = np.empty((m, STRIP)), np.empty((m, STRIP)), np.empty((m * (m + 1) // 2, STRIP))
+    votes, chances, Q = (
+        np.empty((m, STRIP)),
+        np.empty((m, STRIP)),
+        np.empty((m * (m + 1) // 2, STRIP)),
+    )
     room = np.empty((5, STRIP))
     for start in range(0, n, TILE):
         size = min(TILE, n - start)
         if size < TILE:
             poses = np.empty((len(rows), size), x.dtype)
-        pose_slice(rows, columns, constant, x[start:start + size], poses)
+        pose_slice(rows, columns, constant, x[start : start + size], poses)
         pairs = poses.reshape(k, 2, d, size)
         total, rest, sums = work[0][:size], work[1][:size], work[2][:size]
         sums[:] = 0
         for q in range(k):
             squared_lengths(pairs[q], slice(0, size), norms, total)
             for t in range(size):
-                sums[t] += total[t]                            # to be looked at once for all
+                sums[t] += total[t]  # to be looked at once for all
             class_shares(norms[:1], total, sizes, table, rest, cell)
             first[q] = norms[0]
         fits &= moderate(sums)
@@ -464,21 +498,52 @@ def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coup
 # %% ../../nbs/capsules/kernels.ipynb #cell-021
 def compiled_sums():
     "`block_sums`, compiled when it is first called; None where Numba is not installed or switched off."
-    return compiled(block_sums, pose_slice, posterior_sums, squared_lengths, own_capsules,
-                    positions, polynomials, rest_and_shrink, factors, strongest_rivals, count_wrong, logarithms,
-                    sum_by_halves, scale, tile_sums)
+    return compiled(
+        block_sums,
+        pose_slice,
+        posterior_sums,
+        squared_lengths,
+        own_capsules,
+        positions,
+        polynomials,
+        rest_and_shrink,
+        factors,
+        strongest_rivals,
+        count_wrong,
+        logarithms,
+        sum_by_halves,
+        scale,
+        tile_sums,
+    )
 
 
 def compiled_probabilities(pairs):
     "`probabilities_of_pairs`, or else `probabilities_of_classes`, likewise."
     if pairs:
-        return compiled(probabilities_of_pairs, pose_slice, squared_lengths, positions,
-                        polynomials, class_shares, moderate, vote, equations, couple, agree)
-    return compiled(probabilities_of_classes, pose_slice, squared_lengths, positions, polynomials,
-                    class_shares, moderate)
+        return compiled(
+            probabilities_of_pairs,
+            pose_slice,
+            squared_lengths,
+            positions,
+            polynomials,
+            class_shares,
+            moderate,
+            vote,
+            equations,
+            couple,
+            agree,
+        )
+    return compiled(
+        probabilities_of_classes,
+        pose_slice,
+        squared_lengths,
+        positions,
+        polynomials,
+        class_shares,
+        moderate,
+    )
 
 
-def worth_compiling(n_samples: int, n_features: int, n_latent: int,
-                    passes: int = 128) -> bool:
+def worth_compiling(n_samples: int, n_features: int, n_latent: int, passes: int = 128) -> bool:
     "Whether the products of so many passes through the examples take 2³³ multiplications or more, so that compiling pays; `n_latent`: latent variables per example, on average."
     return n_samples * n_features * n_latent * passes >= 2**33

@@ -16,8 +16,9 @@ import numpy as np
 @dataclass(frozen=True)
 class OnlineState:
     "What `partial_fit` remembers between calls."
-    kind: str                  # the parameter `online`
-    seen: np.ndarray           # (n_classes,): of which classes there were examples
+
+    kind: str  # the parameter `online`
+    seen: np.ndarray  # (n_classes,): of which classes there were examples
     steps: int = 0
     # moments, Gram matrices and weights: their averages, or their sums
     kept: tuple = ()
@@ -32,39 +33,61 @@ class OnlineState:
 @dataclass(frozen=True)
 class BatchSums:
     "The sums of a batch of n examples: moments Σ w e xᵀ of the E-step, Gram matrices Σ w x xᵀ, and weights."
+
     name: Any
     n: int
     moments: np.ndarray
     gram: np.ndarray
-    weight: np.ndarray         # (k,): Σ w of the examples of each problem
+    weight: np.ndarray  # (k,): Σ w of the examples of each problem
 
 # %% ../../nbs/capsules/online.ipynb #cell-005
-def stepwise(state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable, decay: float) -> tuple:
+def stepwise(
+    state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable, decay: float
+) -> tuple:
     "Moments, solver and what is kept after a step of stepwise EM: running averages."
     rate = float(state.steps + 1) ** -decay
     fresh = (batch.moments / batch.n, batch.gram / batch.n, batch.weight / batch.n)
-    kept = fresh if state.steps == 0 else tuple((1 - rate) * old + rate * new for old, new in zip(state.kept, fresh))
+    kept = (
+        fresh
+        if state.steps == 0
+        else tuple((1 - rate) * old + rate * new for old, new in zip(state.kept, fresh))
+    )
     return kept[0], solver(*kept[1:]), {"kept": kept}
 
 
-def incremental(state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable) -> tuple:
+def incremental(
+    state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable
+) -> tuple:
     "Moments, solver and what is kept after a step of incremental EM: sums, in which a batch that comes back replaces what it left."
     size = float(np.trace(batch.gram, axis1=1, axis2=2).sum())
     before = {known: (trace, left) for known, trace, left in state.batches}
     if batch.name in before and not np.isclose(before[batch.name][0], size, rtol=1e-6, atol=0):
-        raise ValueError(f"batch {batch.name!r} came back with other examples; give every batch a name of its own")
+        raise ValueError(
+            f"batch {batch.name!r} came back with other examples; give every batch a name of its own"
+        )
     fresh = (batch.moments, batch.gram, batch.weight)
     kept = fresh if state.steps == 0 else tuple(old + new for old, new in zip(state.kept, fresh))
     if batch.name in before:
         kept = (kept[0] - before[batch.name][1], *state.kept[1:])
-    batches = tuple((known, *values) for known, values in (before | {batch.name: (size, batch.moments)}).items())
+    batches = tuple(
+        (known, *values) for known, values in (before | {batch.name: (size, batch.moments)}).items()
+    )
     return kept[0], solver(*kept[1:]), {"kept": kept, "batches": batches}
 
 # %% ../../nbs/capsules/online.ipynb #cell-005-1
-def passive_aggressive(state: OnlineState, batch: BatchSums, weights: np.ndarray,
-                       solver: Callable, aggressiveness: float) -> tuple:
+def passive_aggressive(
+    state: OnlineState,
+    batch: BatchSums,
+    weights: np.ndarray,
+    solver: Callable,
+    aggressiveness: float,
+) -> tuple:
     "Moments and solver of the smallest change of the weights that corrects the pose vectors of the batch; nothing is kept."
     # mean of ‖x‖²
     length = np.trace(batch.gram, axis1=1, axis2=2).sum() / batch.n
     inertia = length / (2 * aggressiveness * batch.n)
-    return batch.moments / batch.n + inertia * weights, solver(batch.gram / batch.n, batch.weight / batch.n, inertia), {}
+    return (
+        batch.moments / batch.n + inertia * weights,
+        solver(batch.gram / batch.n, batch.weight / batch.n, inertia),
+        {},
+    )

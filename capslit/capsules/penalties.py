@@ -75,7 +75,10 @@ def group_norms(weights: np.ndarray, groups: str) -> np.ndarray:
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-39
 def mixture_step(
-    weights: np.ndarray, moments: np.ndarray, gram: np.ndarray, strength: np.ndarray,
+    weights: np.ndarray,
+    moments: np.ndarray,
+    gram: np.ndarray,
+    strength: np.ndarray,
     groups: str,
 ) -> np.ndarray:
     """The M-step of a scale mixture: least squares in rescaled inputs, with precision one.

@@ -66,11 +66,11 @@ def _solved(A):
     xp, m = namespace(A), A.shape[0]
     p = xp.ones_like(A[0, ...])
     for i in range(m - 1):
-        factor = A[i + 1:, i, :] / A[i, i, :]
-        p[i + 1:, :] -= factor * p[i, :]
-        A[i + 1:, i + 1:, :] -= factor[:, None, :] * A[None, i, i + 1:, :]
+        factor = A[i + 1 :, i, :] / A[i, i, :]
+        p[i + 1 :, :] -= factor * p[i, :]
+        A[i + 1 :, i + 1 :, :] -= factor[:, None, :] * A[None, i, i + 1 :, :]
     for i in reversed(range(m)):
-        p[i, :] = (p[i, :] - xp.sum(A[i, i + 1:, :] * p[i + 1:, :], axis=0)) / A[i, i, :]
+        p[i, :] = (p[i, :] - xp.sum(A[i, i + 1 :, :] * p[i + 1 :, :], axis=0)) / A[i, i, :]
     return p
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007-1
@@ -94,8 +94,9 @@ def _exchanged(p, elected):
     xp, columns = namespace(p), namespace(p).arange(p.shape[1], device=array_device(p))
     wins, leads = elected[:, None] == columns, xp.argmax(p, axis=1)[:, None] == columns
     zero = xp.zeros_like(p)
-    of_winner, of_leader = (xp.sum(xp.where(mask, p, zero), axis=1, keepdims=True)
-                            for mask in (wins, leads))
+    of_winner, of_leader = (
+        xp.sum(xp.where(mask, p, zero), axis=1, keepdims=True) for mask in (wins, leads)
+    )
     return xp.where(wins, of_leader, xp.where(leads, of_winner, p))
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-011
@@ -104,8 +105,7 @@ def _shares(norms, dims):
     xp, dim = namespace(norms), int(np.sum(dims[0]))
     total = xp.sum(norms, axis=1, keepdims=True)
     rest, _ = rest_and_shrink(0.5 * total, dim)
-    sizes = xp.asarray(dims[:, :, None] * (2 / dim), dtype=norms.dtype,
-                       device=array_device(norms))
+    sizes = xp.asarray(dims[:, :, None] * (2 / dim), dtype=norms.dtype, device=array_device(norms))
     return (norms + rest * sizes) / (total + 2 * rest)
 
 
@@ -141,6 +141,7 @@ class Predictor:
     sharpness : float
         Exponent of the probabilities; see `capslit.capsules.sharpness`.
     """
+
     weights: object
     dims: np.ndarray
     pairs: bool = False
@@ -168,8 +169,10 @@ class Predictor:
         with np.errstate(over="ignore", invalid="ignore"):
             poses, norms = pose_vectors(xp.astype(self.weights, x.dtype, copy=False), x)
         if not bool(xp.all(xp.isfinite(norms))) and not bool(xp.all(xp.isfinite(poses))):
-            raise ValueError("X is too large for this model: its pose vectors overflow; "
-                             "scale X as the training inputs were")
+            raise ValueError(
+                "X is too large for this model: its pose vectors overflow; "
+                "scale X as the training inputs were"
+            )
         return poses, norms
 
     def shares(self, x: Any) -> Any:
@@ -193,12 +196,21 @@ class Predictor:
     def _votes(self, x):
         "Votes of the pairs (n, n_classes), float64."
         found = self._looped(x, coupled=False)
-        return votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :])) if found is None else found
+        return (
+            votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :]))
+            if found is None
+            else found
+        )
 
     def _looped(self, x, coupled=True):
         "Probabilities, or else votes, (n, n_classes) from compiled loops; None where arrays are needed."
         several, dims = len(self.dims) > 1, self.dims[0]
-        if not self.compiled or not is_numpy_array(x) or (several and not self.pairs) or np.any(self.dims != dims):
+        if (
+            not self.compiled
+            or not is_numpy_array(x)
+            or (several and not self.pairs)
+            or np.any(self.dims != dims)
+        ):
             return None
         loops = compiled_probabilities(several)
         if loops is None:
@@ -207,9 +219,18 @@ class Predictor:
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
         table = ratio_rows(int(dims.sum()) / 2, x.dtype)
         weights = self.weights.astype(x.dtype, copy=False)
-        return out if loops(*weights_for(weights, x.shape[1]), read_only(x),
-                            dims.astype(x.dtype), table, *[coupled] * several,
-                            out) else None
+        return (
+            out
+            if loops(
+                *weights_for(weights, x.shape[1]),
+                read_only(x),
+                dims.astype(x.dtype),
+                table,
+                *[coupled] * several,
+                out,
+            )
+            else None
+        )
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
@@ -224,7 +245,13 @@ class Predictor:
 
     def labels(self, x: Any) -> Any:
         "Indices (n,) of the most probable classes; of equally probable ones the first."
-        certain = self.probabilities if len(self.dims) == 1 else self._votes if self.pairs else self.scores
+        certain = (
+            self.probabilities
+            if len(self.dims) == 1
+            else self._votes
+            if self.pairs
+            else self.scores
+        )
         return namespace(x).argmax(certain(x), axis=1)
 
     def probabilities(self, x: Any) -> Any:
@@ -243,7 +270,9 @@ class Predictor:
         if len(self.dims) == 1:
             return xp.matrix_transpose(shares[0, ...])
         p = xp.matrix_transpose(shares[:, 0 if self.pairs else 1, :])
-        return xp.astype(coupled(p), x.dtype) if self.pairs else p / xp.sum(p, axis=1, keepdims=True)
+        return (
+            xp.astype(coupled(p), x.dtype) if self.pairs else p / xp.sum(p, axis=1, keepdims=True)
+        )
 
     def log_probabilities(self, x: Any) -> Any:
         "Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the smallest."

@@ -41,8 +41,7 @@ def capsule_targets(n_classes: int, architecture: str) -> np.ndarray:
 
 def capsule_dims(targets: np.ndarray, class_dims: np.ndarray) -> np.ndarray:
     "Capsule dimensions (k, m) from those of the classes: a capsule that stands for several classes takes the largest."
-    return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)]
-                     for row in targets])
+    return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)] for row in targets])
 
 # %% ../../nbs/capsules/problems.ipynb #cell-004-1
 def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
@@ -51,7 +50,9 @@ def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
         return np.full(len(classes), int(capsule_dim))
     missing = [c for c in classes.tolist() if c not in capsule_dim]
     if missing:
-        raise ValueError(f"capsule_dim has no entry for the classes {missing}; a mapping must name every class in y")
+        raise ValueError(
+            f"capsule_dim has no entry for the classes {missing}; a mapping must name every class in y"
+        )
     dims = np.array([capsule_dim[c] for c in classes.tolist()])
     for c, dim in capsule_dim.items():
         check_number(f"capsule_dim[{c!r}]", dim, at_least=1, integer=True)
@@ -60,8 +61,7 @@ def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
 # %% ../../nbs/capsules/problems.ipynb #cell-007
 def _mean_moment(moments, classes):
     "Second moment (p, p) of the examples of some classes; zero where they have none."
-    return moments.gram[classes].sum(0) / max(moments.weight[classes].sum(),
-                                              np.finfo(float).tiny)
+    return moments.gram[classes].sum(0) / max(moments.weight[classes].sum(), np.finfo(float).tiny)
 
 
 def _comparable(moments, classes, affine, columns=None):
@@ -69,15 +69,30 @@ def _comparable(moments, classes, affine, columns=None):
     overall = _mean_moment(moments, classes)
     unit = np.ones(len(overall))
     if affine:
-        unit[-1] = np.sqrt(np.sum(np.diag(overall)[:-1]) / columns if columns else np.mean(np.diag(overall)[:-1])) or 1.0
+        unit[-1] = (
+            np.sqrt(
+                np.sum(np.diag(overall)[:-1]) / columns
+                if columns
+                else np.mean(np.diag(overall)[:-1])
+            )
+            or 1.0
+        )
         overall[-1] *= unit[-1]
         overall[:, -1] *= unit[-1]
     return overall, unit
 
 # %% ../../nbs/capsules/problems.ipynb #cell-008
-def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoments, *,
-                    init: str, init_scale: float, affine: bool,
-                    rng: np.random.Generator, columns: int | None = None) -> tuple[np.ndarray, set]:
+def initial_weights(
+    targets: np.ndarray,
+    dims: np.ndarray,
+    moments: SecondMoments,
+    *,
+    init: str,
+    init_scale: float,
+    affine: bool,
+    rng: np.random.Generator,
+    columns: int | None = None,
+) -> tuple[np.ndarray, set]:
     """Weights (k, m, d, p) by subspace (Saul 2.28) or random initialisation, and the classes whose spectrum was too short.
 
     `moments` holds the `SecondMoments` of each class (for random weights, of all examples together will do). Of coordinates in
@@ -86,7 +101,9 @@ def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoment
     shape, short = (*dims.shape, int(dims.max()), moments.gram.shape[-1]), set()
     if init == "random":
         overall, unit = _comparable(moments, range(len(moments.gram)), affine, columns)
-        weights = random_weights(shape, overall, init_scale, rng) * (np.arange(shape[2])[:, None] < dims[..., None, None])
+        weights = random_weights(shape, overall, init_scale, rng) * (
+            np.arange(shape[2])[:, None] < dims[..., None, None]
+        )
         return weights * unit, short
     weights, complete = np.zeros(shape), {}
     for q, j in np.ndindex(dims.shape):
@@ -95,11 +112,20 @@ def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoment
         key = (classes.tobytes(), dims[q, j])
         rows, found = complete.get(key, (None, 0))
         if rows is None:
-            own, unit = _comparable(moments, classes if present[classes].any()
-                                    else np.flatnonzero(present | ~present.any()), affine, columns)
-            overall = lambda: _mean_moment(moments, np.flatnonzero(present | ~present.any())) * unit * unit[:, None]
-            rows, found = principal_rows(own if present[classes].any() else 0 * own,
-                                         dims[q, j], overall, rng)
+            own, unit = _comparable(
+                moments,
+                classes if present[classes].any() else np.flatnonzero(present | ~present.any()),
+                affine,
+                columns,
+            )
+            overall = lambda: (
+                _mean_moment(moments, np.flatnonzero(present | ~present.any()))
+                * unit
+                * unit[:, None]
+            )
+            rows, found = principal_rows(
+                own if present[classes].any() else 0 * own, dims[q, j], overall, rng
+            )
             rows = rows * unit
             # without random rows: the same in every pair
             complete |= {key: (rows, found)} if found == dims[q, j] else {}
@@ -111,29 +137,29 @@ def initial_weights(targets: np.ndarray, dims: np.ndarray, moments: SecondMoment
 # %% ../../nbs/capsules/problems.ipynb #cell-011
 def stands_for(targets: np.ndarray, dims: np.ndarray, classes: np.ndarray) -> np.ndarray:
     "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
-    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])]
-                     for row in targets])
+    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
 
 # %% ../../nbs/capsules/problems.ipynb #cell-014
 def _moments_of(batch, n_classes, affine):
     "SecondMoments of each class of a batch; of all examples together if `n_classes` is 1."
     x, y, w = batch
     with np.errstate(over="ignore", invalid="ignore"):
-        return second_moments((x, y if n_classes > 1 else y * 0, w), range(n_classes),
-                              affine)
+        return second_moments((x, y if n_classes > 1 else y * 0, w), range(n_classes), affine)
 
 
-def class_moments(data: TrainingData, each: bool, affine: bool, n_threads: int | None = None) -> SecondMoments:
+def class_moments(
+    data: TrainingData, each: bool, affine: bool, n_threads: int | None = None
+) -> SecondMoments:
     "SecondMoments of each class, or of all examples together where the classes are not needed."
     # a sparse product is best made at once
     rows = data.n_samples if data.sparse else 4096
-    function = partial(_moments_of, n_classes=len(data.classes) if each else 1,
-                       affine=affine)
+    function = partial(_moments_of, n_classes=len(data.classes) if each else 1, affine=affine)
     with em.threads(n_threads) if data.like is None else nullcontext() as pool:
-        total = SecondMoments(*map(to_numpy,
-                                   em.accumulate(function, data.batches, rows, pool)))
+        total = SecondMoments(*map(to_numpy, em.accumulate(function, data.batches, rows, pool)))
     if not np.all(np.isfinite(total.gram)) or not 1e-300 < np.sum(total.weight) < np.inf:
-        raise ValueError("X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them")
+        raise ValueError(
+            "X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them"
+        )
     return total
 
 # %% ../../nbs/capsules/problems.ipynb #thin-2
@@ -158,10 +184,22 @@ def thin_root(own: np.ndarray, penalty: np.ndarray, affine: bool) -> np.ndarray 
 
 def widened(roots: Any, width: int) -> np.ndarray:
     "Roots (g, p, s) with columns of zeros, up to `width`; the same where they have as many."
-    return roots if roots.shape[2] == width else np.pad(roots, [(0, 0), (0, 0), (0, width - roots.shape[2])])
+    return (
+        roots
+        if roots.shape[2] == width
+        else np.pad(roots, [(0, 0), (0, 0), (0, width - roots.shape[2])])
+    )
 
 # %% ../../nbs/capsules/problems.ipynb #cell-014-1
-def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: Any, affine: bool, inertia: float = 0.0, starts: int = 1, like: Any = None) -> LeastSquares:
+def least_squares(
+    targets: np.ndarray,
+    gram: np.ndarray,
+    alpha: Any,
+    affine: bool,
+    inertia: float = 0.0,
+    starts: int = 1,
+    like: Any = None,
+) -> LeastSquares:
     """The solver of the M-steps of k problems, `starts` times over.
 
     Parameters
@@ -176,17 +214,23 @@ def least_squares(targets: np.ndarray, gram: np.ndarray, alpha: Any, affine: boo
     paired = bool(np.any(targets < 0))
     k, p = len(targets) if paired else 1, gram.shape[-1]
     alpha = np.asarray(alpha, np.float64)
-    penalty = alpha[:k].copy() if alpha.ndim == 2 else np.repeat(np.broadcast_to(alpha, len(targets))[:k, None], p, axis=1)
-    penalty[:, p - affine:] = 0
+    penalty = (
+        alpha[:k].copy()
+        if alpha.ndim == 2
+        else np.repeat(np.broadcast_to(alpha, len(targets))[:k, None], p, axis=1)
+    )
+    penalty[:, p - affine :] = 0
     roots, ranks, gram = np.zeros((k, p, 0)), [], check_values("gram", gram)
-    for q, sees in enumerate(targets[:k] >= 0):                # one after another, for they are large
+    for q, sees in enumerate(targets[:k] >= 0):  # one after another, for they are large
         own = (gram[sees] if paired else gram).sum(0)
         thin = thin_root(own, penalty[q], affine) if paired and inertia == 0 else None
         if thin is None:
-            own.flat[::p + 1] += penalty[q] + inertia
+            own.flat[:: p + 1] += penalty[q] + inertia
         root, rank = root_of_inverse(own) if thin is None else (thin, thin.shape[1])
         if root.shape[1] > roots.shape[2]:
             roots = widened(roots, root.shape[1])
-        roots[q, :, :root.shape[1]] = root
+        roots[q, :, : root.shape[1]] = root
         ranks.append(rank)
-    return LeastSquares(roots if like is None else asarray_like(roots, like), tuple(range(k)) * starts, tuple(ranks))
+    return LeastSquares(
+        roots if like is None else asarray_like(roots, like), tuple(range(k)) * starts, tuple(ranks)
+    )

@@ -21,8 +21,22 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from .. import em
 from ..arrays import SparseRows
-from .em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, SecondMoments, second_moments
-from .features import KernelFeatures, Scaling, compressed, kernel_features, n_coordinates, row_span, scaling_map
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    LeastSquares,
+    SecondMoments,
+    second_moments,
+)
+from capslit.capsules.features import (
+    KernelFeatures,
+    Scaling,
+    compressed,
+    kernel_features,
+    n_coordinates,
+    row_span,
+    scaling_map,
+)
 from .kernels import worth_compiling
 from .prediction import Predictor
 from .problems import initial_weights, least_squares, widened
@@ -33,6 +47,7 @@ from ..validation import check_shape, check_values, error_context
 # %% ../../nbs/capsules/selection.ipynb #cell-004
 class Examples(NamedTuple):
     "Inputs (n, p), class indices (n,), weights (n,), and the number (n,) of the fold that is judged by each example, −1 for none."
+
     x: np.ndarray
     y: np.ndarray
     weight: np.ndarray
@@ -60,16 +75,24 @@ def folds_of(cv: Any, x: np.ndarray, y: np.ndarray, rng: np.random.Generator) ->
                 raise ValueError("a fold has no examples")
             fold[test] = f
         if np.max(fold, initial=-1) < 0:
-            raise ValueError("there are no folds; an iterator is empty once it has been used, a list of (train, test) is not")
+            raise ValueError(
+                "there are no folds; an iterator is empty once it has been used, a list of (train, test) is not"
+            )
     return np.where(fold < 0, -1, np.searchsorted(np.unique(fold[fold >= 0]), fold))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-006
 def training_moments(examples: Examples, n_classes: int, affine: bool) -> list[SecondMoments]:
     "`SecondMoments` of each class in all folds but one, for each fold."
     x, y, w, fold = examples
-    parts = {f: second_moments((x[fold == f], y[fold == f], w[fold == f]), range(n_classes), affine) for f in np.unique(fold).tolist()}
-    return [SecondMoments(*map(sum, zip(*(part for g, part in parts.items() if g != f))))
-            for f in sorted(parts) if f >= 0]
+    parts = {
+        f: second_moments((x[fold == f], y[fold == f], w[fold == f]), range(n_classes), affine)
+        for f in np.unique(fold).tolist()
+    }
+    return [
+        SecondMoments(*map(sum, zip(*(part for g, part in parts.items() if g != f))))
+        for f in sorted(parts)
+        if f >= 0
+    ]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-009
 @dataclass(frozen=True)
@@ -90,6 +113,7 @@ class Design:
     capsule_dim : int or mapping
         Where `dims` come from.
     """
+
     targets: np.ndarray
     dims: np.ndarray
     affine: bool
@@ -105,35 +129,78 @@ class Design:
         return self.targets.shape[1]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-010
-STEPS = (8, 12, 15)                                          # iterations that tell feature maps apart, then priors, and that settle what was chosen
+STEPS = (
+    8,
+    12,
+    15,
+)  # iterations that tell feature maps apart, then priors, and that settle what was chosen
 
 
 class FoldRegression(CapsuleRegression):
     "Capsule regressions on folds of examples that are in memory all at once."
+
     few = 2**14
 
 
-def fold_stack(design: Design, examples: Examples, alphas: Sequence[float], rng: np.random.Generator, start: Any = None,
-               columns: int | None = None) -> tuple:
+def fold_stack(
+    design: Design,
+    examples: Examples,
+    alphas: Sequence[float],
+    rng: np.random.Generator,
+    start: Any = None,
+    columns: int | None = None,
+) -> tuple:
     "The model, the initial parameters (those of `start`, if it is given) and the batch of all folds × `alphas` × problems, in this order; `columns` as in `initial_weights`."
     moments, k = training_moments(examples, design.n_classes, design.affine), len(design.targets)
     if start is None:
-        draw = partial(initial_weights, design.targets, design.dims, init=design.init, init_scale=design.init_scale, affine=design.affine, rng=rng, columns=columns)
+        draw = partial(
+            initial_weights,
+            design.targets,
+            design.dims,
+            init=design.init,
+            init_scale=design.init_scale,
+            affine=design.affine,
+            rng=rng,
+            columns=columns,
+        )
         start = np.concatenate([np.tile(draw(own)[0], (len(alphas), 1, 1, 1)) for own in moments])
     precision = [alpha * (design.targets >= 0) @ own.weight for own in moments for alpha in alphas]
-    solvers = [least_squares(design.targets, moments[i // len(alphas)].gram, own, design.affine) for i, own in enumerate(precision)]
-    roots, ranks, copies = np.concatenate([widened(s.root, max(s.root.shape[2] for s in solvers)) for s in solvers]), sum((tuple(s.rank) for s in solvers), ()), len(solvers)
-    own = len(roots) // copies                                  # matrices of a copy: one for each problem, or one for all
-    solver = LeastSquares(roots, tuple(c * own + q % own for c in range(copies) for q in range(k)), ranks)
-    seen_by = copies * np.mean(design.targets >= 0, axis=1) @ design.dims.sum(axis=1)              # latent variables of an example, on average
-    model = FoldRegression(np.tile(design.targets, (copies, 1)), np.tile(design.dims, (copies, 1)), solver, np.concatenate(precision), design.affine,
-                              np.repeat(np.arange(len(moments)), len(alphas) * k), worth_compiling(*examples.x.shape, seen_by, sum(STEPS)))
+    solvers = [
+        least_squares(design.targets, moments[i // len(alphas)].gram, own, design.affine)
+        for i, own in enumerate(precision)
+    ]
+    roots, ranks, copies = (
+        np.concatenate([widened(s.root, max(s.root.shape[2] for s in solvers)) for s in solvers]),
+        sum((tuple(s.rank) for s in solvers), ()),
+        len(solvers),
+    )
+    own = len(roots) // copies  # matrices of a copy: one for each problem, or one for all
+    solver = LeastSquares(
+        roots, tuple(c * own + q % own for c in range(copies) for q in range(k)), ranks
+    )
+    seen_by = (
+        copies * np.mean(design.targets >= 0, axis=1) @ design.dims.sum(axis=1)
+    )  # latent variables of an example, on average
+    model = FoldRegression(
+        np.tile(design.targets, (copies, 1)),
+        np.tile(design.dims, (copies, 1)),
+        solver,
+        np.concatenate(precision),
+        design.affine,
+        np.repeat(np.arange(len(moments)), len(alphas) * k),
+        worth_compiling(*examples.x.shape, seen_by, sum(STEPS)),
+    )
     columns = (examples.fold[:, None] != np.arange(len(moments))) * examples.weight[:, None]
-    return model, CapsuleParameters(start), (examples.x, examples.y, columns.astype(examples.x.dtype))
+    return (
+        model,
+        CapsuleParameters(start),
+        (examples.x, examples.y, columns.astype(examples.x.dtype)),
+    )
 
 # %% ../../nbs/capsules/selection.ipynb #cell-012
 class HeldOutPredictions(NamedTuple):
     "Predictions for examples that were left out: logarithms of probabilities (n, m), the right classes (n,), and weights (n,)."
+
     logs: np.ndarray
     y: np.ndarray
     weight: np.ndarray
@@ -141,8 +208,11 @@ class HeldOutPredictions(NamedTuple):
     def judged(self) -> tuple[float, float, float]:
         "The best sharpness, the log loss that it reaches, and the error rate."
         sharpness, loss = learn_sharpness(self.logs, self.y, per_example(self.weight))
-        return sharpness, loss, float(np.average(np.argmax(self.logs, axis=1) != self.y,
-                                                 weights=self.weight))
+        return (
+            sharpness,
+            loss,
+            float(np.average(np.argmax(self.logs, axis=1) != self.y, weights=self.weight)),
+        )
 
 
 def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[HeldOutPredictions]:
@@ -150,12 +220,22 @@ def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[
     n_sets, found = weights.shape[1], []
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
-        shares = Predictor(np.concatenate(own), np.tile(design.dims, (n_sets, 1))).shares(x) if n_sets else np.empty((0, 0, 0))
-        logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny)).reshape(n_sets, len(design.targets), -1, len(x))
+        shares = (
+            Predictor(np.concatenate(own), np.tile(design.dims, (n_sets, 1))).shares(x)
+            if n_sets
+            else np.empty((0, 0, 0))
+        )
+        logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny)).reshape(
+            n_sets, len(design.targets), -1, len(x)
+        )
         for q, targets in enumerate(design.targets):
             rows = np.flatnonzero(targets[y] >= 0)
-            found.append([HeldOutPredictions(own_logs.T[rows], targets[y[rows]], w[rows])
-                          for own_logs in logs[:, q]])
+            found.append(
+                [
+                    HeldOutPredictions(own_logs.T[rows], targets[y[rows]], w[rows])
+                    for own_logs in logs[:, q]
+                ]
+            )
     return [HeldOutPredictions(*map(np.concatenate, zip(*parts))) for parts in zip(*found)]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-013
@@ -164,7 +244,9 @@ def together(design: Design, examples: Examples, weights: np.ndarray) -> HeldOut
     found = []
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
-        found.append(HeldOutPredictions(Predictor(own, design.dims, design.pairs).log_probabilities(x), y, w))
+        found.append(
+            HeldOutPredictions(Predictor(own, design.dims, design.pairs).log_probabilities(x), y, w)
+        )
     return HeldOutPredictions(*map(np.concatenate, zip(*found)))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-017
@@ -186,6 +268,7 @@ def mean_variance(x: np.ndarray) -> float:
 class Choice(NamedTuple):
     """Features (None for the inputs alone), precision of the prior per example, and sharpness; what was tried, column by column; the weights
     (k, m, d, p) of a fold, from which learning can go on; and the capsule dimension."""
+
     features: KernelFeatures | None
     alpha: float
     sharpness: float
@@ -197,8 +280,7 @@ class Choice(NamedTuple):
 def candidates(name: str, values: Any) -> list[float]:
     "The values of a parameter that are to be tried: one number, or several; ValueError unless they are positive numbers, or zero."
     with error_context(name):
-        values = check_values(name, np.atleast_1d(np.asarray(values, dtype=np.float64)),
-                              lower=0)
+        values = check_values(name, np.atleast_1d(np.asarray(values, dtype=np.float64)), lower=0)
     return check_shape(name, values, (None,), empty=False).tolist()
 
 
@@ -216,8 +298,13 @@ def uncentred(design: Design, weights: np.ndarray, x: Any) -> np.ndarray:
     "Weights (…, p + 1) for inputs (n, p) as they are, from those for centred ones."
     if _kept(design, x):
         return weights
-    return np.concatenate([weights[..., :-1], weights[..., -1:]
-                           - (weights[..., :-1] @ np.mean(x, axis=0))[..., None]], axis=-1)
+    return np.concatenate(
+        [
+            weights[..., :-1],
+            weights[..., -1:] - (weights[..., :-1] @ np.mean(x, axis=0))[..., None],
+        ],
+        axis=-1,
+    )
 
 # %% ../../nbs/capsules/selection.ipynb #cell-018-a
 def halved(x: Any) -> Any:
@@ -225,7 +312,6 @@ def halved(x: Any) -> Any:
     if isinstance(x, SparseRows) or not 1e-15 < np.max(np.abs(x), initial=0) < 1e15:
         return x
     return x.astype(np.float32)
-
 
 # %% ../../nbs/capsules/selection.ipynb #cell-018-a-1
 def heavy_tails(x: np.ndarray, unit: Any = 1.0) -> np.ndarray | None:
@@ -266,10 +352,15 @@ def scalings_tried(x: np.ndarray) -> list[Scaling]:
         tried.append((spreads(compressed(x, tails)), tails))
     return [Scaling(), *(Scaling(np.where(s > 0, s / unit, 1.0), t) for s, t in tried)]
 
-
 # %% ../../nbs/capsules/selection.ipynb #cell-018-b
-def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng: np.random.Generator,
-                 scalings: Sequence = (Scaling(),)) -> list[KernelFeatures | None]:
+def feature_maps(
+    x: np.ndarray,
+    kernel: Any,
+    gamma: Any,
+    n_components: int,
+    rng: np.random.Generator,
+    scalings: Sequence = (Scaling(),),
+) -> list[KernelFeatures | None]:
     """The feature maps to be tried; None stands for the inputs alone.
 
     Parameters
@@ -287,14 +378,18 @@ def feature_maps(x: np.ndarray, kernel: Any, gamma: Any, n_components: int, rng:
         return [_alone(x, scaling) for scaling in scalings]
     variance = mean_variance(x)
     length = np.sqrt(x.shape[1] * variance)
-    gammas = [g / length**2 for g in GAMMAS] if isinstance(gamma, str) else candidates("gamma", gamma)
+    gammas = (
+        [g / length**2 for g in GAMMAS] if isinstance(gamma, str) else candidates("gamma", gamma)
+    )
     auto = isinstance(kernel, str) and kernel == "auto"
     if not np.isfinite(variance):
         return [None]
     kind, maps = "rbf" if auto else kernel, []
     for scaling in scalings:
-        maps += [_alone(x, scaling)] * auto + [kernel_features(x, kind, g, n_components, length, rng, scaling)
-                                  for g in (gammas if isinstance(kind, str) else [1.0])]
+        maps += [_alone(x, scaling)] * auto + [
+            kernel_features(x, kind, g, n_components, length, rng, scaling)
+            for g in (gammas if isinstance(kind, str) else [1.0])
+        ]
     return maps
 
 
@@ -303,7 +398,11 @@ def _alone(x, scaling):
     return None if scaling.spread is None else scaling_map(x, scaling)
 
 # %% ../../nbs/capsules/selection.ipynb #cell-019
-MANY, FEW, EFFORT = 15, 3, 2e9                     # pairs of classes, of which no more than a ring is asked; operations of their factorisations
+MANY, FEW, EFFORT = (
+    15,
+    3,
+    2e9,
+)  # pairs of classes, of which no more than a ring is asked; operations of their factorisations
 
 
 def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
@@ -312,7 +411,9 @@ def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
     if not design.pairs or len(design.targets) <= most:
         return design
     order = rng.permutation(m)
-    a, b = np.sort(np.stack([order, np.roll(order, 1)])[:, : max(most, m if most == MANY else 0)], axis=0)
+    a, b = np.sort(
+        np.stack([order, np.roll(order, 1)])[:, : max(most, m if most == MANY else 0)], axis=0
+    )
     # the number of the pair a < b
     problems = np.unique(a * m - a * (a + 1) // 2 + b - a - 1)
     return replace(design, targets=design.targets[problems], dims=design.dims[problems])
@@ -336,6 +437,7 @@ class Trial:
     span : RowSpan or None
         Where these and the examples are coordinates in the span of few rows.
     """
+
     design: Design
     features: Any
     examples: Examples
@@ -347,17 +449,32 @@ class Trial:
     span: Any = None
 
     @classmethod
-    def begin(cls, design: Design, features: Any, examples: Examples, alphas: Sequence,
-              rng: np.random.Generator, plain: "Trial | None" = None) -> "Trial":
+    def begin(
+        cls,
+        design: Design,
+        features: Any,
+        examples: Examples,
+        alphas: Sequence,
+        rng: np.random.Generator,
+        plain: "Trial | None" = None,
+    ) -> "Trial":
         "Before the first iteration; where the trial `plain` of the same inputs alone has arrived, if it is given."
-        x, p, start = centred(design, examples.x) if features is None else features(examples.x), examples.x.shape[1], None
+        x, p, start = (
+            centred(design, examples.x) if features is None else features(examples.x),
+            examples.x.shape[1],
+            None,
+        )
         if plain is not None:
             start = np.insert(plain.outside(plain.now), [p] * (x.shape[1] - p), 0.0, axis=-1)
         columns, (span, x) = x.shape[1], row_span(x)
-        start, seen = start if start is None or span is None else span.inside(start), examples._replace(x=halved(x))
+        start, seen = (
+            start if start is None or span is None else span.inside(start),
+            examples._replace(x=halved(x)),
+        )
         model, (weights,), batch = fold_stack(design, seen, alphas, rng, start, columns)
-        return cls(design, features, seen, alphas, model, model.prepare(batch), weights,
-                   weights, span)
+        return cls(
+            design, features, seen, alphas, model, model.prepare(batch), weights, weights, span
+        )
 
     def outside(self, weights: np.ndarray) -> np.ndarray:
         "Weights (…, p) of the features, from those of the stack."
@@ -366,8 +483,7 @@ class Trial:
     @property
     def weights(self) -> np.ndarray:
         "Weights (folds, alphas, k, m, d, p)."
-        return self.now.reshape(-1, len(self.alphas), len(self.design.targets),
-                                *self.now.shape[1:])
+        return self.now.reshape(-1, len(self.alphas), len(self.design.targets), *self.now.shape[1:])
 
     def advanced(self, n: int) -> "Trial":
         "After n more iterations of EM with momentum; nothing is judged on the way."
@@ -375,28 +491,51 @@ class Trial:
         rows = em.block_rows(model, CapsuleParameters(now))
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(n):
-                statistics = em.accumulate(em.BoundStep(model, "e_step", CapsuleParameters(now)), self.batch, rows)
-                now, before = model.m_step(statistics).weights + self.design.momentum * (now - before), now
+                statistics = em.accumulate(
+                    em.BoundStep(model, "e_step", CapsuleParameters(now)), self.batch, rows
+                )
+                now, before = (
+                    model.m_step(statistics).weights + self.design.momentum * (now - before),
+                    now,
+                )
         return replace(self, now=now, before=before)
 
     def only(self, a: int, n_folds: int) -> "Trial":
         "The same with one value of alpha, and the first folds."
         some = np.arange(len(self.now)).reshape(self.weights.shape[:3])[:n_folds, a].ravel()
-        return replace(self, alphas=[self.alphas[a]], model=self.model.select(some),
-                       now=self.now[some], before=self.before[some])
+        return replace(
+            self,
+            alphas=[self.alphas[a]],
+            model=self.model.select(some),
+            now=self.now[some],
+            before=self.before[some],
+        )
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-1
 def judged(trial: Trial) -> list[dict]:
     "What each value of alpha is worth: a row of `Choice.tried` for each, with an infinite loss where learning diverged."
-    kernel, gamma, spread, tails = (getattr(trial.features, name, None)
-                                    for name in ("kernel", "gamma", "spread", "tails"))
+    kernel, gamma, spread, tails = (
+        getattr(trial.features, name, None) for name in ("kernel", "gamma", "spread", "tails")
+    )
     finite = np.isfinite(np.sum(trial.weights, axis=(0, 2, 3, 4, 5)))
     verdicts = iter(by_problem(trial.design, trial.examples, trial.weights[:, finite]))
-    return [{"kernel": kernel, "gamma": gamma, "scaled": spread is not None, "compressed": tails is not None,
-             "capsule_dim": trial.design.capsule_dim, "alpha": alpha}
-            | dict(zip(("sharpness", "log_loss", "error"),
-                       next(verdicts).judged() if fine else (1.0, np.inf, 1.0)))
-            for alpha, fine in zip(trial.alphas, finite)]
+    return [
+        {
+            "kernel": kernel,
+            "gamma": gamma,
+            "scaled": spread is not None,
+            "compressed": tails is not None,
+            "capsule_dim": trial.design.capsule_dim,
+            "alpha": alpha,
+        }
+        | dict(
+            zip(
+                ("sharpness", "log_loss", "error"),
+                next(verdicts).judged() if fine else (1.0, np.inf, 1.0),
+            )
+        )
+        for alpha, fine in zip(trial.alphas, finite)
+    ]
 
 
 def least_loss(rows: Sequence[dict]) -> int:
@@ -404,13 +543,23 @@ def least_loss(rows: Sequence[dict]) -> int:
     return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-1-a
-def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequence[float],
-             rng: np.random.Generator, steps: Sequence[int]) -> tuple:
+def compared(
+    design: Design,
+    examples: Examples,
+    maps: Sequence,
+    alphas: Sequence[float],
+    rng: np.random.Generator,
+    steps: Sequence[int],
+) -> tuple:
     "The rows of all feature maps after so many iterations, of the best one after so many more (and of the next, if it then is no longer the best); its `Trial`, and the number of its best alpha."
     plain, trials = None, []
     for features in maps:
         alone = getattr(features, "kernel", None) is None
-        trials.append(Trial.begin(design, features, examples, alphas, rng, None if alone else plain).advanced(steps[0]))
+        trials.append(
+            Trial.begin(design, features, examples, alphas, rng, None if alone else plain).advanced(
+                steps[0]
+            )
+        )
         plain = trials[-1] if alone else plain
     rows, further = [judged(trial) for trial in trials], set()
     while True:
@@ -422,7 +571,13 @@ def compared(design: Design, examples: Examples, maps: Sequence, alphas: Sequenc
         further.add(best)
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-2
-def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas: Sequence[float], rng: np.random.Generator) -> Choice:
+def select(
+    designs: Sequence[Design],
+    examples: Examples,
+    maps: Sequence,
+    alphas: Sequence[float],
+    rng: np.random.Generator,
+) -> Choice:
     "The candidate with the smallest log loss in the folds, and the sharpness that its probabilities need; the designs differ in their capsule dimensions."
     seed, n_folds = int(rng.integers(2**31)), examples.fold.max() + 1
     left = np.minimum(np.cumsum(STEPS), designs[0].max_iter)
@@ -430,9 +585,18 @@ def select(designs: Sequence[Design], examples: Examples, maps: Sequence, alphas
     tried, design, features, a, settled = [], designs[0], maps[0], 0, None
     with single_threaded_blas():
         if len(designs) * len(maps) * len(alphas) > 1:
-            few = [ring(design, n_coordinates(len(examples.y), examples.x.shape[1] + 100), np.random.default_rng(seed)) for design in designs]
+            few = [
+                ring(
+                    design,
+                    n_coordinates(len(examples.y), examples.x.shape[1] + 100),
+                    np.random.default_rng(seed),
+                )
+                for design in designs
+            ]
             found = [compared(design, examples, maps, alphas, rng, steps) for design in few]
-            best = min(range(len(found)), key=lambda i: found[i][0][least_loss(found[i][0])]["log_loss"])
+            best = min(
+                range(len(found)), key=lambda i: found[i][0][least_loss(found[i][0])]["log_loss"]
+            )
             tried, (_, trial, a) = sum((rows for rows, _, _ in found), []), found[best]
             design, features = designs[best], trial.features
             settled = trial.only(a, judges).advanced(steps[2]) if few[best] is design else None

@@ -24,7 +24,9 @@ def sharpened(log_p: Any, sharpness: float) -> Any:
 SHARPEST = 100.0
 
 
-def learn_sharpness(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
+def learn_sharpness(
+    log_p: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+) -> tuple[float, float]:
     """The sharpness with the smallest log loss, and that loss per unit of weight.
 
     Parameters

@@ -31,7 +31,9 @@ def _arguments(name, order, beta, lowest):
     try:
         xp = namespace(order, beta) if beta.ndim else namespace(order)
     except TypeError as error:
-        message = f"{name} and beta must belong to the same array library; convert one of them first"
+        message = (
+            f"{name} and beta must belong to the same array library; convert one of them first"
+        )
         raise TypeError(message) from error
     beta = beta if namespace(beta) is xp else xp.asarray(beta, device=device(order))
     try:
@@ -104,9 +106,13 @@ def interpolating_integral_recursive(s: Any, beta: Any, k: int = 64) -> Any:
     """
     s, beta = _arguments("s", s, beta, -1)
     if not isinstance(beta, np.ndarray | np.generic):
-        raise TypeError("beta must be a NumPy array or a number here; interpolating_integral takes others")
+        raise TypeError(
+            "beta must be a NumPy array or a number here; interpolating_integral takes others"
+        )
     if not isinstance(s, float) or s < 0 or 2 * s % 1:
-        raise ValueError(f"s must be one of 0, 1/2, 1, 3/2, …, but is {s}; try interpolating_integral")
+        raise ValueError(
+            f"s must be one of 0, 1/2, 1, 3/2, …, but is {s}; try interpolating_integral"
+        )
     check_number("k", k, at_least=1, integer=True, hint="take 64")
     beta = np.minimum(np.asarray(beta, dtype=np.float64), 1e300)
     below = beta <= s
@@ -143,7 +149,9 @@ def _chebyshev_coefficients(a, cells, nodes=7):
 def _add_powers(table, chebyshev):
     "Adds Chebyshev series (k, cells) to a table of coefficients of 1, x, x², …."
     for j, coefficients in enumerate(chebyshev):
-        basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1]).convert(kind=np.polynomial.Polynomial)
+        basis = np.polynomial.Chebyshev.basis(j, domain=[0, 1]).convert(
+            kind=np.polynomial.Polynomial
+        )
         table[: j + 1, :-1] += np.outer(basis.coef, coefficients)
 
 # %% ../../nbs/capsules/special.ipynb #table-code
@@ -213,6 +221,7 @@ def remainder_ratio(beta: Any, dim: int) -> Any:
     array
         r, of the shape and dtype of `beta`: a/(a + 1) at β = 0, 1 at β = ∞, and nowhere above 1 + 1/a.
     """
+
     def ratio(s, b):
         return _tabulated_ratio(s, (s + 1) / (s + 1 + b))
 
@@ -269,18 +278,24 @@ TILE = 512  # numbers
 def integrals(beta, s, rows, out):
     "I_s(β) of a flat array β for one order s ≥ ½ into `out`; `rows` as of `ratio_rows`."
     number = rows.dtype.type
-    a, cells, zero, one, most = number(s + 1), number(len(rows) - 1), number(0), number(1), number(np.finfo(rows.dtype).max / 4)
+    a, cells, zero, one, most = (
+        number(s + 1),
+        number(len(rows) - 1),
+        number(0),
+        number(1),
+        number(np.finfo(rows.dtype).max / 4),
+    )
     c, x, cell = np.empty(TILE, rows.dtype), np.empty(TILE, rows.dtype), np.empty(TILE, np.int32)
     for start in range(0, len(beta), TILE):
-        b, found = beta[start:start + TILE], out[start:start + TILE]
-        for t in range(len(b)):                                            # where
+        b, found = beta[start : start + TILE], out[start : start + TILE]
+        for t in range(len(b)):  # where
             c[t] = a / (a + b[t])
             place = c[t] * cells
             # NaN must not become an index
             cell[t] = np.int32(place if place >= zero else zero)
             x[t] = place - number(cell[t])
-        polynomials(rows, cell, x[:len(b)])                                # what
-        for t in range(len(b)):                                            # value
+        polynomials(rows, cell, x[: len(b)])  # what
+        for t in range(len(b)):  # value
             far = most if b[t] > most else b[t]
             found[t] = far / (far + (a - (one - c[t]) * x[t]))
 
@@ -290,7 +305,7 @@ def ratio_rows(s: float, dtype: np.dtype) -> np.ndarray:
     "The `ratio_table` of s, cell by cell: (cells + 1, 3 to 5), as loops take it; not to be written to."
     table = ratio_table(s, dtype)
     rows = np.zeros((table.shape[1], max(3, len(table))), dtype)
-    rows[:, :len(table)] = table.T
+    rows[:, : len(table)] = table.T
     rows.flags.writeable = False
     return rows
 
@@ -300,7 +315,12 @@ _compiled_integrals = OnDemand(integrals, polynomials, enough=2**26)
 
 def _integrals(s, beta):
     "I_s(β) of checked arguments: by loops, if the order is one number with a table and so many numbers were asked for that compiling pays."
-    tabulated = isinstance(s, float) and s >= 0.5 and isinstance(beta, np.ndarray) and beta.dtype in (np.float32, np.float64)
+    tabulated = (
+        isinstance(s, float)
+        and s >= 0.5
+        and isinstance(beta, np.ndarray)
+        and beta.dtype in (np.float32, np.float64)
+    )
     kernel = _compiled_integrals(beta.size) if tabulated else None
     if kernel is None:
         return _blockwise(_integral, s, beta)

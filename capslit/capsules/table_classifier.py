@@ -35,16 +35,25 @@ def frame_columns(X: Any) -> dict | None:
         return None
     for name, count in Counter(map(str, names)).items():
         if count > 1:
-            raise ValueError(f"{count} columns of X are called {name!r}; give each a name of its own")
+            raise ValueError(
+                f"{count} columns of X are called {name!r}; give each a name of its own"
+            )
     return {str(name): X[name] for name in names}
 
 
 def _check_entry(name, value):
     "ValueError unless an entry of a column of a frame, which is present, is a number or a word."
-    if isinstance(value, (date, time, timedelta, np.datetime64, np.timedelta64)) or type(value).__name__ == "Period":
-        raise ValueError(f"column {name!r} holds dates or times; make numbers or words of them, such as days since a certain day, or months, or leave the column out")
+    if (
+        isinstance(value, (date, time, timedelta, np.datetime64, np.timedelta64))
+        or type(value).__name__ == "Period"
+    ):
+        raise ValueError(
+            f"column {name!r} holds dates or times; make numbers or words of them, such as days since a certain day, or months, or leave the column out"
+        )
     if not isinstance(value, (str, np.bool_, Real, Decimal)):
-        raise ValueError(f"column {name!r} holds a {type(value).__name__}, where a number or a word belongs; make a column of each of its parts, or leave the column out")
+        raise ValueError(
+            f"column {name!r} holds a {type(value).__name__}, where a number or a word belongs; make a column of each of its parts, or leave the column out"
+        )
 
 
 def _float(value):
@@ -58,36 +67,46 @@ def _float(value):
 def read_column(name: str, column: Any) -> np.ndarray | list:
     "A column of a frame: numbers as an array (n,) with NaN for gaps, or categories as a list of words with None for gaps."
     categorical = hasattr(getattr(column, "dtype", None), "categories")
-    if hasattr(column, "to_pylist"):                           # Arrow's arrays of categories lose gaps
+    if hasattr(column, "to_pylist"):  # Arrow's arrays of categories lose gaps
         column = np.fromiter(column.to_pylist(), dtype=object)
     values = np.asarray(column, dtype=object) if categorical else np.asarray(column)
     if values.ndim != 1:
-        raise ValueError(f"column {name!r} holds several values in each row; make a column of each of them, or leave the column out")
+        raise ValueError(
+            f"column {name!r} holds several values in each row; make a column of each of them, or leave the column out"
+        )
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
     dates = values.dtype.kind in "mM"
-    entries = list(values) if dates else [None if is_missing(value) else value for value in values.tolist()]
+    entries = (
+        list(values)
+        if dates
+        else [None if is_missing(value) else value for value in values.tolist()]
+    )
     if not categorical:
         for value in entries:
             if value is not None:
                 _check_entry(name, value)
-        if all(value is None
-               or (isinstance(value, (Real, Decimal)) and not isinstance(value, bool))
-               for value in entries):
-            return np.array([np.nan if value is None else _float(value)
-                             for value in entries])
+        if all(
+            value is None or (isinstance(value, (Real, Decimal)) and not isinstance(value, bool))
+            for value in entries
+        ):
+            return np.array([np.nan if value is None else _float(value) for value in entries])
     return [None if value is None else entry_word(value) for value in entries]
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-005-c
 def _categories_of(columns, given):
     "The categories of the columns {name: what `read_column` gives} by position: those `given`, and all words of each other column of words."
-    found = {k: tuple(sorted(set(words) - {None}))
-             for k, words in enumerate(columns.values()) if isinstance(words, list)
-             and k not in given}
+    found = {
+        k: tuple(sorted(set(words) - {None}))
+        for k, words in enumerate(columns.values())
+        if isinstance(words, list) and k not in given
+    }
     for k, name in enumerate(columns):
         if k in found and identifies_rows(columns[name]):
-            warnings.warn(f"column {name!r} holds {len(found[k])} different words in {len(columns[name])} rows, and each has an indicator; "
-                          "leave the column out if it says who or what a row is about")
+            warnings.warn(
+                f"column {name!r} holds {len(found[k])} different words in {len(columns[name])} rows, and each has an indicator; "
+                "leave the column out if it says who or what a row is about"
+            )
     return given | found
 
 
@@ -101,14 +120,21 @@ def _coded(name, values, words, given):
         return known_codes(name, values, words)
     if isinstance(values, list):
         word = next((word for word in values if word is not None), None)
-        raise ValueError(f"column {name!r} must hold numbers, as it did in fit, but holds {word!r}; convert it, with NaN where nothing is known")
+        raise ValueError(
+            f"column {name!r} must hold numbers, as it did in fit, but holds {word!r}; convert it, with NaN where nothing is known"
+        )
     return values
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-005-c-a
 def _stacked(columns, categories, given):
     "Codes (n, p) of the columns {name: what `read_column` gives}."
-    return np.stack([_coded(name, values, categories.get(k), k in given)
-                     for k, (name, values) in enumerate(columns.items())], axis=1)
+    return np.stack(
+        [
+            _coded(name, values, categories.get(k), k in given)
+            for k, (name, values) in enumerate(columns.items())
+        ],
+        axis=1,
+    )
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-005-e
 def _most_frequent(codes):
@@ -131,9 +157,13 @@ def check_sizes(X: np.ndarray, names: Sequence = (), smallest: float = 0.0) -> N
     for k, largest in enumerate(np.fmax.reduce(np.abs(X), axis=0, initial=0.0)):
         column = f"column {names[k]!r}" if len(names) else f"column {k} (from 0) of X"
         if np.isinf(largest):
-            raise ValueError(f"{column} contains infinity (inf); put NaN in its place, which stands for a missing value, or leave such rows out")
+            raise ValueError(
+                f"{column} contains infinity (inf); put NaN in its place, which stands for a missing value, or leave such rows out"
+            )
         if largest > LARGEST or 0 < largest < smallest:
-            raise ValueError(f"{column} has {largest:.3g} as its largest magnitude, but numbers must lie between {1 / LARGEST:g} and {LARGEST:g}; divide the column by its largest magnitude first")
+            raise ValueError(
+                f"{column} has {largest:.3g} as its largest magnitude, but numbers must lie between {1 / LARGEST:g} and {LARGEST:g}; divide the column by its largest magnitude first"
+            )
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-006
 def _checked_codes(X, categories):
@@ -141,10 +171,14 @@ def _checked_codes(X, categories):
     categories = dict(categories or {})
     for k, words in categories.items():
         if not 0 <= k < X.shape[1]:
-            raise ValueError(f"categories has an entry for column {k}, but X has the columns 0 to {X.shape[1] - 1}")
+            raise ValueError(
+                f"categories has an entry for column {k}, but X has the columns 0 to {X.shape[1] - 1}"
+            )
         codes = X[:, k][~np.isnan(X[:, k])]
         if not np.isin(codes, np.arange(len(words))).all():
-            raise ValueError(f"X must hold whole numbers from 0 to {len(words) - 1} in column {k}, the codes of its categories {tuple(words)}, or NaN")
+            raise ValueError(
+                f"X must hold whole numbers from 0 to {len(words) - 1} in column {k}, the codes of its categories {tuple(words)}, or NaN"
+            )
     return categories
 
 
@@ -157,7 +191,9 @@ def _array_errors(*names):
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        raise ValueError(f"X is an array that holds text ({error.__cause__ or error}); pass a frame such as pandas.DataFrame(X), in which columns of text are categories") from error
+        raise ValueError(
+            f"X is an array that holds text ({error.__cause__ or error}); pass a frame such as pandas.DataFrame(X), in which columns of text are categories"
+        ) from error
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-006-a
 def _numbers_of(transformer, fill):
@@ -166,7 +202,11 @@ def _numbers_of(transformer, fill):
     numbers = np.flatnonzero(np.isnan(fill))
     if numbers.size:
         imputer, scaler = transformer.named_transformers_["numbers"]
-        fill[numbers], mean[numbers], scale[numbers] = imputer.statistics_, scaler.mean_, scaler.scale_
+        fill[numbers], mean[numbers], scale[numbers] = (
+            imputer.statistics_,
+            scaler.mean_,
+            scaler.scale_,
+        )
     return fill, mean, scale
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-007
@@ -205,8 +245,13 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         Only after a frame whose columns are called by text.
     """
 
-    def __init__(self, feature_names: Sequence = (), categories: Mapping | None = None,
-                 target: str = "class", classifier: Any = None):
+    def __init__(
+        self,
+        feature_names: Sequence = (),
+        categories: Mapping | None = None,
+        target: str = "class",
+        classifier: Any = None,
+    ):
         self.feature_names = feature_names
         self.categories = categories
         self.target = target
@@ -224,11 +269,14 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         with _array_errors("X", "y"):
             X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False)
         if len(names) not in (0, X.shape[1]):
-            raise ValueError(f"feature_names holds {len(names)} names, but X has {X.shape[1]} columns; give a name for each column")
+            raise ValueError(
+                f"feature_names holds {len(names)} names, but X has {X.shape[1]} columns; give a name for each column"
+            )
         categories = _checked_codes(X, categories)
         check_sizes(X, names, 1 / LARGEST)
-        if columns and all(isinstance(name, str)
-                           for name in getattr(frame, "column_names", frame.columns)):
+        if columns and all(
+            isinstance(name, str) for name in getattr(frame, "column_names", frame.columns)
+        ):
             self.feature_names_in_ = np.array(list(columns), dtype=object)
         self.columns_, self.categories_ = names, categories
         return self._learn(X, y)
@@ -236,8 +284,9 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
     def _learn(self, X, y):
         "Learn from checked codes."
         form = TableData("", X, y, (), self.columns_, self.categories_, {})
-        words = [_most_frequent(X[:, k]) if k in self.categories_ else np.nan
-                 for k in range(X.shape[1])]
+        words = [
+            _most_frequent(X[:, k]) if k in self.categories_ else np.nan for k in range(X.shape[1])
+        ]
         classifier = CapsuleClassifier() if self.classifier is None else clone(self.classifier)
         pipeline = make_pipeline(encoder(form), classifier).fit(_filled(X, words), y)
         self.fill_, self.mean_, self.scale_ = _numbers_of(pipeline[0], np.array(words))
@@ -249,14 +298,18 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         if columns := frame_columns(X):
             names = self.columns_ or tuple(columns)
             if missing := [name for name in names if name not in columns]:
-                raise ValueError(f"X has no column {', '.join(map(repr, missing))}, which the model needs; add what is missing, with NaN where nothing is known")
-            X = _stacked({name: read_column(name, columns[name]) for name in names},
-                         self.categories_, self.categories or {})
+                raise ValueError(
+                    f"X has no column {', '.join(map(repr, missing))}, which the model needs; add what is missing, with NaN where nothing is known"
+                )
+            X = _stacked(
+                {name: read_column(name, columns[name]) for name in names},
+                self.categories_,
+                self.categories or {},
+            )
         with _array_errors("X"), warnings.catch_warnings():
-            if columns:                                        # their names have been compared above
+            if columns:  # their names have been compared above
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
-            return validate_data(self, X, reset=False, dtype=np.float64,
-                                 ensure_all_finite=False)
+            return validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
 
     def encode(self, X: Any) -> np.ndarray:
         "Encoded features (n, n_encoded) of a frame or of codes: numbers, then the indicators of each column of categories."
@@ -264,10 +317,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         X, categories = self._codes(X), self.categories_
         check_sizes(X, self.columns_)
         _checked_codes(X, categories)
-        X, numbers = _filled(X, self.fill_), [k for k in range(X.shape[1])
-                                              if k not in categories]
-        indicators = [X[:, [k]] == np.arange(len(categories[k]))
-                      for k in sorted(categories)]
+        X, numbers = _filled(X, self.fill_), [k for k in range(X.shape[1]) if k not in categories]
+        indicators = [X[:, [k]] == np.arange(len(categories[k])) for k in sorted(categories)]
         return np.hstack([(X - self.mean_)[:, numbers] / self.scale_[numbers], *indicators])
 
     def predict(self, X: Any) -> np.ndarray:
@@ -288,13 +339,16 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-013
 class CrossValidated(NamedTuple):
     "What a classifier says of rows it has not learned from: error rate, its standard error, mean log loss (nats) and probabilities (n, n_classes)."
+
     error: float
     standard_error: float
     log_loss: float
     probabilities: np.ndarray
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-014
-def cross_validated(classifier: Any, X: Any, y: Any, *, folds: int = 5, random_state: Any = 0) -> CrossValidated:
+def cross_validated(
+    classifier: Any, X: Any, y: Any, *, folds: int = 5, random_state: Any = 0
+) -> CrossValidated:
     """Error rate and log loss of a classifier by stratified cross-validation.
 
     Parameters
@@ -312,8 +366,12 @@ def cross_validated(classifier: Any, X: Any, y: Any, *, folds: int = 5, random_s
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     classes, index = np.unique(y, return_inverse=True)
-    with warnings.catch_warnings(action="ignore"):               # of small classes, and of EM that might go on: the report says what came of it
-        split = StratifiedKFold(min(folds, int(np.bincount(index).max())), shuffle=True, random_state=random_state)
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # of small classes, and of EM that might go on: the report says what came of it
+        split = StratifiedKFold(
+            min(folds, int(np.bincount(index).max())), shuffle=True, random_state=random_state
+        )
         p = cross_val_predict(classifier, X, y, cv=split, method="predict_proba")
     error = float(np.mean(np.argmax(p, axis=1) != index))
     loss = log_loss(index, p.astype(np.float64), labels=np.arange(len(classes)))
@@ -325,8 +383,12 @@ def compare(model: TableClassifier, X: Any, y: Any) -> dict[str, CrossValidated]
     from sklearn.dummy import DummyClassifier
     from sklearn.linear_model import LogisticRegression
 
-    others = {"capsule regression": model.classifier,
-              "logistic regression": LogisticRegression(max_iter=1000),
-              "most frequent class": DummyClassifier()}
-    return {name: cross_validated(clone(model).set_params(classifier=classifier), X, y)
-            for name, classifier in others.items()}
+    others = {
+        "capsule regression": model.classifier,
+        "logistic regression": LogisticRegression(max_iter=1000),
+        "most frequent class": DummyClassifier(),
+    }
+    return {
+        name: cross_validated(clone(model).set_params(classifier=classifier), X, y)
+        for name, classifier in others.items()
+    }

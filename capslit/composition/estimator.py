@@ -23,16 +23,34 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .. import em
 from .exact import Charge, exact_templates, find_experts
-from .model import (Compositions, Experts, ExpertStatistics, active_experts, append_expert,
-                                       description_length, learn_online, misfit, no_experts)
+from capslit.composition.model import (
+    Compositions,
+    Experts,
+    ExpertStatistics,
+    active_experts,
+    append_expert,
+    description_length,
+    learn_online,
+    misfit,
+    no_experts,
+)
 from .pursuit import Transforms, warp
 from .rules import as_probabilities, compose_extremes
 from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
-from ..validation import (as_floating, atomic, check_count, check_indices, check_number, check_shape, check_values,
-                                error_context, validate_inputs)
+from capslit.validation import (
+    as_floating,
+    atomic,
+    check_count,
+    check_indices,
+    check_number,
+    check_shape,
+    check_values,
+    error_context,
+    validate_inputs,
+)
 
 # %% ../../nbs/composition/estimator.ipynb #cell-046
 def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
@@ -45,8 +63,12 @@ def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
     N, first, K = statistics.together, statistics.first, len(statistics.together)
     n = np.where(np.diag(N) > 0, np.diag(N), 1.0)
     mean = np.einsum("jjc->jc", first) / n[:, None]
-    spread = (statistics.second.reshape(K, 3, K, 3) + np.einsum("jl,jc,ld->jcld", N, mean, mean)
-              - np.einsum("jlc,ld->jcld", first, mean) - np.einsum("ljd,jc->jcld", first, mean))
+    spread = (
+        statistics.second.reshape(K, 3, K, 3)
+        + np.einsum("jl,jc,ld->jcld", N, mean, mean)
+        - np.einsum("jlc,ld->jcld", first, mean)
+        - np.einsum("ljd,jc->jcld", first, mean)
+    )
     spread = spread / np.sqrt(n)[:, None, None, None] / np.sqrt(n)[:, None]
     return mean, spread.reshape(3 * K, 3 * K)
 
@@ -55,13 +77,20 @@ def add_statistics(old: ExpertStatistics, new: ExpertStatistics) -> ExpertStatis
     """The sum of ExpertStatistics without the leading axis, of which the second
     may have more experts.
     """
+
     def padded(a, like):
-        return np.pad(a,
-                      [(0, more - less) for less, more in zip(a.shape, like.shape)]) if a.ndim else a
-    return ExpertStatistics(*(padded(a, b) + b for a, b in zip(*(map(np.asarray, part) for part in (old, new)))))
+        return (
+            np.pad(a, [(0, more - less) for less, more in zip(a.shape, like.shape)])
+            if a.ndim
+            else a
+        )
+
+    return ExpertStatistics(
+        *(padded(a, b) + b for a, b in zip(*(map(np.asarray, part) for part in (old, new))))
+    )
 
 # %% ../../nbs/composition/estimator.ipynb #drawn
-MOST_SEARCHED = 4096         # images in the search
+MOST_SEARCHED = 4096  # images in the search
 
 
 def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
@@ -81,8 +110,9 @@ def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
 # %% ../../nbs/composition/estimator.ipynb #cell-050
 def _counted(model, parameters, data):
     "ExpertStatistics of images."
-    return em.accumulate(em.BoundStep(model, "e_step", parameters), data,
-                         model.block_rows(parameters))
+    return em.accumulate(
+        em.BoundStep(model, "e_step", parameters), data, model.block_rows(parameters)
+    )
 
 
 def _until_convergence(model, parameters, data, prunes, settings):
@@ -110,22 +140,26 @@ def _proposals(model, best, X, tries=3):
         wrong, bare = -misfit(X, found.composed, model.rule), found.log_likelihood
         worst = [np.argsort(bad, kind="stable")[:tries] for bad in (wrong, bare)]
         for i in dict.fromkeys(np.concatenate(worst).tolist()):
-            yield append_expert(model, best, X[i:i + 1],
-                                model.explain(best.templates[0], X[i:i + 1]))
+            yield append_expert(
+                model, best, X[i : i + 1], model.explain(best.templates[0], X[i : i + 1])
+            )
 
 # %% ../../nbs/composition/estimator.ipynb #cell-050-2
 def _one_by_one(model, X, n_experts, prunes, settings):
     """Experts, one more at a time: `n_experts`, or as many as make the
     description of X shorter.
     """
+
     def length_of(experts):
         return description_length(model, experts, _counted(model, experts, (X, None)))[0]
 
     best, length, few = no_experts(X.shape[1]), np.inf, settings | {"max_iter": 5}
     while n_experts is None or best.templates.shape[1] < n_experts:
-        found = [_until_convergence(model, start, (X, None), prunes, few) for start in _proposals(model, best, X)]
-        more = _until_convergence(model, min(found, key=length_of), (X, None), prunes,
-                                  settings)
+        found = [
+            _until_convergence(model, start, (X, None), prunes, few)
+            for start in _proposals(model, best, X)
+        ]
+        more = _until_convergence(model, min(found, key=length_of), (X, None), prunes, settings)
         needed = length_of(more)
         if n_experts is None and not needed < length - 1e-9 * abs(needed):
             break
@@ -133,7 +167,9 @@ def _one_by_one(model, X, n_experts, prunes, settings):
     return best
 
 # %% ../../nbs/composition/estimator.ipynb #cell-051-1
-_WithSets = namedtuple("_WithSets", (*ExpertStatistics._fields, "sets"))    # and how often each set of experts is active
+_WithSets = namedtuple(
+    "_WithSets", (*ExpertStatistics._fields, "sets")
+)  # and how often each set of experts is active
 
 
 def _described(block, model, templates):
@@ -199,16 +235,19 @@ class _FittedExperts(_FittedSets):
         check_is_fitted(self)
         K, D, model = *self.templates_.shape, self._model()
         X = np.asarray(as_floating("X", X), np.float64)
-        check_values("X",
-                     check_shape("X", X, (None, K if self.transforms is None else 4 * K)))
+        check_values("X", check_shape("X", X, (None, K if self.transforms is None else 4 * K)))
         U, L = np.full((2, len(X), D), model.q)
         for k, mu in enumerate(model.effective(self.templates_)):
             on = np.flatnonzero(X[:, k] > 0.5)
             if not on.size:
                 continue
-            p = mu[None] if self.transforms is None else warp(
-                mu[None], X[on, K + 3 * k:K + 3 * k + 3], self.transforms.image_shape,
-                model.q)
+            p = (
+                mu[None]
+                if self.transforms is None
+                else warp(
+                    mu[None], X[on, K + 3 * k : K + 3 * k + 3], self.transforms.image_shape, model.q
+                )
+            )
             U[on], L[on] = np.maximum(U[on], p), np.minimum(L[on], p)
         return compose_extremes(U, L, model.q)
 
@@ -258,7 +297,12 @@ class _FittedExperts(_FittedSets):
         if self.transforms is not None:
             mean, covariance = self.pose_distribution()
             values, axes = np.linalg.eigh(covariance)
-            g = mean + rng.standard_normal((n_samples, mean.size)) * np.sqrt(np.maximum(values, 0)) @ axes.T
+            g = (
+                mean
+                + rng.standard_normal((n_samples, mean.size))
+                * np.sqrt(np.maximum(values, 0))
+                @ axes.T
+            )
             drawn = np.concatenate([drawn, g * np.repeat(drawn, 3, axis=1)], axis=1)
         templates = self.inverse_transform(drawn)
         return (rng.random_sample(templates.shape) < templates).astype(np.float64), drawn
@@ -273,8 +317,10 @@ def _ink(batch, start, threshold):
         return (X > threshold).astype(np.float64), None
     other = X[(X != 0) & (X != 1)]
     if other.size:
-        raise ValueError(f"X must hold zeros and ones, but holds {other[0]:g}; pass "
-                         f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink")
+        raise ValueError(
+            f"X must hold zeros and ones, but holds {other[0]:g}; pass "
+            f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink"
+        )
     return X.astype(np.float64, copy=False), None
 
 # %% ../../nbs/composition/estimator.ipynb #cell-054
@@ -385,28 +431,43 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         "background": [Interval(Real, 0, 0.5, closed="neither")],
         "transforms": [Transforms, None],
         "pseudocount": [Interval(Real, 0, None, closed="neither")],
-        "init": [StrOptions({"auto", "search", "sequential", "online", "random"}),
-                 "array-like"],
+        "init": [StrOptions({"auto", "search", "sequential", "online", "random"}), "array-like"],
         "truncated": ["boolean", StrOptions({"auto"})],
         "prune": ["boolean", StrOptions({"auto"})],
         "max_active": [Interval(Integral, 1, None, closed="left"), None],
         "expert_cost": [Interval(Real, 0, None, closed="left")],
         "binarize": [Interval(Real, None, None, closed="neither"), None],
-        **{name: rule for name, rule in EMEstimator._parameter_constraints.items()
-           if name != "acceleration"},
+        **{
+            name: rule
+            for name, rule in EMEstimator._parameter_constraints.items()
+            if name != "acceleration"
+        },
     }
     _kinds = (ExpertStatistics, Transforms)
 
-    def __init__(self, n_experts: int | None = None, *, rule: str = "max_minus_min",
-                 q: float = 0.5, background: float = 0.01,
-                 transforms: Any = None, pseudocount: float = 1.0, init: str = "auto",
-                 truncated: bool | str = "auto",
-                 max_active: int | None = None, expert_cost: float = 0.0,
-                 prune: bool | str = "auto", binarize: float | None = None,
-                 tol: float = 1e-3,
-                 patience: int = 2, max_iter: int = 50, n_init: int = 1,
-                 n_jobs: int | None = None, random_state: Any = None,
-                 verbose: int = 0):
+    def __init__(
+        self,
+        n_experts: int | None = None,
+        *,
+        rule: str = "max_minus_min",
+        q: float = 0.5,
+        background: float = 0.01,
+        transforms: Any = None,
+        pseudocount: float = 1.0,
+        init: str = "auto",
+        truncated: bool | str = "auto",
+        max_active: int | None = None,
+        expert_cost: float = 0.0,
+        prune: bool | str = "auto",
+        binarize: float | None = None,
+        tol: float = 1e-3,
+        patience: int = 2,
+        max_iter: int = 50,
+        n_init: int = 1,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.n_experts = n_experts
         self.rule = rule
         self.q = q
@@ -428,8 +489,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0
+    ) -> Self:
         """Learn the experts from all images together.
 
         Parameters
@@ -448,23 +510,30 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         self
         """
         self._validate_params()
-        data = read_training_data(self, X, labelled=False,
-                                  precisions=(np.float64,)).apply(self._ink)
+        data = read_training_data(self, X, labelled=False, precisions=(np.float64,)).apply(
+            self._ink
+        )
         model = self._model()
         sample = data.sample(self.random_state)[0]
         drawn = len(sample) < data.n_samples or self._init() in ("random", "search")
         parameters = self._start(model, sample)
         if self._prunes():
             if self._init() != "search":
-                parameters = _until_convergence(model, parameters, data.batches, True, self._settings())
+                parameters = _until_convergence(
+                    model, parameters, data.batches, True, self._settings()
+                )
             model = replace(model, prune=True)
-        found = self._learn(model, parameters, data.batches, checkpoint, drawn,
-                            checkpoint_every=checkpoint_every)
+        found = self._learn(
+            model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every
+        )
         self._keep(model, found, data.batches)
         if not np.any(self.active_sets_):
-            warnings.warn("no expert is active in any of the images, so that nothing has been learned; "
-                          "pass init='sequential', or check that there is ink in X",
-                          ConvergenceWarning, stacklevel=3)
+            warnings.warn(
+                "no expert is active in any of the images, so that nothing has been learned; "
+                "pass init='sequential', or check that there is ink in X",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         return self
 
     @atomic
@@ -505,52 +574,67 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     @property
     def _ink(self):
         "From batches of numbers to batches of zeros and ones."
-        check_number("binarize", self.binarize, optional=True,
-                     hint="numbers above it count as ink")
+        check_number("binarize", self.binarize, optional=True, hint="numbers above it count as ink")
         return partial(_ink, threshold=self.binarize)
 
     def _model(self):
         "The model on the engine."
         T, maximum = self.transforms, self.rule == "maximum"
         if T is not None and math.prod(T.image_shape) != self.n_features_in_:
-            raise ValueError(f"transforms is for images of shape {T.image_shape}, but X has {self.n_features_in_} "
-                             "features; pass the images' height and width as its image_shape")
+            raise ValueError(
+                f"transforms is for images of shape {T.image_shape}, but X has {self.n_features_in_} "
+                "features; pass the images' height and width as its image_shape"
+            )
         if T is not None and 0.0 not in T.rotations:
-            raise ValueError(f"transforms must have the angle 0 among its rotations, not only {T.rotations}")
+            raise ValueError(
+                f"transforms must have the angle 0 among its rotations, not only {T.rotations}"
+            )
         q = float(self.background if maximum else self.q)
         truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
-        return Compositions(self.rule, q, T, float(self.pseudocount), truncated,
-                            self.max_active, expert_cost=cost)
+        return Compositions(
+            self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=cost
+        )
 
     def _prunes(self):
         return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
 
     def _init(self):
-        "The kind of start; \"given\" for templates."
+        'The kind of start; "given" for templates.'
         if not isinstance(self.init, str):
             return "given"
         if self.init == "search" and self.transforms is not None:
-            raise ValueError("init='search' is for experts that stay where they are; pass init='sequential', or no transforms")
+            raise ValueError(
+                "init='search' is for experts that stay where they are; pass init='sequential', or no transforms"
+            )
         still = "search" if self.transforms is None else "sequential"
         return still if self.init == "auto" else self.init
 
     def _number(self):
-        return check_number("n_experts", self.n_experts, at_least=1, integer=True,
-                            hint=f"init={self.init!r} needs it; pass one, or init='sequential'")
+        return check_number(
+            "n_experts",
+            self.n_experts,
+            at_least=1,
+            integer=True,
+            hint=f"init={self.init!r} needs it; pass one, or init='sequential'",
+        )
 
     def _start(self, model, X):
         "Experts from which EM starts, a stack of starts."
-        how, rng, weight = self._init(), check_random_state(self.random_state), 2 * model.pseudocount
+        how, rng, weight = (
+            self._init(),
+            check_random_state(self.random_state),
+            2 * model.pseudocount,
+        )
         if how == "sequential":
             return _one_by_one(model, X, self.n_experts, self._prunes(), self._settings())
         if how == "online":
             return learn_online(model, no_experts(X.shape[1]), X, self._number())
         if how == "search":
-            templates = _searched_templates(model, X, self.n_experts, self._prunes(), rng,
-                                            self.n_init, self.max_iter)
-            counted = model.count(templates, X, np.ones(len(X)),
-                                  model.explain(templates, X))
+            templates = _searched_templates(
+                model, X, self.n_experts, self._prunes(), rng, self.n_init, self.max_iter
+            )
+            counted = model.count(templates, X, np.ones(len(X)), model.explain(templates, X))
             return Experts(templates[None], counted.counts[None] + weight)
         if how == "random":
             size = self.n_init, self._number()
@@ -567,16 +651,20 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         earlier images, if there are any.
         """
         self.templates_, self.counts_ = parameters.templates[0], parameters.counts[0]
-        K, describe = len(self.templates_), partial(_described, model=model,
-                                                    templates=self.templates_)
+        K, describe = (
+            len(self.templates_),
+            partial(_described, model=model, templates=self.templates_),
+        )
         *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
         statistics, times = ExpertStatistics(*statistics), np.array(list(sets.values()), float)
         sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
         if add and hasattr(self, "statistics_"):
             statistics = add_statistics(self.statistics_, statistics)
-            before = np.pad(self.active_sets_,
-                            [(0, 0), (0, K - self.active_sets_.shape[1])])
-            sets, times = np.concatenate([before, sets]), np.concatenate([self.active_set_counts_, times])
+            before = np.pad(self.active_sets_, [(0, 0), (0, K - self.active_sets_.shape[1])])
+            sets, times = (
+                np.concatenate([before, sets]),
+                np.concatenate([self.active_set_counts_, times]),
+            )
         self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)
         self.active_set_counts_ = np.bincount(which.ravel(), times)
         self.statistics_ = statistics

@@ -38,9 +38,10 @@ def _logs(upper, lower, q):
 # %% ../../nbs/composition/exact.ipynb #still-3
 class Charge(NamedTuple):
     "The prior of opinions, its mode at abstention q, and what opinions add to the description length, in nats."
+
     q: float
     pseudocount: float
-    vote: float | None            # log K, to say whose opinion it is; None: opinions add nothing
+    vote: float | None  # log K, to say whose opinion it is; None: opinions add nothing
 
     def best(self, S: Any, N: Any) -> np.ndarray:
         "The opinion of a lone expert with ink in S of N images."
@@ -48,7 +49,11 @@ class Charge(NamedTuple):
 
     def prior(self, v: Any) -> np.ndarray:
         "The logarithm of the prior's density, 0 at q."
-        return 2 * self.pseudocount * (xlogy(self.q, v / self.q) + xlog1py(1 - self.q, -v) - xlog1py(1 - self.q, -self.q))
+        return (
+            2
+            * self.pseudocount
+            * (xlogy(self.q, v / self.q) + xlog1py(1 - self.q, -v) - xlog1py(1 - self.q, -self.q))
+        )
 
     def price(self, S: Any, N: Any) -> Any:
         "Description length of an opinion that rests on ink in S of N images."
@@ -67,10 +72,11 @@ class Others(NamedTuple):
     """The images that an expert shares with others, by sets of active experts: what the
     others say, and how often there is ink.
     """
-    upper: np.ndarray             # (M, D)  u
-    lower: np.ndarray             # (M, D)  l
-    ink: np.ndarray               # (M, D)  S_s
-    times: np.ndarray             # (M, 1)  N_s
+
+    upper: np.ndarray  # (M, D)  u
+    lower: np.ndarray  # (M, D)  l
+    ink: np.ndarray  # (M, D)  S_s
+    times: np.ndarray  # (M, 1)  N_s
 
     def mirrored(self) -> "Others":
         "The same with black and white exchanged."
@@ -85,8 +91,7 @@ class Others(NamedTuple):
         before_on, before_off = _logs(self.upper, self.lower, q)
         own = (v > self.upper) | (v < self.lower)
         S, N = np.sum(self.ink * own, axis=0), np.sum(self.times * own, axis=0)
-        told = np.sum(self.ink * (log_on - before_on) + off * (log_off - before_off),
-                      axis=0)
+        told = np.sum(self.ink * (log_on - before_on) + off * (log_off - before_off), axis=0)
         return np.where(v == q, 0.0, told + charge.prior(v) - charge.price(S, N))
 
 # %% ../../nbs/composition/exact.ipynb #still-5
@@ -95,8 +100,10 @@ def _best_above(others, charge):
     nobody contradicts (D,).
     """
     q, order = charge.q, np.argsort(others.upper, axis=0)
-    u, free, ink = (np.take_along_axis(a, order, axis=0)
-                    for a in (others.upper, (others.lower >= q) * others.times, others.ink))
+    u, free, ink = (
+        np.take_along_axis(a, order, axis=0)
+        for a in (others.upper, (others.lower >= q) * others.times, others.ink)
+    )
     ink = np.where(free > 0, ink, 0)
     S, N = np.cumsum(ink, axis=0), np.cumsum(free, axis=0)
     log_on, log_off = _logs(u, np.full_like(u, q), q)
@@ -107,8 +114,9 @@ def _best_above(others, charge):
     return np.take_along_axis(v, np.argmax(gain, axis=0)[None], axis=0)[0]
 
 # %% ../../nbs/composition/exact.ipynb #still-5-a
-def best_opinions(others: Others, now: np.ndarray, charge: Charge,
-                  one_sided: bool = False) -> np.ndarray:
+def best_opinions(
+    others: Others, now: np.ndarray, charge: Charge, one_sided: bool = False
+) -> np.ndarray:
     """The best opinions (D,) of one expert, given the others; never worse than
     those that it has `now`.
 
@@ -124,8 +132,13 @@ def best_opinions(others: Others, now: np.ndarray, charge: Charge,
     return best
 
 # %% ../../nbs/composition/exact.ipynb #still-6
-def exact_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray,
-                    charge: Charge, one_sided: bool = False) -> np.ndarray:
+def exact_templates(
+    templates: np.ndarray,
+    active: np.ndarray,
+    X: np.ndarray,
+    charge: Charge,
+    one_sided: bool = False,
+) -> np.ndarray:
     """The exact M-step: templates (K, D), one expert after the other, given who is active
     (n, K) in the images X (n, D).
 
@@ -137,11 +150,13 @@ def exact_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray,
     for k, on in enumerate(sets.T):
         rest = sets[on] & (np.arange(len(templates)) != k)
         others = Others(*extremes_of(templates, rest, charge.q), ink[on], times[on, None])
-        templates[k] = best_opinions(others, templates[k], charge, one_sided) if np.any(on) else charge.q
+        templates[k] = (
+            best_opinions(others, templates[k], charge, one_sided) if np.any(on) else charge.q
+        )
     return templates
 
 # %% ../../nbs/composition/exact.ipynb #search-2
-MOST_SETS = 1024      # that are tried for each image
+MOST_SETS = 1024  # that are tried for each image
 
 
 @lru_cache(maxsize=32)
@@ -165,8 +180,9 @@ class _Found(NamedTuple):
     """Templates, who is active in each image, and the objective: minus the
     description length, in nats.
     """
-    templates: np.ndarray         # (K, D)
-    active: np.ndarray            # (n, K)
+
+    templates: np.ndarray  # (K, D)
+    active: np.ndarray  # (n, K)
     objective: float
 
 # %% ../../nbs/composition/exact.ipynb #search-7
@@ -175,6 +191,7 @@ class StillExperts:
     """Alternating exact steps for `target` experts of the model that do not move, in
     images X (n, D).
     """
+
     model: Compositions
     X: np.ndarray
     target: int
@@ -205,8 +222,7 @@ class StillExperts:
         """
         sets = small_sets(len(templates), self.model.max_active)
         on, off = _logs(*extremes_of(templates, sets, self.model.q), self.model.q)
-        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost
-                                         * np.sum(sets, axis=1))
+        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost * np.sum(sets, axis=1))
         best = np.argmax(score, axis=1)
         return sets[best], score[np.arange(len(best)), best]
 
@@ -214,10 +230,13 @@ class StillExperts:
         "`exact_templates` of the images."
         return exact_templates(templates, active, self.X, self.charge, self.one_sided)
 
-    def objective(self, templates: np.ndarray, active: np.ndarray,
-                  score: np.ndarray) -> float:
+    def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
         "What both steps raise."
-        charge, q, total = self.charge, self.model.q, np.sum(score) - len(self.X) * math.log(len(templates) + 1)
+        charge, q, total = (
+            self.charge,
+            self.model.q,
+            np.sum(score) - len(self.X) * math.log(len(templates) + 1),
+        )
         for k, (mu, on) in enumerate(zip(templates, active.T)):
             U, L = extremes_of(templates, active[on] & (np.arange(len(templates)) != k), q)
             own = (mu > U) | (mu < L)
@@ -237,8 +256,16 @@ class StillExperts:
         return _Found(templates, active, self.objective(templates, active, score))
 
 # %% ../../nbs/composition/exact.ipynb #search-5
-def newcomer(X: np.ndarray, upper: np.ndarray, lower: np.ndarray, charge: Charge, one_sided: bool, rng: Any,
-             tries: int = 200, steps: int = 6) -> np.ndarray:
+def newcomer(
+    X: np.ndarray,
+    upper: np.ndarray,
+    lower: np.ndarray,
+    charge: Charge,
+    one_sided: bool,
+    rng: Any,
+    tries: int = 200,
+    steps: int = 6,
+) -> np.ndarray:
     """The template (D,) that explains most of what experts with the extremes `upper` and `lower` (n, D) say nothing about.
 
     `tries` templates, each of a pair of images, learn alone: an image has one if that is worth its name. With
@@ -248,7 +275,9 @@ def newcomer(X: np.ndarray, upper: np.ndarray, lower: np.ndarray, charge: Charge
     free = ((upper <= charge.q) & (lower >= charge.q)).astype(np.float64)
     ink, paper, eps = X * free, (1 - X) * free, charge.pseudocount
     first, second = X[rng.randint(len(X), size=(2, tries))]
-    templates = np.where((first == second) & (one_sided <= first), (2 * first + eps) / (2 + 2 * eps), r)
+    templates = np.where(
+        (first == second) & (one_sided <= first), (2 * first + eps) / (2 + 2 * eps), r
+    )
     for _ in range(steps):
         gain = ink @ np.log(templates / r).T + paper @ np.log((1 - templates) / (1 - r)).T
         active = (gain > charge.vote).astype(np.float64)
@@ -266,6 +295,7 @@ def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
     in a row that has them.
     """
     from sklearn.decomposition import NMF
+
     if not np.any(Z):
         return np.zeros((n_factors, Z.shape[1]))
     with warnings.catch_warnings():
@@ -276,8 +306,9 @@ def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
     return H * np.array(top)[:, None]
 
 
-def factor_templates(X: np.ndarray, n_experts: int, q: float, one_sided: bool,
-                     rng: Any) -> np.ndarray:
+def factor_templates(
+    X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any
+) -> np.ndarray:
     """Templates (n_experts, D) made of non-negative factors of the images: of ink, and of
     paper too unless `one_sided`.
     """
@@ -291,8 +322,9 @@ def factor_templates(X: np.ndarray, n_experts: int, q: float, one_sided: bool,
 def _further(search, templates, rng):
     "Templates with a `newcomer`."
     U, L = extremes_of(templates, search.explain(templates)[0], search.model.q)
-    return np.concatenate([templates,
-                           newcomer(search.X, U, L, search.charge, search.one_sided, rng)[None]])
+    return np.concatenate(
+        [templates, newcomer(search.X, U, L, search.charge, search.one_sided, rng)[None]]
+    )
 
 
 def _grown(search, rng):
@@ -304,19 +336,22 @@ def _grown(search, rng):
     return templates
 
 # %% ../../nbs/composition/exact.ipynb #search-best
-def best_start(search: StillExperts, rng: Any, n_init: int, max_iter: int,
-               known: _Found | None = None) -> _Found:
+def best_start(
+    search: StillExperts, rng: Any, n_init: int, max_iter: int, known: _Found | None = None
+) -> _Found:
     """The best of what factors and newcomers lead to; `known`: what was found with
     one expert less.
     """
-    starts = [factor_templates(search.X, search.target, search.model.q, search.one_sided, rng)
-              for _ in range(n_init) if np.any(search.X)]
+    starts = [
+        factor_templates(search.X, search.target, search.model.q, search.one_sided, rng)
+        for _ in range(n_init)
+        if np.any(search.X)
+    ]
     if known is not None:
         starts.append(_further(search, known.templates, rng))
     elif not search.one_sided or not starts:
         starts += [_grown(search, rng) for _ in range(n_init)]
-    return max((search.settle(start, max_iter) for start in starts),
-               key=lambda one: one.objective)
+    return max((search.settle(start, max_iter) for start in starts), key=lambda one: one.objective)
 
 
 def _renewed(search, found, rng, max_iter):
@@ -328,8 +363,14 @@ def _renewed(search, found, rng, max_iter):
     return search.settle(found.templates, max_iter)
 
 # %% ../../nbs/composition/exact.ipynb #search-8
-def find_experts(model: Compositions, X: np.ndarray, n_experts: int | None, rng: Any,
-                 n_init: int = 1, max_iter: int = 50) -> _Found:
+def find_experts(
+    model: Compositions,
+    X: np.ndarray,
+    n_experts: int | None,
+    rng: Any,
+    n_init: int = 1,
+    max_iter: int = 50,
+) -> _Found:
     """Experts that do not move, in images X (n, D): the shortest description that is
     found from `n_init` drawings of pairs and factors, in `max_iter` steps from each.
 

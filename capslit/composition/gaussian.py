@@ -29,15 +29,23 @@ from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
-from ..validation import (as_floating, atomic, check_number, check_shape, check_size,
-                                check_values, error_context, scaled_inputs, validate_inputs)
+from capslit.validation import (
+    as_floating,
+    atomic,
+    check_number,
+    check_shape,
+    check_size,
+    check_values,
+    error_context,
+    scaled_inputs,
+    validate_inputs,
+)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-04
 RULES = ("maximum", "max_minus_min", "sum")
 
 
-def compose_means(templates: np.ndarray, sets: np.ndarray, q: float,
-                  rule: str) -> np.ndarray:
+def compose_means(templates: np.ndarray, sets: np.ndarray, q: float, rule: str) -> np.ndarray:
     "Composed means (M, D) of sets (M, K) of bool of the templates (K, D)."
     if rule == "sum":
         return q + sets @ (templates - q)
@@ -72,8 +80,9 @@ def best_above(u: np.ndarray, S: np.ndarray, N: np.ndarray) -> tuple[np.ndarray,
     return tuple(np.take_along_axis(a, best, axis=0)[0] for a in (v, gain))
 
 # %% ../../nbs/composition/gaussian.ipynb #real-10
-def best_means(upper: np.ndarray, lower: np.ndarray, S: np.ndarray, N: np.ndarray, q: float,
-               one_sided: bool) -> np.ndarray:
+def best_means(
+    upper: np.ndarray, lower: np.ndarray, S: np.ndarray, N: np.ndarray, q: float, one_sided: bool
+) -> np.ndarray:
     """The best opinions (D,) of an expert, given the extremes of the others in
     the sets that contain it.
 
@@ -88,9 +97,14 @@ def best_means(upper: np.ndarray, lower: np.ndarray, S: np.ndarray, N: np.ndarra
     return np.where(less > np.maximum(gain, 0), -down, best)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-10-a
-def exact_means(templates: np.ndarray, sets: np.ndarray, times: np.ndarray,
-                sums: np.ndarray, q: float,
-                rule: str) -> np.ndarray:
+def exact_means(
+    templates: np.ndarray,
+    sets: np.ndarray,
+    times: np.ndarray,
+    sums: np.ndarray,
+    q: float,
+    rule: str,
+) -> np.ndarray:
     """The M-step: templates (K, D), with the extremal rules one expert after the other.
 
     `times` (M,) and `sums` (M, D) of the examples that each of the sets (M, K) explains; an
@@ -105,27 +119,28 @@ def exact_means(templates: np.ndarray, sets: np.ndarray, times: np.ndarray,
         if np.any(on):
             rest = sets[on] & (np.arange(len(templates)) != k)
             extremes = extremes_of(templates, rest, q)
-            templates[k] = best_means(*extremes, sums[on], times[on, None], q,
-                                      rule == "maximum")
+            templates[k] = best_means(*extremes, sums[on], times[on, None], q, rule == "maximum")
     return templates
 
 # %% ../../nbs/composition/gaussian.ipynb #real-15
 class Means(NamedTuple):
     "k stacked models of K experts for examples of D numbers."
-    templates: np.ndarray         # (k, K, D)   μ
-    variance: np.ndarray          # (k,)        σ²
+
+    templates: np.ndarray  # (k, K, D)   μ
+    variance: np.ndarray  # (k,)        σ²
 
 
 class SetStatistics(NamedTuple):
     """Sufficient statistics: sums over examples, by the set of experts
     that explains them best.
     """
-    times: np.ndarray             # (k, M)      N_s
-    sums: np.ndarray              # (k, M, D)   S_s
-    squares: np.ndarray           # (k,)        Σ |x|²
-    templates: np.ndarray         # (k, K, D)   Σ μ, of the templates with which the sets were found
-    log_likelihood: np.ndarray    # (k,)        Σ ln P(x | s)
-    weight: np.ndarray            # (k,)        number of examples
+
+    times: np.ndarray  # (k, M)      N_s
+    sums: np.ndarray  # (k, M, D)   S_s
+    squares: np.ndarray  # (k,)        Σ |x|²
+    templates: np.ndarray  # (k, K, D)   Σ μ, of the templates with which the sets were found
+    log_likelihood: np.ndarray  # (k,)        Σ ln P(x | s)
+    weight: np.ndarray  # (k,)        number of examples
 
 # %% ../../nbs/composition/gaussian.ipynb #real-16
 @dataclass(frozen=True)
@@ -136,8 +151,8 @@ class _Sets:
     q: float = 0.0
     expert_cost: float = 0.0
     max_active: int | None = None
-    noise: float | None = None    # None: learned
-    floor: float = 1e-6           # of the variance that is learned
+    noise: float | None = None  # None: learned
+    floor: float = 1e-6  # of the variance that is learned
 
     def explain(self, templates: np.ndarray, variance: float, x: np.ndarray) -> tuple:
         "Numbers (n,) among `small_sets` of the best sets for x (n, D), and the composed means (n, D)."
@@ -166,10 +181,13 @@ class _Steps(_Sets):
         times, sums = np.zeros(M), np.zeros((M, x.shape[1]))
         times[present], sums[present] = counts, np.add.reduceat(x[order], starts)
         likelihood = np.sum(self.log_likelihood(x, mu, variance))
-        return SetStatistics(times, sums, np.sum(x**2), len(x) * templates, likelihood, float(len(x)))
+        return SetStatistics(
+            times, sums, np.sum(x**2), len(x) * templates, likelihood, float(len(x))
+        )
 
-    def step(self, times: np.ndarray, sums: np.ndarray, squares: float, before: np.ndarray,
-             weight: float) -> tuple:
+    def step(
+        self, times: np.ndarray, sums: np.ndarray, squares: float, before: np.ndarray, weight: float
+    ) -> tuple:
         "Templates (K, D) and variance that fit the examples of each set best, from the templates before."
         sets = small_sets(len(before), self.max_active)
         templates = exact_means(before, sets, times, sums, self.q, self.rule)
@@ -213,13 +231,11 @@ class GaussianCompositions(_Steps):
     def m_step(self, statistics: SetStatistics) -> Means:
         "Means, by the exact step from the templates with which the sets were found."
         times, sums, squares, templates, _, weight = statistics
-        found = map(self.step, times, sums, squares, templates / weight[:, None, None],
-                    weight)
+        found = map(self.step, times, sums, squares, templates / weight[:, None, None], weight)
         return Means(*map(np.stack, zip(*found)))
 
 # %% ../../nbs/composition/gaussian.ipynb #real-24
-def factor_means(X: np.ndarray, n_experts: int, q: float, one_sided: bool,
-                 rng: Any) -> np.ndarray:
+def factor_means(X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any) -> np.ndarray:
     """Templates (n_experts, D) of non-negative factors of X above q, and below
     it unless `one_sided`.
     """
@@ -250,9 +266,17 @@ class _FittedMeans(_FittedSets):
         check_is_fitted(self)
         with error_context("X"):
             X = validate_inputs(self, X, reset=False, dtype=np.float64, order="C")
-        sizes = np.max(np.abs(self.templates_)), abs(self.background), math.sqrt(self.noise_variance_)
+        sizes = (
+            np.max(np.abs(self.templates_)),
+            abs(self.background),
+            math.sqrt(self.noise_variance_),
+        )
         unit, sets = float(max(sizes)), small_sets(len(self.templates_), self.max_active)
-        model, templates, variance = self._model(unit), self.templates_ / unit, self.noise_variance_ / unit / unit
+        model, templates, variance = (
+            self._model(unit),
+            self.templates_ / unit,
+            self.noise_variance_ / unit / unit,
+        )
         active, likelihood = np.zeros((len(X), len(templates)), bool), np.empty(len(X))
         for start in range(0, len(X), 2048):
             rows = slice(start, start + 2048)
@@ -356,18 +380,32 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         "expert_cost": [Interval(Real, 0, None, closed="left")],
         "max_active": [Interval(Integral, 1, None, closed="left"), None],
         "init": [StrOptions({"factors", "examples"}), "array-like"],
-        **{name: rule for name, rule in EMEstimator._parameter_constraints.items()
-           if name != "acceleration"},
+        **{
+            name: rule
+            for name, rule in EMEstimator._parameter_constraints.items()
+            if name != "acceleration"
+        },
     }
 
-    def __init__(self, n_experts: int = 8, *, rule: str = "maximum",
-                 background: float = 0.0,
-                 noise: float | str = "learned", min_noise: float = 1e-6,
-                 expert_cost: float = 0.0,
-                 max_active: int | None = None, init: Any = "factors", n_init: int = 5,
-                 tol: float = 1e-4,
-                 patience: int = 1, max_iter: int = 200, n_jobs: int | None = None,
-                 random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        n_experts: int = 8,
+        *,
+        rule: str = "maximum",
+        background: float = 0.0,
+        noise: float | str = "learned",
+        min_noise: float = 1e-6,
+        expert_cost: float = 0.0,
+        max_active: int | None = None,
+        init: Any = "factors",
+        n_init: int = 5,
+        tol: float = 1e-4,
+        patience: int = 1,
+        max_iter: int = 200,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.n_experts = n_experts
         self.rule = rule
         self.background = background
@@ -385,8 +423,9 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0
+    ) -> Self:
         """Learn the experts.
 
         Parameters
@@ -410,10 +449,17 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         if self.rule == "maximum":
             self._look_below(sample / unit - self.background / unit)
         model, batches = self._model(unit), data.apply(partial(_numbers, unit=unit)).batches
-        found = self._learn(model, self._starts(sample / unit, unit), batches, checkpoint,
-                            isinstance(self.init, str), checkpoint_every=checkpoint_every)
-        counted = em.accumulate(em.BoundStep(model, "e_step", found), batches,
-                                model.block_rows(found))
+        found = self._learn(
+            model,
+            self._starts(sample / unit, unit),
+            batches,
+            checkpoint,
+            isinstance(self.init, str),
+            checkpoint_every=checkpoint_every,
+        )
+        counted = em.accumulate(
+            em.BoundStep(model, "e_step", found), batches, model.block_rows(found)
+        )
         sets = small_sets(self.n_experts, self.max_active)
         self._keep(found, sets, counted.times[0], unit, data.n_samples)
         return self
@@ -440,18 +486,25 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         can be told by no expert.
         """
         if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
-            warnings.warn(f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
-                          "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'", UserWarning, stacklevel=4)
+            warnings.warn(
+                f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
+                "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _model(self, unit):
         "The model on the engine, in these units."
         noise = None if self.noise == "learned" else float(self.noise) / unit / unit
         if noise is not None and not 1e-290 < noise < 1e290:
-            raise ValueError(f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass noise='learned'")
+            raise ValueError(
+                f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass noise='learned'"
+            )
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         background = float(check_number("background", self.background)) / unit
-        return GaussianCompositions(self.rule, background, cost, self.max_active, noise,
-                                    float(self.min_noise))
+        return GaussianCompositions(
+            self.rule, background, cost, self.max_active, noise, float(self.min_noise)
+        )
 
     def _starts(self, X, unit):
         "Means of stacked starts, from examples X (n, D) in the model's units."
@@ -464,7 +517,9 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
             templates = X[np.stack([rng.choice(len(X), K, len(X) < K) for _ in range(self.n_init)])]
         else:
             q, one_sided = self.background / unit, self.rule == "maximum"
-            templates = np.stack([factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)])
+            templates = np.stack(
+                [factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)]
+            )
         noise = 1.0 if self.noise == "learned" else float(self.noise) / unit / unit
         return Means(templates, np.full(len(templates), noise))
 
@@ -473,10 +528,13 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         self.templates_ = found.templates[0] * unit
         self.noise_variance_ = float(found.variance[0]) * unit * unit
         self.active_sets_, self.active_set_counts_ = sets[times > 0], times[times > 0]
-        log_unit = self.n_features_in_ * math.log(unit)                  # densities are per unit of X
+        log_unit = self.n_features_in_ * math.log(unit)  # densities are per unit of X
         self.lower_bound_ -= log_unit
         self.history_ = {name: a - n_samples * log_unit for name, a in self.history_.items()}
         if not np.any(self.active_sets_):
-            warnings.warn("no expert is active in any of the examples, so that nothing has been learned; "
-                          "lower expert_cost, or choose another background",
-                          ConvergenceWarning, stacklevel=4)
+            warnings.warn(
+                "no expert is active in any of the examples, so that nothing has been learned; "
+                "lower expert_cost, or choose another background",
+                ConvergenceWarning,
+                stacklevel=4,
+            )

@@ -18,8 +18,12 @@ from .pursuit import Pursuit, Transforms, matching_pursuit, warp
 from ..validation import as_floating, check_shape
 
 # %% ../../nbs/composition/model.ipynb #cell-008-1
-def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None = None,
-           q: float | None = None) -> np.ndarray:
+def owners(
+    found: Pursuit,
+    templates: np.ndarray,
+    transforms: Transforms | None = None,
+    q: float | None = None,
+) -> np.ndarray:
     """Slots (2, n, D) in `found.experts` of the highest and the lowest opinion of the
     templates (K, D) about each pixel: the first of equals, −1 where there is none.
 
@@ -37,29 +41,36 @@ def owners(found: Pursuit, templates: np.ndarray, transforms: Transforms | None 
             p, upper, lower = templates[experts[on]], U[on], L[on]
             if transforms is not None:
                 p = transforms.transform(p, index[on], found.q)
-            highest[on], lowest[on] = np.where(p > upper, j, highest[on]), np.where(p < lower, j, lowest[on])
+            highest[on], lowest[on] = (
+                np.where(p > upper, j, highest[on]),
+                np.where(p < lower, j, lowest[on]),
+            )
             U[on], L[on] = np.maximum(upper, p), np.minimum(lower, p)
     return highest, lowest
 
 # %% ../../nbs/composition/model.ipynb #cell-017
 class Experts(NamedTuple):
     "k stacked models of K experts for images of D pixels."
-    templates: np.ndarray         # (k, K, D)  μ, probabilities of ink
-    counts: np.ndarray            # (k, K, D)  N⁺, examples behind each of them, 2ε of the prior included
+
+    templates: np.ndarray  # (k, K, D)  μ, probabilities of ink
+    counts: np.ndarray  # (k, K, D)  N⁺, examples behind each of them, 2ε of the prior included
 
 
 class ExpertStatistics(NamedTuple):
     """Sufficient statistics, sums over examples of weight w: of owned pixels R,
     activity a and poses g.
     """
-    ink: np.ndarray               # (k, K, D)      Σ w Φ⁻¹(R x)
-    counts: np.ndarray            # (k, K, D)      Σ w Φ⁻¹(R)
-    together: np.ndarray          # (k, K, K)      Σ w a aᵀ
-    first: np.ndarray             # (k, K, K, 3)   Σ w a_j a_l g_j
-    second: np.ndarray            # (k, 3K, 3K)    Σ w g gᵀ, where idle experts have g = 0
-    log_likelihood: np.ndarray    # (k,)           Σ w log P(x | μ) of the composed templates
-    weight: np.ndarray            # (k,)           Σ w
-    places: np.ndarray = 0.0      # (k, K, 3)      Σ w rot(−θ) of the shifts in g: places as the template sees them
+
+    ink: np.ndarray  # (k, K, D)      Σ w Φ⁻¹(R x)
+    counts: np.ndarray  # (k, K, D)      Σ w Φ⁻¹(R)
+    together: np.ndarray  # (k, K, K)      Σ w a aᵀ
+    first: np.ndarray  # (k, K, K, 3)   Σ w a_j a_l g_j
+    second: np.ndarray  # (k, 3K, 3K)    Σ w g gᵀ, where idle experts have g = 0
+    log_likelihood: np.ndarray  # (k,)           Σ w log P(x | μ) of the composed templates
+    weight: np.ndarray  # (k,)           Σ w
+    places: np.ndarray = (
+        0.0  # (k, K, 3)      Σ w rot(−θ) of the shifts in g: places as the template sees them
+    )
 
 # %% ../../nbs/composition/model.ipynb #cell-051
 def active_experts(experts: np.ndarray, n_experts: int) -> np.ndarray:
@@ -86,7 +97,11 @@ def _owned_in_poses(found, slots, x, weight, K, transforms):
     """Σ w Φ⁻¹(R x) and Σ w Φ⁻¹(R) (K, D), poses g (n, K, 3), and the sums (K, 3) of their
     places as the templates see them.
     """
-    (ink, counts), g, places = np.zeros((2, K, x.shape[1])), np.zeros((len(x), K, 3)), np.zeros((K, 3))
+    (ink, counts), g, places = (
+        np.zeros((2, K, x.shape[1])),
+        np.zeros((len(x), K, 3)),
+        np.zeros((K, 3)),
+    )
     for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
         on = np.flatnonzero(experts >= 0)
         if on.size:
@@ -110,13 +125,21 @@ class _Inference:
     @property
     def home(self) -> int:
         "The number of the identity among the poses."
-        return 0 if self.transforms is None else int(np.argmin(np.any(self.transforms.poses, axis=1)))
+        return (
+            0 if self.transforms is None else int(np.argmin(np.any(self.transforms.poses, axis=1)))
+        )
 
     def explain(self, templates: np.ndarray, x: np.ndarray) -> Pursuit:
         "The Pursuit of images x (b, D) with templates (K, D)."
-        return matching_pursuit(x, self.effective(templates), q=self.q, transforms=self.transforms,
-                                truncated=self.truncated, max_experts=self.max_active,
-                                expert_cost=self.expert_cost)
+        return matching_pursuit(
+            x,
+            self.effective(templates),
+            q=self.q,
+            transforms=self.transforms,
+            truncated=self.truncated,
+            max_experts=self.max_active,
+            expert_cost=self.expert_cost,
+        )
 
     def effective(self, templates: np.ndarray) -> np.ndarray:
         "Templates as they are composed: with the maximum rule none is below the background."
@@ -127,21 +150,31 @@ class _Inference:
         q = 0.0 if self.rule == "maximum" else None
         return owners(found, templates, self.transforms, q)
 
-    def count(self, templates: np.ndarray, x: np.ndarray, weight: np.ndarray,
-              found: Pursuit) -> ExpertStatistics:
+    def count(
+        self, templates: np.ndarray, x: np.ndarray, weight: np.ndarray, found: Pursuit
+    ) -> ExpertStatistics:
         """ExpertStatistics, without the leading axis, of images x with their pursuit
         `found` by templates (K, D).
         """
         K, given = len(templates), (found, self.owners(found, templates), x, weight)
-        ink, counts, g, places = (_owned(*given, K) if self.transforms is None
-                                  else _owned_in_poses(*given, K, self.transforms))
+        ink, counts, g, places = (
+            _owned(*given, K)
+            if self.transforms is None
+            else _owned_in_poses(*given, K, self.transforms)
+        )
         active = active_experts(found.experts, K).astype(np.float64)
         heavy, rows = weight[:, None] * active, g.reshape(len(x), 3 * K)
         likelihood = np.where(weight > 0, found.log_likelihood, 0.0)
-        return ExpertStatistics(ink, counts, heavy.T @ active,
-                                np.einsum("nl,njc->jlc", heavy, g),
-                                (weight[:, None] * rows).T @ rows, weight @ likelihood,
-                                np.sum(weight), places)
+        return ExpertStatistics(
+            ink,
+            counts,
+            heavy.T @ active,
+            np.einsum("nl,njc->jlc", heavy, g),
+            (weight[:, None] * rows).T @ rows,
+            weight @ likelihood,
+            np.sum(weight),
+            places,
+        )
 
 # %% ../../nbs/composition/model.ipynb #cell-020
 @dataclass(frozen=True)
@@ -151,14 +184,15 @@ class Compositions(_Inference):
     Batches are (x (b, D) of zeros and ones, weight (b,) or None). The settings are as in
     `CompositionalModel`; one pose of `transforms` must be the identity.
     """
+
     rule: str = "max_minus_min"
-    q: float = 0.5                           # abstention; with "maximum" the background
+    q: float = 0.5  # abstention; with "maximum" the background
     transforms: Transforms | None = None
-    pseudocount: float = 1.0                 # ε
-    truncated: bool = False                  # experts are chosen by the templates max(½, μ)
+    pseudocount: float = 1.0  # ε
+    truncated: bool = False  # experts are chosen by the templates max(½, μ)
     max_active: int | None = None
-    prune: bool = False                      # pixels abstain unless their opinions pay
-    expert_cost: float = 0.0                 # in nats
+    prune: bool = False  # pixels abstain unless their opinions pay
+    expert_cost: float = 0.0  # in nats
 
     @property
     def signature(self) -> dict:
@@ -180,14 +214,20 @@ class Compositions(_Inference):
         "The log-likelihood (k,) less the costs of active experts; if `prune`, minus the description length."
         if self.prune:
             return -description_length(self, parameters, statistics)
-        return statistics.log_likelihood - self.expert_cost * np.trace(statistics.together, axis1=1, axis2=2)
+        return statistics.log_likelihood - self.expert_cost * np.trace(
+            statistics.together, axis1=1, axis2=2
+        )
 
     def e_step(self, parameters: Experts, batch: tuple) -> ExpertStatistics:
         "ExpertStatistics of a batch."
         x, weight = batch
         x = np.asarray(as_floating("x", x), np.float64)
         check_shape("x", x, (None, parameters.templates.shape[2]))
-        weight = np.ones(len(x)) if weight is None else np.asarray(as_floating("weight", weight), np.float64)
+        weight = (
+            np.ones(len(x))
+            if weight is None
+            else np.asarray(as_floating("weight", weight), np.float64)
+        )
         check_shape("weight", weight, (len(x),))
         parts = [self.count(mu, x, weight, self.explain(mu, x)) for mu in parameters.templates]
         return ExpertStatistics(*map(np.stack, zip(*parts)))
@@ -213,21 +253,36 @@ class Compositions(_Inference):
             return ink, N
         n = np.diagonal(statistics.together, axis1=1, axis2=2)[..., None]
         place = np.rint(statistics.places / np.where(n > 0, n, 1)).reshape(-1, 3)
-        return tuple(warp(a.reshape(len(place), -1), place, T.image_shape).reshape(a.shape) for a in (ink, N))
+        return tuple(
+            warp(a.reshape(len(place), -1), place, T.image_shape).reshape(a.shape) for a in (ink, N)
+        )
 
     def update(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
         "Experts after further examples: the online rule (goessling:online)."
-        N, new, weight = parameters.counts + statistics.counts, statistics.counts > 0, 2 * self.pseudocount
-        had, before, after = parameters.counts - weight, *(self._prior(n - weight) for n in (parameters.counts, N))
+        N, new, weight = (
+            parameters.counts + statistics.counts,
+            statistics.counts > 0,
+            2 * self.pseudocount,
+        )
+        had, before, after = (
+            parameters.counts - weight,
+            *(self._prior(n - weight) for n in (parameters.counts, N)),
+        )
         said = parameters.counts * parameters.templates
-        said = np.where(before == after, said,
-                        np.clip(said - weight * before, 0, had) + weight * after)
+        said = np.where(
+            before == after, said, np.clip(said - weight * before, 0, had) + weight * after
+        )
         mu = (said + statistics.ink) / np.where(new, N, 1)
         return Experts(np.where(new, mu, parameters.templates), N)
 
 # %% ../../nbs/composition/model.ipynb #cell-035
-def new_expert(x: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min", pseudocount: float = 1.0,
-               q: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
+def new_expert(
+    x: np.ndarray,
+    composed: np.ndarray,
+    rule: str = "max_minus_min",
+    pseudocount: float = 1.0,
+    q: float = 0.5,
+) -> tuple[np.ndarray, np.ndarray]:
     """Template and counts (D,) of an expert that corrects what the others have `composed` (D,)
     for an image x (D,); with none it is q everywhere.
 
@@ -259,12 +314,16 @@ def no_experts(n_pixels: int) -> Experts:
     return Experts(*np.zeros((2, 1, 0, n_pixels)))
 
 
-def append_expert(model: Compositions, parameters: Experts, x: np.ndarray, found: Pursuit) -> Experts:
+def append_expert(
+    model: Compositions, parameters: Experts, x: np.ndarray, found: Pursuit
+) -> Experts:
     """Experts, a stack of one, with one more, which corrects the pursuit `found` of an image
     x (1, D); the others learn from the pixels that they still own.
     """
     new = new_expert(x[0], found.composed[0], model.rule, model.pseudocount, model.q)
-    more = Experts(*(np.concatenate([old, leaf[None, None]], axis=1) for old, leaf in zip(parameters, new)))
+    more = Experts(
+        *(np.concatenate([old, leaf[None, None]], axis=1) for old, leaf in zip(parameters, new))
+    )
     K = parameters.templates.shape[1]
     found = found._replace(experts=np.c_[found.experts, K], poses=np.c_[found.poses, model.home])
     after = _learned(model, more, x, found)
@@ -276,12 +335,12 @@ def append_expert(model: Compositions, parameters: Experts, x: np.ndarray, found
 def _learned(model, parameters, x, found):
     "Experts, a stack of one, after the images x by the online rule."
     counted = model.count(parameters.templates[0], x, np.ones(len(x)), found)
-    return model.update(parameters,
-                        ExpertStatistics(*(np.asarray(leaf)[None] for leaf in counted)))
+    return model.update(parameters, ExpertStatistics(*(np.asarray(leaf)[None] for leaf in counted)))
 
 
-def learn_online(model: Compositions, parameters: Experts, X: np.ndarray,
-                 n_experts: int | None = None) -> Experts:
+def learn_online(
+    model: Compositions, parameters: Experts, X: np.ndarray, n_experts: int | None = None
+) -> Experts:
     """One online pass over the images X (n, D): Experts, a stack of one.
 
     An image makes a new expert, up to `n_experts`, if its misfit exceeds what it costs to
@@ -305,7 +364,9 @@ def _mixed(on, off, eps):
     return betaln(on + eps, off + eps) - betaln(eps, eps)
 
 # %% ../../nbs/composition/model.ipynb #cell-041
-def description_length(model: Compositions, parameters: Experts, statistics: ExpertStatistics) -> np.ndarray:
+def description_length(
+    model: Compositions, parameters: Experts, statistics: ExpertStatistics
+) -> np.ndarray:
     """Description length (k,) of the images and the model, in nats (capslit:description-length).
 
     They are the images, given the templates; for each pixel of a template that does not
@@ -317,5 +378,7 @@ def description_length(model: Compositions, parameters: Experts, statistics: Exp
     best = xlogy(on, on) + xlogy(off, off) - xlogy(on + off, on + off)
     regret = np.where(parameters.templates == model.q, 0, best - _mixed(on, off, model.pseudocount))
     active = np.trace(statistics.together, axis1=1, axis2=2)
-    configurations = active * math.log(max(K, 1) * model.n_poses) + statistics.weight * math.log(K + 1)
+    configurations = active * math.log(max(K, 1) * model.n_poses) + statistics.weight * math.log(
+        K + 1
+    )
     return np.sum(regret, axis=(1, 2)) + configurations - statistics.log_likelihood

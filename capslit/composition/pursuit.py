@@ -21,8 +21,21 @@ from scipy.special import cosdg, expit, logit, sindg
 from .. import em
 from ..arrays import to_numpy
 from ..em.compiling import OnDemand
-from ..validation import as_floating, check_choice, check_indices, check_number, check_shape, check_type, check_values
-from .rules import as_probabilities, bernoulli_log_likelihood, compose_extremes, extremes
+from capslit.validation import (
+    as_floating,
+    check_choice,
+    check_indices,
+    check_number,
+    check_shape,
+    check_type,
+    check_values,
+)
+from capslit.composition.rules import (
+    as_probabilities,
+    bernoulli_log_likelihood,
+    compose_extremes,
+    extremes,
+)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-006
 def _check_image_shape(image_shape):
@@ -32,14 +45,16 @@ def _check_image_shape(image_shape):
             return height, width
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(f"image_shape must be two whole numbers (height, width) of at least 1, not {image_shape!r}")
+    raise ValueError(
+        f"image_shape must be two whole numbers (height, width) of at least 1, not {image_shape!r}"
+    )
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-007
 def _bilinear(images, rows, columns, fill):
     "Values (n, …) of images (n, height, width) at points between their pixels; `fill` surrounds the images."
     n, height, width = images.shape
     padded = np.full((n, height + 3, width + 3), fill, images.dtype)
-    padded[:, 1:height + 1, 1:width + 1] = images
+    padded[:, 1 : height + 1, 1 : width + 1] = images
     y, x = np.clip(rows, -1, height) + 1, np.clip(columns, -1, width) + 1
     top, left = y.astype(np.intp), x.astype(np.intp)
     down, right = (y - top).astype(images.dtype), (x - left).astype(images.dtype)
@@ -57,7 +72,9 @@ def _turned(images, y, x, degrees, fill):
     "Images (n, height, width) turned about their centre, read at y, x: rows and columns from that centre."
     height, width = images.shape[1:]
     cos, sin = cosdg(degrees), sindg(degrees)
-    return _bilinear(images, cos * y + sin * x + (height - 1) / 2, cos * x - sin * y + (width - 1) / 2, fill)
+    return _bilinear(
+        images, cos * y + sin * x + (height - 1) / 2, cos * x - sin * y + (width - 1) / 2, fill
+    )
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-008
 def warp(images: Any, poses: Any, image_shape: tuple[int, int], fill: float = 0.0) -> np.ndarray:
@@ -86,12 +103,17 @@ def warp(images: Any, poses: Any, image_shape: tuple[int, int], fill: float = 0.
         If shapes do not fit, or something is not a finite number.
     """
     (height, width), fill = _check_image_shape(image_shape), float(check_number("fill", fill))
-    images, poses = to_numpy(as_floating("images", images)), to_numpy(as_floating("poses", poses)).astype(float)
+    images, poses = (
+        to_numpy(as_floating("images", images)),
+        to_numpy(as_floating("poses", poses)).astype(float),
+    )
     poses = poses[None] if poses.ndim == 1 else poses
     check_values("images", check_shape("images", images, (None, height * width)))
     check_values("poses", check_shape("poses", poses, (None, 3)))
     if 1 not in (len(images), len(poses)):
-        check_shape("poses", poses, (len(images), 3), hint="pass one pose for each image, or one for all")
+        check_shape(
+            "poses", poses, (len(images), 3), hint="pass one pose for each image, or one for all"
+        )
     n = len(images) if len(poses) == 1 else len(poses)
     images = np.broadcast_to(images.reshape(-1, height, width), (n, height, width))
     down, right, degrees = np.broadcast_to(poses, (n, 3)).T[:, :, None, None]
@@ -118,12 +140,26 @@ class Transforms:
     rotations: tuple = (0.0,)
 
     def __post_init__(self):
-        shifts = tuple(self.shifts) if isinstance(self.shifts, (tuple, list, np.ndarray)) else (self.shifts,) * 2
-        check_shape("shifts", np.array(shifts, dtype=object), (2,), hint="pass one number, or one for rows and one for columns")
+        shifts = (
+            tuple(self.shifts)
+            if isinstance(self.shifts, (tuple, list, np.ndarray))
+            else (self.shifts,) * 2
+        )
+        check_shape(
+            "shifts",
+            np.array(shifts, dtype=object),
+            (2,),
+            hint="pass one number, or one for rows and one for columns",
+        )
         for shift in shifts:
             check_number("shifts", shift, at_least=0, integer=True)
         rotations = np.atleast_1d(to_numpy(as_floating("rotations", self.rotations))).astype(float)
-        check_values("rotations", check_shape("rotations", rotations, (None,), empty=False, hint="pass (0.0,) for shifts alone"))
+        check_values(
+            "rotations",
+            check_shape(
+                "rotations", rotations, (None,), empty=False, hint="pass (0.0,) for shifts alone"
+            ),
+        )
         object.__setattr__(self, "image_shape", _check_image_shape(self.image_shape))
         object.__setattr__(self, "shifts", tuple(map(int, shifts)))
         object.__setattr__(self, "rotations", tuple(map(float, rotations)))
@@ -136,7 +172,9 @@ class Transforms:
     def poses(self) -> np.ndarray:
         "All poses (T, 3): rows down, columns to the right, degrees. Columns change fastest, rotations slowest."
         down, right = (range(-s, s + 1) for s in self.shifts)
-        poses = np.array([(y, x, angle) for angle, y, x in product(self.rotations, down, right)], float)
+        poses = np.array(
+            [(y, x, angle) for angle, y, x in product(self.rotations, down, right)], float
+        )
         poses.setflags(write=False)
         return poses
 
@@ -158,13 +196,16 @@ class Transforms:
         return warp(images, self.inverses[self._checked(index)], self.image_shape)
 
     def _checked(self, index):
-        return check_indices("index", check_shape("index", np.atleast_1d(np.asarray(index)), (None,)), len(self))
+        return check_indices(
+            "index", check_shape("index", np.atleast_1d(np.asarray(index)), (None,)), len(self)
+        )
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-017
 class _Candidates:
     "All templates in all poses, computed when indexed: number k T + t is expert k in pose t."
+
     def __init__(self, canvas, image_shape):
-        self.canvas = canvas                             # (K rotations, height + 2s, width + 2s)
+        self.canvas = canvas  # (K rotations, height + 2s, width + 2s)
         self.windows = sliding_window_view(canvas, image_shape, axis=(1, 2))[:, ::-1, ::-1]
 
     def __len__(self):
@@ -173,7 +214,9 @@ class _Candidates:
     def __getitem__(self, index):
         "The templates (m, D) with the numbers `index` (m,)."
         height, width = self.windows.shape[3:]
-        return self.windows[np.unravel_index(index, self.windows.shape[:3])].reshape(len(index), height * width)
+        return self.windows[np.unravel_index(index, self.windows.shape[:3])].reshape(
+            len(index), height * width
+        )
 
 
 def _candidates(templates, transforms, q):
@@ -182,18 +225,21 @@ def _candidates(templates, transforms, q):
     y, x = np.arange(-down, height + down)[:, None], np.arange(-right, width + right)[None]
     images = templates.reshape(-1, 1, height, width)
     y, x = (y - (height - 1) / 2)[None], (x - (width - 1) / 2)[None]
-    canvas = np.stack([_turned(images[:, 0], y, x, angle, q) for angle in transforms.rotations], axis=1)
+    canvas = np.stack(
+        [_turned(images[:, 0], y, x, angle, q) for angle in transforms.rotations], axis=1
+    )
     return _Candidates(canvas.reshape(-1, y.size, x.size), (height, width))
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-020
 class Pursuit(NamedTuple):
     "The result of matching pursuit for n images: the active experts, their poses, and the composed template."
-    experts: np.ndarray          # (n, J)   in the order in which they were added, −1 where there is none
-    poses: np.ndarray            # (n, J)   their places in transforms.poses, −1 where there is none
-    upper: np.ndarray            # (n, D)   U, the largest of q and their probabilities
-    lower: np.ndarray            # (n, D)   L, the smallest
-    log_likelihood: np.ndarray   # (n,)     of the composed template, in nats
-    q: float = 0.5               #          abstention
+
+    experts: np.ndarray  # (n, J)   in the order in which they were added, −1 where there is none
+    poses: np.ndarray  # (n, J)   their places in transforms.poses, −1 where there is none
+    upper: np.ndarray  # (n, D)   U, the largest of q and their probabilities
+    lower: np.ndarray  # (n, D)   L, the smallest
+    log_likelihood: np.ndarray  # (n,)     of the composed template, in nats
+    q: float = 0.5  #          abstention
 
     @property
     def composed(self) -> np.ndarray:
@@ -223,23 +269,33 @@ def _margin(score):
 # %% ../../nbs/composition/pursuit.ipynb #cell-023
 def _check_problem(X, templates, q, transforms, **flags):
     "X as booleans, templates and q as float64, transforms with the identity for None."
-    X, templates = to_numpy(as_floating("X", X)), to_numpy(as_probabilities("templates", templates)).astype(float)
+    X, templates = (
+        to_numpy(as_floating("X", X)),
+        to_numpy(as_probabilities("templates", templates)).astype(float),
+    )
     check_shape("templates", templates, (None, None))
     if not templates.shape[1]:
         raise ValueError("templates has no columns; pass at least one pixel")
     check_values("X", check_shape("X", X, (None, templates.shape[1])))
     between = (X != 0) & (X != 1)
     if np.any(between):
-        raise ValueError(f"X must hold zeros and ones, but holds {X[between][0]:g}; "
-                         "binarise it first, for example X > 0.5")
+        raise ValueError(
+            f"X must hold zeros and ones, but holds {X[between][0]:g}; "
+            "binarise it first, for example X > 0.5"
+        )
     check_number("q", q, at_least=0, at_most=1)
     for name, flag in flags.items():
         check_choice(name, flag, (True, False))
     if transforms is None:
         transforms = Transforms((1, templates.shape[1]))
-    if math.prod(check_type("transforms", transforms, Transforms, hint="or pass None").image_shape) != templates.shape[1]:
-        raise ValueError(f"transforms is made for images of shape {transforms.image_shape}, "
-                         f"but templates has {templates.shape[1]} columns")
+    if (
+        math.prod(check_type("transforms", transforms, Transforms, hint="or pass None").image_shape)
+        != templates.shape[1]
+    ):
+        raise ValueError(
+            f"transforms is made for images of shape {transforms.image_shape}, "
+            f"but templates has {templates.shape[1]} columns"
+        )
     return X == 1, templates, float(q), transforms
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-023-1
@@ -250,13 +306,24 @@ def _check_most(max_experts, K, repeats=False):
     return int(max_experts) if repeats else min(int(max_experts), K)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-024
-def plain_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Transforms | None = None, truncated: bool = False,
-                  max_experts: int | None = None, expert_cost: float = 0.0, repeats: bool = False) -> Pursuit:
+def plain_pursuit(
+    X: Any,
+    templates: Any,
+    *,
+    q: float = 0.5,
+    transforms: Transforms | None = None,
+    truncated: bool = False,
+    max_experts: int | None = None,
+    expert_cost: float = 0.0,
+    repeats: bool = False,
+) -> Pursuit:
     """`matching_pursuit` by its definition, a loop over all candidates in each step; for small problems.
 
     Takes the same arguments and returns the same Pursuit.
     """
-    X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated, repeats=repeats)
+    X, templates, q, transforms = _check_problem(
+        X, templates, q, transforms, truncated=truncated, repeats=repeats
+    )
     most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
     check_number("expert_cost", expert_cost, at_least=0)
     candidates = _candidates(templates, transforms, q)
@@ -304,12 +371,23 @@ def _pursuit(X, candidates, T, chosen, most, q, extremes=None):
     "The Pursuit of the candidates with the numbers `chosen` (n, j), negative where there is none; `extremes`: U and L, if known."
     U, L = extremes or _extremes_of(candidates, chosen, X.shape, q)
     experts, poses = np.full((2, len(X), max(chosen.shape[1], most if most < math.inf else 0)), -1)
-    experts[:, :chosen.shape[1]], poses[:, :chosen.shape[1]] = (np.where(chosen < 0, -1, a) for a in (chosen // T, chosen % T))
+    experts[:, : chosen.shape[1]], poses[:, : chosen.shape[1]] = (
+        np.where(chosen < 0, -1, a) for a in (chosen // T, chosen % T)
+    )
     return Pursuit(experts, poses, U, L, bernoulli_log_likelihood(X, compose_extremes(U, L, q)), q)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-039
-def exhaustive_search(X: Any, templates: Any, *, q: float = 0.5, transforms: Transforms | None = None, truncated: bool = False,
-                      max_experts: int | None = None, expert_cost: float = 0.0, max_configurations: float = 10**6) -> Pursuit:
+def exhaustive_search(
+    X: Any,
+    templates: Any,
+    *,
+    q: float = 0.5,
+    transforms: Transforms | None = None,
+    truncated: bool = False,
+    max_experts: int | None = None,
+    expert_cost: float = 0.0,
+    max_configurations: float = 10**6,
+) -> Pursuit:
     """The most likely of all configurations, each expert at most once, after each has paid its cost; for small problems.
 
     Takes the same arguments and returns a Pursuit with the experts in ascending order. Of equally likely
@@ -324,8 +402,10 @@ def exhaustive_search(X: Any, templates: Any, *, q: float = 0.5, transforms: Tra
     check_number("max_configurations", max_configurations, at_least=1, infinite=True)
     count = sum(math.comb(K, j) * T**j for j in range(most + 1))
     if count > max_configurations:
-        raise ValueError(f"templates and their poses form {count} configurations, more than max_configurations = "
-                         f"{max_configurations}; lower max_experts, or use matching_pursuit")
+        raise ValueError(
+            f"templates and their poses form {count} configurations, more than max_configurations = "
+            f"{max_configurations}; lower max_experts, or use matching_pursuit"
+        )
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
     best, chosen = np.full(len(X), -np.inf), np.full((len(X), most), -T)
@@ -346,7 +426,7 @@ def _levels(values, q, count=5):
     log-odds, but closer together near q, where most of the pixels at the edges of strokes are.
     """
     ends = np.array([min(values.min(), q), max(values.max(), q)])
-    sides = ends[np.abs(ends - q) > 1e-12 * min(q, 1 - q)]        # closer to q: rounding
+    sides = ends[np.abs(ends - q) > 1e-12 * min(q, 1 - q)]  # closer to q: rounding
     steps = -(-count // max(1, len(sides)))
     start, stop = (logit(np.clip(p, 1e-3, 1 - 1e-3)) for p in (q, sides))
     inner = expit(start + np.outer((np.arange(1, steps) / steps) ** 1.5, stop - start))
@@ -369,14 +449,14 @@ def _hats(p, levels):
 def _gains(U, L, q, levels):
     "Bounds (Q, m) of what pixels with ink and the extremes U, L (m,) gain from an expert, at each of its levels."
     place, now = np.searchsorted(levels, q), _log(compose_extremes(U, L, q))
-    rounded = levels[np.searchsorted(levels, L)]             # L, up to the next level
+    rounded = levels[np.searchsorted(levels, L)]  # L, up to the next level
     gains, ink, paper = np.empty((len(levels), len(U))), U - q, q - L
     for k, p in enumerate(levels):
         new = np.where(p <= rounded, p, L) + ink if k <= place else np.maximum(U, p) - paper
         np.subtract(_log(new), now, out=gains[k])
     opposed = np.flatnonzero(L < q)
-    rise = np.diff(gains[place + 1:, opposed], axis=0, prepend=0)
-    excess = np.minimum(rise, rise**2 / 8)                   # of a concave function over its chord, at most
+    rise = np.diff(gains[place + 1 :, opposed], axis=0, prepend=0)
+    excess = np.minimum(rise, rise**2 / 8)  # of a concave function over its chord, at most
     higher = np.zeros((len(levels) - place, len(opposed)))
     higher[:-1] = excess
     higher[1:] = np.maximum(higher[1:], excess)
@@ -389,7 +469,9 @@ def _level_gains(x, U, L, q, levels):
     shape, (x, U, L) = x.shape[::-1], (np.ravel(a.T) for a in (x, U, L))
     out, moved = np.zeros((2, len(levels), len(x)), np.float32), (U > q) | (L < q)
     mirrored = 1 - L, 1 - U, 1 - q, (1 - levels)[::-1]
-    for gains, ink, (U, L, q, levels) in zip((out[0], out[1, ::-1]), (x, ~x), ((U, L, q, levels), mirrored)):
+    for gains, ink, (U, L, q, levels) in zip(
+        (out[0], out[1, ::-1]), (x, ~x), ((U, L, q, levels), mirrored)
+    ):
         pixels = np.flatnonzero(moved & ink)
         np.multiply.outer(np.float32(_log(levels) - _log(q)), ink.astype(np.float32), out=gains)
         gains[:, pixels] = _gains(U[pixels], L[pixels], q, levels)
@@ -408,43 +490,64 @@ class _Correlations:
     Returns (C, places, n), float32. By fast Fourier transforms, of the inverse only the places that exist; by one
     matrix product, if there is one place.
     """
+
     def __init__(self, weights, image_shape):
         weights = weights.reshape(-1, *weights.shape[-3:])
         F, C, *canvas = weights.shape
-        self.image_shape, self.places = image_shape, [c - side + 1 for c, side in zip(canvas, image_shape)]
+        self.image_shape, self.places = (
+            image_shape,
+            [c - side + 1 for c, side in zip(canvas, image_shape)],
+        )
         size = max(2, math.prod(canvas))
         if self.places == [1, 1]:
             self.weights = weights.swapaxes(0, 1).reshape(C, -1)
         else:
-            self.size = rows, columns = next_fast_len(canvas[0]), 2 * next_fast_len((canvas[1] + 1) // 2)
+            self.size = rows, columns = (
+                next_fast_len(canvas[0]),
+                2 * next_fast_len((canvas[1] + 1) // 2),
+            )
             spectrum = rfft2(weights, self.size).conj()
-            self.weights = np.ascontiguousarray(spectrum.transpose(2, 3, 1, 0))     # (rows, columns/2 + 1, C, F)
-            stands_for = np.float32([1, *[2] * (columns // 2 - 1), 1])                  # negative frequencies too
-            self.back = [_inverse(self.places[0], rows, rows), stands_for * _inverse(self.places[1], len(stands_for), columns)]
+            self.weights = np.ascontiguousarray(
+                spectrum.transpose(2, 3, 1, 0)
+            )  # (rows, columns/2 + 1, C, F)
+            stands_for = np.float32([1, *[2] * (columns // 2 - 1), 1])  # negative frequencies too
+            self.back = [
+                _inverse(self.places[0], rows, rows),
+                stands_for * _inverse(self.places[1], len(stands_for), columns),
+            ]
             size = rows * columns
         norms = np.sum(np.square(weights, dtype=float), axis=(0, 2, 3), initial=0) ** 0.5
-        self.bytes = 4 * F * (math.prod(image_shape) + 3 * size) + 6 * C * size     # for each image, at work
+        self.bytes = (
+            4 * F * (math.prod(image_shape) + 3 * size) + 6 * C * size
+        )  # for each image, at work
         self.rounding = 16 * np.finfo(np.float32).eps * math.log2(size * F) * norms
 
     def __call__(self, gains):
         if self.places == [1, 1]:
             return (self.weights @ gains.reshape(self.weights.shape[1], -1))[:, None]
         F, D, n = gains.shape
-        spectrum = rfft2(gains.reshape(F, *self.image_shape, n), self.size, axes=(1, 2)).transpose(1, 2, 0, 3)
-        product = self.weights @ spectrum                                           # (rows, columns/2 + 1, C, n)
+        spectrum = rfft2(gains.reshape(F, *self.image_shape, n), self.size, axes=(1, 2)).transpose(
+            1, 2, 0, 3
+        )
+        product = self.weights @ spectrum  # (rows, columns/2 + 1, C, n)
         rows, columns, C, _ = product.shape
         partly = (self.back[0] @ product.reshape(rows, -1)).reshape(-1, columns, C * n)
-        found = (self.back[1] @ partly).real                                        # (rows, columns, C n) of places
+        found = (self.back[1] @ partly).real  # (rows, columns, C n) of places
         return found.reshape(math.prod(self.places), C, n).swapaxes(0, 1)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053
 class _Bounds:
     "Upper bounds of the scores of all candidates, by correlations."
+
     def __init__(self, candidates, q, levels):
         self.q, self.levels, canvas = q, levels, candidates.canvas
-        linear = np.stack([_log(canvas) - _log(q), _log(1 - canvas) - _log(1 - q)]).astype(np.float32)
-        self.first, self.later = (_Correlations(weights, candidates.windows.shape[3:])
-                                  for weights in (linear, _hats(canvas, levels)))
+        linear = np.stack([_log(canvas) - _log(q), _log(1 - canvas) - _log(1 - q)]).astype(
+            np.float32
+        )
+        self.first, self.later = (
+            _Correlations(weights, candidates.windows.shape[3:])
+            for weights in (linear, _hats(canvas, levels))
+        )
         self.bytes = self.later.bytes
 
     def __call__(self, x, U, L, score, first):
@@ -455,7 +558,7 @@ class _Bounds:
             gains, correlations = _level_gains(x, U, L, self.q, self.levels), self.later
             gains = gains.reshape(-1, *gains.shape[2:])
         size = np.sqrt(np.sum(np.einsum("fdn,fdn->fn", gains, gains), axis=0, dtype=float))
-        bound = correlations(gains).astype(float)                                   # (C, places, n)
+        bound = correlations(gains).astype(float)  # (C, places, n)
         bound += correlations.rounding[:, None, None] * size
         bound += score
         return bound.reshape(-1, len(x)).T
@@ -483,7 +586,7 @@ def score_of(x, U, L, window, q, product, least):
                 least[t] = min(least[t], value)
                 product[t] *= max(value, SMALL)
             steps += 1
-            if steps % 8 == 0:                                  # SMALL² · SMALL⁸ is a number still
+            if steps % 8 == 0:  # SMALL² · SMALL⁸ is a number still
                 for t in range(LANES):
                     if product[t] < SMALL * SMALL:
                         total += np.log(product[t])
@@ -492,7 +595,7 @@ def score_of(x, U, L, window, q, product, least):
         total += np.log(product[t])
     if least.min() >= SMALL:
         return total
-    total = 0.0                                                 # once in a while: one by one
+    total = 0.0  # once in a while: one by one
     for d in range(len(x)):
         total += np.log(chance(x[d], U[d], L[d], window[d // width, d % width], q))
     return total
@@ -503,7 +606,9 @@ def window_of(canvas, places, number):
     rows, columns = places
     turned, place = number // (rows * columns), number % (rows * columns)
     top, left = rows - 1 - place // columns, columns - 1 - place % columns
-    return canvas[turned, top:top + canvas.shape[1] - rows + 1, left:left + canvas.shape[2] - columns + 1]
+    return canvas[
+        turned, top : top + canvas.shape[1] - rows + 1, left : left + canvas.shape[2] - columns + 1
+    ]
 
 
 def scores(images, numbers, x, U, L, canvas, places, q, out):
@@ -511,7 +616,9 @@ def scores(images, numbers, x, U, L, canvas, places, q, out):
     product, least = np.empty(LANES), np.empty(LANES)
     for k in range(len(images)):
         i = images[k]
-        out[k] = score_of(x[i], U[i], L[i], window_of(canvas, places, numbers[k]), q, product, least)
+        out[k] = score_of(
+            x[i], U[i], L[i], window_of(canvas, places, numbers[k]), q, product, least
+        )
 
 
 _compiled_scores = OnDemand(scores, score_of, chance, window_of, enough=2**27)
@@ -536,18 +643,37 @@ def best_of(x, U, L, score, cost, before, canvas, places, q, T, found):
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-10-a
 def greedy(x, canvas, places, q, cost, repeats, T, chosen, upper, lower):
     "Matching pursuit of images x (n, D): the candidates that are added, in this order, into `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q."
-    (n, D), found, width = x.shape, np.empty(len(canvas) * places[0] * places[1]), canvas.shape[2] - places[1] + 1
+    (n, D), found, width = (
+        x.shape,
+        np.empty(len(canvas) * places[0] * places[1]),
+        canvas.shape[2] - places[1] + 1,
+    )
     for i in range(n):
         U, L, score = upper[i], lower[i], 0.0
         for d in range(D):
             score += np.log(chance(x[i, d], q, q, q, q))
         for j in range(chosen.shape[1]):
-            c = best_of(x[i], U, L, score, cost, chosen[i, :0 if repeats else j], canvas, places, q, T, found)
+            c = best_of(
+                x[i],
+                U,
+                L,
+                score,
+                cost,
+                chosen[i, : 0 if repeats else j],
+                canvas,
+                places,
+                q,
+                T,
+                found,
+            )
             if c < 0:
                 break
             chosen[i, j], score, window = c, found[c], window_of(canvas, places, c)
             for d in range(D):
-                U[d], L[d] = max(U[d], window[d // width, d % width]), min(L[d], window[d // width, d % width])
+                U[d], L[d] = (
+                    max(U[d], window[d // width, d % width]),
+                    min(L[d], window[d // width, d % width]),
+                )
 
 
 _compiled_greedy = OnDemand(greedy, best_of, score_of, chance, window_of, enough=2**26)
@@ -561,8 +687,13 @@ def _scores_of(pairs, x, U, L, seen, q):
         kernel(*pairs, x, U, L, seen.canvas, seen.windows.shape[1:3], q, out)
         return out
     rows = max(1, 2**17 // max(1, x.shape[1]))
-    parts = [tuple(a[start:start + rows] for a in pairs) for start in range(0, len(pairs[0]), rows)]
-    scores = (_score(x[i], np.maximum(U[i], p), np.minimum(L[i], p), q) for i, p in ((i, seen[c]) for i, c in parts))
+    parts = [
+        tuple(a[start : start + rows] for a in pairs) for start in range(0, len(pairs[0]), rows)
+    ]
+    scores = (
+        _score(x[i], np.maximum(U[i], p), np.minimum(L[i], p), q)
+        for i, p in ((i, seen[c]) for i, c in parts)
+    )
     return np.concatenate([np.empty(0), *scores])
 
 
@@ -572,7 +703,11 @@ def _best(bound, x, U, L, score, seen, q, cost):
     hopeful = np.arange(n), np.argmax(bound, axis=1)
     need = np.maximum(_scores_of(hopeful, x, U, L, seen, q) - margin, score + cost + margin)
     i, c = np.nonzero(bound >= need[:, None])
-    scores, best, first = _scores_of((i, c), x, U, L, seen, q), np.full(n, -np.inf), np.full(n, len(seen))
+    scores, best, first = (
+        _scores_of((i, c), x, U, L, seen, q),
+        np.full(n, -np.inf),
+        np.full(n, len(seen)),
+    )
     np.maximum.at(best, i, scores)
     tied = scores >= (best - margin)[i]
     np.minimum.at(first, i[tied], c[tied])
@@ -590,7 +725,11 @@ def _search(x, seen, bounds, q, cost, most, repeats, T):
     chosen, active, score = [], np.arange(len(x)), _score(x, U, U, q)
     while len(active) and len(chosen) < most:
         state = x[active], U[active], L[active], score[active]
-        bound = np.full((len(active), len(seen)), np.inf) if bounds is None else bounds(*state, not chosen)
+        bound = (
+            np.full((len(active), len(seen)), np.inf)
+            if bounds is None
+            else bounds(*state, not chosen)
+        )
         for before in chosen * (not repeats):
             bound.reshape(len(active), -1, T)[np.arange(len(active)), before[active] // T] = -np.inf
         c, best = _best(bound, *state, seen, q, cost)
@@ -613,15 +752,26 @@ def _shares(n, rows, hands):
 def _joined(parts):
     "The Pursuit of all images from those of blocks."
     J = max(part.experts.shape[1] for part in parts)
-    experts, poses = ([np.pad(a, ((0, 0), (0, J - a.shape[1])), constant_values=-1) for a in column]
-                      for column in list(zip(*parts))[:2])
+    experts, poses = (
+        [np.pad(a, ((0, 0), (0, J - a.shape[1])), constant_values=-1) for a in column]
+        for column in list(zip(*parts))[:2]
+    )
     rest = [np.concatenate(column) for column in list(zip(*parts))[2:5]]
     return Pursuit(np.concatenate(experts), np.concatenate(poses), *rest, parts[0].q)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-058
-def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Transforms | None = None, truncated: bool = False,
-                     max_experts: int | None = None, expert_cost: float = 0.0, repeats: bool = False,
-                     block_bytes: float = 2**25) -> Pursuit:
+def matching_pursuit(
+    X: Any,
+    templates: Any,
+    *,
+    q: float = 0.5,
+    transforms: Transforms | None = None,
+    truncated: bool = False,
+    max_experts: int | None = None,
+    expert_cost: float = 0.0,
+    repeats: bool = False,
+    block_bytes: float = 2**25,
+) -> Pursuit:
     """Likelihood matching pursuit: the expert and pose that raise the likelihood most are added, one by one, while it grows.
 
     Parameters
@@ -658,13 +808,15 @@ def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Tran
     ValueError, TypeError
         If X is not binary, templates are no probabilities, or shapes do not fit.
     """
-    X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated, repeats=repeats)
+    X, templates, q, transforms = _check_problem(
+        X, templates, q, transforms, truncated=truncated, repeats=repeats
+    )
     most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
     expert_cost = float(check_number("expert_cost", expert_cost, at_least=0))
     check_number("block_bytes", block_bytes, above=0, infinite=True)
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
-    levels = _levels(seen.canvas, abstention) if len(seen) > 8 else []              # there are two at least
+    levels = _levels(seen.canvas, abstention) if len(seen) > 8 else []  # there are two at least
     bounds = _Bounds(seen, abstention, levels) if len(seen) > 4 * len(levels) > 0 else None
 
     def work(part):
@@ -672,8 +824,23 @@ def matching_pursuit(X: Any, templates: Any, *, q: float = 0.5, transforms: Tran
         chosen, extremes = _search(x, seen, bounds, abstention, expert_cost, most, repeats, T)
         return _pursuit(x, candidates, T, chosen, most, q, None if truncated else extremes)
 
-    rows = max(1, int(min(len(X), block_bytes / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1))))
+    rows = max(
+        1,
+        int(
+            min(
+                len(X),
+                block_bytes
+                / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1),
+            )
+        ),
+    )
     if rows >= len(X):
         return work(slice(None))
     with em.threads() as pool:
-        return _joined(list(em.ordered_map(work, _shares(len(X), rows, 1 if pool is None else pool._max_workers), pool)))
+        return _joined(
+            list(
+                em.ordered_map(
+                    work, _shares(len(X), rows, 1 if pool is None else pool._max_workers), pool
+                )
+            )
+        )

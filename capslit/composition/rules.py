@@ -32,7 +32,13 @@ def as_probabilities(name: str, value: Any) -> Any:
 def _opinions(templates, axis):
     "`templates` as probabilities, their namespace, and `axis` counted from the front."
     p = as_probabilities("templates", templates)
-    axis = check_number("axis", operator.index(axis), at_least=-p.ndim, below=p.ndim, hint=f"templates has shape {tuple(p.shape)}")
+    axis = check_number(
+        "axis",
+        operator.index(axis),
+        at_least=-p.ndim,
+        below=p.ndim,
+        hint=f"templates has shape {tuple(p.shape)}",
+    )
     return p, namespace(p), axis % p.ndim
 
 # %% ../../nbs/composition/rules.ipynb #cell-005
@@ -46,13 +52,16 @@ def bernoulli_log_likelihood(X: Any, templates: Any) -> Any:
     p, x = as_probabilities("templates", templates), as_probabilities("X", X)
     xp = namespace(p)
     if namespace(x) is not xp:
-        raise TypeError("X and templates belong to different array libraries; convert one "
-                        "of them first")
+        raise TypeError(
+            "X and templates belong to different array libraries; convert one of them first"
+        )
     try:
         np.broadcast_shapes(x.shape, p.shape)
     except ValueError:
-        raise ValueError(f"X of shape {tuple(x.shape)} does not fit templates of shape "
-                         f"{tuple(p.shape)}; the last axis of both holds the pixels") from None
+        raise ValueError(
+            f"X of shape {tuple(x.shape)} does not fit templates of shape "
+            f"{tuple(p.shape)}; the last axis of both holds the pixels"
+        ) from None
     x = xp.astype(x, p.dtype)
     with np.errstate(divide="ignore"):
         on = x * xp.log(xp.where(x > 0, p, xp.ones_like(p)))
@@ -69,7 +78,7 @@ def noisy_or(templates: Any, axis: int = 0) -> Any:
     p, xp, axis = _opinions(templates, axis)
     with np.errstate(divide="ignore"):
         log_white = xp.sum(xp.log1p(-p), axis=axis)
-    return xp.abs(xp.expm1(log_white))                     # 1 − ∏(1 − p), also where p is tiny
+    return xp.abs(xp.expm1(log_white))  # 1 − ∏(1 − p), also where p is tiny
 
 # %% ../../nbs/composition/rules.ipynb #cell-012
 def sum_of_odds(templates: Any, axis: int = 0) -> Any:
@@ -129,7 +138,7 @@ def normalized_sum(templates: Any, axis: int = 0) -> Any:
     vote, zero = xp.abs(2 * p - 1), xp.zeros_like(p)
     ones_lead = xp.sum(2 * p - 1, axis=axis, keepdims=True) > 0
     weaker = xp.where((p > 0.5) != ones_lead, vote, zero)  # the votes of the weaker side
-    share = xp.prod(1 - vote, axis=axis) / 2               # nobody votes
+    share = xp.prod(1 - vote, axis=axis) / 2  # nobody votes
     nodes, weights = _quadrature(max(1, (p.shape[axis] + 1) // 2))
     for t, w in zip(nodes.tolist(), weights.tolist()):
         factor = (1 - vote) + t * vote
@@ -146,7 +155,7 @@ def extremes(templates: Any, axis: int = 0, q: float = 0.5) -> tuple:
     """
     p, xp, axis = _opinions(templates, axis)
     q = float(check_shape("q", as_probabilities("q", q), ()))
-    shape = (*p.shape[:axis], *p.shape[axis + 1:])
+    shape = (*p.shape[:axis], *p.shape[axis + 1 :])
     upper = lower = xp.full(shape, q, dtype=p.dtype, device=device_of(p))
     if p.shape[axis]:
         upper = xp.maximum(xp.max(p, axis=axis), upper)
@@ -180,9 +189,10 @@ def maximum(templates: Any, axis: int = 0) -> Any:
 # %% ../../nbs/composition/rules.ipynb #cell-049
 class Rule(NamedTuple):
     "A composition rule: its function, the opinion that abstains, whether it is associative."
-    function: Callable                     # of templates and axis
-    abstention: float | None               # the probability that casts no vote
-    associative: bool                      # for probabilities strictly between 0 and 1
+
+    function: Callable  # of templates and axis
+    abstention: float | None  # the probability that casts no vote
+    associative: bool  # for probabilities strictly between 0 and 1
 
 
 RULES = {

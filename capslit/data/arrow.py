@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 
 from .. import em
-from .sources import ARGUMENT_NAMES, READ_BYTES, BatchSchema, Chunk, Source, batch_context, check_same
+from capslit.data.sources import (
+    ARGUMENT_NAMES,
+    READ_BYTES,
+    BatchSchema,
+    Chunk,
+    Source,
+    batch_context,
+    check_same,
+)
 from ..validation import check_count, check_number, check_type, error_context
 
 # %% ../../nbs/data/arrow.ipynb #cell-003
@@ -28,7 +36,9 @@ def _pyarrow():
         import pyarrow.dataset
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError("Parquet files and Arrow tables need pyarrow: pip install 'capslit[parquet]'") from error
+        raise ImportError(
+            "Parquet files and Arrow tables need pyarrow: pip install 'capslit[parquet]'"
+        ) from error
     return pyarrow
 
 # %% ../../nbs/data/arrow.ipynb #cell-004-1
@@ -39,12 +49,19 @@ def _open(X, name):
     if paths and all(isinstance(path, (str, PathLike)) for path in paths):
         paths = [fspath(path) for path in paths]
         with error_context(name):
-            return pa.dataset.dataset(paths if len(paths) > 1 else paths[0], format="parquet", partitioning="hive")
+            return pa.dataset.dataset(
+                paths if len(paths) > 1 else paths[0], format="parquet", partitioning="hive"
+            )
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
     if isinstance(X, pa.Table):
         return pa.dataset.dataset(X)
-    return check_type(name, X, (pa.dataset.Dataset, pa.parquet.ParquetFile), hint="pass the path of a file or folder, a data set or a table")
+    return check_type(
+        name,
+        X,
+        (pa.dataset.Dataset, pa.parquet.ParquetFile),
+        hint="pass the path of a file or folder, a data set or a table",
+    )
 
 # %% ../../nbs/data/arrow.ipynb #cell-004-5
 def _schema(table):
@@ -73,7 +90,7 @@ def _of_dataset(dataset, names, rows):
     pa, options = _pyarrow(), {"columns": names, "batch_size": rows}
     try:
         fragments = dataset.get_fragments()
-    except ValueError:                                        # it has a filter
+    except ValueError:  # it has a filter
         yield from dataset.to_batches(**options)
         return
     stream = pa.dataset.ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
@@ -94,15 +111,19 @@ def _record_batches(table, names, rows):
 def _check_present(name, n):
     "ValueError if n values of a column, more than none, are missing."
     if n:
-        raise ValueError(f"the column {name!r} is null or NaN in {n} of the rows; pass fill={{{name!r}: …}} "
-                         "with what shall stand for it, or leave these rows or the column out")
+        raise ValueError(
+            f"the column {name!r} is null or NaN in {n} of the rows; pass fill={{{name!r}: …}} "
+            "with what shall stand for it, or leave these rows or the column out"
+        )
 
 
 def _numbers(name, column, fill):
     "A column of numbers or truth values as an array (n,); `fill` stands for null and NaN."
     pa = _pyarrow()
     single = column.type == pa.float32()
-    values = column.cast(column.type if single else pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    values = column.cast(column.type if single else pa.float64(), safe=False).to_numpy(
+        zero_copy_only=False
+    )
     missing = np.isnan(values)
     if fill is not None:
         return np.where(missing, values.dtype.type(fill), values)
@@ -125,17 +146,23 @@ def _typed(argument, make, name, value, kind):
     try:
         return make(value, kind)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{argument}: {value!r} cannot stand in the column {name!r}, which holds {kind}") from error
+        raise ValueError(
+            f"{argument}: {value!r} cannot stand in the column {name!r}, which holds {kind}"
+        ) from error
 
 # %% ../../nbs/data/arrow.ipynb #cell-006-1-a
 def _indicators(name, column, categories, fill):
     "A column as zeros and ones (n, k), one for each of k categories."
     column = _categories(name, column, fill)
-    codes = _pyarrow().compute.index_in(column, _typed("categories", _pyarrow().array, name, list(categories), column.type))
+    codes = _pyarrow().compute.index_in(
+        column, _typed("categories", _pyarrow().array, name, list(categories), column.type)
+    )
     if codes.null_count:
         strange = column.filter(codes.is_null())[0].as_py()
-        raise ValueError(f"the column {name!r} holds {strange!r}, which is not among its categories {list(categories)[:10]}; "
-                         "pass categories that hold all, or leave these rows out")
+        raise ValueError(
+            f"the column {name!r} holds {strange!r}, which is not among its categories {list(categories)[:10]}; "
+            "pass categories that hold all, or leave these rows out"
+        )
     return codes.to_numpy()[:, None] == np.arange(len(categories))
 
 # %% ../../nbs/data/arrow.ipynb #cell-007-1
@@ -146,7 +173,9 @@ def _gathered_categories(table, names, fill, rows):
     found = {name: set() for name in names}
     for batch in _record_batches(table, names, rows):
         for name in names:
-            found[name].update(_categories(name, batch.column(name), fill.get(name)).unique().to_pylist())
+            found[name].update(
+                _categories(name, batch.column(name), fill.get(name)).unique().to_pylist()
+            )
     return {name: tuple(sorted(values)) for name, values in found.items()}
 
 # %% ../../nbs/data/arrow.ipynb #cell-008-1
@@ -154,22 +183,35 @@ def _labels(name, column):
     "A column of labels as an array (n,)."
     column = column.dictionary_decode() if _pyarrow().types.is_dictionary(column.type) else column
     if column.null_count:
-        raise ValueError(f"the column {name!r} is null in {column.null_count} of the rows, but labels are needed; leave these rows out, "
-                         f"for example with dataset.filter(pyarrow.compute.field({name!r}).is_valid())")
+        raise ValueError(
+            f"the column {name!r} is null in {column.null_count} of the rows, but labels are needed; leave these rows out, "
+            f"for example with dataset.filter(pyarrow.compute.field({name!r}).is_valid())"
+        )
     values = column.to_numpy(zero_copy_only=False)
     return values.astype(str) if values.dtype == object else values
 
 # %% ../../nbs/data/arrow.ipynb #cell-009-1
 def _is_number(kind):
     types = _pyarrow().types
-    return any(check(kind) for check in (types.is_floating, types.is_integer, types.is_boolean, types.is_decimal, types.is_null))
+    return any(
+        check(kind)
+        for check in (
+            types.is_floating,
+            types.is_integer,
+            types.is_boolean,
+            types.is_decimal,
+            types.is_null,
+        )
+    )
 
 
 def _is_category(kind):
     "Whether an Arrow type is text, or values with a dictionary."
     types = _pyarrow().types
     view = getattr(types, "is_string_view", types.is_string)
-    return any(check(kind) for check in (types.is_dictionary, types.is_string, types.is_large_string, view))
+    return any(
+        check(kind) for check in (types.is_dictionary, types.is_string, types.is_large_string, view)
+    )
 
 
 def _check_names(argument, names, schema):
@@ -177,8 +219,10 @@ def _check_names(argument, names, schema):
     for name in names:
         count = len(schema.get_all_field_indices(name))
         if count != 1:
-            raise ValueError(f"{argument}: {name!r} is the name of {count or 'no'} column{'s' * (count > 1)}; "
-                             f"the table has the columns {schema.names[:20]}")
+            raise ValueError(
+                f"{argument}: {name!r} is the name of {count or 'no'} column{'s' * (count > 1)}; "
+                f"the table has the columns {schema.names[:20]}"
+            )
 
 # %% ../../nbs/data/arrow.ipynb #cell-009-5
 def _check_mapping(argument, given, columns):
@@ -186,7 +230,9 @@ def _check_mapping(argument, given, columns):
     given = dict(check_type(argument, {} if given is None else given, Mapping))
     for name in given:
         if name not in columns:
-            raise ValueError(f"{argument}: {name!r} is none of the columns {list(columns)[:20]} of features")
+            raise ValueError(
+                f"{argument}: {name!r} is none of the columns {list(columns)[:20]} of features"
+            )
     return given
 
 # %% ../../nbs/data/arrow.ipynb #cell-009-3
@@ -198,40 +244,60 @@ def _chosen_columns(schema, columns, others):
     _check_names("columns", columns, schema)
     twice = {name for name in columns if columns.count(name) > 1 or name in others}
     if twice or not columns:
-        said = f"holds {min(twice)!r}, which is the target, the weight, or there twice" if twice else "is empty"
+        said = (
+            f"holds {min(twice)!r}, which is the target, the weight, or there twice"
+            if twice
+            else "is empty"
+        )
         raise ValueError(f"columns {said}; name each column of features once")
     return columns
 
 
 def _split_columns(schema, columns, categories):
     "The columns of categories among `columns`; ValueError for types that are neither categories nor numbers."
-    found = [name for name in columns if name in categories or _is_category(schema.field(name).type)]
+    found = [
+        name for name in columns if name in categories or _is_category(schema.field(name).type)
+    ]
     for name in columns:
         if name not in found and not _is_number(schema.field(name).type):
-            raise ValueError(f"the column {name!r} holds {schema.field(name).type}, which is neither a number nor a category; "
-                             "convert it, or leave it out with columns=[…]")
+            raise ValueError(
+                f"the column {name!r} holds {schema.field(name).type}, which is neither a number nor a category; "
+                "convert it, or leave it out with columns=[…]"
+            )
     return found
 
 # %% ../../nbs/data/arrow.ipynb #cell-010-1
 @dataclass(frozen=True)
 class _Features:
     "Columns of a table as features: their names, categories and what stands for nulls, by name."
+
     columns: tuple
     categories: dict
     fill: dict
 
     def names(self):
-        return [feature for name in self.columns
-                for feature in ([f"{name}={category}" for category in self.categories[name]] if name in self.categories else [name])]
+        return [
+            feature
+            for name in self.columns
+            for feature in (
+                [f"{name}={category}" for category in self.categories[name]]
+                if name in self.categories
+                else [name]
+            )
+        ]
 
     def dtype(self, schema):
         "Single precision if numbers of no other precision occur."
-        kinds = {str(schema.field(name).type) for name in self.columns if name not in self.categories}
+        kinds = {
+            str(schema.field(name).type) for name in self.columns if name not in self.categories
+        }
         return np.dtype(np.float32 if kinds - {"bool"} == {"float"} else np.float64)
 
     def array(self, batch, dtype):
         "The features (n, p) of a record batch."
-        return np.hstack([self._part(name, batch.column(name)) for name in self.columns]).astype(dtype, copy=False)
+        return np.hstack([self._part(name, batch.column(name)) for name in self.columns]).astype(
+            dtype, copy=False
+        )
 
     def _part(self, name, column):
         if name in self.categories:
@@ -252,37 +318,75 @@ class ArrowSource(Source):
         The columns of labels and weights.
     """
 
-    def __init__(self, table: Any, features: _Features, target: str | None, weight: str | None, rows: int | None, names: tuple):
+    def __init__(
+        self,
+        table: Any,
+        features: _Features,
+        target: str | None,
+        weight: str | None,
+        rows: int | None,
+        names: tuple,
+    ):
         self.table, self.features, self.target, self.weight = table, features, target, weight
         self.columns, self.categories = features.columns, features.categories
         found, self.dtype = features.names(), features.dtype(_schema(table))
-        check_same(len(set(found)), len(found), "only {0} of {1} features have names of their own; rename columns")
-        self.n_features, self.frame = len(found), _pyarrow().table({name: np.zeros(1, self.dtype) for name in found})
+        check_same(
+            len(set(found)),
+            len(found),
+            "only {0} of {1} features have names of their own; rename columns",
+        )
+        self.n_features, self.frame = (
+            len(found),
+            _pyarrow().table({name: np.zeros(1, self.dtype) for name in found}),
+        )
         self.rows = rows or max(1, READ_BYTES // (self.n_features * self.dtype.itemsize))
-        self.schema = BatchSchema(target is not None, False, names, self.n_features, self.dtype, weight is not None)
+        self.schema = BatchSchema(
+            target is not None, False, names, self.n_features, self.dtype, weight is not None
+        )
 
     @cached_property
     def n_samples(self) -> int:
-        return self.table.metadata.num_rows if hasattr(self.table, "metadata") else self.table.count_rows()
+        return (
+            self.table.metadata.num_rows
+            if hasattr(self.table, "metadata")
+            else self.table.count_rows()
+        )
 
     def chunks(self) -> Iterator[Chunk]:
         total, names = 0, dict.fromkeys((*self.columns, *filter(None, (self.target, self.weight))))
         for index, batch in em.numbered(_record_batches(self.table, names, self.rows)):
-            if batch.num_rows:                                # a filter may leave none
+            if batch.num_rows:  # a filter may leave none
                 yield Chunk(total, total + batch.num_rows, partial(self._load, index, batch))
             total += batch.num_rows
-        check_same(total, self.n_samples, self.schema.names[0] + " has {0} rows in this pass, but {1} at first; its files must not change meanwhile")
+        check_same(
+            total,
+            self.n_samples,
+            self.schema.names[0]
+            + " has {0} rows in this pass, but {1} at first; its files must not change meanwhile",
+        )
 
     def _load(self, index, batch):
         with batch_context(index):
             y = None if self.target is None else _labels(self.target, batch.column(self.target))
-            w = None if self.weight is None else _numbers(self.weight, batch.column(self.weight), None)
+            w = (
+                None
+                if self.weight is None
+                else _numbers(self.weight, batch.column(self.weight), None)
+            )
             return self.schema.checked(self.features.array(batch, self.dtype), y, w)
 
 # %% ../../nbs/data/arrow.ipynb #cell-012-1
-def arrow_source(X: Any, target: str | None = None, *, weight: str | None = None, columns: Sequence[str] | None = None,
-                 categories: Mapping[str, Sequence] | None = None, fill: Mapping[str, Any] | None = None, batch_rows: int | None = None,
-                 names: tuple = ARGUMENT_NAMES) -> ArrowSource:
+def arrow_source(
+    X: Any,
+    target: str | None = None,
+    *,
+    weight: str | None = None,
+    columns: Sequence[str] | None = None,
+    categories: Mapping[str, Sequence] | None = None,
+    fill: Mapping[str, Any] | None = None,
+    batch_rows: int | None = None,
+    names: tuple = ARGUMENT_NAMES,
+) -> ArrowSource:
     """The rows of Parquet files or of an Arrow table as a source of examples, with labels and weights by name.
 
     Parameters
@@ -314,12 +418,17 @@ def arrow_source(X: Any, target: str | None = None, *, weight: str | None = None
     for argument, name in zip(("target", "weight"), (target, weight)):
         _check_names(argument, [] if name is None else [name], schema)
     columns = _chosen_columns(schema, columns, others)
-    given, fill = _check_mapping("categories", categories, columns), _check_mapping("fill", fill, columns)
+    given, fill = (
+        _check_mapping("categories", categories, columns),
+        _check_mapping("fill", fill, columns),
+    )
     rows = None if batch_rows is None else check_count("batch_rows", batch_rows)
     split = _split_columns(schema, columns, given)
     for name in set(fill) - set(split):
         check_number(f"fill[{name!r}]", fill[name])
     with error_context(names[0]):
-        found = _gathered_categories(table, [name for name in split if name not in given], fill, rows or 2**16)
+        found = _gathered_categories(
+            table, [name for name in split if name not in given], fill, rows or 2**16
+        )
     found |= {name: tuple(values) for name, values in given.items()}
     return ArrowSource(table, _Features(columns, found, fill), target, weight, rows, names)

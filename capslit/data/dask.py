@@ -23,13 +23,32 @@ from dask.delayed import Delayed
 
 from .. import em
 from ..validation import BatchError, check_shape
-from .sources import (ARGUMENT_NAMES, BatchSchema, Chunk, Inspection, Source, apply_to_batch, as_input_array, batch_error,
-                                  check_examples, check_index, check_labels_given, check_mask, check_no_columns, check_same,
-                                  inspect_batch, is_future, merge_inspections, not_empty, unpack_batch)
+from capslit.data.sources import (
+    ARGUMENT_NAMES,
+    BatchSchema,
+    Chunk,
+    Inspection,
+    Source,
+    apply_to_batch,
+    as_input_array,
+    batch_error,
+    check_examples,
+    check_index,
+    check_labels_given,
+    check_mask,
+    check_no_columns,
+    check_same,
+    inspect_batch,
+    is_future,
+    merge_inspections,
+    not_empty,
+    unpack_batch,
+)
 
 # %% ../../nbs/data/dask.ipynb #cell-004
 class _PartitionTask(NamedTuple):
     "What is to be done with every partition: one node of the graph."
+
     schema: BatchSchema
     task: Callable
 
@@ -104,7 +123,9 @@ def _unless_fault(found):
 
 def _as_result_array(found, dtype, shape):
     "What `DaskSource.map` makes of a visit."
-    return np.empty((0, *shape), dtype) if _unless_fault(found) is None else np.asarray(found, dtype)
+    return (
+        np.empty((0, *shape), dtype) if _unless_fault(found) is None else np.asarray(found, dtype)
+    )
 
 # %% ../../nbs/data/dask.ipynb #cell-013
 @dask.delayed(pure=False)
@@ -117,14 +138,18 @@ def _delayed_batches(X, y, w, names, labelled):
     "Each batch as a list of one `Delayed`."
     check_no_columns(y, w, names, labelled)
     batches = X if isinstance(X, (list, tuple)) else [X]
-    batches = [_delayed_tuple(*b) if isinstance(b, tuple) else dask.delayed(b) if is_future(b) else b
-               for b in batches]
+    batches = [
+        _delayed_tuple(*b) if isinstance(b, tuple) else dask.delayed(b) if is_future(b) else b
+        for b in batches
+    ]
     wrong = [type(b).__name__ for b in batches if not isinstance(b, Delayed)]
     if wrong or not batches:
         found = f"a {wrong[0]} among" if wrong else "no"
-        raise TypeError(f"{names[0]} holds {found} delayed batches; pass a list of "
-                        "dask.delayed batches (of several Dask arrays: "
-                        f"da.concatenate({names[0]}))")
+        raise TypeError(
+            f"{names[0]} holds {found} delayed batches; pass a list of "
+            "dask.delayed batches (of several Dask arrays: "
+            f"da.concatenate({names[0]}))"
+        )
     return [[batch] for batch in batches]
 
 # %% ../../nbs/data/dask.ipynb #cell-013-2
@@ -145,9 +170,11 @@ def _infer_schema(schema, batch):
 
 def _schema_like_first(schema, batch):
     "The schema with what the first batch, a `Delayed`, says of it."
-    first = dask.delayed(_infer_schema, pure=False)(dask.delayed(schema, pure=False, traverse=False), batch)
+    first = dask.delayed(_infer_schema, pure=False)(
+        dask.delayed(schema, pure=False, traverse=False), batch
+    )
     try:
-        found, = dask.compute(first)
+        (found,) = dask.compute(first)
     except Exception as error:
         if _is_dask_error(error):
             raise
@@ -159,8 +186,10 @@ def _check_dask_array(X, y, schema):
     "TypeError or ValueError unless X is a Dask array of examples, with labels if need be."
     name = schema.names[0]
     if not is_dask_array(X):
-        raise TypeError(f"{name} is a {type(X).__name__}; pass a Dask array (of a data frame: {name}.to_dask_array(lengths=True)), "
-                        "or a list of delayed batches")
+        raise TypeError(
+            f"{name} is a {type(X).__name__}; pass a Dask array (of a data frame: {name}.to_dask_array(lengths=True)), "
+            "or a list of delayed batches"
+        )
     check_examples(name, X, schema.flat, empty=True)
     check_labels_given(schema.names, y, schema.labelled)
 
@@ -171,17 +200,26 @@ def _align_column(name, values, X):
         return None
     lengths = X.chunks[0]
     if not is_dask_array(values):
-        if not hasattr(values, "chunks"):                     # zarr can be cut where it lies
+        if not hasattr(values, "chunks"):  # zarr can be cut where it lies
             values = np.asarray(values)
         if math.isnan(sum(lengths)):
             lengths = DaskSource(X, flat=True).lengths
         if values.shape == (sum(lengths),):
             values = da.from_array(values, chunks=(lengths,)).persist()
     unknown = math.isnan(sum(lengths)) or math.isnan(sum(values.shape))
-    check_shape(name, values, (None if unknown else sum(lengths),), hint="pass one entry for each example of X")
+    check_shape(
+        name,
+        values,
+        (None if unknown else sum(lengths),),
+        hint="pass one entry for each example of X",
+    )
     if unknown:
-        check_same(values.numblocks[0], X.numblocks[0],
-                   name + " has {0} chunks and X has {1}, of lengths that are not known; call compute_chunk_sizes() on both")
+        check_same(
+            values.numblocks[0],
+            X.numblocks[0],
+            name
+            + " has {0} chunks and X has {1}, of lengths that are not known; call compute_chunk_sizes() on both",
+        )
     return values if unknown or values.chunks == (lengths,) else values.rechunk((lengths,))
 
 # %% ../../nbs/data/dask.ipynb #cell-016
@@ -204,7 +242,7 @@ def _worker_addresses(held):
         if not _is_on_cluster(held):
             return {}
         return sys.modules["distributed"].default_client().who_has(held)
-    except ValueError:                                        # there is no client any more
+    except ValueError:  # there is no client any more
         return {}
 
 # %% ../../nbs/data/dask.ipynb #cell-018-2
@@ -239,7 +277,7 @@ class _Partitions(Source):
         "The sum of task(batch) over partitions, in groups of eight."
         parts, add = self._delayed_results(task, which), dask.delayed(_add_statistics, pure=False)
         while len(parts) > 1:
-            parts = [add(parts[i:i + 8]) for i in range(0, len(parts), 8)]
+            parts = [add(parts[i : i + 8]) for i in range(0, len(parts), 8)]
         return dask.compute(*parts)[0]
 
     def _first_error(self, which):
@@ -274,14 +312,17 @@ class _Partitions(Source):
 
     def _each(self, task, which=None):
         "task(batch) of each of some partitions, as a list."
+
         def compute(task, which):
             return list(dask.compute(*self._delayed_results(task, which)))
+
         return self._compute(compute, task, which)
 
 # %% ../../nbs/data/dask.ipynb #cell-021-1
 class _SteppedPartitions(_Partitions):
     "Partitions on which functions are applied, one after the other, before a task sees them."
-    _rows_per_batch = None                                               # a batch is a whole partition
+
+    _rows_per_batch = None  # a batch is a whole partition
 
     def _copy(self, **changed):
         after = object.__new__(type(self))
@@ -291,7 +332,9 @@ class _SteppedPartitions(_Partitions):
     def _with_step(self, function, arguments, lengths):
         "This source with one more step: function(batch, argument of its partition)."
         steps = (*self._steps, (*_persisted([function]), arguments))
-        return self._copy(_raw=self._raw, _held=self._held, schema=self.schema, lengths=lengths, _steps=steps)
+        return self._copy(
+            _raw=self._raw, _held=self._held, schema=self.schema, lengths=lengths, _steps=steps
+        )
 
     def rebatch(self, rows: int) -> Source:
         "The source for which batches are blocks of `rows` examples, within each partition."
@@ -300,7 +343,9 @@ class _SteppedPartitions(_Partitions):
     def apply(self, function: Callable) -> Source:
         "The source of function(batch, start); `start`: the number of its first example."
         starts = [0, *itertools.accumulate(self.lengths)]
-        return self._with_step(partial(_apply_by_blocks, function, self._rows_per_batch), starts, self.lengths)
+        return self._with_step(
+            partial(_apply_by_blocks, function, self._rows_per_batch), starts, self.lengths
+        )
 
     def select(self, mask: Any) -> Source:
         "The source of the examples for which `mask` (n_samples,) is true."
@@ -352,18 +397,37 @@ class DaskSource(_SteppedPartitions):
         If X, y or sample_weight are something else, or their lengths differ.
     """
 
-    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, *, labelled: bool | None = None, flat: bool = False,
-                 names: tuple = ARGUMENT_NAMES):
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        labelled: bool | None = None,
+        flat: bool = False,
+        names: tuple = ARGUMENT_NAMES,
+    ):
         self._steps, self._open = (), BatchSchema(labelled, flat, names)
         if isinstance(X, (list, tuple, Delayed)) or is_future(X):
             self._raw = _delayed_batches(X, y, sample_weight, names, labelled)
-            self._held = [batch for batch, in self._raw],
+            self._held = ([batch for (batch,) in self._raw],)
             return
         _check_dask_array(X, y, self._open)
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
         dtype = as_input_array(names[0], np.empty(0, X.dtype)).dtype
-        self.schema = replace(self._open, n_features=math.prod(X.shape[1:]), dtype=dtype, weighted=sample_weight is not None)
-        self._held = X, *(_align_column(name, values, X) for name, values in zip(names[1:], (y, sample_weight)))
+        self.schema = replace(
+            self._open,
+            n_features=math.prod(X.shape[1:]),
+            dtype=dtype,
+            weighted=sample_weight is not None,
+        )
+        self._held = (
+            X,
+            *(
+                _align_column(name, values, X)
+                for name, values in zip(names[1:], (y, sample_weight))
+            ),
+        )
         held = self._held if _is_on_cluster(X) else dask.optimize(*self._held)
         self._raw = list(zip(*map(_delayed_chunks, held)))
         if not math.isnan(X.shape[0]):
@@ -403,7 +467,9 @@ class DaskSource(_SteppedPartitions):
         if not hasattr(self, "_inspection"):
             seen = self._each(inspect_batch)
             self._lengths = tuple(0 if f is None else f.n_samples for f in seen)
-            self._inspection = merge_inspections(self._not_empty([f for f in seen if f is not None]))
+            self._inspection = merge_inspections(
+                self._not_empty([f for f in seen if f is not None])
+            )
         return super().inspect(classes)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -421,7 +487,9 @@ class DaskSource(_SteppedPartitions):
         """
         return self._not_empty(self._compute(self._tree_sum, partial(_sum_blocks, function, rows)))
 
-    def collect(self, function: Callable, rows: int | None = None, out: np.ndarray | None = None) -> np.ndarray:
+    def collect(
+        self, function: Callable, rows: int | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
         """function(batch) of all partitions, in memory, joined along the examples.
 
         With `rows`, of blocks of so many examples; with `out`, put into that array.
@@ -440,4 +508,6 @@ class DaskSource(_SteppedPartitions):
             task = partial(_join_blocks, function, self._rows_per_batch)
         lengths = self.__dict__.get("lengths", (math.nan,) * len(self._raw))
         parts = [predicted(visit, dtype, shape) for visit in self._delayed_results(task)]
-        return da.concatenate([da.from_delayed(part, (n, *shape), dtype) for part, n in zip(parts, lengths)])
+        return da.concatenate(
+            [da.from_delayed(part, (n, *shape), dtype) for part, n in zip(parts, lengths)]
+        )

@@ -142,13 +142,18 @@ def read_idx(content: bytes) -> np.ndarray:
     ValueError
         If the magic number is wrong, or the length does not fit the dimensions.
     """
-    check_format(len(content) >= 4 and content[:3] == b"\x00\x00\x08",
-                  f"is not an IDX file of bytes: it begins with {content[:4].hex() or 'nothing'}, not 000008")
+    check_format(
+        len(content) >= 4 and content[:3] == b"\x00\x00\x08",
+        f"is not an IDX file of bytes: it begins with {content[:4].hex() or 'nothing'}, not 000008",
+    )
     start = 4 + 4 * content[3]
     check_format(len(content) >= start, "is truncated inside its header")
     shape = struct.unpack(f">{content[3]}I", content[4:start])
     needed = start + int(np.prod(shape, dtype=np.uint64))
-    check_format(len(content) == needed, f"should have {needed} bytes for an array of shape {shape}, but has {len(content)}")
+    check_format(
+        len(content) == needed,
+        f"should have {needed} bytes for an array of shape {shape}, but has {len(content)}",
+    )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 # %% ../../nbs/data/datasets.ipynb #cell-019
@@ -183,14 +188,20 @@ def _unfilter(kind, row, above):
     row, above = row.astype(int), above.astype(int)
     for k in range(len(row)):
         a, b, c = (row[k - 1], above[k], above[k - 1]) if k else (0, above[k], 0)
-        nearest = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[2]  # Paeth's predictor
+        nearest = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[
+            2
+        ]  # Paeth's predictor
         row[k] = (row[k] + (0, a, b, (a + b) // 2, nearest)[kind]) % 256
     return row.astype(np.uint8)
 
 # %% ../../nbs/data/datasets.ipynb #cell-025
 def read_bit_png(content: bytes) -> np.ndarray:
     "The boolean array, shape (height, width), of a PNG picture with one bit per pixel; ValueError for any other file."
-    fits = content[:8] == b"\x89PNG\r\n\x1a\n" and content[12:16] == b"IHDR" and content[24:29] == b"\x01\x00\x00\x00\x00"
+    fits = (
+        content[:8] == b"\x89PNG\r\n\x1a\n"
+        and content[12:16] == b"IHDR"
+        and content[24:29] == b"\x01\x00\x00\x00\x00"
+    )
     check_format(fits, "is not a PNG picture with one bit per pixel")
     width, height = struct.unpack(">II", content[16:24])
     data, place = b"", 8
@@ -208,7 +219,9 @@ def read_bit_png(content: bytes) -> np.ndarray:
 def _read_omniglot_latin(content):
     "Images (520, 105, 105), ink = 1, labels and class names of the Latin alphabet of Omniglot."
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        names = sorted(name for name in archive.namelist() if "/Latin/" in name and name.endswith(".png"))
+        names = sorted(
+            name for name in archive.namelist() if "/Latin/" in name and name.endswith(".png")
+        )
         images = np.stack([~read_bit_png(archive.read(name)) for name in names]).astype(np.uint8)
     labels = np.array([int(name.split("/character")[1][:2]) - 1 for name in names])
     return images, labels, tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -229,23 +242,43 @@ class RemoteFile:
 
 def _idx(path, mirrors, sha256):
     "The `RemoteFile` of an IDX file whose decompressed content has the hash `sha256`."
-    return RemoteFile(path, tuple(f"{mirror}/{path.split('/')[1]}" for mirror in mirrors),
-                  lambda content: read_idx(check_sha256(decompress(content), sha256)))
+    return RemoteFile(
+        path,
+        tuple(f"{mirror}/{path.split('/')[1]}" for mirror in mirrors),
+        lambda content: read_idx(check_sha256(decompress(content), sha256)),
+    )
 
 # %% ../../nbs/data/datasets.ipynb #cell-031
-IDX_FILES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+IDX_FILES = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
 
-MNIST = dict(zip(IDX_FILES, (
-    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2")))
+MNIST = dict(
+    zip(
+        IDX_FILES,
+        (
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
+    )
+)
 
-FASHION_MNIST = dict(zip(IDX_FILES, (
-    "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-    "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-    "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34")))
+FASHION_MNIST = dict(
+    zip(
+        IDX_FILES,
+        (
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        ),
+    )
+)
 
 OTHER_HASHES = {
     "usps/usps.npz": "5e08694b55205f53b81b363f78482d3631a2af873c137e4a2c256f6810cfa01d",
@@ -257,10 +290,18 @@ OTHER_HASHES = {
 
 # %% ../../nbs/data/datasets.ipynb #cell-032
 MIRRORS = {
-    "mnist": ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
-    "fashion-mnist": ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-                      "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"),
-    "usps": ("https://hastie.su.domains/ElemStatLearn/datasets", "https://web.stanford.edu/~hastie/ElemStatLearn/datasets"),
+    "mnist": (
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "https://storage.googleapis.com/cvdf-datasets/mnist",
+    ),
+    "fashion-mnist": (
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+    ),
+    "usps": (
+        "https://hastie.su.domains/ElemStatLearn/datasets",
+        "https://web.stanford.edu/~hastie/ElemStatLearn/datasets",
+    ),
     "alphadigits": ("https://cs.nyu.edu/~roweis/data",),
     "omniglot": ("https://raw.githubusercontent.com/brendenlake/omniglot/master/python",),
 }
@@ -287,12 +328,20 @@ def data_folders(data_home: str | PathLike | None = None) -> list[Path]:
     folders = [] if data_home is None else [Path(data_home).expanduser()]
     if named := os.environ.get("CAPSLIT_DATA"):
         if not Path(named).expanduser().is_dir():
-            raise DatasetError(f"CAPSLIT_DATA names {named}, which is not a folder; correct it, or unset it to use the cache")
+            raise DatasetError(
+                f"CAPSLIT_DATA names {named}, which is not a folder; correct it, or unset it to use the cache"
+            )
         folders.append(Path(named).expanduser())
     return [*folders, Path(pooch.os_cache("capslit"))]
 
 # %% ../../nbs/data/datasets.ipynb #cell-035
-CONTENT_ERRORS = (ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)     # what readers raise for damaged files
+CONTENT_ERRORS = (
+    ValueError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+)  # what readers raise for damaged files
 
 
 def _read_local(folders, source):
@@ -304,7 +353,11 @@ def _read_local(folders, source):
         try:
             return source.read(path.read_bytes())
         except (OSError, *CONTENT_ERRORS) as error:
-            said = storage_error(path, error, "read") if isinstance(error, OSError) else f"cannot use {path}: {error}; delete it, and it will be fetched again"
+            said = (
+                storage_error(path, error, "read")
+                if isinstance(error, OSError)
+                else f"cannot use {path}: {error}; delete it, and it will be fetched again"
+            )
             raise DatasetError(str(said)) from error
     return None
 
@@ -352,7 +405,9 @@ def _short(error):
     return f"{type(error).__name__}: {text[:110]}{'…' if len(text) > 110 else ''}"
 
 # %% ../../nbs/data/datasets.ipynb #cell-039
-def fetch(source: RemoteFile, data_home: str | PathLike | None = None, download: bool = True) -> Any:
+def fetch(
+    source: RemoteFile, data_home: str | PathLike | None = None, download: bool = True
+) -> Any:
     """The arrays of a source file, from the disk or, if it is in none of the folders, from the network, if that may be asked.
 
     A download is stored in `data_home`, if given, else in the cache: StorageError if that is impossible. DatasetError
@@ -361,12 +416,18 @@ def fetch(source: RemoteFile, data_home: str | PathLike | None = None, download:
     folders = data_folders(data_home)
     if (found := _read_local(folders, source)) is not None:
         return found
-    advice = (f"Put the file into one of {', '.join(str(f / source.path) for f in folders)}; or set CAPSLIT_DATA to a folder that has "
-              f"{source.path}; or connect to the network")
+    advice = (
+        f"Put the file into one of {', '.join(str(f / source.path) for f in folders)}; or set CAPSLIT_DATA to a folder that has "
+        f"{source.path}; or connect to the network"
+    )
     if not download:
-        raise DatasetError(f"cannot find {source.path}, and download=False. {advice} and allow the download.")
+        raise DatasetError(
+            f"cannot find {source.path}, and download=False. {advice} and allow the download."
+        )
     try:
-        with atomic_write((folders[0] if data_home is not None else folders[-1]) / source.path) as file:
+        with atomic_write(
+            (folders[0] if data_home is not None else folders[-1]) / source.path
+        ) as file:
             content, arrays = _download(source)
             file.write(content)
     except DatasetError as error:
@@ -378,8 +439,15 @@ def _load_idx(name, folder, hashes, class_names, data_home, download):
     "A data set of four IDX files."
     sources = [_idx(f"{folder}/{file}", MIRRORS[folder], sha256) for file, sha256 in hashes.items()]
     train_x, train_y, test_x, test_y = (fetch(source, data_home, download) for source in sources)
-    return ImageData(name, np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y]).astype(np.int64), class_names,
-                     len(train_x), 255.0, {file.removesuffix(".gz"): sha256 for file, sha256 in hashes.items()})
+    return ImageData(
+        name,
+        np.concatenate([train_x, test_x]),
+        np.concatenate([train_y, test_y]).astype(np.int64),
+        class_names,
+        len(train_x),
+        255.0,
+        {file.removesuffix(".gz"): sha256 for file, sha256 in hashes.items()},
+    )
 
 # %% ../../nbs/data/datasets.ipynb #cell-042
 def load_mnist(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
@@ -400,7 +468,18 @@ def load_mnist(data_home: str | PathLike | None = None, download: bool = True) -
     return _load_idx("mnist", "mnist", MNIST, DIGITS, data_home, download)
 
 # %% ../../nbs/data/datasets.ipynb #cell-043
-FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+FASHION = (
+    "T-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
 
 
 def load_fashion_mnist(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
@@ -410,36 +489,80 @@ def load_fashion_mnist(data_home: str | PathLike | None = None, download: bool =
 # %% ../../nbs/data/datasets.ipynb #cell-044
 def _read_usps_npz(content):
     "Both parts of USPS from one `.npz` file with the arrays train_images, train_labels, test_images and test_labels."
-    with np.load(io.BytesIO(check_sha256(content, OTHER_HASHES["usps/usps.npz"])), allow_pickle=False) as arrays:
-        return [_usps_part(arrays[f"{part}_images"], arrays[f"{part}_labels"], OTHER_HASHES[f"usps/zip.{part}.gz"]) for part in ("train", "test")]
+    with np.load(
+        io.BytesIO(check_sha256(content, OTHER_HASHES["usps/usps.npz"])), allow_pickle=False
+    ) as arrays:
+        return [
+            _usps_part(
+                arrays[f"{part}_images"],
+                arrays[f"{part}_labels"],
+                OTHER_HASHES[f"usps/zip.{part}.gz"],
+            )
+            for part in ("train", "test")
+        ]
 
 
 def load_usps(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
     "USPS: digits from envelopes, 16 × 16, float32 from 0 to 1; 7,291 for training, 2,007 for testing. As `load_mnist`."
     parts = _read_local(data_folders(data_home), RemoteFile("usps/usps.npz", (), _read_usps_npz))
     if parts is None:
-        parts = [fetch(RemoteFile(path, _addresses(path), partial(_read_usps, expected=OTHER_HASHES[path])), data_home, download)
-                 for path in ("usps/zip.train.gz", "usps/zip.test.gz")]
+        parts = [
+            fetch(
+                RemoteFile(
+                    path, _addresses(path), partial(_read_usps, expected=OTHER_HASHES[path])
+                ),
+                data_home,
+                download,
+            )
+            for path in ("usps/zip.train.gz", "usps/zip.test.gz")
+        ]
     (train_x, train_y), (test_x, test_y) = parts
-    return ImageData("usps", np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y]), DIGITS, len(train_x), 1.0,
-                     {part: OTHER_HASHES[f"usps/{part}.gz"] for part in ("zip.train", "zip.test")})
+    return ImageData(
+        "usps",
+        np.concatenate([train_x, test_x]),
+        np.concatenate([train_y, test_y]),
+        DIGITS,
+        len(train_x),
+        1.0,
+        {part: OTHER_HASHES[f"usps/{part}.gz"] for part in ("zip.train", "zip.test")},
+    )
 
 # %% ../../nbs/data/datasets.ipynb #cell-045
 def _whole(name, path, read, data_home, download):
     "A data set of one file that its source does not divide into training and test parts."
-    source = RemoteFile(path, _addresses(path), lambda content: read(check_sha256(content, OTHER_HASHES[path])))
+    source = RemoteFile(
+        path, _addresses(path), lambda content: read(check_sha256(content, OTHER_HASHES[path]))
+    )
     images, labels, class_names = fetch(source, data_home, download)
-    return ImageData(name, images, labels.astype(np.int64), class_names, len(images), 1.0, {path.split("/")[1]: OTHER_HASHES[path]})
+    return ImageData(
+        name,
+        images,
+        labels.astype(np.int64),
+        class_names,
+        len(images),
+        1.0,
+        {path.split("/")[1]: OTHER_HASHES[path]},
+    )
 
 
 def load_alphadigits(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
     "Binary Alphadigits: digits and capital letters, 39 of each, 20 × 16, uint8 0 or 1; not divided. As `load_mnist`."
-    return _whole("alphadigits", "alphadigits/binaryalphadigs.mat", _read_alphadigits, data_home, download)
+    return _whole(
+        "alphadigits", "alphadigits/binaryalphadigs.mat", _read_alphadigits, data_home, download
+    )
 
 
-def load_omniglot_latin(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
+def load_omniglot_latin(
+    data_home: str | PathLike | None = None, download: bool = True
+) -> ImageData:
     "The Latin alphabet of Omniglot: 26 letters by 20 people, 105 × 105, uint8, ink = 1; not divided. As `load_mnist`."
-    return _whole("omniglot", "omniglot/images_background_small1.zip", _read_omniglot_latin, data_home, download)
+    return _whole(
+        "omniglot",
+        "omniglot/images_background_small1.zip",
+        _read_omniglot_latin,
+        data_home,
+        download,
+    )
 
 # %% ../../nbs/data/datasets.ipynb #cell-047
 def line_templates() -> np.ndarray:
@@ -452,7 +575,11 @@ def line_templates() -> np.ndarray:
 
 def shape_templates() -> np.ndarray:
     "The causes of the shapes: (3, 16, 6, 6), a cross, a diagonal and an empty square, 3 × 3, in 16 places, 0 or 1."
-    cross, diagonal, square = [[0, 1, 0], [1, 1, 1], [0, 1, 0]], np.eye(3), [[1, 1, 1], [1, 0, 1], [1, 1, 1]]
+    cross, diagonal, square = (
+        [[0, 1, 0], [1, 1, 1], [0, 1, 0]],
+        np.eye(3),
+        [[1, 1, 1], [1, 0, 1], [1, 1, 1]],
+    )
     templates = np.zeros((3, 16, 6, 6), np.uint8)
     for place in range(16):
         row, column = divmod(place, 4)
@@ -472,13 +599,15 @@ def _label_names(names, size):
     return tuple(", ".join(f"{name} {place}" for name, place in zip(names, row)) for row in places)
 
 # %% ../../nbs/data/datasets.ipynb #cell-050
-GREY = {"background": 80, "line": 48, "noise": 18.3}     # of 255; the last is a standard deviation
+GREY = {"background": 80, "line": 48, "noise": 18.3}  # of 255; the last is a standard deviation
 
 
 def draw_lines(labels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     "Noisy images (n, 4, 4) of two lines, uint8, for labels (n,) from 0 to 15 and a numpy RandomState."
     grey = GREY["background"] + GREY["line"] * compose(line_templates(), labels)
-    return np.clip(np.rint(grey + GREY["noise"] * rng.standard_normal(grey.shape)), 0, 255).astype(np.uint8)
+    return np.clip(np.rint(grey + GREY["noise"] * rng.standard_normal(grey.shape)), 0, 255).astype(
+        np.uint8
+    )
 
 
 def load_lines() -> ImageData:
@@ -490,13 +619,27 @@ def load_lines() -> ImageData:
         Images uint8, labels 4 · row + column. Source: Ghahramani (1995), section 4.
     """
     labels = np.tile(np.arange(16), 10)
-    return _made("lines", draw_lines(labels, np.random.RandomState(1995)), labels, _label_names(("row", "column"), 4), 255.0)
+    return _made(
+        "lines",
+        draw_lines(labels, np.random.RandomState(1995)),
+        labels,
+        _label_names(("row", "column"), 4),
+        255.0,
+    )
 
 
 def _made(name, images, labels, class_names, scale, n_train=None):
     "The ImageData of images that are made, not loaded; not divided unless `n_train` is given."
     content = hashlib.sha256(images.tobytes() + labels.astype("<u2").tobytes()).hexdigest()
-    return ImageData(name, images, labels.astype(np.int64), class_names, n_train or len(images), scale, {name: content})
+    return ImageData(
+        name,
+        images,
+        labels.astype(np.int64),
+        class_names,
+        n_train or len(images),
+        scale,
+        {name: content},
+    )
 
 # %% ../../nbs/data/datasets.ipynb #cell-052
 def load_shapes() -> ImageData:
@@ -512,8 +655,8 @@ def load_shapes() -> ImageData:
     return _made("shapes", images, labels, _label_names(("cross", "diagonal", "square"), 16), 3.0)
 
 # %% ../../nbs/data/datasets.ipynb #cell-055
-QUADRANT_SIDE = 3                                    # pixels
-QUADRANT_STATES = ("idle", "white", "black")         # black is ink
+QUADRANT_SIDE = 3  # pixels
+QUADRANT_STATES = ("idle", "white", "black")  # black is ink
 QUADRANT_CHANCES = (0.5, 0.25, 0.25)
 
 
@@ -552,17 +695,34 @@ def load_quadrants() -> ImageData:
     return _made("quadrants", images, states @ [27, 9, 3, 1], names, 1.0, n_train=1000)
 
 # %% ../../nbs/data/datasets.ipynb #cell-059
-TITLES = {"digits": "embedded digits", "mnist": "MNIST", "fashion": "Fashion-MNIST", "usps": "USPS", "alphadigits": "Binary Alphadigits",
-          "omniglot": "Omniglot, Latin letters", "lines": "lines, 4 × 4", "shapes": "shapes, 6 × 6",
-          "quadrants": "quadrants, 6 × 6", "tables": "forty tables", "others": "twelve other tables", "photographs": "two photographs",
-          "embedded": "four embedded tables"}  # by the name of the data
+TITLES = {
+    "digits": "embedded digits",
+    "mnist": "MNIST",
+    "fashion": "Fashion-MNIST",
+    "usps": "USPS",
+    "alphadigits": "Binary Alphadigits",
+    "omniglot": "Omniglot, Latin letters",
+    "lines": "lines, 4 × 4",
+    "shapes": "shapes, 6 × 6",
+    "quadrants": "quadrants, 6 × 6",
+    "tables": "forty tables",
+    "others": "twelve other tables",
+    "photographs": "two photographs",
+    "embedded": "four embedded tables",
+}  # by the name of the data
 
 # %% ../../nbs/data/datasets.ipynb #cell-066
 def _rows(name, images):
     "`images` as a matrix with one row for each; ValueError or TypeError if that has no meaning."
     if np.asarray(images).dtype.kind not in "buif":
         images = as_floating(name, images)
-    images = check_shape(name, np.asarray(images), (..., None, None), empty=False, hint="pass an array (n, height, width) or (n, n_features)")
+    images = check_shape(
+        name,
+        np.asarray(images),
+        (..., None, None),
+        empty=False,
+        hint="pass an array (n, height, width) or (n, n_features)",
+    )
     if images.dtype.kind == "f":
         check_values(name, images)
     return images.reshape(len(images), -1)
@@ -577,7 +737,7 @@ BLOCK = 4096  # images at a time
 
 
 class _Gram(NamedTuple):
-    total: np.ndarray                                         # Σ x xᵀ
+    total: np.ndarray  # Σ x xᵀ
 
 
 def _gram(block):
@@ -604,10 +764,19 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
     x = (_rows("train_images", train_images),) if source is None else source
     p = x[0].shape[1] if source is None else source.n_features
     check_type("n_components", n_components, (int, np.integer))
-    check_number("n_components", n_components, at_least=1, at_most=p, integer=True, hint="an image has no more pixels")
+    check_number(
+        "n_components",
+        n_components,
+        at_least=1,
+        at_most=p,
+        integer=True,
+        hint="an image has no more pixels",
+    )
     gram = accumulate(_gram, x, BLOCK).total
     if not np.isfinite(gram).all():
-        raise ValueError("train_images are too large: their squares overflow; divide them by their largest magnitude first")
+        raise ValueError(
+            "train_images are too large: their squares overflow; divide them by their largest magnitude first"
+        )
     vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :n_components]
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
     return vectors * np.sign(largest)
@@ -616,6 +785,7 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
 @dataclass(frozen=True, eq=False)
 class _Projected:
     "A batch of images in the coordinates of a projection, in double precision until they are stored."
+
     projection: np.ndarray
 
     def __call__(self, batch, start):

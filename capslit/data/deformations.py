@@ -31,19 +31,29 @@ def random_uniforms(seed: int, start: int, stop: int, count: int) -> np.ndarray:
     -------
     float64 array of shape (stop - start, count)
     """
-    blocks = -(-count // 4)                                   # the generator makes four words at a time
-    words = np.random.Philox(key=seed, counter=start * blocks).random_raw((stop - start) * 4 * blocks)
-    return (((words >> np.uint64(11)) + 0.5) * 2.0**-53).reshape(stop - start, 4 * blocks)[:, :count]
+    blocks = -(-count // 4)  # the generator makes four words at a time
+    words = np.random.Philox(key=seed, counter=start * blocks).random_raw(
+        (stop - start) * 4 * blocks
+    )
+    return (((words >> np.uint64(11)) + 0.5) * 2.0**-53).reshape(stop - start, 4 * blocks)[
+        :, :count
+    ]
 
 # %% ../../nbs/data/deformations.ipynb #cell-008
-def linear_maps(angle: np.ndarray, log_height: np.ndarray, log_width: np.ndarray, shear: np.ndarray) -> np.ndarray:
+def linear_maps(
+    angle: np.ndarray, log_height: np.ndarray, log_width: np.ndarray, shear: np.ndarray
+) -> np.ndarray:
     "Matrices (n, 2, 2): scalings of height and width (logarithms) and shear, then a rotation (radians, from the downward to the rightward axis)."
     n = len(angle)
     rotation, triangle = np.empty((n, 2, 2)), np.zeros((n, 2, 2))
     rotation[:, 0, 0] = rotation[:, 1, 1] = np.cos(angle)
     rotation[:, 1, 0] = np.sin(angle)
     rotation[:, 0, 1] = -rotation[:, 1, 0]
-    triangle[:, 0, 0], triangle[:, 1, 1], triangle[:, 1, 0] = np.exp(log_height), np.exp(log_width), shear
+    triangle[:, 0, 0], triangle[:, 1, 1], triangle[:, 1, 0] = (
+        np.exp(log_height),
+        np.exp(log_width),
+        shear,
+    )
     return rotation @ triangle
 
 # %% ../../nbs/data/deformations.ipynb #cell-012
@@ -51,7 +61,9 @@ def linear_maps(angle: np.ndarray, log_height: np.ndarray, log_width: np.ndarray
 def _spectrum(smoothness):
     "Root mean square coefficients (k, k) of a field of mean square one, from its smoothness in percent of the side."
     width = smoothness / 100
-    k = np.arange(1 + int(np.sqrt(2 * np.log(20)) / (np.pi * width)))     # the factor of the next cosine is below 1/20
+    k = np.arange(
+        1 + int(np.sqrt(2 * np.log(20)) / (np.pi * width))
+    )  # the factor of the next cosine is below 1/20
     factor = np.exp(-0.5 * (np.pi * k * width) ** 2)
     amplitudes = np.outer(factor, factor)
     amplitudes[0, 0] = 0
@@ -109,7 +121,9 @@ class Deformations:
 
     def __post_init__(self):
         for item in fields(self):
-            check_number(item.name, getattr(self, item.name), at_least=5 if item.name == "smoothness" else 0)
+            check_number(
+                item.name, getattr(self, item.name), at_least=5 if item.name == "smoothness" else 0
+            )
         whole = int(self.seed) if self.seed == int(self.seed) else self.seed
         check_number("seed", whole, below=2**128, integer=True)
 
@@ -125,6 +139,7 @@ class Deformations:
 # %% ../../nbs/data/deformations.ipynb #cell-016
 class Draws(NamedTuple):
     "Deformations of n images, lengths in sides: translation (n, 2), matrix (n, 2, 2), thickness (n,), elastic (n, 2, k, k); rows before columns."
+
     translation: np.ndarray
     matrix: np.ndarray
     thickness: np.ndarray
@@ -134,9 +149,18 @@ class Draws(NamedTuple):
 def _draw(settings, start, stop):
     amplitudes = _spectrum(settings.smoothness)
     u = random_uniforms(int(settings.seed), start, stop, 8 + 2 * amplitudes.size)
-    limits = settings.strength * np.array([
-        settings.translation / 100, settings.translation / 100, np.deg2rad(settings.rotation), np.log1p(settings.scaling / 100),
-        np.log1p(settings.scaling / 100), settings.shear / 100, settings.thickness / 100, 0])
+    limits = settings.strength * np.array(
+        [
+            settings.translation / 100,
+            settings.translation / 100,
+            np.deg2rad(settings.rotation),
+            np.log1p(settings.scaling / 100),
+            np.log1p(settings.scaling / 100),
+            settings.shear / 100,
+            settings.thickness / 100,
+            0,
+        ]
+    )
     even = (2 * u[:, :8] - 1) * limits
     normal = ndtri(u[:, 8:]).reshape(-1, 2, *amplitudes.shape)
     elastic = settings.strength * settings.elastic / 100 * np.sqrt(0.5) * amplitudes * normal
@@ -188,7 +212,12 @@ def sources(draws: Draws, height: int, width: int) -> tuple[np.ndarray, np.ndarr
 # %% ../../nbs/data/deformations.ipynb #cell-026
 def cubic_weights(f: np.ndarray) -> tuple:
     "Weights of the pixels at −1, 0, 1 and 2 for a point at the fraction `f` between 0 and 1 (Keys 1981)."
-    return f * (-0.5 + f * (1 - 0.5 * f)), 1 + f * f * (1.5 * f - 2.5), f * (0.5 + f * (2 - 1.5 * f)), f * f * (0.5 * f - 0.5)
+    return (
+        f * (-0.5 + f * (1 - 0.5 * f)),
+        1 + f * f * (1.5 * f - 2.5),
+        f * (0.5 + f * (2 - 1.5 * f)),
+        f * f * (0.5 * f - 0.5),
+    )
 
 # %% ../../nbs/data/deformations.ipynb #cell-029
 def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -202,7 +231,10 @@ def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
     line = width + 5
     padded = np.zeros((n, height + 5, line), np.float32)
     padded[:, 2 : height + 2, 2 : width + 2] = images
-    y, x = np.clip(rows + 1, 0, height + 1), np.clip(columns + 1, 0, width + 1)   # of the first of four pixels, in `padded`
+    y, x = (
+        np.clip(rows + 1, 0, height + 1),
+        np.clip(columns + 1, 0, width + 1),
+    )  # of the first of four pixels, in `padded`
     top, left = np.floor(y), np.floor(x)
     at = (top * line + left).astype(np.intp) + (height + 5) * line * np.arange(n)[:, None, None]
     across, out = cubic_weights(x - left), np.zeros(rows.shape, np.float32)
@@ -214,7 +246,9 @@ def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
             along += np.multiply(padded.take(at, out=value, mode="clip"), weight, out=value)
         at += line - 3
         out += np.multiply(along, down, out=along)
-    return np.clip(out, padded.min(axis=(1, 2), keepdims=True), padded.max(axis=(1, 2), keepdims=True), out=out)
+    return np.clip(
+        out, padded.min(axis=(1, 2), keepdims=True), padded.max(axis=(1, 2), keepdims=True), out=out
+    )
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-4
 def thicken_image(x, amount, room):
@@ -261,7 +295,7 @@ def split_points(y, x, shape, at):
 def keys_weights(f, weights):
     "`cubic_weights` (4, n) of fractions f (n,), in single precision."
     half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
-    three, five = np.float32(1.5), np.float32(2.5)             # halves
+    three, five = np.float32(1.5), np.float32(2.5)  # halves
     before, here, next, last = weights[0], weights[1], weights[2], weights[3]
     for t in range(len(f)):
         before[t] = f[t] * (-half + f[t] * (one - half * f[t]))
@@ -293,8 +327,12 @@ def weighted_pixels(padded, line, at, down, across, low, high, out):
         k, value = np.uintp(at[t]), np.float32(0)
         before, here, next, last = across[0, t], across[1, t], across[2, t], across[3, t]
         for j in range(4):
-            value += (padded[k] * before + padded[k + one] * here
-                      + padded[k + two] * next + padded[k + three] * last) * down[j, t]
+            value += (
+                padded[k] * before
+                + padded[k + one] * here
+                + padded[k + two] * next
+                + padded[k + three] * last
+            ) * down[j, t]
             k += np.uintp(line)
         out[t] = min(max(value, low), high)
 
@@ -311,7 +349,7 @@ def deform_images(images, amount, field, of_row, of_column, out):
     for i in range(n):
         image[:] = images[i]
         thicken_image(image, amount[i], room)
-        padded[2:height + 2, 2:width + 2] = image
+        padded[2 : height + 2, 2 : width + 2] = image
         for axis in range(2):
             for r in range(height):
                 for c in range(width):
@@ -321,12 +359,21 @@ def deform_images(images, amount, field, of_row, of_column, out):
         keys_weights(y, weights[0])
         keys_weights(x, weights[1])
         low, high = grey_range(padded, ends)
-        weighted_pixels(pixels, width + 5, at, weights[0], weights[1], low, high,
-                        out[i].reshape(-1))
+        weighted_pixels(
+            pixels, width + 5, at, weights[0], weights[1], low, high, out[i].reshape(-1)
+        )
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-9
-_compiled_deformation = OnDemand(deform_images, thicken_image, inside, split_points,
-                                 keys_weights, weighted_pixels, grey_range, enough=2**26)
+_compiled_deformation = OnDemand(
+    deform_images,
+    thicken_image,
+    inside,
+    split_points,
+    keys_weights,
+    weighted_pixels,
+    grey_range,
+    enough=2**26,
+)
 
 # %% ../../nbs/data/deformations.ipynb #cell-031
 def deform(images: Any, draws: Draws) -> np.ndarray:
@@ -393,12 +440,19 @@ class DeformedImages:
         "Batches (images, labels), from the beginning."
         return (self.part(start, start + self.batch) for start in range(0, self.size, self.batch))
 
-    def write(self, out: np.ndarray, function: Callable = lambda images: images, n_threads: int | None = None) -> np.ndarray:
+    def write(
+        self,
+        out: np.ndarray,
+        function: Callable = lambda images: images,
+        n_threads: int | None = None,
+    ) -> np.ndarray:
         "Fill `out` (size, …) with `function(images)`, batch by batch, and return the labels (size,)."
         check_choice("len(out)", len(out), [self.size])
+
         def work(start):
             images, _ = self.part(start, start + self.batch)
             out[start : start + len(images)] = function(images)
+
         with em.threads(n_threads) as pool:
             for _ in em.ordered_map(work, range(0, self.size, self.batch), pool):
                 pass
@@ -407,6 +461,7 @@ class DeformedImages:
 # %% ../../nbs/data/deformations.ipynb #tangents-2
 class TangentDraws(NamedTuple):
     "α (n,), coefficients of two fields (n, 2, k, k) and shifts in pixels (n, 2) of n images."
+
     alpha: np.ndarray
     fields: np.ndarray
     shift: np.ndarray
@@ -478,7 +533,7 @@ def _draw_along_tangents(settings, start, stop):
     amplitudes = _spectrum(settings.smoothness)
     u = random_uniforms(int(settings.seed), start, stop, 2 + 2 * amplitudes.size)
     normal = ndtri(u[:, 2:]).reshape(-1, 2, *amplitudes.shape)
-    place = (9 * u[:, 1]).astype(int)                         # one of 3 × 3
+    place = (9 * u[:, 1]).astype(int)  # one of 3 × 3
     alpha = np.where(u[:, 0] < 0.5, -1.0, 1.0) * settings.strength
     by = np.stack(np.divmod(place, 3), axis=1) - 1
     return TangentDraws(alpha, amplitudes * normal, by)

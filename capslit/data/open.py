@@ -13,8 +13,20 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_array_api_obj, is_dask_array
 
-from .sources import (ARGUMENT_NAMES, FRAME_ATTRIBUTES, ArraySource, BatchSource, Source, WithColumns, check_columns, check_labels_given,
-                                  check_no_columns, check_reiterable, is_future, is_lazy)
+from capslit.data.sources import (
+    ARGUMENT_NAMES,
+    FRAME_ATTRIBUTES,
+    ArraySource,
+    BatchSource,
+    Source,
+    WithColumns,
+    check_columns,
+    check_labels_given,
+    check_no_columns,
+    check_reiterable,
+    is_future,
+    is_lazy,
+)
 
 # %% ../../nbs/data/open.ipynb #cell-005
 def _is_dask(X):
@@ -38,7 +50,7 @@ def _is_batch(item, labelled):
     "Whether an entry of a list is a batch, and not an example."
     if isinstance(item, (tuple, list)):
         return bool(item) and len(getattr(item[0], "shape", ())) >= 2
-    if isinstance(item, Mapping):                             # which is then refused in words
+    if isinstance(item, Mapping):  # which is then refused in words
         return True
     return not labelled and len(getattr(item, "shape", ())) >= 2
 
@@ -51,12 +63,19 @@ def _is_stream(X, labelled, name):
         return False
     check_reiterable(name, X)
     if not isinstance(X, type) and hasattr(X, "__len__") and hasattr(X, "__getitem__"):
-        return len(X) > 0 and _is_batch(X[0], labelled)       # a list, or the like
+        return len(X) > 0 and _is_batch(X[0], labelled)  # a list, or the like
     return callable(X) or hasattr(X, "__iter__")
 
 # %% ../../nbs/data/open.ipynb #cell-004
-def as_source(X: Any, y: Any = None, sample_weight: Any = None, *, labelled: bool | None, flat: bool = False,
-              names: tuple = ARGUMENT_NAMES) -> Source | None:
+def as_source(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    labelled: bool | None,
+    flat: bool = False,
+    names: tuple = ARGUMENT_NAMES,
+) -> Source | None:
     """A `Source` for data that do not simply lie in memory; None for data that do.
 
     Parameters
@@ -75,18 +94,25 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, *, labelled: boo
     names : tuple of str
         What messages call X, y and sample_weight.
     """
-    if type(X) is np.ndarray and not is_lazy(X):              # nearly always
+    if type(X) is np.ndarray and not is_lazy(X):  # nearly always
         return None
     options = {"labelled": labelled, "flat": flat, "names": names}
     if _is_arrow(X):
         X = _from_arrow(check_reiterable(names[0], X), y, labelled, names)
     if isinstance(X, (str, PathLike)):
-        raise TypeError(f"{names[0]} is the path of a file; open it, for example with "
-                        "np.load(path, mmap_mode='r') or, if it holds Parquet files, capslit.data.arrow_source(path)")
+        raise TypeError(
+            f"{names[0]} is the path of a file; open it, for example with "
+            "np.load(path, mmap_mode='r') or, if it holds Parquet files, capslit.data.arrow_source(path)"
+        )
     if isinstance(X, Source):
-        return X if y is None and sample_weight is None else _with_columns(X, (y, sample_weight), names)
+        return (
+            X
+            if y is None and sample_weight is None
+            else _with_columns(X, (y, sample_weight), names)
+        )
     if _is_dask(X) or (isinstance(X, (list, tuple)) and any(map(_is_deferred, X))):
         from capslit.data.dask import DaskSource
+
         return DaskSource(X, y, sample_weight, **options)
     if is_lazy(X):
         check_labels_given(names, y, labelled)
@@ -104,6 +130,9 @@ def _with_columns(source, columns, names):
 def _from_arrow(X, y, labelled, names):
     "The source of a table, all of whose columns are features."
     from capslit.data.arrow import arrow_source
+
     if labelled and y is None:
-        raise ValueError(f"{names[1]} is None, but labels are needed; name their column: capslit.data.arrow_source({names[0]}, target=…)")
+        raise ValueError(
+            f"{names[1]} is None, but labels are needed; name their column: capslit.data.arrow_source({names[0]}, target=…)"
+        )
     return arrow_source(X, names=names)

@@ -28,26 +28,44 @@ from sklearn.utils.validation import _get_feature_names
 
 from .. import em
 from ..arrays import to_numpy
-from ..validation import BatchError, as_floating, check_choice, check_indices, check_shape, check_values, input_problem
+from capslit.validation import (
+    BatchError,
+    as_floating,
+    check_choice,
+    check_indices,
+    check_shape,
+    check_values,
+    input_problem,
+)
 
 # %% ../../nbs/data/sources.ipynb #cell-004
 def as_input_array(name: str, x: Any) -> Any:
     "`as_floating`; but NumPy's other precisions and byte orders become double, as scikit-learn has it."
     dtype = getattr(x, "dtype", None)
-    other = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype not in (np.float32, np.float64)
+    other = (
+        isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype not in (np.float32, np.float64)
+    )
     return np.asarray(x, np.float64) if other else as_floating(name, x)
 
 # %% ../../nbs/data/sources.ipynb #cell-004-2
 def check_examples(name: str, array: Any, flat: bool, *, empty: bool = False) -> Any:
     "`array`; ValueError unless it holds examples as rows or, if `flat`, along several axes. None may be missing, unless `empty`."
     several = flat and len(array.shape) > 2
-    return check_shape(name, array, (...,) if several else (None, None), empty=empty, hint="pass an array (n_samples, n_features)")
+    return check_shape(
+        name,
+        array,
+        (...,) if several else (None, None),
+        empty=empty,
+        hint="pass an array (n_samples, n_features)",
+    )
 
 
 def _input_rows(name, x, flat):
     "Inputs (b, p) as a NumPy array in single or double precision; `flat`: axes become one."
     x = as_input_array(name, to_numpy(x) if is_array_api_obj(x) else x)
-    return check_examples(name, x.reshape(len(x), math.prod(x.shape[1:])) if flat and x.ndim > 2 else x, flat)
+    return check_examples(
+        name, x.reshape(len(x), math.prod(x.shape[1:])) if flat and x.ndim > 2 else x, flat
+    )
 
 # %% ../../nbs/data/sources.ipynb #cell-004-4
 def _check_finite(name, values):
@@ -55,7 +73,7 @@ def _check_finite(name, values):
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(values)
     if not np.isfinite(total):
-        if problem := input_problem(name, values):             # of a table, which column it is
+        if problem := input_problem(name, values):  # of a table, which column it is
             raise ValueError(problem)
         check_values(name, values)
 
@@ -74,14 +92,20 @@ def _label_values(name, values, n):
     values = _column_values(name, values, n)
     strange = [v for v in values if not isinstance(v, str)] if values.dtype == object else []
     if strange:
-        raise ValueError(f"{name} holds {strange[0]!r}, but labels that are objects must be "
-                         "text; leave such examples out, or convert the labels")
+        raise ValueError(
+            f"{name} holds {strange[0]!r}, but labels that are objects must be "
+            "text; leave such examples out, or convert the labels"
+        )
     return values
 
 
 def _weight_values(name, w, x):
     "Weights (n,) of the examples x as a NumPy array in their precision."
-    return check_values(name, as_floating(name, _column_values(name, w, len(x))).astype(x.dtype, copy=False), lower=0)
+    return check_values(
+        name,
+        as_floating(name, _column_values(name, w, len(x))).astype(x.dtype, copy=False),
+        lower=0,
+    )
 
 # %% ../../nbs/data/sources.ipynb #cell-006
 ARGUMENT_NAMES = ("X", "y", "sample_weight")
@@ -96,7 +120,9 @@ def check_same(found: Any, known: Any, message: str) -> None:
 def check_labels_given(names: tuple, y: Any, labelled: bool | None) -> None:
     "ValueError if labels are needed and there are none; `names`: those of the inputs, the labels and the weights."
     if labelled and y is None:
-        raise ValueError(f"{names[1]} is None, but labels are needed; pass one for each example of {names[0]}")
+        raise ValueError(
+            f"{names[1]} is None, but labels are needed; pass one for each example of {names[0]}"
+        )
 
 
 def not_empty(name: str, found: Any, what: str = "batches") -> Any:
@@ -125,6 +151,7 @@ class BatchSchema:
     frame : data frame (1, n_features) or None
         The first example of the first batch whose columns have names.
     """
+
     labelled: bool | None = None
     flat: bool = False
     names: tuple = ARGUMENT_NAMES
@@ -145,9 +172,16 @@ class BatchSchema:
         name = self.names[0]
         if self.n_features is None:
             self.n_features, self.dtype = x.shape[1], x.dtype
-        check_same(x.shape[1], self.n_features, name + " has {0} features, but the batches before it have {1}")
-        check_same(np.result_type(x.dtype, self.dtype), self.dtype,
-                   name + " holds {0}, but the batches before it hold {1}; convert all to the same type")
+        check_same(
+            x.shape[1],
+            self.n_features,
+            name + " has {0} features, but the batches before it have {1}",
+        )
+        check_same(
+            np.result_type(x.dtype, self.dtype),
+            self.dtype,
+            name + " holds {0}, but the batches before it hold {1}; convert all to the same type",
+        )
         x = x.astype(self.dtype, copy=False)
         _check_finite(name, x)
         return x
@@ -157,13 +191,21 @@ class BatchSchema:
         if found is not None:
             self.frame = _safe_indexing(x, [0]) if self.frame is None else self.frame
             for pair in zip(found, _get_feature_names(self.frame)):
-                check_same(*pair, self.names[0] + " has the column {0!r} where the batches before it have {1!r}; bring all columns in one order")
+                check_same(
+                    *pair,
+                    self.names[0]
+                    + " has the column {0!r} where the batches before it have {1!r}; bring all columns in one order",
+                )
 
     def _weights(self, w, x):
         name, given = self.names[2], "without" if w is None else "with"
         if self.weighted is None:
             self.weighted = w is not None
-        check_same(given, "with" if self.weighted else "without", name + " must come with every batch or with none; the first came {1}")
+        check_same(
+            given,
+            "with" if self.weighted else "without",
+            name + " must come with every batch or with none; the first came {1}",
+        )
         return None if w is None else _weight_values(name, w, x)
 
 # %% ../../nbs/data/sources.ipynb #cell-007
@@ -200,6 +242,7 @@ class Inspection:
     weights : (n_samples,) array
         None if there are none.
     """
+
     n_samples: int
     largest: float
     classes: np.ndarray | None
@@ -253,14 +296,14 @@ def _with_classes(found, classes):
     where = {c: i for i, c in enumerate(classes.tolist())}
     unknown = [c for c in found.classes.tolist() if c not in where]
     if unknown:
-        raise ValueError(f"labels {unknown[:10]} are not among the classes "
-                         f"{classes.tolist()[:10]}")
+        raise ValueError(f"labels {unknown[:10]} are not among the classes {classes.tolist()[:10]}")
     labels = np.array([where[c] for c in found.classes.tolist()])[found.labels]
     return _make_inspection(found.n_samples, found.largest, classes, labels, found.weights)
 
 # %% ../../nbs/data/sources.ipynb #cell-010
 class Chunk(NamedTuple):
     "The examples `start` to `stop` of a source; `load()` reads the batch (x, y, weight)."
+
     start: int
     stop: int
     load: Callable
@@ -285,6 +328,7 @@ def _call_on_loaded(function, load):
 
 def _with_batch_error(source, chunk):
     "A chunk of any length; an error in it is that of a batch of the iteration."
+
     def load():
         try:
             return chunk.load()
@@ -293,12 +337,15 @@ def _with_batch_error(source, chunk):
                 if each.start < chunk.stop and chunk.start < each.stop:
                     each.load()
             raise
+
     return chunk._replace(load=load)
 
 # %% ../../nbs/data/sources.ipynb #cell-012
 def check_index(index: Any, n: int) -> np.ndarray:
     "`index` as an array; ValueError unless it holds sorted numbers of some of n examples."
-    return check_indices("index", check_shape("index", np.asarray(index), (None,), empty=False), n, ordered=True)
+    return check_indices(
+        "index", check_shape("index", np.asarray(index), (None,), empty=False), n, ordered=True
+    )
 
 
 def _take_rows(source, index):
@@ -311,7 +358,7 @@ def _take_rows(source, index):
         x, *others = load()
         if inputs is None:
             inputs = np.empty((len(index), *x.shape[1:]), x.dtype)
-        inputs[found:found + len(rows)] = x[rows]
+        inputs[found : found + len(rows)] = x[rows]
         columns.append(em.chosen(others, rows))
         found += len(rows)
     return inputs, *em.join(columns)
@@ -333,6 +380,7 @@ class Source(ABC):
     frame : data frame (1, n_features) or None
         An example with the names of the columns, if they have names.
     """
+
     sliceable, frame = False, None
 
     @abstractmethod
@@ -355,11 +403,15 @@ class Source(ABC):
         "Σ function(block) over blocks of `rows` examples, to the bits of data in memory."
         if not self.sliceable:
             return em.accumulate(function, lambda: _prefetched(self.chunks(), pool), rows, pool)
-        done = (chunk._replace(load=partial(_call_on_loaded, function, chunk.load))
-                for chunk in self.chunks(rows))
+        done = (
+            chunk._replace(load=partial(_call_on_loaded, function, chunk.load))
+            for chunk in self.chunks(rows)
+        )
         return em.tree_sum(_prefetched(done, pool))
 
-    def collect(self, function: Callable, rows: int | None = None, out: np.ndarray | None = None) -> np.ndarray:
+    def collect(
+        self, function: Callable, rows: int | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
         """function(batch) of all batches, joined along the examples.
 
         With `rows`, of blocks of so many examples; with `out`, put into that array.
@@ -370,7 +422,7 @@ class Source(ABC):
             if out is None:
                 parts.append(part)
             else:
-                out[start:start + len(part)] = part
+                out[start : start + len(part)] = part
             start += len(part)
         return np.concatenate(parts) if out is None else out
 
@@ -451,7 +503,7 @@ def _read_rows(array, start, stop):
     _check_length(mapped)
     advisable = part.size > 0 and hasattr(mmap, "MADV_DONTNEED")
     if advisable and part.flags.c_contiguous:
-        _advise(mapped, array[start:stop + READ_AHEAD * (stop - start)], mmap.MADV_WILLNEED)
+        _advise(mapped, array[start : stop + READ_AHEAD * (stop - start)], mmap.MADV_WILLNEED)
     copy = np.array(part, order="K")
     if advisable and mapped.mode != "c":
         _advise(mapped, part, mmap.MADV_DONTNEED)
@@ -479,7 +531,9 @@ def _row_ranges(array, rows=None):
 # %% ../../nbs/data/sources.ipynb #cell-019-3
 def check_columns(names: tuple, columns: Iterable, n: int) -> tuple:
     "Labels and weights of n examples as they are, or else as NumPy arrays; ValueError for other lengths. `names`: as in `BatchSchema`."
-    return tuple(_check_column(name, column, n, names[0]) for name, column in zip(names[1:], columns))
+    return tuple(
+        _check_column(name, column, n, names[0]) for name, column in zip(names[1:], columns)
+    )
 
 
 def _check_column(name, column, n, inputs):
@@ -493,8 +547,16 @@ def _check_column(name, column, n, inputs):
 class ArraySource(_ValidatedSource):
     "The rows of an array that is read when it is sliced; y and weights may be such arrays."
 
-    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, *, labelled: bool | None = None, flat: bool = False,
-                 names: tuple = ARGUMENT_NAMES):
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        labelled: bool | None = None,
+        flat: bool = False,
+        names: tuple = ARGUMENT_NAMES,
+    ):
         super().__init__(labelled, flat, names)
         shape = tuple(check_examples(names[0], X, flat).shape)
         self.schema.dtype = as_input_array(names[0], np.empty(0, X.dtype)).dtype
@@ -514,8 +576,10 @@ class ArraySource(_ValidatedSource):
 def check_reiterable(name: str, X: Any) -> Any:
     "`X`; TypeError if it is an iterator, which can be walked only once."
     if hasattr(X, "__next__"):
-        raise TypeError(f"{name} is a one-shot iterator, but EM passes over the examples many times; pass a "
-                        "list of batches, or a function that returns a new iterator for every pass")
+        raise TypeError(
+            f"{name} is a one-shot iterator, but EM passes over the examples many times; pass a "
+            "list of batches, or a function that returns a new iterator for every pass"
+        )
     return X
 
 
@@ -525,7 +589,9 @@ def _next_pass(name, stream):
         return iter(check_reiterable(name, stream))
     found = stream()
     if found is None:
-        raise TypeError(f"{name} is a function that returned None; it must return an iterator of batches")
+        raise TypeError(
+            f"{name} is a function that returned None; it must return an iterator of batches"
+        )
     return found
 
 # %% ../../nbs/data/sources.ipynb #cell-023
@@ -539,24 +605,30 @@ def _check_no_labels(name, weight):
         return
     dtype = weight.dtype if hasattr(weight, "dtype") else np.asarray(weight).dtype
     if "float" not in str(dtype).lower():
-        raise ValueError(f"{name} comes in batches (X, weight) whose weights are not floating-"
-                         "point numbers; leave labels out, and convert weights to float")
+        raise ValueError(
+            f"{name} comes in batches (X, weight) whose weights are not floating-"
+            "point numbers; leave labels out, and convert weights to float"
+        )
 
 # %% ../../nbs/data/sources.ipynb #cell-023-2
 def unpack_batch(batch: Any, labelled: bool | None, name: str = "X") -> tuple:
     "A batch of a stream as (x, y, weight); ValueError or TypeError if it has not what is needed."
     if isinstance(batch, list) and batch and len(np.shape(batch[0])) > 1:
-        batch = tuple(batch)                                  # as loaders of PyTorch do
+        batch = tuple(batch)  # as loaders of PyTorch do
     if isinstance(batch, Mapping):
-        raise TypeError(f"{name} comes in a batch that is a {type(batch).__name__}; "
-                        f"let each batch be {_batch_format(labelled)}")
+        raise TypeError(
+            f"{name} comes in a batch that is a {type(batch).__name__}; "
+            f"let each batch be {_batch_format(labelled)}"
+        )
     batch = batch if isinstance(batch, tuple) else (batch,)
     if labelled is None:
         return batch[0], None, None
     found = batch if labelled else (batch[0], None, *batch[1:])
     if not 2 <= len(found) <= 3:
-        raise ValueError(f"{name} comes in a batch of {len(batch)} entries, but "
-                         f"{_batch_format(labelled)} is needed")
+        raise ValueError(
+            f"{name} comes in a batch of {len(batch)} entries, but "
+            f"{_batch_format(labelled)} is needed"
+        )
     x, y, weight = found if len(found) == 3 else (*found, None)
     if labelled is False:
         _check_no_labels(name, weight)
@@ -566,7 +638,14 @@ def unpack_batch(batch: Any, labelled: bool | None, name: str = "X") -> tuple:
 class BatchSource(_ValidatedSource):
     "Batches from a re-iterable, or from a function that returns an iterator for each pass."
 
-    def __init__(self, stream: Any, *, labelled: bool | None = None, flat: bool = False, names: tuple = ARGUMENT_NAMES):
+    def __init__(
+        self,
+        stream: Any,
+        *,
+        labelled: bool | None = None,
+        flat: bool = False,
+        names: tuple = ARGUMENT_NAMES,
+    ):
         super().__init__(labelled, flat, names)
         self.stream = stream
 
@@ -581,16 +660,26 @@ class BatchSource(_ValidatedSource):
                 yield Chunk(total + start, total + stop, load)
             total += stop
         known = getattr(self, "_inspection", None)
-        check_same(total, known.n_samples if known else total,
-                   name + " had {1} examples in the first pass, but {0} in this one; each pass must bring the same examples")
+        check_same(
+            total,
+            known.n_samples if known else total,
+            name
+            + " had {1} examples in the first pass, but {0} in this one; each pass must bring the same examples",
+        )
 
     def _parts(self, index, batch):
         "The chunks of a batch: several if it is read when it is sliced."
         with batch_context(index):
             arrays = unpack_batch(batch, self.schema.labelled, self.schema.names[0])
             if is_lazy(arrays[0]) and arrays[0].shape[0]:
-                arrays = arrays[0], *check_columns(self.schema.names, arrays[1:], arrays[0].shape[0])
-                return [Chunk(*ends, partial(self._load, index, arrays, *ends)) for ends in _row_ranges(arrays[0])]
+                arrays = (
+                    arrays[0],
+                    *check_columns(self.schema.names, arrays[1:], arrays[0].shape[0]),
+                )
+                return [
+                    Chunk(*ends, partial(self._load, index, arrays, *ends))
+                    for ends in _row_ranges(arrays[0])
+                ]
             checked = self.schema.checked(*arrays)
         if not isinstance(self.stream, (list, tuple)):
             checked = tuple(None if a is None else a.copy() for a in checked)
@@ -602,8 +691,9 @@ def check_no_columns(y: Any, sample_weight: Any, names: tuple, labelled: bool | 
     if y is not None or sample_weight is not None:
         both = f"{names[1]} and {names[2]} belong"
         said = both if labelled or y is not None else f"{names[2]} belongs"
-        raise ValueError(f"{said} in the batches of {names[0]}; "
-                         f"let each batch be {_batch_format(labelled)}")
+        raise ValueError(
+            f"{said} in the batches of {names[0]}; let each batch be {_batch_format(labelled)}"
+        )
 
 
 def is_future(X: Any) -> bool:
@@ -627,13 +717,18 @@ class _DerivedSource(Source):
 def apply_to_batch(function: Callable, batch: tuple, start: int) -> tuple:
     "function(batch, start); ValueError unless that is as long as the batch."
     made = function(batch, start)
-    check_same(len(made[0]), len(batch[0]), "the function that is applied makes {0} examples of {1}; select some beforehand")
+    check_same(
+        len(made[0]),
+        len(batch[0]),
+        "the function that is applied makes {0} examples of {1}; select some beforehand",
+    )
     return made
 
 # %% ../../nbs/data/sources.ipynb #cell-032-2
 class MappedSource(_DerivedSource):
     "The batches function(batch, start), each as long as the batch that it was made of."
-    frame = None                                              # there may be other columns
+
+    frame = None  # there may be other columns
 
     def __init__(self, source: Source, function: Callable):
         super().__init__(source)
@@ -712,6 +807,7 @@ class RebatchedSource(_DerivedSource):
 @dataclass(frozen=True, eq=False)
 class WithColumns:
     "Labels and weights of all examples, joined to the batches of a source: a function for `Source.apply`."
+
     columns: tuple
     names: tuple
 
@@ -719,4 +815,8 @@ class WithColumns:
         x, y, w = batch
         _, label_name, weight_name = self.names
         labels, weights = (_read_rows(column, start, start + len(x)) for column in self.columns)
-        return x, y if labels is None else _label_values(label_name, labels, len(x)), w if weights is None else _weight_values(weight_name, weights, x)
+        return (
+            x,
+            y if labels is None else _label_values(label_name, labels, len(x)),
+            w if weights is None else _weight_values(weight_name, weights, x),
+        )

@@ -30,7 +30,7 @@ from .tables import TableData
 from ..storage import storage_context
 
 # %% ../../nbs/data/table_files.ipynb #cell-004
-MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "null", "<null>"})   # in small letters
+MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "null", "<null>"})  # in small letters
 SEPARATORS = ",;\t"
 
 
@@ -42,12 +42,22 @@ def _separator(text):
 
 def _split(text):
     "The rows of a text, each a list of entries, with the numbers of their last lines; blank lines are passed over."
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text), skipinitialspace=True, strict=True)
-    return [([entry.strip() for entry in row], reader.line_num) for row in reader if any(map(str.strip, row)) or len(row) > 1]
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=_separator(text),
+        skipinitialspace=True,
+        strict=True,
+    )
+    return [
+        ([entry.strip() for entry in row], reader.line_num)
+        for row in reader
+        if any(map(str.strip, row)) or len(row) > 1
+    ]
 
 # %% ../../nbs/data/table_files.ipynb #cell-006
 class Columns(NamedTuple):
     "Columns of a file as {name: entries}, how many columns had no name, and whether numbers may have decimal commas."
+
     words: dict
     unnamed: int
     decimal_commas: bool
@@ -62,10 +72,19 @@ def _columns_of_text(content):
             raise ValueError(f"{count} columns are called {name!r}; give each a name of its own")
     for row, line in rows:
         if len(row) != len(header):
-            raise ValueError(f"line {line} has {len(row)} entries, but the header has {len(header)}; put entries that contain the separator in quotes")
-    entries = [[None if word.lower() in MISSING_WORDS else word for word in column] for column in zip(*(row for row, _ in rows))]
+            raise ValueError(
+                f"line {line} has {len(row)} entries, but the header has {len(header)}; put entries that contain the separator in quotes"
+            )
+    entries = [
+        [None if word.lower() in MISSING_WORDS else word for word in column]
+        for column in zip(*(row for row, _ in rows))
+    ]
     entries = entries or [[] for _ in header]
-    return Columns({name: column for name, column in zip(header, entries) if name}, header.count(""), _separator(text) == ";")
+    return Columns(
+        {name: column for name, column in zip(header, entries) if name},
+        header.count(""),
+        _separator(text) == ";",
+    )
 
 # %% ../../nbs/data/table_files.ipynb #cell-009
 def entry_word(value: object) -> str | None:
@@ -83,18 +102,33 @@ def _columns_of_parquet(path):
 
         frame = pandas.read_parquet(path)
     except ImportError as error:
-        raise ValueError("Parquet files are read by pandas and pyarrow, which are not both installed; install them: pip install pandas pyarrow, "
-                         "or save the table as CSV") from error
+        raise ValueError(
+            "Parquet files are read by pandas and pyarrow, which are not both installed; install them: pip install pandas pyarrow, "
+            "or save the table as CSV"
+        ) from error
     present = frame.notna()
-    words = {str(name): [entry_word(value) if there else None for value, there in zip(frame[name], present[name])] for name in frame.columns}
+    words = {
+        str(name): [
+            entry_word(value) if there else None for value, there in zip(frame[name], present[name])
+        ]
+        for name in frame.columns
+    }
     return Columns(words, 0, False)
 
 # %% ../../nbs/data/table_files.ipynb #cell-011
 def table_context(path: str | PathLike) -> AbstractContextManager:
     "A `with` block whose errors become the `StorageError` of the table in the file `path`."
-    return storage_context(path, damage={UnicodeDecodeError: "it is not UTF-8 text; unpack it if it is compressed, and save it as CSV in UTF-8",
-                                         csv.Error: "it is no CSV file ({}); check its quotes", ValueError: "{}",
-                                         **dict.fromkeys((EOFError, zlib.error, gzip.BadGzipFile), "it is damaged ({}); compress it again")})
+    return storage_context(
+        path,
+        damage={
+            UnicodeDecodeError: "it is not UTF-8 text; unpack it if it is compressed, and save it as CSV in UTF-8",
+            csv.Error: "it is no CSV file ({}); check its quotes",
+            ValueError: "{}",
+            **dict.fromkeys(
+                (EOFError, zlib.error, gzip.BadGzipFile), "it is damaged ({}); compress it again"
+            ),
+        },
+    )
 
 
 def _unpacked(content):
@@ -110,7 +144,9 @@ def read_columns(path: str | PathLike) -> Columns:
     path = Path(path).expanduser()
     with table_context(path):
         parquet = path.suffix in (".parquet", ".pq") and path.is_file()
-        columns = _columns_of_parquet(path) if parquet else _columns_of_text(_unpacked(path.read_bytes()))
+        columns = (
+            _columns_of_parquet(path) if parquet else _columns_of_text(_unpacked(path.read_bytes()))
+        )
         if not any(map(len, columns.words.values())):
             raise ValueError("it has no rows below its header")
     return columns
@@ -131,7 +167,9 @@ def _numbers(name, words):
         return None
     values, present = np.array(values), [word is not None for word in words]
     if not np.isfinite(values[present]).all():
-        raise ValueError(f"column {name!r} holds a number that is not finite; write missing values as NA")
+        raise ValueError(
+            f"column {name!r} holds a number that is not finite; write missing values as NA"
+        )
     return values
 
 
@@ -141,7 +179,9 @@ def _codes(words, categories):
     return np.array([place[word] for word in words])
 
 # %% ../../nbs/data/table_files.ipynb #cell-015-b
-DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+,\d+|\d+(,\d*)?|,\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+DECIMAL_COMMA = re.compile(
+    r"[+-]?(\d{1,3}(\.\d{3})+,\d+|\d+(,\d*)?|,\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE
+)
 
 
 def decimal_points(words: Sequence) -> list:
@@ -160,7 +200,11 @@ def identifies_rows(words: Sequence) -> bool:
 
 def _row_numbers(name, values):
     "A note if the values of a column look like numbers of rows; None otherwise."
-    if len(values) < 5 or not np.all(values % 1 == 0) or not (np.all(np.diff(values) > 0) or np.all(np.diff(np.sort(values)) == 1)):
+    if (
+        len(values) < 5
+        or not np.all(values % 1 == 0)
+        or not (np.all(np.diff(values) > 0) or np.all(np.diff(np.sort(values)) == 1))
+    ):
         return None
     return f"column {name!r} looks like row numbers, from {values.min():.0f} to {values.max():.0f}, and is used like any other; leave it out by --drop {shlex.quote(name)}"
 
@@ -172,8 +216,12 @@ def _advice(words):
     "What to do about the words that keep a column from being numeric, if it may be meant to be: 'because of' the first of them, and the remedy; None otherwise."
     odd = [word for word in words if word is not None and _number(word) is None]
     if NUMBER_WITH_MARKS.fullmatch(odd[0]):
-        return odd[0], "if that is a number, write it with a decimal point and no other marks, as in 1234.5"
-    return (odd[0], "if that means a missing value, write NA") if len(odd) < len(words) / 2 else None
+        return odd[
+            0
+        ], "if that is a number, write it with a decimal point and no other marks, as in 1234.5"
+    return (
+        (odd[0], "if that means a missing value, write NA") if len(odd) < len(words) / 2 else None
+    )
 
 
 def _feature(name, words):
@@ -187,13 +235,21 @@ def _feature(name, words):
         note = f"column {name!r} is left out: {len(set(words) - {None})} different words in {len(words)} rows"
         return None, None, note if odd is None else f"{note}, among them {odd!r}; {remedy}"
     categories = tuple(sorted(set(words) - {None}))
-    return _codes(words, categories), categories, None if odd is None else f"column {name!r} is read as categories because of {odd!r}; {remedy}"
+    return (
+        _codes(words, categories),
+        categories,
+        None
+        if odd is None
+        else f"column {name!r} is read as categories because of {odd!r}; {remedy}",
+    )
 
 # %% ../../nbs/data/table_files.ipynb #cell-020
 def _shortlist(words, count=12):
     "Some words in quotes, for a message."
     words = list(words)
-    return ", ".join(map(repr, words[:count])) + (f" and {len(words) - count} others" if len(words) > count else "")
+    return ", ".join(map(repr, words[:count])) + (
+        f" and {len(words) - count} others" if len(words) > count else ""
+    )
 
 
 def check_target(name: str, labels: Sequence) -> None:
@@ -202,11 +258,17 @@ def check_target(name: str, labels: Sequence) -> None:
     numbers = [_number(word) for word in counts]
     whole = None not in numbers and all(number % 1 == 0 for number in numbers)
     if len(counts) < 2:
-        raise ValueError(f"the target column {name!r} has {f'the single class {labels[0]!r}' if labels else 'no entry'}; two classes are needed")
+        raise ValueError(
+            f"the target column {name!r} has {f'the single class {labels[0]!r}' if labels else 'no entry'}; two classes are needed"
+        )
     if None not in numbers and len(counts) > max(20, whole * len(labels) / 10):
-        raise ValueError(f"the target column {name!r} holds {len(counts)} different numbers, which is a quantity and no class; choose a column of classes, or divide it into ranges")
+        raise ValueError(
+            f"the target column {name!r} holds {len(counts)} different numbers, which is a quantity and no class; choose a column of classes, or divide it into ranges"
+        )
     if rare := [word for word, count in counts.items() if count < 2]:
-        raise ValueError(f"the target column {name!r} has a single example of {_shortlist(rare)}; give each class two or more, or remove it")
+        raise ValueError(
+            f"the target column {name!r} has a single example of {_shortlist(rare)}; give each class two or more, or remove it"
+        )
 
 # %% ../../nbs/data/table_files.ipynb #cell-021
 def class_labels(words: Sequence) -> tuple[np.ndarray, tuple]:
@@ -221,7 +283,9 @@ def class_labels(words: Sequence) -> tuple[np.ndarray, tuple]:
 def _check_columns(columns, wanted):
     "ValueError unless all names in `wanted` are columns."
     if missing := [name for name in wanted if name not in columns]:
-        raise ValueError(f"it has no column {_shortlist(missing)}; its columns are {_shortlist(columns, 40)}")
+        raise ValueError(
+            f"it has no column {_shortlist(missing)}; its columns are {_shortlist(columns, 40)}"
+        )
 
 
 def _features(columns):
@@ -234,7 +298,9 @@ def _features(columns):
     return features, notes
 
 # %% ../../nbs/data/table_files.ipynb #cell-025
-def read_table(path: str | PathLike, target: str, *, drop: Sequence = ()) -> tuple[TableData, list[str]]:
+def read_table(
+    path: str | PathLike, target: str, *, drop: Sequence = ()
+) -> tuple[TableData, list[str]]:
     """The table in a CSV or Parquet file, and notes on what was left out.
 
     Parameters
@@ -254,7 +320,9 @@ def read_table(path: str | PathLike, target: str, *, drop: Sequence = ()) -> tup
         If `drop` names the target.
     """
     if target in drop:
-        raise ValueError(f"column {target!r} is the target and cannot be left out; take it out of drop (--drop), or choose another target (--target)")
+        raise ValueError(
+            f"column {target!r} is the target and cannot be left out; take it out of drop (--drop), or choose another target (--target)"
+        )
     columns, unnamed, commas = read_columns(path)
     with table_context(path):
         _check_columns(columns, (target, *drop))
@@ -265,7 +333,9 @@ def read_table(path: str | PathLike, target: str, *, drop: Sequence = ()) -> tup
         if gaps := len(labels) - len(rows):
             notes.append(f"{gaps} row{'s' * (gaps > 1)} without a value of {target!r} left out")
         check_target(target, as_numbers([labels[row] for row in rows]))
-        features, said = _features({name: as_numbers([words[row] for row in rows]) for name, words in others.items()})
+        features, said = _features(
+            {name: as_numbers([words[row] for row in rows]) for name, words in others.items()}
+        )
     return _as_table(path, features, [labels[row] for row in rows]), notes + said
 
 # %% ../../nbs/data/table_files.ipynb #cell-026
@@ -275,7 +345,9 @@ def _as_table(path, features, labels):
     kinds = {k: words for k, words in enumerate(categories) if words is not None}
     path = Path(path).expanduser()
     hashed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
-    return TableData(path.stem, np.stack(values, axis=1), *class_labels(labels), tuple(features), kinds, hashed)
+    return TableData(
+        path.stem, np.stack(values, axis=1), *class_labels(labels), tuple(features), kinds, hashed
+    )
 
 # %% ../../nbs/data/table_files.ipynb #cell-028
 def labels_of(table: TableData) -> np.ndarray:
@@ -291,8 +363,11 @@ def known_codes(name: str, words: Sequence, categories: Sequence) -> np.ndarray:
     known = {None, *categories}
     if new := Counter(word for word in words if word not in known):
         count = new.total()
-        warnings.warn(f"column {name!r} holds {count} entr{'y' if count == 1 else 'ies'} that the model has not seen, {_shortlist(new)}: "
-                      f"counted as missing; it knows {_shortlist(categories)}", stacklevel=2)
+        warnings.warn(
+            f"column {name!r} holds {count} entr{'y' if count == 1 else 'ies'} that the model has not seen, {_shortlist(new)}: "
+            f"counted as missing; it knows {_shortlist(categories)}",
+            stacklevel=2,
+        )
     return _codes([None if word in new else word for word in words], categories)
 
 
@@ -302,7 +377,9 @@ def _known_feature(name, words, categories, as_numbers):
         return known_codes(name, words, categories)
     if (values := _numbers(name, words := as_numbers(words))) is None:
         odd = next(word for word in words if word is not None and _number(word) is None)
-        raise ValueError(f"column {name!r} must hold numbers, as it did when the model was fitted, but holds {odd!r}; correct it, or write NA")
+        raise ValueError(
+            f"column {name!r} must hold numbers, as it did when the model was fitted, but holds {odd!r}; correct it, or write NA"
+        )
     return values
 
 # %% ../../nbs/data/table_files.ipynb #cell-031-a
@@ -314,7 +391,15 @@ def read_features(path: str | PathLike, feature_names: Sequence, categories: Map
     columns, _, commas = read_columns(path)
     with table_context(path):
         if missing := [name for name in feature_names if name not in columns]:
-            raise ValueError(f"it has no column {_shortlist(missing)}, which the model needs; its columns are {_shortlist(columns, 40)}. "
-                             "Add what is missing, with NA where nothing is known")
+            raise ValueError(
+                f"it has no column {_shortlist(missing)}, which the model needs; its columns are {_shortlist(columns, 40)}. "
+                "Add what is missing, with NA where nothing is known"
+            )
         as_numbers = decimal_points if commas else list
-        return np.stack([_known_feature(name, columns[name], categories.get(k), as_numbers) for k, name in enumerate(feature_names)], axis=1)
+        return np.stack(
+            [
+                _known_feature(name, columns[name], categories.get(k), as_numbers)
+                for k, name in enumerate(feature_names)
+            ],
+            axis=1,
+        )

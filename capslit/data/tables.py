@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .datasets import DatasetError, RemoteFile, check_format, check_sha256, decompress, fetch
+from capslit.data.datasets import (
+    DatasetError,
+    RemoteFile,
+    check_format,
+    check_sha256,
+    decompress,
+    fetch,
+)
 from ..storage import storage_error
 from ..validation import check_choice
 
@@ -78,8 +85,14 @@ def read_rows(content: bytes) -> list[list[str]]:
     check_format(len(rows) > 0, "has no rows")
     check_format(len(rows[0]) > 1, "has a single column, but a table has features and a label")
     for number, row in enumerate(rows, 1):
-        check_format(len(row) == len(rows[0]), f"has {len(row)} entries in row {number} instead of {len(rows[0])}")
-        check_format(all(row), f"has an empty entry in row {number}; a missing value is written as {MISSING[0]}")
+        check_format(
+            len(row) == len(rows[0]),
+            f"has {len(row)} entries in row {number} instead of {len(rows[0])}",
+        )
+        check_format(
+            all(row),
+            f"has an empty entry in row {number}; a missing value is written as {MISSING[0]}",
+        )
     return rows
 
 # %% ../../nbs/data/tables.ipynb #cell-010
@@ -93,7 +106,9 @@ def _column(words, number):
         values[present] = [float(word) for word in found]
     except ValueError:
         names, values[present] = np.unique(found, return_inverse=True)
-    check_format(np.isfinite(values[present]).all(), f"has a number in column {number} that is not finite")
+    check_format(
+        np.isfinite(values[present]).all(), f"has a number in column {number} that is not finite"
+    )
     return values, None if names is None else tuple(map(str, names))
 
 # %% ../../nbs/data/tables.ipynb #cell-013
@@ -128,7 +143,15 @@ def _numeric(name, X, y, class_names, feature_names):
     "The `TableData` of numbers that come from no file."
     X, y = np.ascontiguousarray(X, dtype="<f8"), np.ascontiguousarray(y, dtype="<i8")
     content = hashlib.sha256(X.tobytes() + y.tobytes()).hexdigest()
-    return TableData(name, X, y, tuple(map(str, class_names)), tuple(map(str, feature_names)), {}, {name: content})
+    return TableData(
+        name,
+        X,
+        y,
+        tuple(map(str, class_names)),
+        tuple(map(str, feature_names)),
+        {},
+        {name: content},
+    )
 
 
 def _load_embedded(name):
@@ -142,10 +165,28 @@ def _load_embedded(name):
 MADE = {
     "moons": ("make_moons", {"noise": 0.3}),
     "circles": ("make_circles", {"noise": 0.15, "factor": 0.6}),
-    "easy": ("make_classification", {"n_features": 10, "n_informative": 5, "n_redundant": 2, "class_sep": 2.0}),
-    "many_features": ("make_classification", {"n_features": 200, "n_informative": 10, "n_redundant": 10, "class_sep": 1.5}),
-    "many_classes": ("make_classification", {"n_features": 20, "n_informative": 12, "n_classes": 10, "n_clusters_per_class": 1, "class_sep": 1.5}),
-    "noisy_labels": ("make_classification", {"n_features": 20, "n_informative": 6, "n_redundant": 2, "flip_y": 0.3, "class_sep": 1.5}),
+    "easy": (
+        "make_classification",
+        {"n_features": 10, "n_informative": 5, "n_redundant": 2, "class_sep": 2.0},
+    ),
+    "many_features": (
+        "make_classification",
+        {"n_features": 200, "n_informative": 10, "n_redundant": 10, "class_sep": 1.5},
+    ),
+    "many_classes": (
+        "make_classification",
+        {
+            "n_features": 20,
+            "n_informative": 12,
+            "n_classes": 10,
+            "n_clusters_per_class": 1,
+            "class_sep": 1.5,
+        },
+    ),
+    "noisy_labels": (
+        "make_classification",
+        {"n_features": 20, "n_informative": 6, "n_redundant": 2, "flip_y": 0.3, "class_sep": 1.5},
+    ),
 }
 
 
@@ -160,7 +201,10 @@ def _load_made(name):
 # %% ../../nbs/data/tables.ipynb #cell-024
 PENGUINS_SHA256 = "f204db2c753b0937caac3cb35258562c14f073e4bbc76be24b4c51ce22767a93"
 MEASUREMENTS = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g")
-PENGUINS = {"penguins_species": (*MEASUREMENTS, "island", "species"), "penguins_sex": (*MEASUREMENTS, "species", "sex")}
+PENGUINS = {
+    "penguins_species": (*MEASUREMENTS, "island", "species"),
+    "penguins_sex": (*MEASUREMENTS, "species", "sex"),
+}
 
 
 def _penguin_rows(content, columns):
@@ -175,16 +219,27 @@ def _load_penguins(name):
     "A table of the penguins from the file of the package palmerpenguins; DatasetError if it is not installed or has another file."
     package = find_spec("palmerpenguins")
     if package is None or not package.submodule_search_locations:
-        raise DatasetError(f"the table {name} is read from the package palmerpenguins, which is not installed; install it: pip install 'palmerpenguins>=0.1.4'")
+        raise DatasetError(
+            f"the table {name} is read from the package palmerpenguins, which is not installed; install it: pip install 'palmerpenguins>=0.1.4'"
+        )
     path = Path(package.submodule_search_locations[0]) / "data" / "penguins.csv"
     advice = "install it anew: pip install --force-reinstall 'palmerpenguins>=0.1.4'"
     try:
         content = check_sha256(path.read_bytes(), PENGUINS_SHA256)
     except OSError as error:
-        raise DatasetError(f"{storage_error(path, error, 'read')}; it belongs to the package palmerpenguins; {advice}") from error
+        raise DatasetError(
+            f"{storage_error(path, error, 'read')}; it belongs to the package palmerpenguins; {advice}"
+        ) from error
     except ValueError as error:
-        raise DatasetError(f"cannot use {path} of the package palmerpenguins: {error}; {advice}") from error
-    return _table(name, _penguin_rows(content, PENGUINS[name]), {"penguins.csv": PENGUINS_SHA256}, PENGUINS[name][:-1])
+        raise DatasetError(
+            f"cannot use {path} of the package palmerpenguins: {error}; {advice}"
+        ) from error
+    return _table(
+        name,
+        _penguin_rows(content, PENGUINS[name]),
+        {"penguins.csv": PENGUINS_SHA256},
+        PENGUINS[name][:-1],
+    )
 
 # %% ../../nbs/data/tables.ipynb #cell-030
 KEEL = {
@@ -228,7 +283,9 @@ def _unpack_keel(content, name):
     "The file of a table, compressed, from an archive or a plain file of KEEL: without the header, and with the ends of lines as here."
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = [member for member in archive.namelist() if member.split("/")[-1] == f"{name}.dat"]
+            members = [
+                member for member in archive.namelist() if member.split("/")[-1] == f"{name}.dat"
+            ]
             check_format(len(members) == 1, f"is an archive without one file {name}.dat")
             content = archive.read(members[0])
     lines = decompress(content).replace(b"\r\n", b"\n").splitlines(keepends=True)
@@ -237,19 +294,24 @@ def _unpack_keel(content, name):
 # %% ../../nbs/data/tables.ipynb #cell-035
 def _keel(name):
     "The `RemoteFile` of a table of KEEL."
+
     def read(content):
         content = check_sha256(decompress(content), KEEL[name])
         return _table(name, read_rows(content), {f"{name}.dat": KEEL[name]})
 
     mirrors = [f"{KEEL_PROGRAM}/{name}/{name}.dat"] if name in IN_PROGRAM else []
     mirrors += [f"{scheme}://{KEEL_SITE}/{name}.zip" for scheme in ("https", "http")]
-    return RemoteFile(f"tables/{name}.dat.gz", tuple(mirrors), read, partial(_unpack_keel, name=name))
+    return RemoteFile(
+        f"tables/{name}.dat.gz", tuple(mirrors), read, partial(_unpack_keel, name=name)
+    )
 
 # %% ../../nbs/data/tables.ipynb #cell-038
 TABLES = (*EMBEDDED, *MADE, *PENGUINS, *KEEL)
 
 
-def load_table(name: str, data_home: str | PathLike | None = None, download: bool = True) -> TableData:
+def load_table(
+    name: str, data_home: str | PathLike | None = None, download: bool = True
+) -> TableData:
     """One of the forty classification tables.
 
     Parameters
@@ -296,5 +358,9 @@ def encoder(table: TableData) -> "ColumnTransformer":
     numbers = [k for k in range(table.X.shape[1]) if k not in table.categories]
     codes = [np.arange(len(table.categories[k]), dtype=np.float64) for k in words]
     indicators = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False)
-    scaled = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
-    return ColumnTransformer([("numbers", scaled, numbers), ("categories", indicators, words)], sparse_threshold=0)
+    scaled = make_pipeline(
+        SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
+    )
+    return ColumnTransformer(
+        [("numbers", scaled, numbers), ("categories", indicators, words)], sparse_threshold=0
+    )

@@ -61,8 +61,14 @@ def uncertainty(q: np.ndarray, V: np.ndarray) -> np.ndarray:
     return squares - np.sum(mean * mean, axis=(1, 2))
 
 # %% ../../nbs/deeper/joint.ipynb #joint-17
-def improved_kinds(q: np.ndarray, scores: np.ndarray, V: np.ndarray, gap: np.ndarray,
-                   n_draws: int, label_weight: float) -> np.ndarray:
+def improved_kinds(
+    q: np.ndarray,
+    scores: np.ndarray,
+    V: np.ndarray,
+    gap: np.ndarray,
+    n_draws: int,
+    label_weight: float,
+) -> np.ndarray:
     """q (n, L, K), in place, each patch in its turn at its best (capslit:joint-kinds).
 
     scores (n, L, K); V (L, D, K); gap (n, D) = h̄ − W c̄, in place as well.
@@ -104,10 +110,16 @@ def label_log_probability(poses: np.ndarray, y: np.ndarray) -> np.ndarray:
     logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
     return logs[np.arange(len(y)), y]
 
-
 # %% ../../nbs/deeper/joint.ipynb #1bc831dd
-def redrawn_kinds(q: np.ndarray, scores: np.ndarray, V: np.ndarray, poses: np.ndarray,
-                  y: np.ndarray, label_weight: float, rng: np.random.Generator) -> np.ndarray:
+def redrawn_kinds(
+    q: np.ndarray,
+    scores: np.ndarray,
+    V: np.ndarray,
+    poses: np.ndarray,
+    y: np.ndarray,
+    label_weight: float,
+    rng: np.random.Generator,
+) -> np.ndarray:
     """One-hot q (n, L, K), in place: each patch in its turn proposed by the first layer,
     accepted by the label (capslit:joint-proposal). poses (n, m, d) = W c, in place as well.
     """
@@ -122,10 +134,10 @@ def redrawn_kinds(q: np.ndarray, scores: np.ndarray, V: np.ndarray, poses: np.nd
         poses[accepted], logs[accepted] = moved[accepted], after[accepted]
     return q
 
-
 # %% ../../nbs/deeper/joint.ipynb #2319a522
-def sampled_probabilities(model: Any, parameters: Any, z: np.ndarray, n_draws: int,
-                          rng: np.random.Generator) -> np.ndarray:
+def sampled_probabilities(
+    model: Any, parameters: Any, z: np.ndarray, n_draws: int, rng: np.random.Generator
+) -> np.ndarray:
     "Mean of P(· | c(s)) (n, m) over `n_draws` draws of kinds that do not see the label."
     shares, total = softmax(model.scores(parameters, z), axis=2), 0
     for _ in range(n_draws):
@@ -133,7 +145,6 @@ def sampled_probabilities(model: Any, parameters: Any, z: np.ndarray, n_draws: i
         logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
         total = total + np.exp(logs)
     return total / n_draws
-
 
 # %% ../../nbs/deeper/joint.ipynb #joint-26
 class MixtureCodes(NamedTuple):
@@ -265,10 +276,14 @@ class JointRegression(_Bound):
         own, logs, price = self.terms(parameters, scores, q, y)
         c = with_constant(pooled(q, self.pooling))
         h = posterior_mean(poses_of(parameters.weights[0], c[:, :-1]), y)
-        sums = (self.counted(scores, q, z), np.sum(z * z), self.carried(parameters, len(z)),
-                np.einsum("njd,nc->jdc", h, c, optimize=True),
-                second_moments_of_kinds(q, self.pooling, self.n_draws),
-                np.sum(own + self.label_weight * (logs - price)))
+        sums = (
+            self.counted(scores, q, z),
+            np.sum(z * z),
+            self.carried(parameters, len(z)),
+            np.einsum("njd,nc->jdc", h, c, optimize=True),
+            second_moments_of_kinds(q, self.pooling, self.n_draws),
+            np.sum(own + self.label_weight * (logs - price)),
+        )
         errors = self.count_errors(parameters, batch, scores)
         return CodeStatistics(*(np.asarray(a)[None] for a in sums), *errors)
 
@@ -339,14 +354,19 @@ def patches_of(layer: PatchFeatures, X: np.ndarray) -> tuple:
 
 def kinds_of(mixture: GaussianMixture) -> tuple:
     "log π (1, K), μ (1, K, p) and log σ² (1,): all of `MixtureCodes` but the capsules."
-    return (np.log(mixture.weights_)[None], np.asarray(mixture.means_, float)[None],
-            np.log(mixture.covariances_[:1]))
+    return (
+        np.log(mixture.weights_)[None],
+        np.asarray(mixture.means_, float)[None],
+        np.log(mixture.covariances_[:1]),
+    )
 
 
 def gates_of(mixture: GaussianMixture, temperature: float = 1.0) -> np.ndarray:
     "Gates (1, K, p + 1) whose kinds are as probable as the mixture's responsibilities."
     A, b = sphere_filters(mixture)
-    return np.concatenate([A.T, (b + np.log(mixture.weights_))[:, None]], axis=1)[None] / temperature
+    return (
+        np.concatenate([A.T, (b + np.log(mixture.weights_))[:, None]], axis=1)[None] / temperature
+    )
 
 
 def gate_solver(z: np.ndarray) -> LeastSquares:
@@ -360,8 +380,16 @@ def capsules_above(classifier: Any) -> np.ndarray:
     return np.concatenate([classifier.coef_, classifier.intercept_[..., None]], axis=2)[None]
 
 # %% ../../nbs/deeper/joint.ipynb #199db9e9
-def stochastic_em(model: Any, start: Any, z: np.ndarray, y: np.ndarray, n_chains: int, n_iter: int,
-                  rng: np.random.Generator, momentum: float = 0.0) -> list:
+def stochastic_em(
+    model: Any,
+    start: Any,
+    z: np.ndarray,
+    y: np.ndarray,
+    n_chains: int,
+    n_iter: int,
+    rng: np.random.Generator,
+    momentum: float = 0.0,
+) -> list:
     "Parameters after each iteration, with `n_chains` draws of the kinds of each image."
     rows = np.repeat(np.arange(len(z)), n_chains)
     many = z[rows], y[rows], None, np.arange(len(rows))
@@ -370,4 +398,3 @@ def stochastic_em(model: Any, start: Any, z: np.ndarray, y: np.ndarray, n_chains
     begun = State.start(start, warm=model.warm_starts(1))
     states = iterate(model, begun, many, (Round(n_iter),), momentum=momentum)
     return [state.parameters for state in islice(states, n_iter)]
-

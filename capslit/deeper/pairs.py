@@ -83,13 +83,9 @@ def _both(s, v, u, first=0):
 # %% ../../nbs/deeper/pairs.ipynb #pairs-11
 def _read(squared_norms, capsule_dim):
     "Checked squared norms, transposed (m, n)."
-    w = check_shape(
-        "squared_norms", as_floating("squared_norms", squared_norms), (None, None)
-    )
+    w = check_shape("squared_norms", as_floating("squared_norms", squared_norms), (None, None))
     check_values("squared_norms", w, lower=0)
-    check_number(
-        "the number of classes in squared_norms", w.shape[1], at_least=3, integer=True
-    )
+    check_number("the number of classes in squared_norms", w.shape[1], at_least=3, integer=True)
     check_count("capsule_dim", capsule_dim)
     return w.T
 
@@ -193,9 +189,7 @@ class PairRegression(CapsuleRegression):
     `CapsuleRegression`.
     """
 
-    def e_step(
-        self, parameters: Any, batch: Any, threshold: Any = None
-    ) -> CapsuleStatistics:
+    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
         "CapsuleStatistics of a batch; `threshold` (k,) is ν, 0 for plain EM."
         nu = np.zeros(len(self.dims)) if threshold is None else threshold
         weights, (x, pairs, weight) = parameters.weights, batch
@@ -339,13 +333,19 @@ def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
 def _in_subspaces(targets, dims, moments, affine, rng):
     "Weights of capsules in the subspaces of their classes; without `rng` always the same."
     rng = rng or np.random.default_rng(0)
-    return initial_weights(targets, dims, moments, init="subspace", init_scale=1.0,
-                           affine=affine, rng=rng)[0]
+    return initial_weights(
+        targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=rng
+    )[0]
 
 
 def problem_of_pairs(
-    X: np.ndarray, pairs: np.ndarray, n_classes: int, capsule_dim: int, alpha: float = 0.0,
-    affine: bool = False, rng: np.random.Generator | None = None,
+    X: np.ndarray,
+    pairs: np.ndarray,
+    n_classes: int,
+    capsule_dim: int,
+    alpha: float = 0.0,
+    affine: bool = False,
+    rng: np.random.Generator | None = None,
 ) -> tuple:
     "A `PairRegression`, and parameters: capsules in the subspaces of their classes."
     targets, dims = np.arange(n_classes)[None], np.full((1, n_classes), capsule_dim)
@@ -374,9 +374,7 @@ def problems_of_two_labels(
         exactly_one(n_classes),
         np.full((n_classes * (n_classes - 1) // 2, 2), capsule_dim),
     )
-    each = second_moments(
-        (X, pair_numbers(pairs, n_classes), None), range(len(targets)), affine
-    )
+    each = second_moments((X, pair_numbers(pairs, n_classes), None), range(len(targets)), affine)
     holds = indicators(np.stack(np.triu_indices(n_classes, 1), axis=1), n_classes)
     own = [rows > 0 for rows in holds.T]  # the pairs with a label
     moments = SecondMoments(
@@ -437,7 +435,7 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         return _among(_scaled(norms, self.capsule_dim)).T.astype(norms.dtype)
 
     def transform(self, X: Any) -> np.ndarray:
-        "Pose vectors side by side (n, n_classes · capsule_dim), for \"ovo\" (n, n_problems · 2 · capsule_dim)."
+        'Pose vectors side by side (n, n_classes · capsule_dim), for "ovo" (n, n_problems · 2 · capsule_dim).'
         if self.architecture == "ovo":
             return np.concatenate(self._asked(X, "transform"))
         poses = self._norms(X)[0]
@@ -560,18 +558,14 @@ class CapsulePairClassifier(Saved, _Named):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         several = self.architecture == "ovo"
         posed = problems_of_two_labels if several else problem_of_pairs
-        model, start = posed(
-            *batch[:2], n_classes, self.capsule_dim, self.alpha, True, rng
-        )
+        model, start = posed(*batch[:2], n_classes, self.capsule_dim, self.alpha, True, rng)
         if several:  # the pairs of labels are the classes of the problems
             batch, held_out = (
                 b and model.prepare((b[0], pair_numbers(b[1], n_classes), None))
                 for b in (batch, held_out)
             )
         settings = self._settings() | {"monitor": "validation" if held_out else "objective"}
-        result = em.fit(
-            model, start, batch, validation=held_out, checkpoint=checkpoint, **settings
-        )
+        result = em.fit(model, start, batch, validation=held_out, checkpoint=checkpoint, **settings)
         self._keep(result, n_classes)
         return self
 
@@ -596,9 +590,7 @@ class CapsulePairClassifier(Saved, _Named):
     def _examples(self, name, X, labels, Y, reset, n_classes=None):
         "A batch (x, pairs, None) from checked inputs and an indicator matrix."
         if Y is None:
-            raise ValueError(
-                f"{name} needs {labels}; pass the indicator matrix of its labels"
-            )
+            raise ValueError(f"{name} needs {labels}; pass the indicator matrix of its labels")
         with error_context(name):
             X = validate_inputs(
                 self, X, name=name, reset=reset, dtype=[np.float64, np.float32], order="C"

@@ -26,8 +26,12 @@ from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..mixtures.estimator import GaussianMixture
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
-from ..mixtures.gaussian import (MixtureParameters, Mixtures, MixtureStatistics,
-                                       mixture_parameters)
+from capslit.mixtures.gaussian import (
+    MixtureParameters,
+    Mixtures,
+    MixtureStatistics,
+    mixture_parameters,
+)
 from capslit.validation import (
     atomic,
     check_image_shape,
@@ -131,7 +135,7 @@ def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
 
 # %% ../../nbs/deeper/patches.ipynb #cell-035
 def patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tuple:
-    "Height and width of a patch, stride, and grids, with \"auto\" resolved."
+    'Height and width of a patch, stride, and grids, with "auto" resolved.'
     side, longer = min(shape), max(shape)
     size = max(3, round(side / 5)) if patch_size == "auto" else patch_size
     if patch_size != "auto":
@@ -143,8 +147,14 @@ def patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tup
     if not grids:
         raise ValueError("pooling is empty; pass a number of regions per side, or several")
     for g in grids:
-        check_number("pooling", g, at_least=1, at_most=most, integer=True,
-                     hint=f"there are {most} patches along a side")
+        check_number(
+            "pooling",
+            g,
+            at_least=1,
+            at_most=most,
+            integer=True,
+            hint=f"there are {most} patches along a side",
+        )
     return tuple(min(size, s) for s in shape), step, tuple(int(g) for g in grids)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-037
@@ -243,8 +253,12 @@ class _PooledCodes:
 
 # %% ../../nbs/deeper/patches.ipynb #cell-044
 class PatchFeatures(
-    _PooledCodes, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
-    EMEstimator, Saved, BaseEstimator,
+    _PooledCodes,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    EMEstimator,
+    Saved,
+    BaseEstimator,
 ):
     """Features of images: what their regions are made of, by a mixture of patches learned by EM.
 
@@ -325,12 +339,28 @@ class PatchFeatures(
         "n_patches": [Interval(Integral, 2, None, closed="left")],
     }
 
-    def __init__(self, n_components: int = 200, *, n_factors: int = 0, patch_size: Any = "auto",
-                 stride: Any = "auto", pooling: Any = "auto", coding: str = "responsibilities",
-                 temperature: Any = "auto", contrast: float = 0.1, whitening: Any = 0.1,
-                 n_outputs: int | None = None, image_shape: Any = None, n_patches: int = 50_000,
-                 tol: float = 1e-2, patience: int = 3, max_iter: int = 100,
-                 n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        n_components: int = 200,
+        *,
+        n_factors: int = 0,
+        patch_size: Any = "auto",
+        stride: Any = "auto",
+        pooling: Any = "auto",
+        coding: str = "responsibilities",
+        temperature: Any = "auto",
+        contrast: float = 0.1,
+        whitening: Any = 0.1,
+        n_outputs: int | None = None,
+        image_shape: Any = None,
+        n_patches: int = 50_000,
+        tol: float = 1e-2,
+        patience: int = 3,
+        max_iter: int = 100,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.n_components = n_components
         self.n_factors = n_factors
         self.patch_size = patch_size
@@ -406,15 +436,25 @@ class PatchFeatures(
         check_size(np.array([largest], X.dtype if X.dtype.kind == "f" else np.float64))
         self.scale_ = largest or 1.0
         if self.n_outputs is not None:
-            check_number("n_outputs", self.n_outputs, at_most=self._n_pooled(), integer=True,
-                         hint="regions times n_components")
+            check_number(
+                "n_outputs",
+                self.n_outputs,
+                at_most=self._n_pooled(),
+                integer=True,
+                hint="regions times n_components",
+            )
 
     def _learn_patches(self, X, rng):
         "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
         size, count = self.patch_size_, self.n_patches
         u = drawn_patches(X, self.image_shape_, size, count, self.n_components, rng) / self.scale_
-        check_number("n_components", self.n_components, at_most=len(u), integer=True,
-                     hint=f"there are {len(u)} patches to learn from, of X and of n_patches")
+        check_number(
+            "n_components",
+            self.n_components,
+            at_most=len(u),
+            integer=True,
+            hint=f"there are {len(u)} patches to learn from, of X and of n_patches",
+        )
         self.contrast_floor_ = float(self.contrast * np.mean(np.var(u, axis=1)))
         v = normalise_contrast(u, self.contrast_floor_)
         self.patch_mean_ = np.mean(v, axis=0)
@@ -437,8 +477,13 @@ class PatchFeatures(
         "Set a mixture of factor analysers."
         settings = {"tol": self.tol, "max_iter": self.max_iter, "patience": self.patience}
         self.mixture_ = MixtureOfFactorAnalyzers(
-            self.n_components, self.n_factors, noise="isotropic", added_noise=0.01,
-            init_params="random_from_data", n_jobs=self.n_jobs, random_state=rng.randint(2**31),
+            self.n_components,
+            self.n_factors,
+            noise="isotropic",
+            added_noise=0.01,
+            init_params="random_from_data",
+            n_jobs=self.n_jobs,
+            random_state=rng.randint(2**31),
             **settings,
         ).fit(z)
         for name in ("n_iter_", "history_", "converged_", "lower_bound_"):

@@ -61,7 +61,10 @@ def shift_grid(shifts: Any, image_shape: tuple) -> np.ndarray:
 
 # %% ../../nbs/deeper/sharing.ipynb #share-21-1
 def places(
-    image_shape: tuple, shifts: Any = 1, window: tuple | None = None, stride: int = 1,
+    image_shape: tuple,
+    shifts: Any = 1,
+    window: tuple | None = None,
+    stride: int = 1,
     affine: bool = False,
 ) -> np.ndarray:
     """Which pixel is seen where: indices (G, T, q) into the inputs, −1 for what is outside.
@@ -85,11 +88,13 @@ def places(
     grid = np.full((height + 2 * down, width + 2 * right), -1)
     grid[down : down + height, right : right + width] = pixels
     corners = moves + (down, right)
-    table = np.array([
-        [grid[top + a :, left + b :][:high, :wide].ravel() for a, b in corners]
-        for top in range(0, height - high + 1, stride)
-        for left in range(0, width - wide + 1, stride)
-    ])
+    table = np.array(
+        [
+            [grid[top + a :, left + b :][:high, :wide].ravel() for a, b in corners]
+            for top in range(0, height - high + 1, stride)
+            for left in range(0, width - wide + 1, stride)
+        ]
+    )
     return np.insert(table, table.shape[2], height * width, axis=2) if affine else table
 
 # %% ../../nbs/deeper/sharing.ipynb #share-25
@@ -121,9 +126,7 @@ def gathered_gram(gram: np.ndarray, places: np.ndarray) -> np.ndarray:
     (p, p).
     """
     padded = np.pad(gram, ((0, 1), (0, 1)))
-    return np.stack(
-        [sum(padded[np.ix_(index, index)] for index in window) for window in places]
-    )
+    return np.stack([sum(padded[np.ix_(index, index)] for index in window) for window in places])
 
 # %% ../../nbs/deeper/sharing.ipynb #share-35
 @dataclass(frozen=True)
@@ -151,8 +154,13 @@ class SharedCapsuleRegression(CapsuleRegression):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-37
 def shared_problem(
-    moments: SecondMoments, capsule_dim: int, places: np.ndarray, *, alpha: float = 0.0,
-    affine: bool = False, rng: Any = None,
+    moments: SecondMoments,
+    capsule_dim: int,
+    places: np.ndarray,
+    *,
+    alpha: float = 0.0,
+    affine: bool = False,
+    rng: Any = None,
 ) -> tuple:
     """The model and its initial parameters, from second moments of each class (m, p, p).
 
@@ -171,14 +179,19 @@ def shared_problem(
     gram = gathered_gram(moments.gram.sum(axis=0) + np.diag(prior), places)
     targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
     of_class = np.stack([gathered_gram(gram, places) for gram in moments.gram])
-    begin = partial(initial_weights, targets, dims, init="subspace", init_scale=1.0,
-                    affine=affine, rng=np.random.default_rng(rng))
+    begin = partial(
+        initial_weights,
+        targets,
+        dims,
+        init="subspace",
+        init_scale=1.0,
+        affine=affine,
+        rng=np.random.default_rng(rng),
+    )
     start = [begin(SecondMoments(of_class[:, g], moments.weight))[0][0] for g in range(G)]
     weights = spread(np.stack(start, axis=1) * math.sqrt(T), places, p)
     solver, dims = LeastSquares.from_gram(gram, tuple(range(G))), G * T * dims
-    model = SharedCapsuleRegression(
-        targets, dims, solver, float(alpha), affine, places=places
-    )
+    model = SharedCapsuleRegression(targets, dims, solver, float(alpha), affine, places=places)
     return model, CapsuleParameters(weights[None])
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43
@@ -196,9 +209,9 @@ def best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.n
     """U (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
     moments (p, p).
     """
-    return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve(
-        (moments @ below.T)[None]
-    )[0]
+    return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve((moments @ below.T)[None])[
+        0
+    ]
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43-2
 def best_maps(
@@ -219,9 +232,7 @@ def best_maps(
     index, r = places[:, 0], U.shape[2]
     squares = np.einsum("nga,nfb->gfab", U, U, optimize=True).reshape(G * G, r * r)
     blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
-    left = (
-        (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
-    )
+    left = (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
     right = np.einsum("nga,ngi->ai", U, M[:, index], optimize=True)
     return LeastSquares.from_gram(left[None]).solve(right.reshape(1, 1, -1)).reshape(r, q)
 
@@ -261,9 +272,7 @@ class LayeredCapsuleRegression(CapsuleRegression):
     def signature(self) -> dict:
         return super().signature | {"patches": list(self.places.shape)}
 
-    def e_step(
-        self, parameters: Any, batch: Any, threshold: Any = None
-    ) -> LayeredStatistics:
+    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> LayeredStatistics:
         "LayeredStatistics of a batch."
         found = super().e_step(parameters, batch, threshold)
         return LayeredStatistics(*found, parameters.maps * found.weight[:, None, None])
@@ -290,8 +299,14 @@ def _layered_step(model, moments, maps, like):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-47
 def layered_problem(
-    moments: SecondMoments, capsule_dim: int, n_maps: int, places: np.ndarray, *,
-    alpha: float = 0.0, affine: bool = False, rng: Any = None,
+    moments: SecondMoments,
+    capsule_dim: int,
+    n_maps: int,
+    places: np.ndarray,
+    *,
+    alpha: float = 0.0,
+    affine: bool = False,
+    rng: Any = None,
 ) -> tuple:
     """The model with a linear layer below and its initial parameters.
 
@@ -400,9 +415,22 @@ class SharedCapsuleClassifier(CapsuleClassifier):
 
     _parameter_constraints = {
         name: CapsuleClassifier._parameter_constraints[name]
-        for name in ("class_weight", "sharpness", "thresholds", "patience", "monitor",
-                     "tol", "momentum", "max_iter", "fit_intercept", "early_stopping",
-                     "validation_fraction", "n_jobs", "random_state", "verbose")
+        for name in (
+            "class_weight",
+            "sharpness",
+            "thresholds",
+            "patience",
+            "monitor",
+            "tol",
+            "momentum",
+            "max_iter",
+            "fit_intercept",
+            "early_stopping",
+            "validation_fraction",
+            "n_jobs",
+            "random_state",
+            "verbose",
+        )
     } | {
         "capsule_dim": [Interval(Integral, 1, None, closed="left")],
         "image_shape": ["array-like", None],
@@ -419,15 +447,31 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     parameter_expansion, reconstruction = False, 0.0
     dropout, lasso, lasso_groups = 0.0, 0.0, "features"
 
-    def __init__(self, capsule_dim: int = 8, *, image_shape: Any = None, shifts: Any = 1,
-                 window: Any = None, stride: int | None = None, n_maps: int | None = None,
-                 alpha: float | str = "auto", sharpness: float | str = "auto",
-                 class_weight: Any = None, thresholds: Sequence = (0.8, 0.6, 0.4, 0.2, 0.0),
-                 patience: Sequence = (32, 16, 8, 4, 2), monitor: str = "error",
-                 tol: float = 0.0, momentum: float = 0.9, max_iter: int = 400,
-                 fit_intercept: bool = True, early_stopping: str | bool = "auto",
-                 validation_fraction: float = 0.1, n_jobs: int | None = None,
-                 random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        capsule_dim: int = 8,
+        *,
+        image_shape: Any = None,
+        shifts: Any = 1,
+        window: Any = None,
+        stride: int | None = None,
+        n_maps: int | None = None,
+        alpha: float | str = "auto",
+        sharpness: float | str = "auto",
+        class_weight: Any = None,
+        thresholds: Sequence = (0.8, 0.6, 0.4, 0.2, 0.0),
+        patience: Sequence = (32, 16, 8, 4, 2),
+        monitor: str = "error",
+        tol: float = 0.0,
+        momentum: float = 0.9,
+        max_iter: int = 400,
+        fit_intercept: bool = True,
+        early_stopping: str | bool = "auto",
+        validation_fraction: float = 0.1,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.capsule_dim = capsule_dim
         self.image_shape = image_shape
         self.shifts = shifts
@@ -459,9 +503,18 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         return cls(capsule_dim, **known | parameters)
 
     @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None,
-            y_val: Any = None, sample_weight_val: Any = None, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> Self:
         """Learn the shared weights by EM.
 
         Parameters, errors and what may be passed are those of `CapsuleClassifier.fit`; the
@@ -484,9 +537,15 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         sharpness = 1.0 if learned else float(self.sharpness)
         self._settle(Choice(None, alpha, sharpness, {}, capsule_dim=self.capsule_dim))
         judges = None if held_out is None else prepared(model, held_out)
-        run = em.fit(model, parameters, prepared(model, data), validation=judges,
-                     checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-                     **engine_settings(self, held_out is not None))
+        run = em.fit(
+            model,
+            parameters,
+            prepared(model, data),
+            validation=judges,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            **engine_settings(self, held_out is not None),
+        )
         self._learned(run, model, data)
         self.image_shape_, self.shifts_ = shape, moves
         self.shared_coef_ = _shared_part(self, run, table)

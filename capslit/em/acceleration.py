@@ -20,16 +20,20 @@ from ..validation import check_count, check_number
 # %% ../../nbs/em/acceleration.ipynb #cell-006
 def _dot(a, b):
     "Inner product of two sets of parameters, one number per problem."
+
     def product(x, y):
         return to_numpy(namespace(x).sum(x * y, axis=tuple(range(1, x.ndim))))
+
     return sum(product(x, y).astype(np.float64) for x, y in zip(a, b))
 
 
 def _times(numbers, a):
     "A set of parameters, multiplied by one number per problem."
+
     def product(x):
         factor = np.reshape(numbers, (-1,) + (1,) * (x.ndim - 1))
         return x * namespace(x).asarray(factor, dtype=x.dtype, device=array_device(x))
+
     return tree_map(product, a)
 
 
@@ -50,6 +54,7 @@ class Momentum:
     rate : float in [0, 1)
         γ.
     """
+
     rate: float = 0.0
 
     def start(self, parameters: tuple) -> dict:
@@ -59,7 +64,9 @@ class Momentum:
         return False
 
     def propose(self, memory: dict, here: tuple, image: tuple, objective: np.ndarray) -> tuple:
-        after = tree_map(lambda new, now, old: new + self.rate * (now - old), image, here, memory["before"])
+        after = tree_map(
+            lambda new, now, old: new + self.rate * (now - old), image, here, memory["before"]
+        )
         return after, {"before": here}, None
 
 # %% ../../nbs/em/acceleration.ipynb #cell-008
@@ -76,6 +83,7 @@ class Squarem:
     -----
     Source: R. Varadhan and C. Roland (2008), scheme SqS3.
     """
+
     growth: float = 4.0
 
     def __post_init__(self):
@@ -87,8 +95,14 @@ class Squarem:
 
     def start(self, parameters: Any) -> dict:
         k = parameters[0].shape[0]
-        return {"origin": parameters, "fallback": parameters, "phase": np.zeros(k, int),
-                "level": np.full(k, -np.inf), "length": np.ones(k), "limit": np.ones(k)}
+        return {
+            "origin": parameters,
+            "fallback": parameters,
+            "phase": np.zeros(k, int),
+            "level": np.full(k, -np.inf),
+            "length": np.ones(k),
+            "limit": np.ones(k),
+        }
 
     def tentative(self, memory: Any) -> np.ndarray:
         return memory["phase"] == 2
@@ -109,10 +123,14 @@ class Squarem:
         leap = _sum(memory["origin"], _times(2 * reach, r), _times(reach**2, v))
         plain = choose(accepted, image, memory["fallback"])
         after = choose((phase == 1) & (reach > 1), leap, plain)
-        memory = {"origin": choose(phase == 0, here, memory["origin"]),
-                  "fallback": choose(phase == 1, image, memory["fallback"]),
-                  "phase": (phase + 1) % 3, "level": np.where(phase == 1, objective, level),
-                  "length": np.where(phase == 1, reach, length), "limit": limit}
+        memory = {
+            "origin": choose(phase == 0, here, memory["origin"]),
+            "fallback": choose(phase == 1, image, memory["fallback"]),
+            "phase": (phase + 1) % 3,
+            "level": np.where(phase == 1, objective, level),
+            "length": np.where(phase == 1, reach, length),
+            "limit": limit,
+        }
         return after, memory, accepted
 
 # %% ../../nbs/em/acceleration.ipynb #cell-015
@@ -130,6 +148,7 @@ class Anderson:
     Source: N. C. Henderson and R. Varadhan (2019), with a small ridge in the place of
     their damping.
     """
+
     order: int = 5
 
     def __post_init__(self):
@@ -143,8 +162,13 @@ class Anderson:
         k = parameters[0].shape[0]
         nothing = _times(np.zeros(k), parameters)
         slots = {f"{kind}{i}": nothing for kind in ("step", "bend") for i in range(self.order)}
-        return slots | {"before": parameters, "residual": nothing, "fallback": parameters,
-                        "seen": np.zeros(k, int), "level": np.full(k, -np.inf)}
+        return slots | {
+            "before": parameters,
+            "residual": nothing,
+            "fallback": parameters,
+            "seen": np.zeros(k, int),
+            "level": np.full(k, -np.inf),
+        }
 
     def tentative(self, memory: Any) -> np.ndarray:
         return memory["seen"] > 1
@@ -160,9 +184,13 @@ class Anderson:
         after = choose(accepted & (known > 0), _sum(image, *mixed), fallback)
         slots = {f"step{i}": step for i, step in enumerate(steps)}
         slots |= {f"bend{i}": bend for i, bend in enumerate(bends)}
-        memory = slots | {"before": here, "residual": residual, "fallback": fallback,
-                          "seen": np.where(accepted, known + 1, 0),
-                          "level": np.where(accepted, objective, -np.inf)}
+        memory = slots | {
+            "before": here,
+            "residual": residual,
+            "fallback": fallback,
+            "seen": np.where(accepted, known + 1, 0),
+            "level": np.where(accepted, objective, -np.inf),
+        }
         return after, memory, accepted
 
     def _shift(self, kind, memory, newest, known):
@@ -176,7 +204,7 @@ def _mixing(bends, residual):
     "The coefficients of the least-squares problem, one array (k,) per difference."
     gram = np.stack([[_dot(a, b) for a in bends] for b in bends]).transpose(2, 0, 1)
     right = np.stack([_dot(b, residual) for b in bends], axis=1)
-    gram, right = np.nan_to_num(gram), np.nan_to_num(right)    # of points discarded anyway
+    gram, right = np.nan_to_num(gram), np.nan_to_num(right)  # of points discarded anyway
     size = np.trace(gram, axis1=1, axis2=2)[:, None, None]
     ridge = (1e-10 * size + np.finfo(float).tiny) * np.eye(len(bends))
     return np.linalg.solve(gram + ridge, right[:, :, None])[:, :, 0].T
@@ -191,6 +219,7 @@ class SafeMomentum:
     rate : float in [0, 1)
         γ.
     """
+
     rate: float = 0.9
 
     def __post_init__(self):
@@ -211,15 +240,18 @@ class SafeMomentum:
         accepted = ~(objective < memory["level"]) & np.isfinite(objective)
         velocity = tree_map(lambda a: self.rate * a, _difference(here, memory["before"]))
         after = choose(accepted, _sum(image, velocity), memory["fallback"])
-        memory = {"before": choose(accepted, here, after),
-                  "fallback": choose(accepted, image, memory["fallback"]),
-                  "level": np.where(accepted, objective, -np.inf)}
+        memory = {
+            "before": choose(accepted, here, after),
+            "fallback": choose(accepted, image, memory["fallback"]),
+            "level": np.where(accepted, objective, -np.inf),
+        }
         return after, memory, accepted
 
 # %% ../../nbs/em/acceleration.ipynb #foretold-3
 @dataclass(frozen=True)
 class ErrorModes:
     "A distance from a maximum by eigenvectors of EM's derivative: eigenvalues and squared lengths."
+
     rates: np.ndarray
     squares: np.ndarray
 
@@ -244,7 +276,9 @@ class ErrorModes:
         return np.array(found)
 
 # %% ../../nbs/em/acceleration.ipynb #foretold-4
-def error_modes(product: Callable, distance: np.ndarray, inner: Callable, count: int = 40) -> ErrorModes:
+def error_modes(
+    product: Callable, distance: np.ndarray, inner: Callable, count: int = 40
+) -> ErrorModes:
     """ErrorModes of a distance from a maximum, by Lanczos' method.
 
     Parameters
@@ -263,7 +297,7 @@ def error_modes(product: Callable, distance: np.ndarray, inner: Callable, count:
     for _ in range(count):
         v = product(basis[-1])
         diagonal.append(inner(basis[-1], v))
-        for old in basis * 2:                                  # twice: rounding
+        for old in basis * 2:  # twice: rounding
             v = v - inner(old, v) * old
         beside.append(np.sqrt(max(inner(v, v), 0.0)))
         if beside[-1] < 1e-10:

@@ -27,18 +27,32 @@ _SCHEMA = f"{_KIND}3"
 def _named_arrays(name, tree):
     "The arrays of a set by name: name.field of parameters, name.key.field or name.key. of what is remembered."
     if isinstance(tree, dict):
-        return {key: value for part, values in tree.items() for key, value in _named_arrays(f"{name}.{part}", values).items()}
+        return {
+            key: value
+            for part, values in tree.items()
+            for key, value in _named_arrays(f"{name}.{part}", values).items()
+        }
     leaves = tree._asdict() if isinstance(tree, tuple) else {"": tree}
     return {f"{name}.{key}": to_numpy(value) for key, value in leaves.items()}
 
 
-def save_state(path: str | os.PathLike, state: State, settings: dict, beginning: np.ndarray = ()) -> None:
+def save_state(
+    path: str | os.PathLike, state: State, settings: dict, beginning: np.ndarray = ()
+) -> None:
     "Write `state` to `path`, whole or not at all."
-    arrays = _named_arrays("parameters", state.parameters) | _named_arrays("best", state.best) | _named_arrays("memory", state.memory)
+    arrays = (
+        _named_arrays("parameters", state.parameters)
+        | _named_arrays("best", state.best)
+        | _named_arrays("memory", state.memory)
+    )
     arrays |= {name: getattr(state, name) for name in ("score", "reference", "since", "round")}
     arrays |= {f"history.{name}": np.array(values) for name, values in state.history.items()}
     arrays |= {} if state.warm is None else {"warm": state.warm}
-    save_arrays(path, arrays | {"beginning": np.asarray(beginning)}, {"schema": _SCHEMA, "settings": settings})
+    save_arrays(
+        path,
+        arrays | {"beginning": np.asarray(beginning)},
+        {"schema": _SCHEMA, "settings": settings},
+    )
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-005
 def load_state(path: str | os.PathLike, like: tuple, settings: dict) -> tuple[State, np.ndarray]:
@@ -48,18 +62,35 @@ def load_state(path: str | os.PathLike, like: tuple, settings: dict) -> tuple[St
     """
     arrays, meta = load_arrays(path)
     if not meta["schema"].startswith(_KIND):
-        raise ValueError(f"checkpoint {path} is no checkpoint: the file holds {meta['schema']!r}; pass another path")
+        raise ValueError(
+            f"checkpoint {path} is no checkpoint: the file holds {meta['schema']!r}; pass another path"
+        )
     if meta["schema"] != _SCHEMA or meta.get("settings") != settings:
-        raise ValueError(f"checkpoint {path} was written by a run with other settings, or by another version of capslit; "
-                         "delete it, or pass another path")
+        raise ValueError(
+            f"checkpoint {path} was written by a run with other settings, or by another version of capslit; "
+            "delete it, or pass another path"
+        )
     xp, device = namespace(*like), array_device(like[0])
+
     def parameters(name):
-        return type(like)(*(xp.asarray(arrays[f"{name}.{key}"], device=device) for key in like._fields))
+        return type(like)(
+            *(xp.asarray(arrays[f"{name}.{key}"], device=device) for key in like._fields)
+        )
+
     kept = {key.split(".")[1]: key for key in arrays if key.startswith("memory.")}
-    memory = {name: arrays[key] if key.endswith(".") else parameters(f"memory.{name}") for name, key in kept.items()}
-    history = {key.removeprefix("history."): list(values) for key, values in arrays.items() if key.startswith("history.")}
+    memory = {
+        name: arrays[key] if key.endswith(".") else parameters(f"memory.{name}")
+        for name, key in kept.items()
+    }
+    history = {
+        key.removeprefix("history."): list(values)
+        for key, values in arrays.items()
+        if key.startswith("history.")
+    }
     vectors = (arrays[name] for name in ("score", "reference", "since", "round"))
-    return State(parameters("parameters"), parameters("best"), memory, *vectors, history, arrays.get("warm")), arrays["beginning"]
+    return State(
+        parameters("parameters"), parameters("best"), memory, *vectors, history, arrays.get("warm")
+    ), arrays["beginning"]
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-007
 def fingerprint(parameters: tuple) -> np.ndarray:
@@ -73,7 +104,7 @@ def fingerprint(parameters: tuple) -> np.ndarray:
 def _fingerprint_of_array(leaf):
     v = to_numpy(leaf).astype(np.float64).ravel()
     v = np.where(np.isfinite(v), v, 0)
-    largest = np.max(np.abs(v), initial=0) or 1.0              # parameters may be enormous or tiny
+    largest = np.max(np.abs(v), initial=0) or 1.0  # parameters may be enormous or tiny
     v = v / largest
     length = np.linalg.norm(v) or 1.0
     return np.log(largest) + np.log(length), v @ np.cos(np.arange(v.size)) / length
@@ -94,6 +125,7 @@ class Checkpoint:
     settings : dict
         Settings compared on resume, as JSON can hold them.
     """
+
     def __init__(self, path: str | os.PathLike | None, every: float, settings: dict):
         self.path, self.every, self.settings = path, every, settings
 
@@ -121,19 +153,23 @@ class Checkpoint:
             return
         same = all(np.array_equal(log_likelihood(), values, equal_nan=True) for values in recorded)
         if not (same and np.allclose(self.recorded, beginning, rtol=0, atol=1e-9, equal_nan=True)):
-            raise ValueError(f"checkpoint {self.path} was written by a run on other data or from other initial "
-                             "parameters; delete it, or pass another path")
+            raise ValueError(
+                f"checkpoint {self.path} was written by a run on other data or from other initial "
+                "parameters; delete it, or pass another path"
+            )
 
     @contextmanager
     def writing(self) -> Iterator[Callable]:
         "keep(state): write it if the last write is long ago. The last state is written at the end, and when an error ends learning."
         latest, saved = self.found, time.monotonic()
+
         def keep(state):
             nonlocal latest, saved
             latest = state
             if self.path is not None and time.monotonic() - saved >= self.every:
                 self.write(latest)
                 saved = time.monotonic()
+
         try:
             yield keep
         finally:
@@ -145,5 +181,8 @@ class Checkpoint:
         try:
             save_state(self.path, state, self.settings, self.beginning)
         except OSError as error:
-            warnings.warn(f"{error}. Learning goes on; the checkpoint {self.path} is still the last one that could be written",
-                          CheckpointWarning, stacklevel=3)
+            warnings.warn(
+                f"{error}. Learning goes on; the checkpoint {self.path} is still the last one that could be written",
+                CheckpointWarning,
+                stacklevel=3,
+            )

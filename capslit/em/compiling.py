@@ -15,7 +15,9 @@ import numpy as np
 
 # %% ../../nbs/em/compiling.ipynb #cell-004
 @lru_cache(maxsize=None)
-def compiled(function: Callable, *parts: Callable, exact: bool = False, reordered: tuple = ()) -> Callable | None:
+def compiled(
+    function: Callable, *parts: Callable, exact: bool = False, reordered: tuple = ()
+) -> Callable | None:
     """`function` as machine code, made when it is first called; None where Numba is not installed or switched off.
 
     Parameters
@@ -43,14 +45,15 @@ def compiled(function: Callable, *parts: Callable, exact: bool = False, reordere
     options = {"nogil": True, "error_model": "numpy", "fastmath": set() if exact else {"contract"}}
     try:
         kernel = njit(cache=True, **options)(function)
-    except RuntimeError:                                       # there is no folder that could keep the result
+    except RuntimeError:  # there is no folder that could keep the result
         return njit(**options)(function)
 
     def tolerant(*arguments: Any) -> Any:
         try:
             return kernel(*arguments)
-        except OSError:                                        # it was compiled, but could not be kept
+        except OSError:  # it was compiled, but could not be kept
             return kernel(*arguments)
+
     return tolerant
 
 # %% ../../nbs/em/compiling.ipynb #cell-004-a
@@ -62,7 +65,7 @@ def read_only(a: Any) -> np.ndarray:
 
 # %% ../../nbs/em/compiling.ipynb #cell-006-2
 SERIES = tuple(1 / math.factorial(k) for k in range(14))
-LOG2 = 355 / 512, -2.121944400546905827679e-4                  # their sum is ln 2
+LOG2 = 355 / 512, -2.121944400546905827679e-4  # their sum is ln 2
 
 
 def exponentials(x, found, bits, power, layout):
@@ -89,7 +92,10 @@ def exponentials(x, found, bits, power, layout):
         found[t] *= power[t]
 
 # %% ../../nbs/em/compiling.ipynb #cell-006-3
-FLOAT_LAYOUT = {np.dtype(np.float32): (127, 23, -87.0), np.dtype(np.float64): (1023, 52, -708.0)}   # bias, place of the exponents; least x
+FLOAT_LAYOUT = {
+    np.dtype(np.float32): (127, 23, -87.0),
+    np.dtype(np.float64): (1023, 52, -708.0),
+}  # bias, place of the exponents; least x
 
 
 def work_bits(n: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -108,10 +114,13 @@ class OnDemand:
     enough : int
         How much arrays can do while it is being compiled.
     """
+
     def __init__(self, function: Callable, *parts: Callable, enough: int):
         self.function, self.parts, self.enough, self.asked = function, parts, enough, 0
 
     def __call__(self, amount: int) -> Callable | None:
         "The compiled function, if all calls so far, with this one and its `amount`, were for `enough` or more; None before, and without Numba."
         self.asked += amount
-        return compiled(self.function, *self.parts, exact=True) if self.asked >= self.enough else None
+        return (
+            compiled(self.function, *self.parts, exact=True) if self.asked >= self.enough else None
+        )

@@ -28,13 +28,16 @@ from ..validation import check_choice, check_number, check_type
 @dataclass(frozen=True)
 class Round:
     "One stretch of learning: E-step `options` by name, and the `patience` in iterations without improvement that ends it."
+
     patience: int = 10
     options: dict = field(default_factory=dict)
 
 
 def _options(rounds, current):
     "The E-step options of several problems, each in its own round: arrays of one entry per problem."
-    return {name: np.array([rounds[r].options[name] for r in current]) for name in rounds[0].options}
+    return {
+        name: np.array([rounds[r].options[name] for r in current]) for name in rounds[0].options
+    }
 
 # %% ../../nbs/em/loop.ipynb #cell-004-2
 def has_improved(score: np.ndarray, reference: np.ndarray, tol: float) -> np.ndarray:
@@ -52,41 +55,57 @@ def cannot_improve(score: np.ndarray, monitor: str) -> np.ndarray:
     return ~(score > 0) & (monitor != "objective")
 
 # %% ../../nbs/em/loop.ipynb #cell-006
-def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Round(),), *, momentum: float = 0.0, acceleration: Any = None,
-            monitor: str = "objective", validation: Any = None, tol: float = 0.0, pool: Any = None) -> Iterator[State]:
+def iterate(
+    model: Any,
+    state: State,
+    data: Any,
+    rounds: Sequence[Round] = (Round(),),
+    *,
+    momentum: float = 0.0,
+    acceleration: Any = None,
+    monitor: str = "objective",
+    validation: Any = None,
+    tol: float = 0.0,
+    pool: Any = None,
+) -> Iterator[State]:
     """The states after one iteration of EM, after two, and so on, until every problem has been through its rounds.
 
     Parameters are those of `fit`, which checks them.
     """
     update, known, at, spare = acceleration or Momentum(momentum), None, None, None
     while True:
-        if state.round is not at:                                                                    # mostly all are where they were
+        if state.round is not at:  # mostly all are where they were
             at, running = state.round, state.running(rounds)
             if not running.index.size:
                 return
             current = running.take(state.round)
-            options, patience = _options(rounds, current), np.array([rounds[r].patience for r in current])
+            options, patience = (
+                _options(rounds, current),
+                np.array([rounds[r].patience for r in current]),
+            )
             if running.index.tolist() != known:
                 problems, known = running.select(model), running.index.tolist()
                 rows = block_rows(problems, running.take(state.parameters))
         here = running.take(state.parameters)
-        if state.warm is not None:                                                                   # read the one, write the other
+        if state.warm is not None:  # read the one, write the other
             spare = np.copy(state.warm) if spare is None else spare
             problems = problems.with_memory(state.warm, spare)
         steps = [(BoundStep(problems, "e_step", here, options), data)]
         if validation is not None:
             steps.append((BoundStep(problems, "count_errors", here), validation))
         with np.errstate(over="ignore", invalid="ignore"):
-            statistics, *held_out = accumulate_all(steps, rows, pool)                                # E-step
+            statistics, *held_out = accumulate_all(steps, rows, pool)  # E-step
             record, weight = _record(problems, here, statistics, held_out)
             memory = running.take(state.memory or update.start(state.parameters))
             _check_finite(record["objective"], update.tentative(memory), state.n_iter)
-            image = problems.m_step(statistics)                                                      # M-step
+            image = problems.m_step(statistics)  # M-step
             after, memory, accepted = update.propose(memory, here, image, record["objective"])
         score = _score(record, monitor, weight)
         record |= options | ({} if accepted is None else {"accepted": accepted})
-        state = state.judged(running, score, has_improved(score, running.take(state.reference), tol), record)
-        over = round_is_over(running.take(state.since), patience)                                    # stop?
+        state = state.judged(
+            running, score, has_improved(score, running.take(state.reference), tol), record
+        )
+        over = round_is_over(running.take(state.since), patience)  # stop?
         if monitor != "objective":
             over = np.where(cannot_improve(score, monitor), len(rounds) - current, over)
         state = state.moved(running, after, memory, over, update.start)
@@ -99,7 +118,11 @@ def iterate(model: Any, state: State, data: Any, rounds: Sequence[Round] = (Roun
 def _host(*values):
     "Arrays (k,) of one library as rows of one of NumPy's, in double precision: by a single transfer from a device."
     xp = namespace(*values)
-    return np.array(values, dtype=np.float64) if is_numpy_array(values[0]) else to_numpy(xp.stack([xp.astype(v, xp.float64) for v in values]))
+    return (
+        np.array(values, dtype=np.float64)
+        if is_numpy_array(values[0])
+        else to_numpy(xp.stack([xp.astype(v, xp.float64) for v in values]))
+    )
 
 
 def _share(amount, weight):
@@ -114,15 +137,24 @@ def _record(model, parameters, statistics, held_out):
     "What the history keeps of an iteration, and the weight of the examples, (k,) each."
     values = [model.objective(parameters, statistics), statistics.log_likelihood, statistics.weight]
     values += [statistics.errors] if hasattr(statistics, "errors") else []
-    objective, log_likelihood, weight, *counts = _host(*values, *(a for counted in held_out for a in (counted.errors, counted.weight)))
+    objective, log_likelihood, weight, *counts = _host(
+        *values, *(a for counted in held_out for a in (counted.errors, counted.weight))
+    )
     unknown = np.full(objective.shape, np.nan)
-    record = {"objective": objective, "log_likelihood": log_likelihood, "training_error": unknown, "validation_error": unknown}
+    record = {
+        "objective": objective,
+        "log_likelihood": log_likelihood,
+        "training_error": unknown,
+        "validation_error": unknown,
+    }
     if hasattr(statistics, "errors"):
         record["training_error"] = _share(counts.pop(0), weight)
     if held_out:
         errors, of = counts
         if not np.all(np.isfinite(errors)):
-            raise FloatingPointError("validation holds NaN, infinity or numbers that are too large beside the training data")
+            raise FloatingPointError(
+                "validation holds NaN, infinity or numbers that are too large beside the training data"
+            )
         record["validation_error"] = _share(errors, of)
     return record, weight
 
@@ -142,13 +174,17 @@ def _check_finite(objective, tentative, n_iter):
     "FloatingPointError unless the objective is finite, where it is not of parameters that may still be discarded."
     finite = np.isfinite(objective)
     if np.count_nonzero(finite) < finite.size and not np.all(finite | tentative):
-        raise FloatingPointError("the objective is no longer finite; lower momentum, or scale the inputs" if n_iter else
-                                 "the objective is not finite at the start; data or parameters hold NaN, infinity or too large numbers")
+        raise FloatingPointError(
+            "the objective is no longer finite; lower momentum, or scale the inputs"
+            if n_iter
+            else "the objective is not finite at the start; data or parameters hold NaN, infinity or too large numbers"
+        )
 
 # %% ../../nbs/em/loop.ipynb #cell-010
 @dataclass
 class Fit:
     "The outcome of `fit`: the best parameters, their scores, the history (arrays of shape (n_iter, k)), and who converged."
+
     parameters: tuple
     score: np.ndarray
     history: dict
@@ -164,9 +200,23 @@ class Fit:
         return len(next(iter(self.history.values())))
 
 # %% ../../nbs/em/loop.ipynb #cell-011
-def fit(model: Any, parameters: tuple, data: Any, *, rounds: Sequence[Round] = (Round(),), momentum: float = 0.0, acceleration: Any = None,
-        monitor: str = "objective", validation: Any = None, tol: float = 0.0, max_iter: int = 1000, n_threads: int | None = None,
-        progress: bool = False, checkpoint: str | os.PathLike | None = None, checkpoint_every: float = 10.0) -> Fit:
+def fit(
+    model: Any,
+    parameters: tuple,
+    data: Any,
+    *,
+    rounds: Sequence[Round] = (Round(),),
+    momentum: float = 0.0,
+    acceleration: Any = None,
+    monitor: str = "objective",
+    validation: Any = None,
+    tol: float = 0.0,
+    max_iter: int = 1000,
+    n_threads: int | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_every: float = 10.0,
+) -> Fit:
     """Maximise a model's likelihood by EM.
 
     Parameters
@@ -207,19 +257,47 @@ def fit(model: Any, parameters: tuple, data: Any, *, rounds: Sequence[Round] = (
     FloatingPointError
         If the objective ceases to be finite.
     """
-    rounds, settings = tuple(rounds), {"momentum": momentum, "acceleration": acceleration, "monitor": monitor, "validation": validation, "tol": tol}
-    _check_settings(rounds, max_iter=max_iter, n_threads=n_threads, checkpoint=checkpoint, checkpoint_every=checkpoint_every, **settings)
-    kept = Checkpoint(checkpoint, checkpoint_every, _settings_compared(model, parameters, rounds, **settings))
+    rounds, settings = (
+        tuple(rounds),
+        {
+            "momentum": momentum,
+            "acceleration": acceleration,
+            "monitor": monitor,
+            "validation": validation,
+            "tol": tol,
+        },
+    )
+    _check_settings(
+        rounds,
+        max_iter=max_iter,
+        n_threads=n_threads,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        **settings,
+    )
+    kept = Checkpoint(
+        checkpoint, checkpoint_every, _settings_compared(model, parameters, rounds, **settings)
+    )
     warm = getattr(model, "warm_starts", lambda k: None)(parameters[0].shape[0])
     state = kept.resume(State.start(parameters, warm=warm))
-    with threads(n_threads) if is_numpy_array(parameters[0]) else nullcontext() as pool, _progress_bar(progress, max_iter, rounds) as show:
+    with (
+        threads(n_threads) if is_numpy_array(parameters[0]) else nullcontext() as pool,
+        _progress_bar(progress, max_iter, rounds) as show,
+    ):
         try:
             if checkpoint is not None:
                 start = State.start(parameters, warm=warm)
-                kept.confirm(_beginning(model, parameters, _options(rounds, start.round), validation, pool),
-                             lambda: next(iterate(model, start, data, rounds, pool=pool, **settings)).history["log_likelihood"][0])
+                kept.confirm(
+                    _beginning(model, parameters, _options(rounds, start.round), validation, pool),
+                    lambda: next(
+                        iterate(model, start, data, rounds, pool=pool, **settings)
+                    ).history["log_likelihood"][0],
+                )
             with kept.writing() as keep:
-                for state in islice(iterate(model, state, data, rounds, pool=pool, **settings), max(0, max_iter - state.n_iter)):
+                for state in islice(
+                    iterate(model, state, data, rounds, pool=pool, **settings),
+                    max(0, max_iter - state.n_iter),
+                ):
                     show(state)
                     keep(state)
         except BatchError as error:
@@ -233,32 +311,62 @@ _LIMITS = {  # what `check_number` must know of a setting
     "momentum": {"at_least": 0, "below": 1},
     "tol": {"at_least": 0, "infinite": True},
     "max_iter": {"at_least": 1, "integer": True},
-    "n_threads": {"at_least": 1, "integer": True, "optional": True, "hint": "None: as many as the matrix library would use"},
+    "n_threads": {
+        "at_least": 1,
+        "integer": True,
+        "optional": True,
+        "hint": "None: as many as the matrix library would use",
+    },
     "checkpoint_every": {"at_least": 0, "infinite": True, "hint": "it is a number of seconds"},
 }
 
 # %% ../../nbs/em/loop.ipynb #cell-012-1
 def _check_settings(rounds, *, acceleration, monitor, validation, checkpoint, **limited):
     "ValueError or TypeError, naming the argument, for settings that make no sense."
-    if not rounds or not all(isinstance(r, Round) and r.patience >= 1 and r.options.keys() == rounds[0].options.keys() for r in rounds):
-        raise ValueError("rounds must hold at least one Round, each with a patience of at least 1, all with the same options")
+    if not rounds or not all(
+        isinstance(r, Round) and r.patience >= 1 and r.options.keys() == rounds[0].options.keys()
+        for r in rounds
+    ):
+        raise ValueError(
+            "rounds must hold at least one Round, each with a patience of at least 1, all with the same options"
+        )
     for name, value in limited.items():
         check_number(name, value, **_LIMITS[name])
     check_choice("monitor", monitor, ("objective", "error", "validation"))
-    check_type("checkpoint", checkpoint, (str, os.PathLike, type(None)), hint="pass the path of a file")
+    check_type(
+        "checkpoint", checkpoint, (str, os.PathLike, type(None)), hint="pass the path of a file"
+    )
     if monitor == "validation" and validation is None:
-        raise ValueError("monitor is 'validation', but validation is None; pass validation data, or monitor 'error' or 'objective'")
+        raise ValueError(
+            "monitor is 'validation', but validation is None; pass validation data, or monitor 'error' or 'objective'"
+        )
     if acceleration is not None and limited["momentum"]:
         raise ValueError("acceleration takes the place of momentum; pass only one of them")
-    if acceleration is not None and not all(hasattr(acceleration, name) for name in ("start", "propose", "tentative", "signature")):
-        raise TypeError(f"acceleration must be None or an acceleration such as Squarem(), not {acceleration!r}")
+    if acceleration is not None and not all(
+        hasattr(acceleration, name) for name in ("start", "propose", "tentative", "signature")
+    ):
+        raise TypeError(
+            f"acceleration must be None or an acceleration such as Squarem(), not {acceleration!r}"
+        )
 
 # %% ../../nbs/em/loop.ipynb #cell-014
-def _settings_compared(model, parameters, rounds, *, momentum, acceleration, monitor, validation, tol):
+def _settings_compared(
+    model, parameters, rounds, *, momentum, acceleration, monitor, validation, tol
+):
     "Settings compared on resume, as JSON can hold them."
-    settings = {"rounds": [[r.patience, dict(r.options)] for r in rounds], "momentum": momentum, "monitor": monitor, "tol": tol,
-                "validation": validation is not None, "shapes": [list(a.shape) for a in parameters]}
-    return settings | getattr(model, "signature", {}) | ({"acceleration": acceleration.signature} if acceleration else {})
+    settings = {
+        "rounds": [[r.patience, dict(r.options)] for r in rounds],
+        "momentum": momentum,
+        "monitor": monitor,
+        "tol": tol,
+        "validation": validation is not None,
+        "shapes": [list(a.shape) for a in parameters],
+    }
+    return (
+        settings
+        | getattr(model, "signature", {})
+        | ({"acceleration": acceleration.signature} if acceleration else {})
+    )
 
 
 def _beginning(model, parameters, options, validation, pool):
@@ -267,7 +375,9 @@ def _beginning(model, parameters, options, validation, pool):
         return fingerprint(parameters)
     step = BoundStep(model, "e_step", parameters, options)
     statistics = accumulate(step, validation, block_rows(model, parameters), pool)
-    return np.append(fingerprint(parameters), _share(*_host(statistics.log_likelihood, statistics.weight)))
+    return np.append(
+        fingerprint(parameters), _share(*_host(statistics.log_likelihood, statistics.weight))
+    )
 
 # %% ../../nbs/em/loop.ipynb #cell-014-1
 @contextmanager
@@ -276,14 +386,33 @@ def _progress_bar(wanted, max_iter, rounds):
     if not wanted:
         yield lambda state: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    columns = (TextColumn("EM"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("at most"), TimeRemainingColumn(),
-               TextColumn("{task.fields[status]}"))
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("EM"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("at most"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[status]}"),
+    )
     with Progress(*columns) as bar:
         task = bar.add_task("EM", total=max_iter, status="")
+
         def show(state):
             done = int(np.sum(state.round == len(rounds)))
             status = f"round {min(int(state.round.min()) + 1, len(rounds))} of {len(rounds)}, best score {np.mean(state.score):.5f}"
-            status += f", {done} of {state.round.size} problems done" if state.round.size > 1 else ""
+            status += (
+                f", {done} of {state.round.size} problems done" if state.round.size > 1 else ""
+            )
             bar.update(task, completed=state.n_iter, status=status)
+
         yield show

@@ -21,7 +21,9 @@ _lock, _controller, _limit, _users = Lock(), None, None, 0
 
 def _set_blas_threads(change):
     "change(), which sets the number of threads of the matrix library, from whichever thread it is called."
-    release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)   # threadpoolctl < 3.7 heeds every thread
+    release = getattr(
+        OpenBLASController, "clear_controlling_thread", lambda force: None
+    )  # threadpoolctl < 3.7 heeds every thread
     release(force=True)
     try:
         return change()
@@ -38,7 +40,10 @@ def single_threaded_blas() -> Iterator[int]:
     global _controller, _limit, _users
     with defer_sigint(), _lock:
         _controller = _controller or ThreadpoolController()
-        n = max([lib["num_threads"] for lib in _controller.info() if lib["user_api"] == "blas"], default=1)
+        n = max(
+            [lib["num_threads"] for lib in _controller.info() if lib["user_api"] == "blas"],
+            default=1,
+        )
         if not _users:
             _limit = _set_blas_threads(lambda: _controller.limit(limits=1, user_api="blas"))
         _users += 1
@@ -57,7 +62,7 @@ def threads(n_threads: int | None = None) -> Iterator[Executor | None]:
     "A pool of `n_threads` threads with single-threaded matrix products; by default as many as the matrix library would use."
     with single_threaded_blas() as usual:
         n = n_threads or usual
-        with (ThreadPoolExecutor(n) if n > 1 else nullcontext()) as pool:
+        with ThreadPoolExecutor(n) if n > 1 else nullcontext() as pool:
             yield pool
 
 # %% ../../nbs/em/parallel.ipynb #cell-006
@@ -78,7 +83,9 @@ def defer_sigint() -> Iterator[None]:
             usual(*heard[0])
 
 # %% ../../nbs/em/parallel.ipynb #cell-007
-def ordered_map(function: Callable, items: Iterable, pool: Executor | None = None, ahead: int = 2) -> Iterator:
+def ordered_map(
+    function: Callable, items: Iterable, pool: Executor | None = None, ahead: int = 2
+) -> Iterator:
     """The results function(item), in the order of the items, as they come.
 
     The threads of `pool`, if there is one, each get up to `ahead` items before a result is waited for.

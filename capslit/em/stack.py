@@ -29,22 +29,31 @@ def choose(mask: np.ndarray, yes: Any, no: Any) -> Any:
     "Problem by problem, the arrays of `yes` where the mask (k,) is true, those of `no` elsewhere."
     if (number := np.count_nonzero(mask)) in (0, mask.size):
         return yes if number else no
+
     def pick(a, b):
         xp = namespace(a)
-        return xp.where(xp.asarray(mask.reshape((-1,) + (1,) * (a.ndim - 1)), device=array_device(a)), a, b)
+        return xp.where(
+            xp.asarray(mask.reshape((-1,) + (1,) * (a.ndim - 1)), device=array_device(a)), a, b
+        )
+
     return tree_map(pick, yes, no)
 
 # %% ../../nbs/em/stack.ipynb #cell-007
 class Running:
     "The problems of a stack for which a mask (k,) is true: their rows of arrays, and the way back."
+
     def __init__(self, mask: np.ndarray):
         self.index = np.flatnonzero(mask)
         self.size, self.whole = mask.size, self.index.size == mask.size
 
     def take(self, tree: Any) -> Any:
         "The rows of these problems."
+
         def rows(a):
-            return namespace(a).take(a, namespace(a).asarray(self.index, device=array_device(a)), axis=0)
+            return namespace(a).take(
+                a, namespace(a).asarray(self.index, device=array_device(a)), axis=0
+            )
+
         return tree if self.whole else tree_map(rows, tree)
 
     def put(self, tree: Any, part: Any) -> Any:
@@ -53,13 +62,17 @@ class Running:
             return part
         source = np.arange(self.size) + self.index.size
         source[self.index] = np.arange(self.index.size)
+
         def merged(full, new):
             if isinstance(full, np.ndarray):
                 full = full.copy()
                 full[self.index] = new
                 return full
             xp = namespace(full)
-            return xp.take(xp.concat([new, full]), xp.asarray(source, device=array_device(full)), axis=0)
+            return xp.take(
+                xp.concat([new, full]), xp.asarray(source, device=array_device(full)), axis=0
+            )
+
         return tree_map(merged, tree, part)
 
     def spread(self, values: np.ndarray) -> np.ndarray:
@@ -78,20 +91,32 @@ class Running:
 @dataclass(frozen=True, eq=False)
 class State:
     "Where a run stands: stacked parameters, and one entry per problem for each of the control vectors."
+
     parameters: tuple
     best: tuple
-    memory: dict               # of the acceleration: sets of parameters, and (k,) arrays
-    score: np.ndarray          # best value of the monitored quantity, lower is better
-    reference: np.ndarray      # the value that the next significant improvement must beat
-    since: np.ndarray          # iterations since the last significant improvement
-    round: np.ndarray          # index of the current round; one past the last when done
-    history: dict = field(default_factory=dict)   # name → list of (k,) arrays, one per iteration; NaN where a problem was already done
-    warm: Any = None           # what the last E-step leaves for the next one to start from, (k, n, …)
+    memory: dict  # of the acceleration: sets of parameters, and (k,) arrays
+    score: np.ndarray  # best value of the monitored quantity, lower is better
+    reference: np.ndarray  # the value that the next significant improvement must beat
+    since: np.ndarray  # iterations since the last significant improvement
+    round: np.ndarray  # index of the current round; one past the last when done
+    history: dict = field(
+        default_factory=dict
+    )  # name → list of (k,) arrays, one per iteration; NaN where a problem was already done
+    warm: Any = None  # what the last E-step leaves for the next one to start from, (k, n, …)
 
     @classmethod
     def start(cls, parameters: tuple, memory: dict | None = None, warm: Any = None) -> "State":
         k = parameters[0].shape[0]
-        return cls(parameters, parameters, memory or {}, np.full(k, np.inf), np.full(k, np.inf), np.full(k, -1), np.zeros(k, int), warm=warm)
+        return cls(
+            parameters,
+            parameters,
+            memory or {},
+            np.full(k, np.inf),
+            np.full(k, np.inf),
+            np.full(k, -1),
+            np.zeros(k, int),
+            warm=warm,
+        )
 
     @property
     def n_iter(self) -> int:
@@ -107,29 +132,45 @@ class State:
         state.__dict__.update(self.__dict__, **changed)
         return state
 
-    def judged(self, running: Running, score: np.ndarray, improved: np.ndarray, record: dict) -> "State":
+    def judged(
+        self, running: Running, score: np.ndarray, improved: np.ndarray, record: dict
+    ) -> "State":
         "The state once the present parameters are judged: their score, what is recorded of them, and whether they are the best so far."
         better = score < running.take(self.score)
         return self._with(
-            best=running.put(self.best, choose(better, running.take(self.parameters), running.take(self.best))),
+            best=running.put(
+                self.best, choose(better, running.take(self.parameters), running.take(self.best))
+            ),
             score=running.put(self.score, choose(better, score, running.take(self.score))),
-            reference=running.put(self.reference, choose(improved, score, running.take(self.reference))),
+            reference=running.put(
+                self.reference, choose(improved, score, running.take(self.reference))
+            ),
             since=running.put(self.since, np.where(improved, 0, running.take(self.since) + 1)),
-            history={name: [*self.history.get(name, ()), running.spread(values)] for name, values in record.items()})
+            history={
+                name: [*self.history.get(name, ()), running.spread(values)]
+                for name, values in record.items()
+            },
+        )
 
-    def moved(self, running: Running, parameters: tuple, memory: dict, ended: np.ndarray, begin: Callable) -> "State":
+    def moved(
+        self, running: Running, parameters: tuple, memory: dict, ended: np.ndarray, begin: Callable
+    ) -> "State":
         """The state with the next parameters, after so many rounds (k,) have `ended`.
 
         A problem whose round has ended begins its next one from its best parameters, with begin(best) as memory.
         """
         if not np.count_nonzero(ended):
-            return self._with(parameters=running.put(self.parameters, parameters), memory=running.put(self.memory, memory))
+            return self._with(
+                parameters=running.put(self.parameters, parameters),
+                memory=running.put(self.memory, memory),
+            )
         best, current, new = running.take(self.best), running.take(self.round), ended > 0
         return self._with(
             parameters=running.put(self.parameters, choose(new, best, parameters)),
             memory=running.put(self.memory, choose(new, begin(best), memory)),
             since=running.put(self.since, np.where(new, -1, running.take(self.since))),
-            round=running.put(self.round, current + ended))
+            round=running.put(self.round, current + ended),
+        )
 
 # %% ../../nbs/em/stack.ipynb #warm-2
 class WarmStarts:
@@ -153,5 +194,7 @@ class WarmStarts:
     def forget(self, rejected: np.ndarray) -> None:
         "Let the next E-step of the rejected problems (q,) start from where the last one did."
         start, found = self.memory
-        rows = np.flatnonzero(rejected) if self.streams is None else np.array(self.streams)[rejected]
+        rows = (
+            np.flatnonzero(rejected) if self.streams is None else np.array(self.streams)[rejected]
+        )
         found[rows] = start[rows]

@@ -24,11 +24,20 @@ from ..validation import BatchError
 # %% ../../nbs/em/statistics.ipynb #cell-004
 def _length(batch):
     "How many examples a batch has; TypeError or ValueError if it is no tuple of arrays of one length."
-    if not isinstance(batch, tuple) or not batch or any(a is not None and not getattr(a, "shape", ()) for a in batch) or batch[0] is None:
-        raise TypeError("data must be a tuple of arrays with a common first axis, such as (X, y, None), or yield such tuples")
+    if (
+        not isinstance(batch, tuple)
+        or not batch
+        or any(a is not None and not getattr(a, "shape", ()) for a in batch)
+        or batch[0] is None
+    ):
+        raise TypeError(
+            "data must be a tuple of arrays with a common first axis, such as (X, y, None), or yield such tuples"
+        )
     lengths = [None if a is None else a.shape[0] for a in batch]
     if len({n for n in lengths if n is not None}) > 1:
-        raise ValueError(f"data has arrays of different lengths, {lengths}; pass one entry per example in each of them")
+        raise ValueError(
+            f"data has arrays of different lengths, {lengths}; pass one entry per example in each of them"
+        )
     return lengths[0]
 
 
@@ -39,7 +48,10 @@ def chosen(batch: Any, which: Any) -> tuple:
 
 def join(batches: Any) -> tuple:
     "One batch from several; an entry that is None must be None in all."
-    return tuple(None if column[0] is None else namespace(*column).concat(column, axis=0) for column in zip(*batches))
+    return tuple(
+        None if column[0] is None else namespace(*column).concat(column, axis=0)
+        for column in zip(*batches)
+    )
 
 # %% ../../nbs/em/statistics.ipynb #cell-006
 def numbered(stream: Iterable) -> Iterator[tuple]:
@@ -81,12 +93,14 @@ def blocks(data: Any, rows: int) -> Iterator[tuple]:
         data = [data]
     stream = data() if callable(data) else iter(data)
     if stream is data:
-        raise TypeError("data is a one-shot iterator, but EM passes over the examples many times; "
-                        "pass a list of batches, or a function that returns a new iterator for every pass")
+        raise TypeError(
+            "data is a one-shot iterator, but EM passes over the examples many times; "
+            "pass a list of batches, or a function that returns a new iterator for every pass"
+        )
     rest, held, empty = [], 0, True
     for _, batch in numbered(stream):
         start, n = 0, _length(batch)
-        if held:                                              # complete the block that the last batch left open
+        if held:  # complete the block that the last batch left open
             start = min(rows - held, n)
             rest.append(chosen(batch, slice(start)))
             held += start
@@ -116,6 +130,7 @@ class TreeSum:
 
     Of n items at most 1 + log₂ n partial sums are kept: those of 2^level items, the largest first.
     """
+
     def __init__(self):
         self.partial = []
 
@@ -128,7 +143,9 @@ class TreeSum:
     def total(self) -> tuple:
         if not self.partial:
             raise ValueError("items is empty; there is nothing to add")
-        return reduce(lambda right, left: add(left, right), [item for _, item in reversed(self.partial)])
+        return reduce(
+            lambda right, left: add(left, right), [item for _, item in reversed(self.partial)]
+        )
 
 # %% ../../nbs/em/statistics.ipynb #cell-012-1
 def tree_sum(items: Iterable[tuple]) -> tuple:
@@ -161,10 +178,14 @@ def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -
     What makes no more than one block in all is done where it is asked for, without handing it to another thread.
     """
     if any(hasattr(data, "accumulate") for _, data in jobs):
-        return [data.accumulate(function, rows, pool) if hasattr(data, "accumulate") else accumulate(function, data, rows, pool)
-                for function, data in jobs]
+        return [
+            data.accumulate(function, rows, pool)
+            if hasattr(data, "accumulate")
+            else accumulate(function, data, rows, pool)
+            for function, data in jobs
+        ]
     lengths = [_length(data) if isinstance(data, tuple) else rows + 1 for _, data in jobs]
-    if min(lengths) and sum(lengths) <= rows:                 # each is one block
+    if min(lengths) and sum(lengths) <= rows:  # each is one block
         return list(starmap(call, jobs))
     trees = [TreeSum() for _ in jobs]
     if pool is None:
@@ -172,7 +193,11 @@ def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -
             for block in blocks(data, rows):
                 tree.append(function(block))
     else:
-        tasks = ((tree, function, block) for tree, (function, data) in zip(trees, jobs) for block in blocks(data, rows))
+        tasks = (
+            (tree, function, block)
+            for tree, (function, data) in zip(trees, jobs)
+            for block in blocks(data, rows)
+        )
         for tree, statistics in ordered_map(_statistics_of_block, tasks, pool):
             tree.append(statistics)
     return [tree.total() for tree in trees]
@@ -186,6 +211,7 @@ def _statistics_of_block(task):
 @dataclass(frozen=True, eq=False)
 class BoundStep:
     "A method of a model with its parameters and options, as a function of a block."
+
     model: Any
     method: str
     parameters: tuple

@@ -36,35 +36,63 @@ class EMEstimator:
 
     def _settings(self):
         "Arguments of `em.fit`."
-        acceleration = {None: None, "squarem": Squarem(), "anderson": Anderson()}[getattr(self, "acceleration", None)]
+        acceleration = {None: None, "squarem": Squarem(), "anderson": Anderson()}[
+            getattr(self, "acceleration", None)
+        ]
         n_jobs = getattr(self, "n_jobs", None)
         n_threads = None if n_jobs is None else effective_n_jobs(n_jobs)
-        return {"rounds": (em.Round(self.patience),), "tol": self.tol, "max_iter": self.max_iter,
-                "acceleration": acceleration, "n_threads": n_threads, "progress": bool(self.verbose)}
+        return {
+            "rounds": (em.Round(self.patience),),
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+            "acceleration": acceleration,
+            "n_threads": n_threads,
+            "progress": bool(self.verbose),
+        }
 
-    def _learn(self, model: Any, parameters: tuple, batch: Any, checkpoint: Any = None, drawn: bool = True, **settings: Any) -> tuple:
+    def _learn(
+        self,
+        model: Any,
+        parameters: tuple,
+        batch: Any,
+        checkpoint: Any = None,
+        drawn: bool = True,
+        **settings: Any,
+    ) -> tuple:
         """The best parameters that EM finds from the stacked `parameters`, as a stack of one; the first of equals.
 
         `drawn`: whether chance had a part in where it starts.
         """
         if drawn:
             check_repeatable(checkpoint, self.random_state, "the initial parameters are")
-        result = em.fit(model, parameters, batch, checkpoint=checkpoint, **self._settings() | settings)
+        result = em.fit(
+            model, parameters, batch, checkpoint=checkpoint, **self._settings() | settings
+        )
         least = np.nanmin(result.score)
-        best = int(np.flatnonzero(result.score <= least + 1e-9 * (1 + abs(least)))[0])    # but for rounding
+        best = int(
+            np.flatnonzero(result.score <= least + 1e-9 * (1 + abs(least)))[0]
+        )  # but for rounding
         self._record(result, best)
-        return type(parameters)(*(leaf[best:best + 1] for leaf in result.parameters))
+        return type(parameters)(*(leaf[best : best + 1] for leaf in result.parameters))
 
     def _record(self, result, best):
         "Set what is known of the course of EM from the best start."
         objective = result.history["objective"][:, best]
         self.n_iter_ = int(np.sum(~np.isnan(objective)))
-        self.history_ = {name: result.history[name][:self.n_iter_, best]
-                         for name in ("log_likelihood", "objective")}
-        self.converged_, self.lower_bound_ = bool(result.converged[best]), float(-result.score[best])
+        self.history_ = {
+            name: result.history[name][: self.n_iter_, best]
+            for name in ("log_likelihood", "objective")
+        }
+        self.converged_, self.lower_bound_ = (
+            bool(result.converged[best]),
+            float(-result.score[best]),
+        )
         if not self.converged_:
-            warnings.warn(f"EM has not converged after max_iter = {self.max_iter} iterations; "
-                          "raise max_iter or tol", ConvergenceWarning)
+            warnings.warn(
+                f"EM has not converged after max_iter = {self.max_iter} iterations; "
+                "raise max_iter or tol",
+                ConvergenceWarning,
+            )
 
 # %% ../../nbs/estimator/base.ipynb #cell-007-2
 class InformationCriteria:

@@ -32,8 +32,10 @@ def _public_name(name, estimator):
     "The name by which the package knows the class of an estimator inside another."
     kind = type(estimator)
     if getattr(capslit, kind.__name__, None) is not kind:
-        raise TypeError(f"{name} is a {kind.__name__}, which cannot be stored inside another one; "
-                        "replace it by an estimator of capslit, or pickle the whole")
+        raise TypeError(
+            f"{name} is a {kind.__name__}, which cannot be stored inside another one; "
+            "replace it by an estimator of capslit, or pickle the whole"
+        )
     return kind.__name__
 
 # %% ../../nbs/estimator/persistence.ipynb #cell-005
@@ -77,13 +79,19 @@ class _Packing:
             return {type(value).__name__: parts}
         if isinstance(value, Mapping):
             parts = [k if str(k).isidentifier() else i for i, k in enumerate(value)]
-            return {"dict": [[self("key", k), self(f"{name}.{part}", v)]
-                             for part, (k, v) in zip(parts, value.items())]}
+            return {
+                "dict": [
+                    [self("key", k), self(f"{name}.{part}", v)]
+                    for part, (k, v) in zip(parts, value.items())
+                ]
+            }
         if isinstance(value, (list, tuple)):
             parts = [self(f"{name}.{i}", part) for i, part in enumerate(value)]
             return parts if isinstance(value, list) else {"tuple": parts}
-        raise TypeError(f"{name} is a {type(value).__name__}, which cannot be stored as numbers "
-                        "and text; replace it, or pickle the estimator")
+        raise TypeError(
+            f"{name} is a {type(value).__name__}, which cannot be stored as numbers "
+            "and text; replace it, or pickle the estimator"
+        )
 
 # %% ../../nbs/estimator/persistence.ipynb #cell-006
 class _Unpacking:
@@ -132,8 +140,8 @@ class Saved:
     "An estimator that can be written to a file, as arrays and JSON, and read back."
 
     _layout, _stored, _kinds = 1, (), ()
-    _dispensable = ()                                         # parameters that only `fit` needs: left out if they cannot be stored
-    _renamed = {}                                             # by former layout: former names of parameters, and their names
+    _dispensable = ()  # parameters that only `fit` needs: left out if they cannot be stored
+    _renamed = {}  # by former layout: former names of parameters, and their names
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted estimator to `path`, whole or not at all; `load` reads it back.
@@ -177,15 +185,19 @@ class Saved:
         arrays, meta = load_arrays(path)
         found = re.fullmatch(rf"capslit\.{cls.__name__}/(\d+)", meta["schema"])
         if not found:
-            raise StorageError(f"cannot read {path}: it holds no {cls.__name__}, but "
-                               f"{meta['schema']!r}; give a file that {cls.__name__}.save has written")
+            raise StorageError(
+                f"cannot read {path}: it holds no {cls.__name__}, but "
+                f"{meta['schema']!r}; give a file that {cls.__name__}.save has written"
+            )
         try:
             return cls._unpacked(int(found[1]), arrays, meta)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             version, ours = str(meta.get("version", "")), capslit.__version__
             if isinstance(error, _Newer) or _release(version) > _release(ours):
-                said = (f"it was written by a newer version of capslit, {version}, than this one, "
-                        f"{ours}; upgrade capslit")
+                said = (
+                    f"it was written by a newer version of capslit, {version}, than this one, "
+                    f"{ours}; upgrade capslit"
+                )
             else:
                 said = f"it is not what capslit {ours} writes ({error!r}); save the estimator again"
             raise StorageError(f"cannot read {path}: {said}") from error
@@ -198,8 +210,11 @@ class Saved:
     def _packed(self, arrays, place=""):
         "Parameters and attributes as JSON; their arrays go to `arrays`."
         pack, parameters = _Packing(self._kinds, arrays), self.get_params(deep=False)
-        attributes = {name: value for name, value in vars(self).items()
-                      if name not in parameters and self._keeps(name)}
+        attributes = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in parameters and self._keeps(name)
+        }
         packed = {}
         for name, value in parameters.items():
             try:
@@ -207,9 +222,10 @@ class Saved:
             except TypeError:
                 if name not in self._dispensable:
                     raise
-        return {"parameters": packed,
-                "attributes": {name: pack(place + name, value)
-                               for name, value in attributes.items()}}
+        return {
+            "parameters": packed,
+            "attributes": {name: pack(place + name, value) for name, value in attributes.items()},
+        }
 
     @classmethod
     def _unpacked(cls, layout, arrays, description):
@@ -233,5 +249,7 @@ class Saved:
         if layout not in cls._renamed:
             raise ValueError(f"layout {layout} is unknown")
         names = cls._renamed[layout]
-        parameters = {names.get(name, name): value for name, value in description["parameters"].items()}
+        parameters = {
+            names.get(name, name): value for name, value in description["parameters"].items()
+        }
         return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})

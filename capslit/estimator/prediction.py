@@ -23,11 +23,15 @@ from ..validation import error_context
 Method = TypeVar("Method", bound=Callable)
 
 # %% ../../nbs/estimator/prediction.ipynb #cell-003
-def fitting_source(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, labelled: bool | None = None) -> Source | None:
+def fitting_source(
+    estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, labelled: bool | None = None
+) -> Source | None:
     "The source that X is, with the features of a fitted estimator; None for what lies in memory."
     with error_context("X"):
         source = as_source(X, y, sample_weight, labelled=labelled)
-    if not hasattr(estimator, "n_features_in_"):               # one row after another, the whole question takes too long
+    if not hasattr(
+        estimator, "n_features_in_"
+    ):  # one row after another, the whole question takes too long
         check_is_fitted(estimator)
     if source is not None:
         check_width(estimator, source.n_features, source.dtype, reset=False, frame=source.frame)
@@ -47,6 +51,7 @@ def map_blocks(source: Source, function: Callable, rows: int, dtype: Any, shape:
 @dataclass(frozen=True)
 class _MethodOfBatch:
     "A method of an estimator as a function of a batch."
+
     estimator: Any
     method: str
     args: tuple
@@ -65,13 +70,19 @@ def _frozen(estimator):
 # %% ../../nbs/estimator/prediction.ipynb #cell-004-1
 def by_blocks(method: Method) -> Method:
     "A method of X (n, p) that also takes what `as_source` knows, block by block; a Dask array gives a lazy one."
+
     @wraps(method)
     def predict(self, X, *args, **options):
         source = fitting_source(self, X)
         if source is None:
             return method(self, X, *args, **options)
         answer = _MethodOfBatch(_frozen(self), method.__name__, args, options)
-        like = answer((np.zeros((1, source.n_features), source.dtype),)) if hasattr(source, "map") else None
+        like = (
+            answer((np.zeros((1, source.n_features), source.dtype),))
+            if hasattr(source, "map")
+            else None
+        )
         shape = (None, ()) if like is None else (like.dtype, like.shape[1:])
         return map_blocks(source, answer, max(1, 2**19 // source.n_features), *shape)
+
     return predict

@@ -26,8 +26,18 @@ from .. import em
 from ..arrays import SparseRows, detached, namespace, asarray_like, to_numpy
 from ..data.open import as_source
 from ..data.sources import ARGUMENT_NAMES, ArraySource, Source, check_labels_given
-from ..validation import (as_floating, check_labelled, check_mass, check_number, check_shape, check_size, check_values,
-                                check_weights, error_context, validate_inputs)
+from capslit.validation import (
+    as_floating,
+    check_labelled,
+    check_mass,
+    check_number,
+    check_shape,
+    check_size,
+    check_values,
+    check_weights,
+    error_context,
+    validate_inputs,
+)
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-004
 def is_tensor(X: Any) -> bool:
@@ -47,10 +57,14 @@ def check_tensor(estimator: Any, X: Any, reset: bool) -> Any:
     return check_values("X", X)
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-005
-def check_width(estimator: Any, n_features: int, dtype: Any, *, reset: bool, frame: Any = None, name: str = "X") -> None:
+def check_width(
+    estimator: Any, n_features: int, dtype: Any, *, reset: bool, frame: Any = None, name: str = "X"
+) -> None:
     "Let scikit-learn set the features of an estimator, or check them, for inputs that it cannot see; it gets a `frame` for their names."
     with error_context(name):
-        validate_data(estimator, np.zeros((1, n_features), dtype) if frame is None else frame, reset=reset)
+        validate_data(
+            estimator, np.zeros((1, n_features), dtype) if frame is None else frame, reset=reset
+        )
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-008
 def encode(name: str, y: Any, classes: np.ndarray) -> np.ndarray:
@@ -60,8 +74,10 @@ def encode(name: str, y: Any, classes: np.ndarray) -> np.ndarray:
         index = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
     unknown = np.unique(y[classes[index] != y])
     if unknown.size:
-        raise ValueError(f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the "
-                         f"classes {classes.tolist()[:10]}")
+        raise ValueError(
+            f"{name} holds the labels {unknown.tolist()[:10]}, which are not among the "
+            f"classes {classes.tolist()[:10]}"
+        )
     return index
 
 
@@ -127,6 +143,7 @@ class TrainingData:
     known : tuple (y, weight) or None
         Of a source, the labels and weights of all examples, which its first pass has found.
     """
+
     batches: Any
     n_samples: int
     n_features: int
@@ -138,7 +155,7 @@ class TrainingData:
     like: Any = None
     known: tuple | None = None
 
-    IN_MEMORY = 2**29                                         # bytes of held-out inputs that are kept in memory
+    IN_MEMORY = 2**29  # bytes of held-out inputs that are kept in memory
 
     def columns(self) -> tuple:
         "Indices of the classes (n_samples,), and weights (n_samples,) or None, as NumPy arrays."
@@ -160,8 +177,13 @@ class TrainingData:
             mask[rows] = True
             data = self.batches.select(mask)
         own = y[rows], None if w is None else w[rows]
-        return replace(self, batches=data, mass=np.bincount(*own, len(self.classes)), n_samples=rows.size,
-                       known=own if isinstance(data, Source) else None)
+        return replace(
+            self,
+            batches=data,
+            mass=np.bincount(*own, len(self.classes)),
+            n_samples=rows.size,
+            known=own if isinstance(data, Source) else None,
+        )
 
     def split(self, fraction: float, rng: Any) -> tuple:
         "Training data and held-out ones, as `split_rows` tells them apart."
@@ -170,12 +192,16 @@ class TrainingData:
         out = self.select(held, y, w, hold=True)
         read_anew = isinstance(self.batches, Source) and isinstance(out.batches, tuple)
         if read_anew and not np.array_equal(out.batches[1], y[held]):
-            raise ValueError("X brings its examples in another order on each pass, so none can be "
-                             "held out; do not shuffle them, pass X_val, or set early_stopping=False")
+            raise ValueError(
+                "X brings its examples in another order on each pass, so none can be "
+                "held out; do not shuffle them, pass X_val, or set early_stopping=False"
+            )
         return self.select(train, y, w), out
 
     @staticmethod
-    def split_rows(y: Any, w: Any, fraction: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def split_rows(
+        y: Any, w: Any, fraction: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of examples to learn from and of held-out ones, stratified where that is possible.
 
         Examples of weight zero are in neither.
@@ -185,8 +211,9 @@ class TrainingData:
         n_held = int(np.ceil(fraction * len(rows)))
         possible = counts.min() > 1 and len(counts) <= min(n_held, len(rows) - n_held)
         with error_context("validation_fraction"):
-            train, held = train_test_split(rows, test_size=fraction, random_state=rng,
-                                           stratify=y[rows] if possible else None)
+            train, held = train_test_split(
+                rows, test_size=fraction, random_state=rng, stratify=y[rows] if possible else None
+            )
         return np.sort(train), np.sort(held)
 
     def sample(self, random_state: Any, least: int = 0) -> tuple:
@@ -211,46 +238,71 @@ class TrainingData:
         "The same, with sparse inputs as a source of dense batches."
         if not self.sparse:
             return self
-        return replace(self, batches=ArraySource(*self.batches, labelled=True), known=self.columns())
+        return replace(
+            self, batches=ArraySource(*self.batches, labelled=True), known=self.columns()
+        )
 
     def apply(self, function: Callable) -> "TrainingData":
         "The same with batches function(batch, start), where start is the number of the first example."
         whole = isinstance(self.batches, tuple)
-        return replace(self, batches=function(self.batches, 0) if whole else self.batches.apply(function))
+        return replace(
+            self, batches=function(self.batches, 0) if whole else self.batches.apply(function)
+        )
 
     def weighted(self, factors: np.ndarray) -> "TrainingData":
         "The same with the weights of each class multiplied by one of the `factors` (n_classes,)."
         y, w = self.known or (None, None)
         known = None if self.known is None else (y, factors[y] * (1.0 if w is None else w))
         mass = self.mass * factors
-        return replace(self.apply(partial(reweighted, factors=factors)), mass=mass, total=float(mass.sum()), known=known)
+        return replace(
+            self.apply(partial(reweighted, factors=factors)),
+            mass=mass,
+            total=float(mass.sum()),
+            known=known,
+        )
 
     def moderate(self) -> "TrainingData":
         "The same with weights divided by a power of four, if their mean is above 2⁴⁰ or below 2⁻⁴⁰."
         mean, most = self.total / self.n_samples, np.finfo(self.dtype).maxexp // 2 - 1
         if not 0 < mean < np.inf or 2.0**-40 <= mean <= 2.0**40:
             return self
-        return self.weighted(np.full(len(self.classes), 4.0 ** np.clip(-np.round(np.log2(mean) / 2), -most, most)))
+        return self.weighted(
+            np.full(len(self.classes), 4.0 ** np.clip(-np.round(np.log2(mean) / 2), -most, most))
+        )
 
     def spread(self) -> tuple:
         "The weighted mean (p,) of the examples, and the mean variance of their features."
         scale, rows = self.largest or 1.0, max(1, 2**18 // self.n_features)
         total = em.accumulate(partial(_scaled_sum, scale=scale), self.batches, rows)
         origin = total.amount / total.weight
-        squares = em.accumulate(partial(_scaled_squares, scale=scale, origin=origin), self.batches, rows)
-        return origin * scale, float(squares.amount / squares.weight) / self.n_features * scale * scale
+        squares = em.accumulate(
+            partial(_scaled_squares, scale=scale, origin=origin), self.batches, rows
+        )
+        return origin * scale, float(
+            squares.amount / squares.weight
+        ) / self.n_features * scale * scale
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-013
 def take_rows(a: Any, rows: Any) -> Any:
     "Rows of an array of any library, or of a frame or list; None of None."
     if a is None or not is_tensor(a):
-        return a if a is None else a[rows] if is_numpy_array(a) or isinstance(a, SparseRows) else _safe_indexing(a, rows)
+        return (
+            a
+            if a is None
+            else a[rows]
+            if is_numpy_array(a) or isinstance(a, SparseRows)
+            else _safe_indexing(a, rows)
+        )
     return namespace(a).take(a, namespace(a).asarray(rows, device=array_device(a)), axis=0)
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-015
 def _indexed(name, y, classes):
     "Classes, those that occur unless they are given, and labels (n,) as indices."
-    return np.unique(y, return_inverse=True) if classes is None else (classes, encode(name, y, classes))
+    return (
+        np.unique(y, return_inverse=True)
+        if classes is None
+        else (classes, encode(name, y, classes))
+    )
 
 
 def _largest(X):
@@ -260,7 +312,9 @@ def _largest(X):
 def _from_arrays(estimator, X, sample_weight, least, precisions):
     "Training data without labels from whatever scikit-learn can turn into NumPy arrays."
     with error_context("X"):
-        X = validate_inputs(estimator, X, dtype=list(precisions), order="C", ensure_min_samples=least)
+        X = validate_inputs(
+            estimator, X, dtype=list(precisions), order="C", ensure_min_samples=least
+        )
     weight = check_weights(X, sample_weight)
     total = float(len(X) if weight is None else np.sum(weight, dtype=np.float64))
     return TrainingData((X, weight), *X.shape, X.dtype, _largest(X), total)
@@ -269,7 +323,14 @@ def _from_arrays(estimator, X, sample_weight, least, precisions):
 def _labelled_from_arrays(estimator, X, y, sample_weight, classes, reset, names):
     "Labelled training data from whatever scikit-learn can turn into NumPy arrays."
     given = X
-    X, y = check_labelled(estimator, X, to_numpy(y) if is_tensor(y) else y, reset=reset, names=names[:2], sparse=get_tags(estimator).input_tags.sparse)
+    X, y = check_labelled(
+        estimator,
+        X,
+        to_numpy(y) if is_tensor(y) else y,
+        reset=reset,
+        names=names[:2],
+        sparse=get_tags(estimator).input_tags.sparse,
+    )
     check_size(X, given)
     w = None
     if sample_weight is not None:
@@ -279,9 +340,17 @@ def _labelled_from_arrays(estimator, X, y, sample_weight, classes, reset, names)
         check_mass(names[2], w)
     classes, y = _indexed(names[1], y, classes)
     mass = np.bincount(y, w, len(classes))
-    with np.errstate(over="ignore"):                           # where the moments are computed, this is refused
+    with np.errstate(over="ignore"):  # where the moments are computed, this is refused
         total = float(mass.sum())
-    return TrainingData((SparseRows(X) if sp.issparse(X) else X, y, w), *X.shape, X.dtype, _largest(X), total, classes, mass)
+    return TrainingData(
+        (SparseRows(X) if sp.issparse(X) else X, y, w),
+        *X.shape,
+        X.dtype,
+        _largest(X),
+        total,
+        classes,
+        mass,
+    )
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-016
 def _tensor_labels(X, y, classes, names):
@@ -289,15 +358,19 @@ def _tensor_labels(X, y, classes, names):
     xp, device = namespace(X), array_device(X)
     if is_tensor(y):
         if not namespace(y).isdtype(y.dtype, "integral"):
-            raise TypeError(f"{names[1]} holds {y.dtype}, but labels in an array of another library "
-                            "than NumPy must be integers; convert them")
+            raise TypeError(
+                f"{names[1]} holds {y.dtype}, but labels in an array of another library "
+                "than NumPy must be integers; convert them"
+            )
         y = asarray_like(check_shape(names[1], y, (X.shape[0],)), X)
         found = xp.sort(xp.unique_values(y))
         classes, table = _indexed(names[1], to_numpy(found), classes)
         return classes, xp.take(xp.asarray(table, device=device), xp.searchsorted(found, y))
     with error_context(names[1]):
         check_labels_given(names, y, True)
-        y = check_shape(names[1], column_or_1d(y), (X.shape[0],), hint="pass one label for each example")
+        y = check_shape(
+            names[1], column_or_1d(y), (X.shape[0],), hint="pass one label for each example"
+        )
         check_classification_targets(y)
     classes, y = _indexed(names[1], y, classes)
     return classes, xp.asarray(y, device=device)
@@ -318,7 +391,9 @@ def _labelled_from_tensors(estimator, X, y, sample_weight, classes, reset, names
     own = (xp.astype(y == c, X.dtype) for c in range(len(classes)))
     mass = np.array([float(xp.sum(mask if w is None else mask * w)) for mask in own])
     check_mass(names[2], mass)
-    return TrainingData((X, y, w), *X.shape, precision(X), largest, float(mass.sum()), classes, mass, X[:1, :1])
+    return TrainingData(
+        (X, y, w), *X.shape, precision(X), largest, float(mass.sum()), classes, mass, X[:1, :1]
+    )
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-018
 def _scaled_weights(batch, start, heaviest):
@@ -335,13 +410,21 @@ def _from_source(estimator, source, least):
     heaviest = 1.0 if seen.weights is None else float(np.max(seen.weights))
     check_mass("sample_weight", heaviest)
     batches = source.apply(partial(_scaled_weights, heaviest=heaviest))
-    return TrainingData(batches, seen.n_samples, source.n_features, np.dtype(source.dtype), seen.largest,
-                        float(np.sum(seen.weight)) / heaviest)
+    return TrainingData(
+        batches,
+        seen.n_samples,
+        source.n_features,
+        np.dtype(source.dtype),
+        seen.largest,
+        float(np.sum(seen.weight)) / heaviest,
+    )
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-018-1
 def _labelled_from_source(estimator, source, classes, reset, names):
     "Labelled training data from a source, after a first pass over it."
-    check_width(estimator, source.n_features, source.dtype, reset=reset, frame=source.frame, name=names[0])
+    check_width(
+        estimator, source.n_features, source.dtype, reset=reset, frame=source.frame, name=names[0]
+    )
     seen = source.inspect()
     check_labels_given(names, seen.classes, True)
     with error_context(names[1]):
@@ -351,12 +434,32 @@ def _labelled_from_source(estimator, source, classes, reset, names):
         check_size(np.array([seen.largest], source.dtype))
     check_mass(names[2], seen.weight)
     batches = source.apply(partial(encoded, name=names[1], classes=seen.classes))
-    return TrainingData(batches, seen.n_samples, source.n_features, np.dtype(source.dtype), seen.largest, float(np.sum(seen.weight)),
-                        seen.classes, seen.weight, known=(seen.labels, seen.weights))
+    return TrainingData(
+        batches,
+        seen.n_samples,
+        source.n_features,
+        np.dtype(source.dtype),
+        seen.largest,
+        float(np.sum(seen.weight)),
+        seen.classes,
+        seen.weight,
+        known=(seen.labels, seen.weights),
+    )
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-019
-def read_training_data(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, labelled: bool, classes: np.ndarray | None = None,
-                       reset: bool = True, names: tuple = ARGUMENT_NAMES, precisions: tuple = (np.float64, np.float32), least: int = 1) -> TrainingData:
+def read_training_data(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    labelled: bool,
+    classes: np.ndarray | None = None,
+    reset: bool = True,
+    names: tuple = ARGUMENT_NAMES,
+    precisions: tuple = (np.float64, np.float32),
+    least: int = 1,
+) -> TrainingData:
     """`TrainingData` from arrays of any library, or from whatever `as_source` knows.
 
     Parameters
@@ -385,7 +488,11 @@ def read_training_data(estimator: Any, X: Any, y: Any = None, sample_weight: Any
     if not labelled:
         with error_context("X", "sample_weight"):
             source = as_source(X, None, sample_weight, labelled=False)
-        return _from_arrays(estimator, X, sample_weight, least, precisions) if source is None else _from_source(estimator, source, least)
+        return (
+            _from_arrays(estimator, X, sample_weight, least, precisions)
+            if source is None
+            else _from_source(estimator, source, least)
+        )
     source = as_source(X, y, sample_weight, labelled=True, names=names)
     if source is not None:
         return _labelled_from_source(estimator, source, classes, reset, names)

@@ -17,48 +17,102 @@ from .records import Bench, Experiment, Part
 from .viewpoints import one_thread
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-4
-FEATURES = {8: ((32, 4, 1),), 14: ((32, 5, 2),)}              # by the side of the images: the convolution (channels, size, stride) that all begin with
-CONVOLUTIONS = {"convolution": (32, 3, 1), "pooled": (40, 3, 1)}  # the last one of the networks without capsules
+FEATURES = {
+    8: ((32, 4, 1),),
+    14: ((32, 5, 2),),
+}  # by the side of the images: the convolution (channels, size, stride) that all begin with
+CONVOLUTIONS = {
+    "convolution": (32, 3, 1),
+    "pooled": (40, 3, 1),
+}  # the last one of the networks without capsules
 
 
-def capsule_settings(n_iterations: int, weighted: bool = True, coordinates: bool = True, shared: bool = True,
-                     e_step: str = "factor", spread: float = 0.1) -> dict:
+def capsule_settings(
+    n_iterations: int,
+    weighted: bool = True,
+    coordinates: bool = True,
+    shared: bool = True,
+    e_step: str = "factor",
+    spread: float = 0.1,
+) -> dict:
     "Settings of a `CapsuleNetwork`, with about as many weights in each case."
-    types = {"primary": 8, "capsules": ((6, 3, 1),)} if shared else {"primary": 6, "capsules": ((4, 3, 1),)}
-    return {"n_iterations": n_iterations, "weighted": weighted, "coordinates": coordinates, "shared": shared, "e_step": e_step,
-            "spread": spread} | types
+    types = (
+        {"primary": 8, "capsules": ((6, 3, 1),)}
+        if shared
+        else {"primary": 6, "capsules": ((4, 3, 1),)}
+    )
+    return {
+        "n_iterations": n_iterations,
+        "weighted": weighted,
+        "coordinates": coordinates,
+        "shared": shared,
+        "e_step": e_step,
+        "spread": spread,
+    } | types
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-factorial-1
 ITERATIONS = (1, 2, 3)
-LEFT_OUT = {"alike": "weighted", "nowhere": "coordinates", "own": "shared"}     # name: the setting that is then false
+LEFT_OUT = {
+    "alike": "weighted",
+    "nowhere": "coordinates",
+    "own": "shared",
+}  # name: the setting that is then false
 
 
 def factorial(iterations: tuple = ITERATIONS) -> dict:
     "Settings of all networks that leave out none, one or several of `LEFT_OUT`, by name."
     sets = [left for k in range(len(LEFT_OUT) + 1) for left in combinations(LEFT_OUT, k)]
-    return {"-".join((f"t{t}", *left)): capsule_settings(t, **{LEFT_OUT[name]: False for name in left})
-            for t, left in product(iterations, sets)}
+    return {
+        "-".join((f"t{t}", *left)): capsule_settings(t, **{LEFT_OUT[name]: False for name in left})
+        for t, left in product(iterations, sets)
+    }
 
 
 EXPONENT = {f"t{t}-exponent": capsule_settings(t, e_step="exponent") for t in (2, 3)}
 NETWORKS = factorial() | EXPONENT | {name: {"last": layer} for name, layer in CONVOLUTIONS.items()}
 ON_MNIST = (*CONVOLUTIONS, "t1", "t2", "t3", "t3-exponent", "t2-own")
-AT_FIRST = ("t1", "t2", "t3", *EXPONENT, "t2-alike", "t2-nowhere", "t2-own", "t3-alike-nowhere-own", *CONVOLUTIONS)   # for quick runs
+AT_FIRST = (
+    "t1",
+    "t2",
+    "t3",
+    *EXPONENT,
+    "t2-alike",
+    "t2-nowhere",
+    "t2-own",
+    "t3-alike-nowhere-own",
+    *CONVOLUTIONS,
+)  # for quick runs
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-5
-SIZES = {("digits", "paper"): (1540, 257, 3), ("mnist", "paper"): (6000, 2000, 3)}  # training and test images, epochs
+SIZES = {
+    ("digits", "paper"): (1540, 257, 3),
+    ("mnist", "paper"): (6000, 2000, 3),
+}  # training and test images, epochs
 QUICK, SIDES, N_SEEDS = (160, 60, 1), {"mnist": 14}, 5
 
 
 def ablation_parts(data: str, profile: str) -> tuple:
     "Each network from each seed."
     n_train, n_test, epochs = SIZES.get((data, profile), QUICK)
-    common = {"n_train": n_train, "n_test": n_test, "epochs": epochs, "batch_size": 32, "learning_rate": 0.01}
+    common = {
+        "n_train": n_train,
+        "n_test": n_test,
+        "epochs": epochs,
+        "batch_size": 32,
+        "learning_rate": 0.01,
+    }
     common |= {"side": SIDES[data]} if data in SIDES else {}
     names = ON_MNIST if data == "mnist" else AT_FIRST if profile == "quick" else NETWORKS
-    return tuple(Part(f"{name}-{seed}", common | {"seed": seed, "network": NETWORKS[name]},
-                      1.0 + NETWORKS[name].get("n_iterations", -0.7), independent=True)
-                 for seed in range(1 if profile == "quick" else N_SEEDS) for name in names)
+    return tuple(
+        Part(
+            f"{name}-{seed}",
+            common | {"seed": seed, "network": NETWORKS[name]},
+            1.0 + NETWORKS[name].get("n_iterations", -0.7),
+            independent=True,
+        )
+        for seed in range(1 if profile == "quick" else N_SEEDS)
+        for name in names
+    )
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-6
 def made(settings: dict, side: int, seed: int, n_classes: int = 10) -> tuple:
@@ -67,25 +121,36 @@ def made(settings: dict, side: int, seed: int, n_classes: int = 10) -> tuple:
     from torch import nn
 
     from capslit.routing import network as cn
+
     torch.manual_seed(seed)
     if "last" not in settings:
-        return cn.CapsuleNetwork(side, n_classes, features=FEATURES[side], **settings), cn.growing_spread_loss
-    features, loss = (*FEATURES[side], settings["last"]), lambda scores, y, progress: nn.functional.cross_entropy(scores, y)
+        return cn.CapsuleNetwork(
+            side, n_classes, features=FEATURES[side], **settings
+        ), cn.growing_spread_loss
+    features, loss = (
+        (*FEATURES[side], settings["last"]),
+        lambda scores, y, progress: nn.functional.cross_entropy(scores, y),
+    )
     if settings["last"] == CONVOLUTIONS["convolution"]:
         return cn.ConvolutionalNetwork(side, n_classes, features=features), loss
-    return nn.Sequential(nn.Unflatten(1, (1, side)), cn.stem(features), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-                         nn.Linear(features[-1][0], n_classes)), loss
+    return nn.Sequential(
+        nn.Unflatten(1, (1, side)),
+        cn.stem(features),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(features[-1][0], n_classes),
+    ), loss
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-8
-WAYS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))            # not moved; down, up, right, left
+WAYS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # not moved; down, up, right, left
 
 
 def shifted(images: np.ndarray, down: int, right: int) -> np.ndarray:
     "Images (n, h, w) moved by whole pixels; what leaves the picture is lost, and what enters is 0."
     found = np.zeros_like(images)
     _, h, w = images.shape
-    to = np.s_[:, max(down, 0):h + min(down, 0), max(right, 0):w + min(right, 0)]
-    of = np.s_[:, max(-down, 0):h + min(-down, 0), max(-right, 0):w + min(-right, 0)]
+    to = np.s_[:, max(down, 0) : h + min(down, 0), max(right, 0) : w + min(right, 0)]
+    of = np.s_[:, max(-down, 0) : h + min(-down, 0), max(-right, 0) : w + min(-right, 0)]
     found[to] = images[of]
     return found
 
@@ -106,40 +171,91 @@ def inside(net: Any, images: np.ndarray, y: np.ndarray) -> tuple:
 
     def pose(images):
         with torch.no_grad():
-            return net.capsules(torch.as_tensor(images)).poses.flatten(2).numpy()[np.arange(len(y)), y]
+            return (
+                net.capsules(torch.as_tensor(images)).poses.flatten(2).numpy()[np.arange(len(y)), y]
+            )
 
     with torch.no_grad():
-        below = net.parts(torch.as_tensor(images)).activations.numpy().reshape(-1, net.hidden[-1].beta_u.numel())
-    change = [pose(shifted(images, *way)) - pose(shifted(images, *(-np.array(way)))) for way in ((1, 0), (0, 1))]
+        below = (
+            net.parts(torch.as_tensor(images))
+            .activations.numpy()
+            .reshape(-1, net.hidden[-1].beta_u.numel())
+        )
+    change = [
+        pose(shifted(images, *way)) - pose(shifted(images, *(-np.array(way))))
+        for way in ((1, 0), (0, 1))
+    ]
     follows = np.stack([np.mean(c, axis=0) ** 2 / np.mean(c**2, axis=0) for c in change])
     deviation = below.std(axis=0)
-    metrics = {"hidden_level": float(below.mean()), "hidden_deviation": float(deviation.mean()), "hidden_deviation_most": float(deviation.max())}
-    return metrics, {"follows": np.float32(follows), "rise": np.float32([np.mean(c, axis=0) / 2 for c in change])}
+    metrics = {
+        "hidden_level": float(below.mean()),
+        "hidden_deviation": float(deviation.mean()),
+        "hidden_deviation_most": float(deviation.max()),
+    }
+    return metrics, {
+        "follows": np.float32(follows),
+        "rise": np.float32([np.mean(c, axis=0) / 2 for c in change]),
+    }
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-11
 @one_thread()
 def run_ablation(part: Part, bench: Bench) -> tuple:
     "Train one of the networks; its errors on test images, as they are and moved by a pixel each way."
     from capslit.routing import network as cn
+
     settings, data = part.parameters, bench.data
     side = settings.get("side", data.images.shape[1])
-    X, X_test = (reduced(np.asarray(images, np.float32) / np.float32(data.scale), side)
-                 for images in (data.train_images[:settings["n_train"]], data.test_images[:settings["n_test"]]))
-    y, y_test = data.train_labels[:settings["n_train"]], data.test_labels[:settings["n_test"]]
+    X, X_test = (
+        reduced(np.asarray(images, np.float32) / np.float32(data.scale), side)
+        for images in (
+            data.train_images[: settings["n_train"]],
+            data.test_images[: settings["n_test"]],
+        )
+    )
+    y, y_test = data.train_labels[: settings["n_train"]], data.test_labels[: settings["n_test"]]
     net, loss = made(settings["network"], side, settings["seed"], len(data.class_names))
-    bench.step("training", f"training {part.name}", lambda: cn.learn(
-        net, loss, X, y, **{name: settings[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}))
-    errors = bench.step("test", "testing", lambda: [float(np.mean(cn.predict(net, shifted(X_test, *way)) != y_test)) for way in WAYS])
-    metrics = {"n_parameters": cn.count_parameters(net), "n_test": len(y_test), "test_error": errors[0], "moved_error": float(np.mean(errors[1:]))}
-    seen, arrays = inside(net, X_test[:250], y_test[:250]) if "last" not in settings["network"] else ({}, {})
+    bench.step(
+        "training",
+        f"training {part.name}",
+        lambda: cn.learn(
+            net,
+            loss,
+            X,
+            y,
+            **{name: settings[name] for name in ("epochs", "batch_size", "learning_rate", "seed")},
+        ),
+    )
+    errors = bench.step(
+        "test",
+        "testing",
+        lambda: [float(np.mean(cn.predict(net, shifted(X_test, *way)) != y_test)) for way in WAYS],
+    )
+    metrics = {
+        "n_parameters": cn.count_parameters(net),
+        "n_test": len(y_test),
+        "test_error": errors[0],
+        "moved_error": float(np.mean(errors[1:])),
+    }
+    seen, arrays = (
+        inside(net, X_test[:250], y_test[:250]) if "last" not in settings["network"] else ({}, {})
+    )
     return metrics | seen, {"errors": np.float32(errors)} | arrays
 
 
-ABLATION = Experiment("Parts of a capsule network, left out alone and together", ("digits", "mnist"), ablation_parts, run_ablation, extra="torch")
+ABLATION = Experiment(
+    "Parts of a capsule network, left out alone and together",
+    ("digits", "mnist"),
+    ablation_parts,
+    run_ablation,
+    extra="torch",
+)
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-effects-1
-CONTRASTS = {"one iteration": (0, (1, -1, 0)), "three iterations": (0, (0, -1, 1)),
-             **{name: (axis, (-1, 1)) for axis, name in enumerate(LEFT_OUT, 1)}}          # axis of the table, weights
+CONTRASTS = {
+    "one iteration": (0, (1, -1, 0)),
+    "three iterations": (0, (0, -1, 1)),
+    **{name: (axis, (-1, 1)) for axis, name in enumerate(LEFT_OUT, 1)},
+}  # axis of the table, weights
 
 
 def effects(errors: np.ndarray) -> dict:

@@ -32,7 +32,9 @@ def brier_score(logs: np.ndarray, y: np.ndarray) -> float:
     return float(1 + np.mean(np.sum(p**2, axis=1) - 2 * p[np.arange(len(y)), y]))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-008
-def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15, *, equal: str = "width") -> np.ndarray:
+def reliability(
+    confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15, *, equal: str = "width"
+) -> np.ndarray:
     """Number, mean confidence and share of correct ones (3, n_bins) of the predictions in bins of confidence; NaN in empty bins.
 
     Parameters
@@ -48,7 +50,9 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15, *
     order = np.argsort(confidence, kind="stable")
     c, k = np.asarray(confidence, dtype=float)[order], np.asarray(correct, dtype=float)[order]
     inner = np.linspace(0, 1, n_bins + 1)[1:-1]
-    edges = np.searchsorted(c, inner, side="right") if equal == "width" else np.round(inner * len(c))
+    edges = (
+        np.searchsorted(c, inner, side="right") if equal == "width" else np.round(inner * len(c))
+    )
     edges = np.concatenate([[0], edges, [len(c)]]).astype(int)
     totals = [np.append(0, np.cumsum(values))[edges] for values in (np.ones_like(c), c, k)]
     sums = np.diff(totals, axis=1)
@@ -62,7 +66,13 @@ def calibration_error(bins: np.ndarray) -> float:
     return float(np.sum(count * np.abs(confidence - accuracy)) / np.sum(count))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-011
-def least_calibration_error(confidence: np.ndarray, rng: np.random.Generator, n_bins: int = 15, n_draws: int = 200, equal: str = "width") -> float:
+def least_calibration_error(
+    confidence: np.ndarray,
+    rng: np.random.Generator,
+    n_bins: int = 15,
+    n_draws: int = 200,
+    equal: str = "width",
+) -> float:
     "What `calibration_error` would be on average if each prediction were correct with just its confidence."
     draws = (rng.random(len(confidence)) < confidence for _ in range(n_draws))
     bins = (reliability(confidence, correct, n_bins, equal=equal) for correct in draws)
@@ -108,15 +118,21 @@ def log_probabilities(model: Any, X: np.ndarray) -> np.ndarray:
 
 def lengthen(model: Any, X_val: np.ndarray, y_val: np.ndarray) -> tuple:
     "A copy of a fitted capsule classifier, its weights times that of `LENGTHS` which suits the examples; and the factor."
+
     def times(length):
         longer = copy(model)
         longer.coef_, longer.intercept_ = length * model.coef_, length * model.intercept_
         return longer
-    length = min(LENGTHS, key=lambda length: log_loss(log_probabilities(times(length), X_val), y_val))
+
+    length = min(
+        LENGTHS, key=lambda length: log_loss(log_probabilities(times(length), X_val), y_val)
+    )
     return times(length), length
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-026
-COVERAGES = tuple(np.round(np.linspace(0.005, 1, 200), 3).tolist())  # where the rejection curve is recorded
+COVERAGES = tuple(
+    np.round(np.linspace(0.005, 1, 200), 3).tolist()
+)  # where the rejection curve is recorded
 
 
 def assess(logs: np.ndarray, y: np.ndarray, rng: np.random.Generator, n_bins: int = 15) -> tuple:
@@ -126,16 +142,26 @@ def assess(logs: np.ndarray, y: np.ndarray, rng: np.random.Generator, n_bins: in
     bins = {equal: reliability(confidence, correct, n_bins, equal=equal) for equal in kinds}
     curve = rejection_curve(confidence, correct)
     at = lambda coverage: float(curve[max(int(round(coverage * len(y))), 1) - 1])
-    metrics = {"log_loss": log_loss(logs, y), "brier": brier_score(logs, y),
-               "confidence": float(confidence.mean()), "error": float(np.mean(~correct)),
-               "rejection_area": float(curve.mean()),
-               "perfect_area": perfect_rejection(int(np.sum(~correct)), len(y)),
-               "error_at_90": at(0.9), "error_at_80": at(0.8)}
+    metrics = {
+        "log_loss": log_loss(logs, y),
+        "brier": brier_score(logs, y),
+        "confidence": float(confidence.mean()),
+        "error": float(np.mean(~correct)),
+        "rejection_area": float(curve.mean()),
+        "perfect_area": perfect_rejection(int(np.sum(~correct)), len(y)),
+        "error_at_90": at(0.9),
+        "error_at_80": at(0.8),
+    }
     for equal in kinds:
         metrics[f"ece_{equal}"] = calibration_error(bins[equal])
-        metrics[f"least_ece_{equal}"] = least_calibration_error(confidence, rng, n_bins, equal=equal)
-    return metrics, {"bins_width": bins["width"], "bins_mass": bins["mass"],
-                     "rejection": np.array([at(c) for c in COVERAGES])}
+        metrics[f"least_ece_{equal}"] = least_calibration_error(
+            confidence, rng, n_bins, equal=equal
+        )
+    return metrics, {
+        "bins_width": bins["width"],
+        "bins_mass": bins["mass"],
+        "rejection": np.array([at(c) for c in COVERAGES]),
+    }
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027
 def recalled(part: Part, bench: Bench) -> tuple:
@@ -144,7 +170,11 @@ def recalled(part: Part, bench: Bench) -> tuple:
     if not part.parameters["lengthened"]:
         return unpack(peers.array(name, "validation")), unpack(peers.array(name, "test")), {}
     model, length = lengthen(learn(bench, PAPER | OURS[name]), protocol.X_val, protocol.y_val)
-    return log_probabilities(model, protocol.X_val), log_probabilities(model, protocol.X_test), {"length": length}
+    return (
+        log_probabilities(model, protocol.X_val),
+        log_probabilities(model, protocol.X_test),
+        {"length": length},
+    )
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027-1
 def _brightness(protocol, logs):
@@ -152,9 +182,11 @@ def _brightness(protocol, logs):
     y, norm = protocol.y_test, np.linalg.norm(protocol.X_test, axis=1)
     top = logs.max(axis=1)
     correlation = lambda rows: float(np.corrcoef(norm[rows], top[rows])[0, 1])
-    arrays = {"brightness_without": [correlation(y != c) for c in np.unique(y)],
-              "norm_by_class": [norm[y == c].mean() for c in np.unique(y)],
-              "confidence_by_class": [np.exp(top[y == c]).mean() for c in np.unique(y)]}
+    arrays = {
+        "brightness_without": [correlation(y != c) for c in np.unique(y)],
+        "norm_by_class": [norm[y == c].mean() for c in np.unique(y)],
+        "confidence_by_class": [np.exp(top[y == c]).mean() for c in np.unique(y)],
+    }
     return correlation(y >= 0), {name: np.array(values) for name, values in arrays.items()}
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027-2
@@ -163,14 +195,20 @@ def run_calibration(part: Part, bench: Bench) -> tuple:
     protocol, rng = bench.protocol, np.random.default_rng(bench.seed)
     y, n_bins, arrays = protocol.y_test, part.parameters["n_bins"], {}
     validation, test, metrics = recalled(part, bench)
-    temperature = bench.step("temperature", "finding the temperature",
-                             lambda: fit_temperature(validation, protocol.y_val))
+    temperature = bench.step(
+        "temperature",
+        "finding the temperature",
+        lambda: fit_temperature(validation, protocol.y_val),
+    )
     metrics |= {"temperature": temperature, "n_test": len(y)}
     found = _brightness(protocol, test)
     metrics["brightness"], arrays = found[0], arrays | found[1]
     for when, logs in (("before", test), ("after", temper(test, temperature))):
-        found = bench.step(when, f"assessing the probabilities {when} tempering",
-                           lambda: assess(logs, y, rng, n_bins))
+        found = bench.step(
+            when,
+            f"assessing the probabilities {when} tempering",
+            lambda: assess(logs, y, rng, n_bins),
+        )
         metrics |= {f"{key}_{when}": value for key, value in found[0].items()}
         arrays |= {f"{key}_{when}": value for key, value in found[1].items()}
     return metrics, arrays
@@ -183,17 +221,27 @@ def calibration_parts(data: str, profile: str) -> tuple:
     "One part for each classifier of the experiment `peers`, and two of ours lengthened."
     names = {part.name: (part.name, False) for part in peer_parts(data, profile)}
     names |= {name: (name.removesuffix("-long"), True) for name in LONG}
-    return tuple(Part(name, {"model": model, "lengthened": longer, "n_bins": 15}, 50.0 if longer else 1.0)
-                 for name, (model, longer) in names.items())
+    return tuple(
+        Part(name, {"model": model, "lengthened": longer, "n_bins": 15}, 50.0 if longer else 1.0)
+        for name, (model, longer) in names.items()
+    )
 
 
-CALIBRATION = Experiment("What the probabilities are worth", ("mnist", "fashion"), calibration_parts,
-                         run_calibration, needs=("peers",))
+CALIBRATION = Experiment(
+    "What the probabilities are worth",
+    ("mnist", "fashion"),
+    calibration_parts,
+    run_calibration,
+    needs=("peers",),
+)
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-031
 def compare_calibration(record: Record, names: dict) -> str:
     "Log-loss, Brier score and calibration error, as they come and tempered, of the parts in `names`, as a table in Markdown."
-    lines = ["| | log-loss | tempered | Brier | tempered | ECE / % | tempered | $T$ |", "|---|" + "---:|" * 7]
+    lines = [
+        "| | log-loss | tempered | Brier | tempered | ECE / % | tempered | $T$ |",
+        "|---|" + "---:|" * 7,
+    ]
     whens = ("before", "after")
     for name in sorted(names, key=lambda name: record.metrics(name)["log_loss_after"]):
         m = record.metrics(name)
@@ -211,7 +259,9 @@ def draw_reliability(record: Record, names: dict) -> Any:
     import matplotlib.pyplot as plt
 
     rows = -(-len(names) // 4)
-    figure, axes = plt.subplots(rows, 4, figsize=(5.4, 1.75 * rows + 0.7), sharex=True, sharey=True, squeeze=False)
+    figure, axes = plt.subplots(
+        rows, 4, figsize=(5.4, 1.75 * rows + 0.7), sharex=True, sharey=True, squeeze=False
+    )
     for axis, (name, words) in zip(axes.flat, names.items()):
         axis.plot([0, 1], [0, 1], ":", color=plt.rcParams["text.color"], lw=0.8)
         styles = (("before", "as it comes", "C0", "o"), ("after", "tempered", "C1", "s"))
@@ -220,10 +270,21 @@ def draw_reliability(record: Record, names: dict) -> Any:
             full = count >= 10
             axis.plot(confidence[full], accuracy[full], "-", color=colour, lw=1)
             size = 6 + 60 * count[full] / count.sum()
-            axis.scatter(confidence[full], accuracy[full], s=size, c=colour, marker=mark, lw=0, label=label, zorder=3)
+            axis.scatter(
+                confidence[full],
+                accuracy[full],
+                s=size,
+                c=colour,
+                marker=mark,
+                lw=0,
+                label=label,
+                zorder=3,
+            )
         axis.set_title(fill(words, 16, break_on_hyphens=False), fontsize=9.5)
-        axis.set(xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    for axis in axes.flat[len(names):]:
+        axis.set(
+            xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1]
+        )
+    for axis in axes.flat[len(names) :]:
         axis.set_axis_off()
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     figure.supxlabel("confidence", fontsize=10)
@@ -241,23 +302,50 @@ def draw_rejection(records: dict, marks: dict, names: dict) -> Any:
             colour, mark = marks[name]
             error = 100 * record.array(name, "rejection_before")
             keep = (error > 0) & (np.array(COVERAGES) >= 0.4)
-            axis.plot(np.array(COVERAGES)[keep], error[keep], color=colour, lw=1.3, marker=mark, ms=4.5,
-                      markevery=(0.02, 0.12), label=words)
+            axis.plot(
+                np.array(COVERAGES)[keep],
+                error[keep],
+                color=colour,
+                lw=1.3,
+                marker=mark,
+                ms=4.5,
+                markevery=(0.02, 0.12),
+                label=words,
+            )
         axis.set_yscale("log")
         axis.set(xlabel="coverage", xlim=(0.4, 1.01), title=TITLES[data])
     axes[0, 0].set_ylabel("error among the labelled / %")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2,
-                  handletextpad=0.4, columnspacing=1.2)
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=2,
+        handletextpad=0.4,
+        columnspacing=1.2,
+    )
     return figure
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-045
 def compare_rejection(record: Record, names: dict) -> str:
     "Error at coverages of 100, 90 and 80 %, and its mean over all, also tempered and at best, as a table in Markdown."
-    heads = ("error", "of the surest 90 %", "of the surest 80 %", "mean over coverages", "tempered", "least possible")
+    heads = (
+        "error",
+        "of the surest 90 %",
+        "of the surest 80 %",
+        "mean over coverages",
+        "tempered",
+        "least possible",
+    )
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for name in sorted(names, key=lambda name: record.metrics(name)["rejection_area_before"]):
         m = record.metrics(name)
-        keys = ("error", "error_at_90", "error_at_80", "rejection_area", "rejection_area", "perfect_area")
+        keys = (
+            "error",
+            "error_at_90",
+            "error_at_80",
+            "rejection_area",
+            "rejection_area",
+            "perfect_area",
+        )
         whens = ("before", "before", "before", "before", "after", "before")
         cells = [f"{100 * m[f'{key}_{when}']:.2f} %" for key, when in zip(keys, whens)]
         lines.append(f"| {names[name]} | " + " | ".join(cells) + " |")

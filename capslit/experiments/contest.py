@@ -34,7 +34,13 @@ from sklearn.svm import SVC
 from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import TITLES, DatasetError
 from ..data.tables import EMBEDDED, PENGUINS, TABLES, TableData, encoder, load_table
-from .calibration import brier_score, calibration_error, log_loss, log_probabilities, reliability
+from capslit.experiments.calibration import (
+    brier_score,
+    calibration_error,
+    log_loss,
+    log_probabilities,
+    reliability,
+)
 from .records import Bench, Experiment, Part, Record
 
 # %% ../../nbs/experiments/contest.ipynb #cell-005
@@ -50,20 +56,42 @@ MODELS = {
 }  # from a seed and settings to the estimator
 OURS = ("capsules", "capsules-paper")
 RIVALS = ("logistic", "svm", "boosting", "forest", "network")
-TUNED = (*RIVALS, "capsules")                                  # those that meet the forty tables with chosen settings, too
+TUNED = (*RIVALS, "capsules")  # those that meet the forty tables with chosen settings, too
 
 # %% ../../nbs/experiments/contest.ipynb #cell-008
 GRIDS = {
     "logistic": [{"C": [1, 0.01, 0.1, 10, 100]}],
     "svm": [{"C": [1, 10, 100], "gamma": [1, 0.25, 4]}],
-    "boosting": [{"learning_rate": [0.1], "max_leaf_nodes": [31, 8]}, {"learning_rate": [0.05], "max_leaf_nodes": [31]}],
-    "forest": [{"max_features": ["sqrt"], "min_samples_leaf": [1, 5]}, {"max_features": [0.5], "min_samples_leaf": [1]}],
-    "network": [{"alpha": [1e-4, 1], "hidden_layer_sizes": [[100]]}, {"alpha": [1e-4], "hidden_layer_sizes": [[50, 50]]}],
+    "boosting": [
+        {"learning_rate": [0.1], "max_leaf_nodes": [31, 8]},
+        {"learning_rate": [0.05], "max_leaf_nodes": [31]},
+    ],
+    "forest": [
+        {"max_features": ["sqrt"], "min_samples_leaf": [1, 5]},
+        {"max_features": [0.5], "min_samples_leaf": [1]},
+    ],
+    "network": [
+        {"alpha": [1e-4, 1], "hidden_layer_sizes": [[100]]},
+        {"alpha": [1e-4], "hidden_layer_sizes": [[50, 50]]},
+    ],
     "capsules": [{"capsule_dim": [4, 1, 2, 8]}],
 }  # the default first, for the first of equals is taken; gamma in units of 1 / (p · variance of the inputs)
-SLOW = ("digits", "many_features", "many_classes", "vowel", "splice", "movement_libras", "letter", "texture")  # for boosting
-FEWER = [{"max_leaf_nodes": [31, 8]}]                          # its grid there
-SHORT = {"boosting": {"max_iter": 10}, "forest": {"n_estimators": 20}, "network": {"max_iter": 20}}  # settings of the quick profile
+SLOW = (
+    "digits",
+    "many_features",
+    "many_classes",
+    "vowel",
+    "splice",
+    "movement_libras",
+    "letter",
+    "texture",
+)  # for boosting
+FEWER = [{"max_leaf_nodes": [31, 8]}]  # its grid there
+SHORT = {
+    "boosting": {"max_iter": 10},
+    "forest": {"n_estimators": 20},
+    "network": {"max_iter": 20},
+}  # settings of the quick profile
 
 
 def grid_of(model: str, table: str) -> list:
@@ -105,7 +133,9 @@ def stratified_rows(y: np.ndarray, n: int, used: Sequence = ()) -> np.ndarray:
     return np.sort(rows)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-014
-def load_collection(data_home: Any = None, *, name: str = "tables", tables: Sequence = TABLES) -> Collection:
+def load_collection(
+    data_home: Any = None, *, name: str = "tables", tables: Sequence = TABLES
+) -> Collection:
     "The Collection of tables with these names; those of the penguins are left out where their package is not installed."
     found, left_out = {}, {}
     for table in tables:
@@ -127,8 +157,27 @@ RESTS = ("letter", "satimage", "phoneme", "spambase", "texture", "magic", "splic
 OTHERS = {
     "quantiles": ("make_gaussian_quantiles", {"n_features": 6, "n_classes": 3}),
     "hastie": ("make_hastie_10_2", {}),
-    "clusters": ("make_classification", {"n_features": 20, "n_informative": 8, "n_classes": 4, "n_clusters_per_class": 3, "class_sep": 1.5}),
-    "hidden": ("make_classification", {"n_features": 60, "n_informative": 6, "n_redundant": 0, "n_classes": 3, "class_sep": 1.2, "flip_y": 0.05}),
+    "clusters": (
+        "make_classification",
+        {
+            "n_features": 20,
+            "n_informative": 8,
+            "n_classes": 4,
+            "n_clusters_per_class": 3,
+            "class_sep": 1.5,
+        },
+    ),
+    "hidden": (
+        "make_classification",
+        {
+            "n_features": 60,
+            "n_informative": 6,
+            "n_redundant": 0,
+            "n_classes": 3,
+            "class_sep": 1.2,
+            "flip_y": 0.05,
+        },
+    ),
 }
 
 
@@ -138,7 +187,15 @@ def _made(name):
     X, y = getattr(generators, generator)(n_samples=1000, random_state=1, **settings)
     classes, y = np.unique(y, return_inverse=True)
     content = hashlib.sha256(X.tobytes() + y.astype("<i8").tobytes()).hexdigest()
-    return TableData(name, X, y, tuple(map(str, classes)), tuple(f"x{k + 1}" for k in range(X.shape[1])), {}, {name: content})
+    return TableData(
+        name,
+        X,
+        y,
+        tuple(map(str, classes)),
+        tuple(f"x{k + 1}" for k in range(X.shape[1])),
+        {},
+        {name: content},
+    )
 
 
 def _rest(table):
@@ -149,7 +206,9 @@ def _rest(table):
 # %% ../../nbs/experiments/contest.ipynb #cell-017-a
 def load_others(data_home: Any = None) -> Collection:
     "The Collection of the tables that no choice was made on: rests of large tables, and made ones."
-    tables = [_rest(load_table(name, data_home)) for name in RESTS] + [_made(name) for name in OTHERS]
+    tables = [_rest(load_table(name, data_home)) for name in RESTS] + [
+        _made(name) for name in OTHERS
+    ]
     return Collection("others", {table.name: table for table in tables})
 
 # %% ../../nbs/experiments/contest.ipynb #cell-020
@@ -190,18 +249,32 @@ def _clocked(function, repeats=1):
 def search(model: Any, grid: list, X: np.ndarray, y: np.ndarray, seed: int) -> GridSearchCV:
     "The settings of a grid compared by three stratified folds; `gamma` in units of 1 / (p · variance of the inputs)."
     unit = 1 / (X.shape[1] * X.var())
-    grid = [g | {"gamma": [unit * gamma for gamma in g["gamma"]]} if "gamma" in g else g for g in grid]
-    return GridSearchCV(model, grid, cv=StratifiedKFold(3, shuffle=True, random_state=seed), refit=False).fit(X, y)
+    grid = [
+        g | {"gamma": [unit * gamma for gamma in g["gamma"]]} if "gamma" in g else g for g in grid
+    ]
+    return GridSearchCV(
+        model, grid, cv=StratifiedKFold(3, shuffle=True, random_state=seed), refit=False
+    ).fit(X, y)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-025
 def run_fold(parameters: dict, fold: Fold, seed: int, models: Mapping = MODELS) -> tuple:
     "Labels that the classifier of a part, one of `models`, predicts, their log-probabilities or None, times (2, 5) of wall and processor, and the place in the grid or None."
     _, unit = _clocked(lambda: MODELS["logistic"](seed).fit(fold.X, fold.y))
-    model, chosen, searching = models[parameters["model"]](seed, **parameters["settings"]), None, (0.0, 0.0)
+    model, chosen, searching = (
+        models[parameters["model"]](seed, **parameters["settings"]),
+        None,
+        (0.0, 0.0),
+    )
     if parameters["grid"]:
-        result, searching = _clocked(lambda: search(model, parameters["grid"], fold.X, fold.y, seed))
+        result, searching = _clocked(
+            lambda: search(model, parameters["grid"], fold.X, fold.y, seed)
+        )
         model, chosen = model.set_params(**result.best_params_), int(result.best_index_)
-    held = {"X_val": fold.X_val, "y_val": fold.y_val} if parameters["model"] == "capsules-paper" and fold.X_val is not None else {}
+    held = (
+        {"X_val": fold.X_val, "y_val": fold.y_val}
+        if parameters["model"] == "capsules-paper" and fold.X_val is not None
+        else {}
+    )
     _, fit = _clocked(lambda: model.fit(fold.X, fold.y, **held))
     _, one = _clocked(lambda: model.predict(fold.X_test[:1]), repeats=5)
     predicted, whole = _clocked(lambda: model.predict(fold.X_test))
@@ -211,7 +284,10 @@ def run_fold(parameters: dict, fold: Fold, seed: int, models: Mapping = MODELS) 
 
 def score_fold(predicted: np.ndarray, logs: Any, y: np.ndarray) -> list:
     "The `SCORES` of a fold; NaN for those that need probabilities where there are none."
-    return [float(np.mean(predicted != y)), *([log_loss(logs, y), brier_score(logs, y)] if logs is not None else [np.nan, np.nan])]
+    return [
+        float(np.mean(predicted != y)),
+        *([log_loss(logs, y), brier_score(logs, y)] if logs is not None else [np.nan, np.nan]),
+    ]
 
 # %% ../../nbs/experiments/contest.ipynb #cell-028
 def _load_average():
@@ -221,12 +297,22 @@ def _load_average():
 
 def collect(runs: list, folds: list) -> tuple:
     "Metrics and arrays of a part from what its folds gave: means over folds, and the calibration error of all predictions together."
-    scores = np.array([score_fold(predicted, logs, fold.y_test) for (predicted, logs, _, _), fold in zip(runs, folds)])
+    scores = np.array(
+        [
+            score_fold(predicted, logs, fold.y_test)
+            for (predicted, logs, _, _), fold in zip(runs, folds)
+        ]
+    )
     metrics = {"n": sum(len(fold.y_test) for fold in folds), "error": float(scores[:, 0].mean())}
     if runs[0][1] is not None:
-        logs, y = np.concatenate([run[1] for run in runs]), np.concatenate([fold.y_test for fold in folds])
+        logs, y = (
+            np.concatenate([run[1] for run in runs]),
+            np.concatenate([fold.y_test for fold in folds]),
+        )
         bins = reliability(np.exp(logs.max(axis=1)), logs.argmax(axis=1) == y)
-        metrics |= {name: float(mean) for name, mean in zip(SCORES[1:], scores[:, 1:].mean(axis=0))} | {"calibration": calibration_error(bins)}
+        metrics |= {
+            name: float(mean) for name, mean in zip(SCORES[1:], scores[:, 1:].mean(axis=0))
+        } | {"calibration": calibration_error(bins)}
     if runs[0][3] is not None:
         metrics["chosen"] = [run[3] for run in runs]
     return metrics, {"folds": scores, "seconds": np.stack([run[2] for run in runs], axis=1)}
@@ -238,18 +324,40 @@ def run_contest(part: Part, bench: Bench, models: Mapping = MODELS) -> tuple:
     if name in getattr(bench.data, "left_out", {}):
         return {"left_out": f"the table {name} is read from a package that is not installed"}, {}
     p = None if name else bench.protocol
-    folds = list(folds_of(bench.data.tables[name], parameters["folds"], parameters["rows"], bench.seed)) if name else [
-        Fold(p.X, p.y, p.X_test, p.y_test, p.X_val, p.y_val)]
+    folds = (
+        list(folds_of(bench.data.tables[name], parameters["folds"], parameters["rows"], bench.seed))
+        if name
+        else [Fold(p.X, p.y, p.X_test, p.y_test, p.X_val, p.y_val)]
+    )
     before = np.array([time.time(), _load_average()])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)    # a network of the defaults often ends at its 200th pass
-        runs = bench.step("folds", f"{parameters['model']}, {len(folds)} times", lambda: [run_fold(parameters, fold, bench.seed, models) for fold in folds])
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # a network of the defaults often ends at its 200th pass
+        runs = bench.step(
+            "folds",
+            f"{parameters['model']}, {len(folds)} times",
+            lambda: [run_fold(parameters, fold, bench.seed, models) for fold in folds],
+        )
     metrics, arrays = collect(runs, folds)
     return metrics, arrays | {"seconds_begun": before}
 
 # %% ../../nbs/experiments/contest.ipynb #cell-031
-COLLECTIONS = {"tables": TABLES, "others": (*(f"{name}-rest" for name in RESTS), *OTHERS), "embedded": EMBEDDED}  # names of their tables
-COST = {"logistic": 1, "svm": 3, "boosting": 50, "forest": 20, "network": 40, "capsules": 20, "capsules-paper": 40, "svm-platt": 10}
+COLLECTIONS = {
+    "tables": TABLES,
+    "others": (*(f"{name}-rest" for name in RESTS), *OTHERS),
+    "embedded": EMBEDDED,
+}  # names of their tables
+COST = {
+    "logistic": 1,
+    "svm": 3,
+    "boosting": 50,
+    "forest": 20,
+    "network": 40,
+    "capsules": 20,
+    "capsules-paper": 40,
+    "svm-platt": 10,
+}
 
 
 def _table_parts(data, profile, n_folds):
@@ -261,36 +369,85 @@ def _table_parts(data, profile, n_folds):
             own = common | {"model": model, "settings": SHORT.get(model, {}) if quick else {}}
             yield Part(f"{table}.{model}", own | {"grid": []}, COST[model], True, (table,))
             if model in searched:
-                grid = [{key: values[:2] for key, values in grid_of(model, table)[0].items()}] if quick else grid_of(model, table)
-                own |= {"settings": own["settings"] | grid[0], "grid": []} if model in OURS else {"grid": grid}
-                yield Part(f"{table}.{model}-tuned", own, 2 * len(ParameterGrid(grid)) * COST[model], True, (table,))
+                grid = (
+                    [{key: values[:2] for key, values in grid_of(model, table)[0].items()}]
+                    if quick
+                    else grid_of(model, table)
+                )
+                own |= (
+                    {"settings": own["settings"] | grid[0], "grid": []}
+                    if model in OURS
+                    else {"grid": grid}
+                )
+                yield Part(
+                    f"{table}.{model}-tuned",
+                    own,
+                    2 * len(ParameterGrid(grid)) * COST[model],
+                    True,
+                    (table,),
+                )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-031-a
 def contest_parts(data: str, profile: str) -> tuple:
     "A part for each classifier on each table, or on the images: with its defaults, and with its settings chosen."
     if data in COLLECTIONS:
         return tuple(_table_parts(data, profile, 3 if profile == "quick" else 5))
-    return tuple(Part(model, {"model": model, "settings": SHORT.get(model, {}) if profile == "quick" else {}, "grid": []}, COST[model], True)
-                 for model in (*RIVALS, *OURS))
+    return tuple(
+        Part(
+            model,
+            {
+                "model": model,
+                "settings": SHORT.get(model, {}) if profile == "quick" else {},
+                "grid": [],
+            },
+            COST[model],
+            True,
+        )
+        for model in (*RIVALS, *OURS)
+    )
 
 
-CONTEST = Experiment("Capsules and five classifiers on forty tables", ("tables", "others", "mnist", "fashion"), contest_parts, run_contest,
-                     quick=("embedded", "digits"), loaders={"tables": load_collection, "others": load_others, "embedded": load_embedded})
+CONTEST = Experiment(
+    "Capsules and five classifiers on forty tables",
+    ("tables", "others", "mnist", "fashion"),
+    contest_parts,
+    run_contest,
+    quick=("embedded", "digits"),
+    loaders={"tables": load_collection, "others": load_others, "embedded": load_embedded},
+)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-035
-NAMES = {"capsules": "capsules", "capsules-paper": "capsules, paper's protocol", "logistic": "logistic regression", "svm": "support vectors",
-         "boosting": "boosted trees", "forest": "random forest", "network": "network", "svm-platt": "support vectors, sigmoid"}
-FIELD = ("capsules", "capsules-paper", *RIVALS)                # those that are ranked
+NAMES = {
+    "capsules": "capsules",
+    "capsules-paper": "capsules, paper's protocol",
+    "logistic": "logistic regression",
+    "svm": "support vectors",
+    "boosting": "boosted trees",
+    "forest": "random forest",
+    "network": "network",
+    "svm-platt": "support vectors, sigmoid",
+}
+FIELD = ("capsules", "capsules-paper", *RIVALS)  # those that are ranked
 
 
 def tables_in(record: Record) -> list:
     "Names of the tables of a record that were not left out."
-    return sorted({part["parameters"]["table"] for part in record.parts.values() if "error" in part["metrics"]})
+    return sorted(
+        {
+            part["parameters"]["table"]
+            for part in record.parts.values()
+            if "error" in part["metrics"]
+        }
+    )
 
 
 def present(record: Record, suffix: str = "", models: Sequence = FIELD) -> list:
-    "Which of the classifiers a record of tables has on all of its tables; `suffix` is \"-tuned\" for those with chosen settings."
-    return [model for model in models if all(f"{table}.{model}{suffix}" in record.parts for table in tables_in(record))]
+    'Which of the classifiers a record of tables has on all of its tables; `suffix` is "-tuned" for those with chosen settings.'
+    return [
+        model
+        for model in models
+        if all(f"{table}.{model}{suffix}" in record.parts for table in tables_in(record))
+    ]
 
 
 def pooled_error(record: Record, name: str) -> float:
@@ -302,9 +459,17 @@ def pooled_error(record: Record, name: str) -> float:
 # %% ../../nbs/experiments/contest.ipynb #cell-035-a
 def matrix(record: Record, models: Sequence, metric: str = "error", suffix: str = "") -> np.ndarray:
     "The pooled error or another metric of the classifiers (n_tables, n_models); NaN where they have none."
+
     def value(name):
-        return pooled_error(record, name) if metric == "error" else record.metrics(name).get(metric, np.nan)
-    return np.array([[value(f"{table}.{model}{suffix}") for model in models] for table in tables_in(record)])
+        return (
+            pooled_error(record, name)
+            if metric == "error"
+            else record.metrics(name).get(metric, np.nan)
+        )
+
+    return np.array(
+        [[value(f"{table}.{model}{suffix}") for model in models] for table in tables_in(record)]
+    )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-039
 def measured_together(record: Record) -> str:
@@ -313,13 +478,34 @@ def measured_together(record: Record) -> str:
     for name, part in record.parts.items():
         if "error" in part["metrics"]:
             machine, code = part.get("machine", record.machine), part.get("code", record.code)
-            groups.setdefault((part.get("date", record.date), machine["processor"], (code["commit"] or "unknown")[:10]), []).append(name)
-    lines = ["| day | processor | commit | parts | classifiers | load | wall / processor time |", "|---|---|---|---:|---|---:|---:|"]
+            groups.setdefault(
+                (
+                    part.get("date", record.date),
+                    machine["processor"],
+                    (code["commit"] or "unknown")[:10],
+                ),
+                [],
+            ).append(name)
+    lines = [
+        "| day | processor | commit | parts | classifiers | load | wall / processor time |",
+        "|---|---|---|---:|---|---:|---:|",
+    ]
     for group, names in sorted(groups.items()):
-        models = sorted({record.parts[name]["parameters"]["model"] for name in names}, key=list(MODELS).index)
+        models = sorted(
+            {record.parts[name]["parameters"]["model"] for name in names}, key=list(MODELS).index
+        )
         load = np.mean([record.array(name, "seconds_begun")[1] for name in names])
-        wall, cpu = (sum(record.seconds(name, clock=clock) for name in names) for clock in ("seconds", "cpu_seconds"))
-        cells = [*group, str(len(names)), ", ".join(NAMES[model] for model in models), f"{load:.1f}", f"{wall / cpu:.1f}"]
+        wall, cpu = (
+            sum(record.seconds(name, clock=clock) for name in names)
+            for clock in ("seconds", "cpu_seconds")
+        )
+        cells = [
+            *group,
+            str(len(names)),
+            ", ".join(NAMES[model] for model in models),
+            f"{load:.1f}",
+            f"{wall / cpu:.1f}",
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -331,14 +517,22 @@ def mean_ranks(errors: np.ndarray) -> np.ndarray:
 
 def critical_difference(n_models: int, n_tables: int, level: float = 0.05) -> float:
     "By how much two mean places must differ in the test of Nemenyi (Demšar 2006, 3.2.2)."
-    return float(studentized_range.ppf(1 - level, n_models, np.inf) / np.sqrt(2) * np.sqrt(n_models * (n_models + 1) / (6 * n_tables)))
+    return float(
+        studentized_range.ppf(1 - level, n_models, np.inf)
+        / np.sqrt(2)
+        * np.sqrt(n_models * (n_models + 1) / (6 * n_tables))
+    )
 
 
 def cliques(ranks: np.ndarray, difference: float) -> list:
     "Largest groups, of two or more, whose mean places differ by less than the critical difference: pairs (least, largest place)."
     sorted_ranks = np.sort(ranks)
     groups = [(low, sorted_ranks[sorted_ranks - low < difference].max()) for low in sorted_ranks]
-    return [(low, high) for i, (low, high) in enumerate(groups) if high > low and all(high > before for _, before in groups[:i])]
+    return [
+        (low, high)
+        for i, (low, high) in enumerate(groups)
+        if high > low and all(high > before for _, before in groups[:i])
+    ]
 
 # %% ../../nbs/experiments/contest.ipynb #cell-044
 def draw_places(panels: dict) -> Any:
@@ -349,17 +543,27 @@ def draw_places(panels: dict) -> Any:
     import matplotlib.pyplot as plt
 
     most = max(len(names) for names, _, _ in panels.values())
-    figure, axes = plt.subplots(len(panels), 1, figsize=(5.4, (0.32 * most + 1.1) * len(panels)), squeeze=False)
+    figure, axes = plt.subplots(
+        len(panels), 1, figsize=(5.4, (0.32 * most + 1.1) * len(panels)), squeeze=False
+    )
     for axis, (title, (names, ranks, n)) in zip(axes[:, 0], panels.items()):
         gap, order = critical_difference(len(ranks), n), np.argsort(ranks, kind="stable")
         for row, j in enumerate(order, 1):
             axis.plot([ranks[j]], [row], "o", color="C0", ms=8, label=f"_{names[j]}")
         for k, group in enumerate(cliques(ranks, gap)):
-            first, last = (np.searchsorted(ranks[order], place, side) for place, side in zip(group, ("left", "right")))
+            first, last = (
+                np.searchsorted(ranks[order], place, side)
+                for place, side in zip(group, ("left", "right"))
+            )
             axis.plot([len(ranks) + 0.5 + 0.4 * k] * 2, [first + 0.8, last + 0.2], color="C1", lw=5)
         axis.set_yticks(range(1, len(ranks) + 1), [names[j] for j in order])
-        axis.set(title=f"{title}: critical difference {gap:.2f}", xlim=(1, None), ylim=(len(ranks) + 0.6, 0.4),
-                 xticks=range(1, len(ranks) + 1), xlabel="mean place" if axis is axes[-1, 0] else "")
+        axis.set(
+            title=f"{title}: critical difference {gap:.2f}",
+            xlim=(1, None),
+            ylim=(len(ranks) + 0.6, 0.4),
+            xticks=range(1, len(ranks) + 1),
+            xlabel="mean place" if axis is axes[-1, 0] else "",
+        )
     return figure
 
 # %% ../../nbs/experiments/contest.ipynb #cell-048
@@ -367,10 +571,14 @@ def against(record: Record, model: str, base: str = "logistic", suffix: str = ""
     "On how many tables a classifier makes fewer errors than `base`, on how many more, and on how many by more than a standard error of the mean over folds: (better, clearly better, worse, clearly worse)."
     counts = np.zeros(4, int)
     for table in tables_in(record):
-        ours, theirs = (record.array(f"{table}.{name}{suffix}", "folds")[:, 0] for name in (model, base))
+        ours, theirs = (
+            record.array(f"{table}.{name}{suffix}", "folds")[:, 0] for name in (model, base)
+        )
         gain = np.round(theirs - ours, 12)
         clear = abs(gain.mean()) > gain.std(ddof=1) / np.sqrt(len(gain))
-        our_error, their_error = (pooled_error(record, f"{table}.{name}{suffix}") for name in (model, base))
+        our_error, their_error = (
+            pooled_error(record, f"{table}.{name}{suffix}") for name in (model, base)
+        )
         better, worse = our_error < their_error, our_error > their_error
         counts += [better, better and clear, worse, worse and clear]
     return tuple(int(count) for count in counts)
@@ -380,8 +588,17 @@ def times_of(record: Record, model: str, suffix: str = "") -> dict:
     "Processor times, medians over tables of medians over folds: `search` and `fit` over a fit of logistic regression in the same fold, `predict_one` and `predict` in seconds."
     rows = []
     for table in tables_in(record):
-        times = dict(zip(TIMES, np.median(record.array(f"{table}.{model}{suffix}", "seconds")[1], axis=0)))
-        rows.append([times["search"] / times["logistic"], times["fit"] / times["logistic"], times["predict_one"], times["predict"]])
+        times = dict(
+            zip(TIMES, np.median(record.array(f"{table}.{model}{suffix}", "seconds")[1], axis=0))
+        )
+        rows.append(
+            [
+                times["search"] / times["logistic"],
+                times["fit"] / times["logistic"],
+                times["predict_one"],
+                times["predict"],
+            ]
+        )
     return dict(zip(("search", "fit", "predict_one", "predict"), np.median(rows, axis=0)))
 
 # %% ../../nbs/experiments/contest.ipynb #cell-050
@@ -392,15 +609,32 @@ def summarise_contest(record: Record, suffix: str = "") -> str:
     places = dict(zip(models, mean_ranks(errors)))
     models = sorted(models, key=places.get) + present(record, suffix, ["svm-platt"])
     searched = "search | " if suffix else ""
-    lines = [f"| | error | place | fewer errors | more errors | log-loss | Brier | calibration | {searched}fit | one row / ms | fold / ms |", "|---|" + "---:|" * (10 + bool(suffix))]
+    lines = [
+        f"| | error | place | fewer errors | more errors | log-loss | Brier | calibration | {searched}fit | one row / ms | fold / ms |",
+        "|---|" + "---:|" * (10 + bool(suffix)),
+    ]
     for model in models:
         better, clearly, worse, clearly_worse = against(record, model, suffix=suffix)
-        than = ["", ""] if model == "logistic" else [f"{better} ({clearly})", f"{worse} ({clearly_worse})"]
-        means = [np.mean(matrix(record, [model], metric, suffix)) for metric in ("log_loss", "brier", "calibration")]
+        than = (
+            ["", ""]
+            if model == "logistic"
+            else [f"{better} ({clearly})", f"{worse} ({clearly_worse})"]
+        )
+        means = [
+            np.mean(matrix(record, [model], metric, suffix))
+            for metric in ("log_loss", "brier", "calibration")
+        ]
         times = times_of(record, model, suffix)
-        cells = [f"{100 * np.mean(matrix(record, [model], suffix=suffix)):.2f} %", f"{places[model]:.2f}" if model in places else "", *than,
-                 *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means), *([_times(times["search"])] if suffix else []), _times(times["fit"]),
-                 f"{1e3 * times['predict_one']:.2f}", f"{1e3 * times['predict']:.2f}"]
+        cells = [
+            f"{100 * np.mean(matrix(record, [model], suffix=suffix)):.2f} %",
+            f"{places[model]:.2f}" if model in places else "",
+            *than,
+            *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means),
+            *([_times(times["search"])] if suffix else []),
+            _times(times["fit"]),
+            f"{1e3 * times['predict_one']:.2f}",
+            f"{1e3 * times['predict']:.2f}",
+        ]
         lines.append(f"| {NAMES[model]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -410,7 +644,15 @@ def _times(ratio):
     return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}"
 
 # %% ../../nbs/experiments/contest.ipynb #cell-055
-MARKS = {"capsules": ("C0", "o"), "capsules-paper": ("C0", "s"), "logistic": ("C1", "D"), "svm": ("C2", "P"), "boosting": ("C3", "X"), "forest": ("C5", "v"), "network": ("C4", "h")}
+MARKS = {
+    "capsules": ("C0", "o"),
+    "capsules-paper": ("C0", "s"),
+    "logistic": ("C1", "D"),
+    "svm": ("C2", "P"),
+    "boosting": ("C3", "X"),
+    "forest": ("C5", "v"),
+    "network": ("C4", "h"),
+}
 
 
 def draw_errors_and_times(record: Record) -> Any:
@@ -422,29 +664,51 @@ def draw_errors_and_times(record: Record) -> Any:
         for model in present(record, suffix):
             colour, mark = MARKS[model]
             times = times_of(record, model, suffix)
-            axis.plot(times["search"] + times["fit"], 100 * np.mean(matrix(record, [model], suffix=suffix)), mark, color=colour, ms=8,
-                      mfc="none" if suffix else colour, label=f"_{NAMES[model]}, settings chosen" if suffix else NAMES[model])
-    axis.set(xscale="log", xlabel="time to search and fit / a fit of logistic regression", ylabel="mean error / %")
+            axis.plot(
+                times["search"] + times["fit"],
+                100 * np.mean(matrix(record, [model], suffix=suffix)),
+                mark,
+                color=colour,
+                ms=8,
+                mfc="none" if suffix else colour,
+                label=f"_{NAMES[model]}, settings chosen" if suffix else NAMES[model],
+            )
+    axis.set(
+        xscale="log",
+        xlabel="time to search and fit / a fit of logistic regression",
+        ylabel="mean error / %",
+    )
     figure.legend(loc="outside upper center", ncols=2, handletextpad=0.2, columnspacing=1.2)
     return figure
 
 # %% ../../nbs/experiments/contest.ipynb #cell-058
-def signed_rank(first: np.ndarray, second: np.ndarray, rope: float = 0.01, n_draws: int = 20_000, seed: int = 0) -> tuple:
+def signed_rank(
+    first: np.ndarray, second: np.ndarray, rope: float = 0.01, n_draws: int = 20_000, seed: int = 0
+) -> tuple:
     "Probabilities that the first of two classifiers is better, that they differ by less than `rope`, and that the second is better, from their errors on tables (Benavoli et al. 2017, 4.2)."
-    gain = np.concatenate([[0.0], np.asarray(second) - first])      # a pseudo-observation comes first
+    gain = np.concatenate([[0.0], np.asarray(second) - first])  # a pseudo-observation comes first
     weights = np.random.default_rng(seed).dirichlet(np.r_[0.5, np.ones(len(gain) - 1)], n_draws)
     sums = gain[:, None] + gain
     regions = [sums > 2 * rope, abs(sums) <= 2 * rope, sums < -2 * rope]
-    mass = np.stack([np.einsum("ni,ij,nj->n", weights, region, weights, optimize=True) for region in regions])
+    mass = np.stack(
+        [np.einsum("ni,ij,nj->n", weights, region, weights, optimize=True) for region in regions]
+    )
     return tuple(float(share) for share in np.bincount(mass.argmax(axis=0), minlength=3) / n_draws)
 
 
 def compare_by_rank(record: Record, model: str, suffix: str = "") -> str:
     "One classifier against each of the others by `signed_rank`, as a table in Markdown."
-    lines = [f"| {NAMES[model]} against | better | within a point | worse |", "|---|---:|---:|---:|"]
+    lines = [
+        f"| {NAMES[model]} against | better | within a point | worse |",
+        "|---|---:|---:|---:|",
+    ]
     errors = lambda name: matrix(record, [name], suffix=suffix)[:, 0]
     for other in (other for other in present(record, suffix) if other != model):
-        lines.append(f"| {NAMES[other]} | " + " | ".join(f"{p:.3f}" for p in signed_rank(errors(model), errors(other))) + " |")
+        lines.append(
+            f"| {NAMES[other]} | "
+            + " | ".join(f"{p:.3f}" for p in signed_rank(errors(model), errors(other)))
+            + " |"
+        )
     return "\n".join(lines)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-062
@@ -454,7 +718,10 @@ def choices(record: Record, model: str) -> dict:
     for table in tables_in(record):
         part = record.parts[f"{table}.{model}-tuned"]
         if part["parameters"]["grid"] == GRIDS[model]:
-            points = [", ".join(f"{k.replace('_', ' ')} {v}" for k, v in sorted(point.items())) for point in ParameterGrid(part["parameters"]["grid"])]
+            points = [
+                ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in sorted(point.items()))
+                for point in ParameterGrid(part["parameters"]["grid"])
+            ]
             for word in points:
                 counts.setdefault(word, 0)
             for index in part["metrics"]["chosen"]:
@@ -465,24 +732,54 @@ def choices(record: Record, model: str) -> dict:
 def compare_collections(first: Record, second: Record) -> str:
     "Mean places and errors of the classifiers on two collections of tables, and what choosing the settings has gained in points, as a table in Markdown."
     models = [model for model in present(first) if model in present(second)]
-    lines = ["| | " + " | ".join(f"{TITLES[record.data]}: place | error | gained by choosing" for record in (first, second)) + " |", "|---|" + "---:|" * 6]
+    lines = [
+        "| | "
+        + " | ".join(
+            f"{TITLES[record.data]}: place | error | gained by choosing"
+            for record in (first, second)
+        )
+        + " |",
+        "|---|" + "---:|" * 6,
+    ]
     cells = {model: [] for model in models}
     for record in (first, second):
-        errors, tuned = matrix(record, models), [model in present(record, "-tuned") for model in models]
-        for model, place, mean, searched in zip(models, mean_ranks(errors), errors.mean(axis=0), tuned):
+        errors, tuned = (
+            matrix(record, models),
+            [model in present(record, "-tuned") for model in models],
+        )
+        for model, place, mean, searched in zip(
+            models, mean_ranks(errors), errors.mean(axis=0), tuned
+        ):
             gain = mean - np.mean(matrix(record, [model], suffix="-tuned")) if searched else np.nan
-            cells[model] += [f"{place:.2f}", f"{100 * mean:.2f} %", "" if np.isnan(gain) else f"{100 * gain:+.2f}"]
-    return "\n".join([*lines, *(f"| {NAMES[model]} | " + " | ".join(row) + " |" for model, row in cells.items())])
+            cells[model] += [
+                f"{place:.2f}",
+                f"{100 * mean:.2f} %",
+                "" if np.isnan(gain) else f"{100 * gain:+.2f}",
+            ]
+    return "\n".join(
+        [*lines, *(f"| {NAMES[model]} | " + " | ".join(row) + " |" for model, row in cells.items())]
+    )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-069
 def summarise_images(record: Record) -> str:
     "Errors, log-losses and processor times of the classifiers on images, best first, as a table in Markdown."
-    lines = ["| | error | standard error | log-loss | calibration | fit | predict all / s |", "|---|" + "---:|" * 6]
+    lines = [
+        "| | error | standard error | log-loss | calibration | fit | predict all / s |",
+        "|---|" + "---:|" * 6,
+    ]
     for model in sorted(record.parts, key=lambda model: record.metrics(model)["error"]):
         found, times = record.metrics(model), dict(zip(TIMES, record.array(model, "seconds")[1, 0]))
         deviation = np.sqrt(found["error"] * (1 - found["error"]) / found["n"])
-        probable = [f"{found[name]:.3f}" if name in found else "" for name in ("log_loss", "calibration")]
-        cells = [f"{100 * found['error']:.2f} %", f"{100 * deviation:.2f}", *probable, _times(times["fit"] / times["logistic"]), f"{times['predict']:.2f}"]
+        probable = [
+            f"{found[name]:.3f}" if name in found else "" for name in ("log_loss", "calibration")
+        ]
+        cells = [
+            f"{100 * found['error']:.2f} %",
+            f"{100 * deviation:.2f}",
+            *probable,
+            _times(times["fit"] / times["logistic"]),
+            f"{times['predict']:.2f}",
+        ]
         lines.append(f"| {NAMES[model]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -490,8 +787,13 @@ def summarise_images(record: Record) -> str:
 def list_errors(record: Record, suffix: str = "") -> str:
     "Errors in per cent of the classifiers that are present on each table, the least in bold, as a table in Markdown."
     models = present(record, suffix)
-    lines = ["| table | " + " | ".join(NAMES[model] for model in models) + " |", "|---|" + "---:|" * len(models)]
+    lines = [
+        "| table | " + " | ".join(NAMES[model] for model in models) + " |",
+        "|---|" + "---:|" * len(models),
+    ]
     for table, errors in zip(tables_in(record), 100 * matrix(record, models, suffix=suffix)):
-        cells = [f"**{error:.1f}**" if error == errors.min() else f"{error:.1f}" for error in errors]
+        cells = [
+            f"**{error:.1f}**" if error == errors.min() else f"{error:.1f}" for error in errors
+        ]
         lines.append(f"| `{table}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -87,8 +87,10 @@ def load_photographs() -> ImageData:
     grey = np.rint(np.mean(found.images, axis=3)).astype(np.uint8)
     middle = grey.shape[2] // 2
     halves = np.concatenate([grey[:, :, :middle], grey[:, :, middle : 2 * middle]])
-    hashes = {Path(name).name: sha256(image.tobytes()).hexdigest()
-              for name, image in zip(found.filenames, found.images)}
+    hashes = {
+        Path(name).name: sha256(image.tobytes()).hexdigest()
+        for name, image in zip(found.filenames, found.images)
+    }
     labels, classes = np.array([0, 1, 0, 1]), ("building", "flower")
     return ImageData("photographs", halves, labels, classes, 2, 255.0, hashes)
 
@@ -101,8 +103,10 @@ def gaussians(X: np.ndarray, seed: int) -> dict:
     "The Gaussian mixtures that the criterion takes: of each type, and of all (chosen)."
     of = {}
     for kind in TYPES:
-        fits = [GaussianMixture(m, covariance_type=kind, random_state=seed).fit(X)
-                for m in range(1, MOST_COMPONENTS + 1)]
+        fits = [
+            GaussianMixture(m, covariance_type=kind, random_state=seed).fit(X)
+            for m in range(1, MOST_COMPONENTS + 1)
+        ]
         of[kind] = min(fits, key=lambda fit: fit.bic(X))
     return {"chosen": min(of.values(), key=lambda fit: fit.bic(X))} | of
 
@@ -119,8 +123,9 @@ def factors_of(p: int) -> list:
 
 def analysers(**settings: Any) -> Callable:
     "What fits a mixture of factor analysers, of sizes that rows left out choose, to rows."
-    return lambda X, seed: {"chosen": MixtureOfFactorAnalyzers(
-        "auto", "auto", random_state=seed, **settings).fit(X)}
+    return lambda X, seed: {
+        "chosen": MixtureOfFactorAnalyzers("auto", "auto", random_state=seed, **settings).fit(X)
+    }
 
 
 OPEN = {"noise": "auto", "tied": "auto"}
@@ -128,7 +133,8 @@ DENSITIES = {
     "ours": analysers(),
     "gaussians": gaussians,
     "factors": lambda X, seed: searched(
-        FactorAnalysis(random_state=seed), {"n_components": factors_of(X.shape[1])}, X),
+        FactorAnalysis(random_state=seed), {"n_components": factors_of(X.shape[1])}, X
+    ),
     "kernels": lambda X, seed: searched(KernelDensity(), {"bandwidth": BANDWIDTHS}, X),
     "open": analysers(**OPEN),
     "ours_stacked": analysers(stacked=True),
@@ -150,8 +156,9 @@ def settings_of(density: object) -> list:
     "Chosen components, factors, noise and its kind; or components; factors; bandwidth."
     own = "n_components_", "n_factors_", "added_noise_", "noise_", "tied_"
     names = own, ("n_components",), ("bandwidth",)
-    return next([getattr(density, name) for name in some]
-                for some in names if hasattr(density, some[0]))
+    return next(
+        [getattr(density, name) for name in some] for some in names if hasattr(density, some[0])
+    )
 
 # %% ../../nbs/experiments/densities.ipynb #densities-16-a
 def run_densities(part: Part, bench: Bench) -> tuple:
@@ -159,13 +166,13 @@ def run_densities(part: Part, bench: Bench) -> tuple:
     method, found, chosen = part.parameters["method"], {}, []
     pairs = bench.step("data", "preparing", lambda: pairs_of(part, bench))
     for k, (own, held) in enumerate(pairs):
-        fitted = bench.step(f"fit-{k}", f"{method}, fold {k + 1}",
-                            lambda: DENSITIES[method](own, bench.seed))
+        fitted = bench.step(
+            f"fit-{k}", f"{method}, fold {k + 1}", lambda: DENSITIES[method](own, bench.seed)
+        )
         for name, density in fitted.items():
             found.setdefault(name, []).append(density.score_samples(held))
         chosen.append([*settings_of(fitted["chosen"]), *_type_of(fitted["chosen"])])
-    arrays = {name: np.concatenate(parts).astype(np.float32)
-              for name, parts in found.items()}
+    arrays = {name: np.concatenate(parts).astype(np.float32) for name, parts in found.items()}
     means = {name: float(a.mean(dtype=float)) for name, a in arrays.items()}
     n, p = len(arrays["chosen"]), pairs[0][0].shape[1]
     return {"log_density": means, "n": n, "n_features": p, "chosen": chosen}, arrays
@@ -179,19 +186,61 @@ def _type_of(density):
 
 # %% ../../nbs/experiments/densities.ipynb #densities-18
 USED = {
-    "tables": ("iris", "wine", "breast_cancer", "moons", "circles", "penguins_species",
-               "sonar", "vehicle", "vowel", "ionosphere", "pima", "saheart", "german",
-               "heart", "segment", "satimage", "phoneme", "spambase", "banana", "ring",
-               "twonorm", "bupa", "texture", "magic", "australian"),
-    "others": ("satimage-rest", "phoneme-rest", "spambase-rest", "texture-rest",
-               "magic-rest", "segment-rest", "quantiles", "hastie", "hidden"),
+    "tables": (
+        "iris",
+        "wine",
+        "breast_cancer",
+        "moons",
+        "circles",
+        "penguins_species",
+        "sonar",
+        "vehicle",
+        "vowel",
+        "ionosphere",
+        "pima",
+        "saheart",
+        "german",
+        "heart",
+        "segment",
+        "satimage",
+        "phoneme",
+        "spambase",
+        "banana",
+        "ring",
+        "twonorm",
+        "bupa",
+        "texture",
+        "magic",
+        "australian",
+    ),
+    "others": (
+        "satimage-rest",
+        "phoneme-rest",
+        "spambase-rest",
+        "texture-rest",
+        "magic-rest",
+        "segment-rest",
+        "quantiles",
+        "hastie",
+        "hidden",
+    ),
     "embedded": ("iris", "wine"),
 }  # tables with at least two columns that vary continuously
 
 
 OPENED = ("australian", "ring", "twonorm", "bupa", "circles")  # tables for `open`
-BEHIND = ("australian", "banana", "bupa", "circles", "phoneme",
-          "pima", "ring", "twonorm", "vehicle", "vowel")  # where `ours` was
+BEHIND = (
+    "australian",
+    "banana",
+    "bupa",
+    "circles",
+    "phoneme",
+    "pima",
+    "ring",
+    "twonorm",
+    "vehicle",
+    "vowel",
+)  # where `ours` was
 STACKED = {"tables": (*BEHIND, "moons", "iris", "heart"), "embedded": ("iris",)}
 METHODS = ("ours", *RIVALS)
 
@@ -209,15 +258,24 @@ def density_parts(data: str, profile: str) -> tuple:
     pairs += [(table, "stacked") for table in STACKED.get(data, ())]
     return tuple(
         Part(f"{table}.{name}", {"table": table, "method": name} | folds, 1, True, (table,))
-        for table, name in pairs)
+        for table, name in pairs
+    )
 
 
 COLLECTIONS = ("photographs", "mnist", "fashion", "usps")  # of images
 COMPARISON = Experiment(
-    "Held-out densities", ("tables", *COLLECTIONS), density_parts, run_densities,
+    "Held-out densities",
+    ("tables", *COLLECTIONS),
+    density_parts,
+    run_densities,
     quick=("embedded", "digits"),
-    loaders={"tables": load_collection, "others": load_others, "embedded": load_embedded,
-             "photographs": load_photographs})
+    loaders={
+        "tables": load_collection,
+        "others": load_others,
+        "embedded": load_embedded,
+        "photographs": load_photographs,
+    },
+)
 
 # %% ../../nbs/experiments/densities.ipynb #densities-21
 def tables_in(record: Record) -> list:
@@ -226,17 +284,13 @@ def tables_in(record: Record) -> list:
     return list(dict.fromkeys(of.get("table", record.data) for of in settings))
 
 
-def log_densities(
-    record: Record, table: str, method: str, name: str = "chosen"
-) -> np.ndarray:
+def log_densities(record: Record, table: str, method: str, name: str = "chosen") -> np.ndarray:
     "Log-densities (n,) of all rows left out."
     part = f"{table}.{method}" if table != record.data else method
     return record.array(part, name).astype(float)
 
 
-def lead(
-    record: Record, table: str, rival: str, name: str = "chosen", ours: str = "ours"
-) -> tuple:
+def lead(record: Record, table: str, rival: str, name: str = "chosen", ours: str = "ours") -> tuple:
     "Mean and standard error of a row's log-density under `ours` less that under a rival."
     gain = log_densities(record, table, ours) - log_densities(record, table, rival, name)
     return gain.mean(), gain.std(ddof=1) / len(gain) ** 0.5

@@ -51,9 +51,7 @@ def spread_by_direction(poses: np.ndarray, count: int) -> np.ndarray:
     return order[np.linspace(0, len(order) - 1, count).round().astype(int)]
 
 
-def neighbours(
-    weights: np.ndarray, images: np.ndarray, labels: np.ndarray, count: int
-) -> tuple:
+def neighbours(weights: np.ndarray, images: np.ndarray, labels: np.ndarray, count: int) -> tuple:
     "For each class: rows of `count` recognised images, their squashed poses in its plane."
     poses = poses_of(weights, images)
     right = (poses**2).sum(axis=2).argmax(axis=1) == labels
@@ -121,20 +119,14 @@ SIZE, BOX, PEN = (
 )  # side of the image, of the box that the ink fits into, and radius of the pen, in pixels
 
 
-def ink(
-    start: np.ndarray, end: np.ndarray, size: int = SIZE, radius: float = PEN
-) -> np.ndarray:
+def ink(start: np.ndarray, end: np.ndarray, size: int = SIZE, radius: float = PEN) -> np.ndarray:
     "The image that a round pen leaves along segments; their ends have the shape (k, 2)."
     centre = np.arange(size) + 0.5
     pixels = np.stack(np.meshgrid(centre, centre), axis=-1).reshape(-1, 1, 2)
     along = end - start
     length = (along**2).sum(axis=1)
-    t = np.clip(
-        ((pixels - start) * along).sum(axis=2) / np.where(length > 0, length, 1), 0, 1
-    )
-    distance = np.sqrt(((pixels - start - t[..., None] * along) ** 2).sum(axis=2)).min(
-        axis=1
-    )
+    t = np.clip(((pixels - start) * along).sum(axis=2) / np.where(length > 0, length, 1), 0, 1)
+    distance = np.sqrt(((pixels - start - t[..., None] * along) ** 2).sum(axis=2)).min(axis=1)
     return np.clip(radius + 0.5 - distance, 0, 1).reshape(size, size)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-016
@@ -237,7 +229,9 @@ def pad_data(record: Record) -> dict:
     }
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-022-1
-def _draw_disc(axis: Any, pose: np.ndarray, places: np.ndarray, images: np.ndarray, own: bool) -> None:
+def _draw_disc(
+    axis: Any, pose: np.ndarray, places: np.ndarray, images: np.ndarray, own: bool
+) -> None:
     "A pose in the unit disc, and around it the images (n, h, w) whose `places` (n, 2) have distinct directions."
     import matplotlib.pyplot as plt
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage

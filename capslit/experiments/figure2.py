@@ -16,22 +16,44 @@ from typing import Any
 import numpy as np
 
 from .. import em
-from ..capsules.em_steps import (CapsuleParameters, CapsuleRegression, LeastSquares,
-                                       second_moments)
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    LeastSquares,
+    second_moments,
+)
 from ..capsules.inference import class_probabilities, squash
 from ..capsules.problems import initial_weights
-from .records import PAPER, Bench, Experiment, Part, Protocol, Record, learn, measure
+from capslit.experiments.records import (
+    PAPER,
+    Bench,
+    Experiment,
+    Part,
+    Protocol,
+    Record,
+    learn,
+    measure,
+)
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-005
 def collect(model: Any, protocol: Protocol) -> dict:
     "The arrays of a record: history, weights, squashed vectors and labels of the test images, confusion counts, the surest image of each class."
-    probability, predicted, y = model.predict_proba(protocol.X_test), model.predict(protocol.X_test), protocol.y_test
+    probability, predicted, y = (
+        model.predict_proba(protocol.X_test),
+        model.predict(protocol.X_test),
+        protocol.y_test,
+    )
     m = len(model.classes_)
     surest = np.array([np.where(y == i, probability[:, i], -1).argmax() for i in range(m)])
     return {f"history.{name}": np.asarray(values) for name, values in model.history_.items()} | {
-        "coef": model.coef_, "squashed": model.squash(protocol.X_test).astype(np.float16), "labels": y.astype(np.uint8),
-        "confusion": np.bincount(m * y + predicted, minlength=m * m).reshape(m, m), "class_names": np.array(protocol.data.class_names),
-        "surest": surest, "surest_images": protocol.test_images[surest]}
+        "coef": model.coef_,
+        "squashed": model.squash(protocol.X_test).astype(np.float16),
+        "labels": y.astype(np.uint8),
+        "confusion": np.bincount(m * y + predicted, minlength=m * m).reshape(m, m),
+        "class_names": np.array(protocol.data.class_names),
+        "surest": surest,
+        "surest_images": protocol.test_images[surest],
+    }
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-006
 PLANES = "multiclass-2"  # the name of the only part
@@ -40,12 +62,26 @@ PLANES = "multiclass-2"  # the name of the only part
 def run_planes(part: Part, bench: Bench) -> tuple:
     "Train two-dimensional capsules; see `measure` and `collect` for what is kept."
     model = learn(bench, part.parameters)
-    return bench.step("measure", "measuring", lambda: (measure(model, bench.protocol), collect(model, bench.protocol)))
+    return bench.step(
+        "measure",
+        "measuring",
+        lambda: (measure(model, bench.protocol), collect(model, bench.protocol)),
+    )
 
 
-FIGURE2 = Experiment("Squashed capsules of handwritten digits", ("mnist",), lambda data, profile: (Part(PLANES, PAPER | {"capsule_dim": 2}),),
-                     run_planes, {"mnist": {f"{PLANES}/test_error": 0.0621}})
-FIGURE3 = replace(FIGURE2, title="Squashed capsules of clothes and shoes", data=("fashion",), source={"fashion": {f"{PLANES}/test_error": 0.1514}})
+FIGURE2 = Experiment(
+    "Squashed capsules of handwritten digits",
+    ("mnist",),
+    lambda data, profile: (Part(PLANES, PAPER | {"capsule_dim": 2}),),
+    run_planes,
+    {"mnist": {f"{PLANES}/test_error": 0.0621}},
+)
+FIGURE3 = replace(
+    FIGURE2,
+    title="Squashed capsules of clothes and shoes",
+    data=("fashion",),
+    source={"fashion": {f"{PLANES}/test_error": 0.1514}},
+)
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-013
 def draw_learning(record: Record) -> Any:
@@ -72,7 +108,18 @@ def draw_learning(record: Record) -> Any:
     return figure
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-016
-TEN_COLOURS = ("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd")  # Petroff (2021)
+TEN_COLOURS = (
+    "#3f90da",
+    "#ffa90e",
+    "#bd1f01",
+    "#94a4a2",
+    "#832db6",
+    "#a96b59",
+    "#e76300",
+    "#b9ac70",
+    "#717581",
+    "#92dadd",
+)  # Petroff (2021)
 
 
 def _inset(axis, image):
@@ -90,13 +137,23 @@ def _unit_disc(axis, title):
     "The panel of a class: the circle within which all squashed capsules lie."
     import matplotlib.pyplot as plt
 
-    axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=0.8, ec=plt.rcParams["text.color"], alpha=0.6))
+    axis.add_patch(
+        plt.Circle((0, 0), 1, fill=False, lw=0.8, ec=plt.rcParams["text.color"], alpha=0.6)
+    )
     axis.set_title(title, fontsize=12)
     axis.tick_params(labelsize=12)
-    axis.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+    axis.set(
+        xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1]
+    )
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-017
-def draw_squashed(squashed: np.ndarray, labels: np.ndarray, class_names: Sequence, images: np.ndarray | None = None, columns: int = 5) -> Any:
+def draw_squashed(
+    squashed: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence,
+    images: np.ndarray | None = None,
+    columns: int = 5,
+) -> Any:
     """A matplotlib Figure of squashed two-dimensional capsules, a panel for each class (Saul, Figures 2 and 3).
 
     Parameters
@@ -115,8 +172,17 @@ def draw_squashed(squashed: np.ndarray, labels: np.ndarray, class_names: Sequenc
 
     m = len(class_names)
     rows = -(-m // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(1.36 * columns, 1.6 * rows + 0.8), squeeze=False, sharex=True, sharey=True)
-    order = np.random.default_rng(0).permutation(len(labels))  # so that no class lies on top of the others
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(1.36 * columns, 1.6 * rows + 0.8),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+    )
+    order = np.random.default_rng(0).permutation(
+        len(labels)
+    )  # so that no class lies on top of the others
     colours = np.array(TEN_COLOURS)[np.asarray(labels) % len(TEN_COLOURS)]
     size = 12 if len(labels) < 1000 else 1.2
     for i, axis in enumerate(axes.flat[:m]):
@@ -126,9 +192,18 @@ def draw_squashed(squashed: np.ndarray, labels: np.ndarray, class_names: Sequenc
             _inset(axis, images[i])
     for axis in axes.flat[m:]:
         axis.set_axis_off()
-    marks = [plt.Line2D([], [], ls="", marker="o", color=TEN_COLOURS[i % len(TEN_COLOURS)], label=name) for i, name in enumerate(class_names)]
-    figure.legend(handles=marks, loc="outside upper center", ncols=columns if max(map(len, class_names)) > 3 else m,
-                  handletextpad=0.1, columnspacing=1, fontsize=12)
+    marks = [
+        plt.Line2D([], [], ls="", marker="o", color=TEN_COLOURS[i % len(TEN_COLOURS)], label=name)
+        for i, name in enumerate(class_names)
+    ]
+    figure.legend(
+        handles=marks,
+        loc="outside upper center",
+        ncols=columns if max(map(len, class_names)) > 3 else m,
+        handletextpad=0.1,
+        columnspacing=1,
+        fontsize=12,
+    )
     figure.supxlabel(r"first component of $\Psi_i$", fontsize=12)
     figure.supylabel(r"second component of $\Psi_i$", fontsize=12)
     return figure
@@ -140,8 +215,7 @@ def own_lengths(squashed: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.linalg.norm(own, axis=1)
 
 
-def class_among_longest(squashed: np.ndarray, labels: np.ndarray,
-                        most: int = 100) -> np.ndarray:
+def class_among_longest(squashed: np.ndarray, labels: np.ndarray, most: int = 100) -> np.ndarray:
     "Share of its own class (m,) among the `most` longest vectors (n, m, d) in each plane."
     lengths = np.linalg.norm(np.asarray(squashed, dtype=float), axis=2)
     longest = np.argsort(-lengths, axis=0, kind="stable")[:most]
@@ -159,10 +233,16 @@ def measure_planes(weights: np.ndarray, protocol: Protocol) -> dict:
     confidence = class_probabilities(squares, poses.shape[2]).max(axis=1)
     longest = class_among_longest(squashed, y, min(100, len(y) // 20))
     low, middle, high = np.quantile(own, (0.25, 0.5, 0.75))
-    numbers = {"lowest_quarter": low, "median": middle, "highest_quarter": high,
-               "beyond": np.mean(own > 0.9), "least_among_longest": longest.min(),
-               "share": shares.max(axis=1).mean(), "confidence": confidence.mean(),
-               "error": np.mean(squares.argmax(axis=1) != y)}
+    numbers = {
+        "lowest_quarter": low,
+        "median": middle,
+        "highest_quarter": high,
+        "beyond": np.mean(own > 0.9),
+        "least_among_longest": longest.min(),
+        "share": shares.max(axis=1).mean(),
+        "confidence": confidence.mean(),
+        "error": np.mean(squares.argmax(axis=1) != y),
+    }
     return {name: float(number) for name, number in numbers.items()}
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-4
@@ -170,8 +250,9 @@ def _planes_from_subspaces(protocol, seed):
     "A capsule regression with two dimensions for each class, and its start."
     m = len(protocol.data.class_names)
     targets, dims = np.arange(m)[None], np.full((1, m), 2)
-    moments = em.accumulate(lambda block: second_moments(block, range(m)),
-                            (protocol.X, protocol.y, None), 4096)
+    moments = em.accumulate(
+        lambda block: second_moments(block, range(m)), (protocol.X, protocol.y, None), 4096
+    )
     how = {"init": "subspace", "init_scale": 1.0, "affine": False}
     start, _ = initial_weights(targets, dims, moments, **how, rng=np.random.default_rng(seed))
     solver = LeastSquares.from_gram(moments.gram.sum(axis=0)[None])
@@ -187,8 +268,14 @@ def run_radii(part: Part, bench: Bench) -> tuple:
 
     def climb():
         with em.threads() as pool:
-            states = em.iterate(model, em.State.start(start), batch, rounds, pool=pool,
-                                momentum=settings["momentum"])
+            states = em.iterate(
+                model,
+                em.State.start(start),
+                batch,
+                rounds,
+                pool=pool,
+                momentum=settings["momentum"],
+            )
             for t, state in enumerate(islice(states, settings["n_updates"]), 1):
                 if t in UPDATES_SEEN:
                     seen.append(state.parameters.weights[0].copy())
@@ -199,7 +286,8 @@ def run_radii(part: Part, bench: Bench) -> tuple:
     predicted = np.sum(poses**2, axis=2).argmax(axis=0)
     curves = {name: np.array([numbers[name] for numbers in course]) for name in course[0]}
     return course[-1] | {"n_test": len(predicted)}, curves | {
-        "predicted": predicted.astype(np.uint8)}
+        "predicted": predicted.astype(np.uint8)
+    }
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-5
 def radii_parts(data: str, profile: str) -> tuple:
@@ -210,8 +298,9 @@ def radii_parts(data: str, profile: str) -> tuple:
     return tuple(Part(f"threshold-{nu:g}", {"threshold": nu} | common) for nu in thresholds)
 
 
-RADII = Experiment("How near to the circle squashed vectors lie", ("mnist", "fashion"),
-                   radii_parts, run_radii)
+RADII = Experiment(
+    "How near to the circle squashed vectors lie", ("mnist", "fashion"), radii_parts, run_radii
+)
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-2
 POINTS = "images"  # the name of the only part
@@ -221,7 +310,11 @@ N_SHOWN = 14  # images of each class that are recognised, and as many that are n
 def shown_rows(squashed: np.ndarray, labels: np.ndarray, count: int = N_SHOWN) -> np.ndarray:
     "Row numbers, in order, of the first `count` images of each class that are recognised and of the first `count` that are not."
     right = np.sum(squashed.astype(float) ** 2, axis=2).argmax(axis=1) == labels
-    rows = [np.flatnonzero((labels == label) & which)[:count] for label in np.unique(labels) for which in (right, ~right)]
+    rows = [
+        np.flatnonzero((labels == label) & which)[:count]
+        for label in np.unique(labels)
+        for which in (right, ~right)
+    ]
     return np.sort(np.concatenate(rows))
 
 
@@ -234,8 +327,16 @@ def run_points(part: Part, bench: Bench) -> tuple:
     return {"n_shown": len(rows)}, {"rows": rows, "images": images[rows].astype(np.uint8)}
 
 
-POINTS2 = Experiment("Images behind the points of Figure 2", ("mnist",), lambda data, profile: (Part(POINTS, {"n_shown": N_SHOWN}),), run_points, needs=("figure2",))
-POINTS3 = replace(POINTS2, title="Images behind the points of Figure 3", data=("fashion",), needs=("figure3",))
+POINTS2 = Experiment(
+    "Images behind the points of Figure 2",
+    ("mnist",),
+    lambda data, profile: (Part(POINTS, {"n_shown": N_SHOWN}),),
+    run_points,
+    needs=("figure2",),
+)
+POINTS3 = replace(
+    POINTS2, title="Images behind the points of Figure 3", data=("fashion",), needs=("figure3",)
+)
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-4
 def points_data(record: Record, images: Record, columns: int = 20) -> dict:
@@ -245,14 +346,28 @@ def points_data(record: Record, images: Record, columns: int = 20) -> dict:
 
     from PIL import Image
 
-    of, rows, pictures = lambda name: record.array(PLANES, name), images.array(POINTS, "rows"), images.array(POINTS, "images")
+    of, rows, pictures = (
+        lambda name: record.array(PLANES, name),
+        images.array(POINTS, "rows"),
+        images.array(POINTS, "images"),
+    )
     n, height, width = pictures.shape
     sheet = np.zeros((-(-n // columns) * columns, height, width), np.uint8)
     sheet[:n] = pictures
     sheet = sheet.reshape(-1, columns, height, width).swapaxes(1, 2).reshape(-1, columns * width)
     buffer = io.BytesIO()
-    Image.fromarray(sheet // 16 * 17).save(buffer, format="png", optimize=True)             # sixteen greys
+    Image.fromarray(sheet // 16 * 17).save(buffer, format="png", optimize=True)  # sixteen greys
     squashed = of("squashed")[rows].astype(float)
     taken = np.sum(squashed**2, axis=2).argmax(axis=1).tolist()
-    return {"names": of("class_names").tolist(), "labels": of("labels")[rows].tolist(), "taken": taken, "squashed": np.round(1000 * squashed).astype(np.int16), "confusion": of("confusion").tolist(),
-            "sprite": {"png": base64.b64encode(buffer.getvalue()).decode(), "columns": columns, "rows": len(sheet) // height}}
+    return {
+        "names": of("class_names").tolist(),
+        "labels": of("labels")[rows].tolist(),
+        "taken": taken,
+        "squashed": np.round(1000 * squashed).astype(np.int16),
+        "confusion": of("confusion").tolist(),
+        "sprite": {
+            "png": base64.b64encode(buffer.getvalue()).decode(),
+            "columns": columns,
+            "rows": len(sheet) // height,
+        },
+    }

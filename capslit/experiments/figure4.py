@@ -23,22 +23,32 @@ EIGHT = "multiclass-8"  # the name of the only part
 def run_prototypes(part: Part, bench: Bench) -> tuple:
     "Train eight-dimensional capsules and find the prototypes (Saul 3.2) among the training images."
     model, protocol = learn(bench, part.parameters), bench.protocol
-    which = bench.step("prototypes", "looking for prototypes",
-                       lambda: model.prototypes(protocol.X, protocol.y))
+    which = bench.step(
+        "prototypes", "looking for prototypes", lambda: model.prototypes(protocol.X, protocol.y)
+    )
     squashed = model.squash(protocol.X[which.ravel()]).reshape(*which.shape, len(which), -1)
     squares, (i, a) = squashed**2, np.indices(which.shape)
     return measure(model, protocol), {
-        "prototypes": which, "images": protocol.data.images[which],
-        "share": squares[i, a, i, a], "probability": squares[i, a, i].sum(axis=-1),
-        "coef": model.coef_, "class_names": np.array(protocol.data.class_names)}
+        "prototypes": which,
+        "images": protocol.data.images[which],
+        "share": squares[i, a, i, a],
+        "probability": squares[i, a, i].sum(axis=-1),
+        "coef": model.coef_,
+        "class_names": np.array(protocol.data.class_names),
+    }
 
 
 FIGURE4 = Experiment(
-    "Prototypes of eight-dimensional capsules", ("mnist", "fashion"),
-    lambda data, profile: (Part(EIGHT, PAPER | {"capsule_dim": 8}),), run_prototypes)
+    "Prototypes of eight-dimensional capsules",
+    ("mnist", "fashion"),
+    lambda data, profile: (Part(EIGHT, PAPER | {"capsule_dim": 8}),),
+    run_prototypes,
+)
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-009
-def draw_prototypes(images: np.ndarray, share: np.ndarray, class_names: Sequence, elements: Sequence | None = None) -> Any:
+def draw_prototypes(
+    images: np.ndarray, share: np.ndarray, class_names: Sequence, elements: Sequence | None = None
+) -> Any:
     """A matplotlib Figure of images, a row for each class and a column for each element, with a bar for the share of each (Saul, Figure 4).
 
     Parameters
@@ -55,15 +65,30 @@ def draw_prototypes(images: np.ndarray, share: np.ndarray, class_names: Sequence
     from capslit.plotting import ink_colours
 
     m, d, height, width = np.shape(images)
-    high, wide = height + max(3, height // 6), width + max(1, width // 14)   # a cell with its bar and its margin
+    high, wide = (
+        height + max(3, height // 6),
+        width + max(1, width // 14),
+    )  # a cell with its bar and its margin
     page = np.zeros((m * high, d * wide))
     for (i, a), _ in np.ndenumerate(share):
-        page[i * high:i * high + height, a * wide:a * wide + width] = images[i, a]
-    figure, axis = plt.subplots(figsize=(0.56 * d + 0.1 * max(map(len, class_names)) + 0.4, 0.56 * m * high / wide + 0.5))
+        page[i * high : i * high + height, a * wide : a * wide + width] = images[i, a]
+    figure, axis = plt.subplots(
+        figsize=(0.56 * d + 0.1 * max(map(len, class_names)) + 0.4, 0.56 * m * high / wide + 0.5)
+    )
     axis.imshow(page, cmap=ink_colours(), vmin=0, aspect="equal")
     i, a = np.indices(np.shape(share))
-    for length, alpha, colour in ((np.ones_like(share), 0.2, plt.rcParams["text.color"]), (share, 1.0, "C1")):
-        axis.hlines(i * high + height + 0.5, a * wide, a * wide + length * (width - 1), color=colour, alpha=alpha, lw=2.2)
+    for length, alpha, colour in (
+        (np.ones_like(share), 0.2, plt.rcParams["text.color"]),
+        (share, 1.0, "C1"),
+    ):
+        axis.hlines(
+            i * high + height + 0.5,
+            a * wide,
+            a * wide + length * (width - 1),
+            color=colour,
+            alpha=alpha,
+            lw=2.2,
+        )
     axis.set_xticks(np.arange(d) * wide + width / 2, elements or range(1, d + 1))
     axis.set_yticks(np.arange(m) * high + height / 2, class_names)
     axis.tick_params(length=0, labeltop=True, labelbottom=False)
@@ -76,8 +101,10 @@ def squashed_by_class(weights: np.ndarray, X: np.ndarray, y: np.ndarray) -> list
     "Rows of each class in X, with their Ψ_i (n_i, d) in the capsule of the class; weights (m, d, p)."
     weights = np.asarray(weights, X.dtype)
     squashed = squash(np.einsum("mdp,np->nmd", weights, X, optimize=True))
-    return [(np.flatnonzero(y == i), squashed[y == i, i].astype(np.float64))
-            for i in range(len(weights))]
+    return [
+        (np.flatnonzero(y == i), squashed[y == i, i].astype(np.float64))
+        for i in range(len(weights))
+    ]
 
 
 def prototypes_along(axes: np.ndarray, squashed: list) -> tuple:
@@ -106,27 +133,42 @@ def random_axes(m: int, d: int, seed: int, count: int = 1) -> np.ndarray:
 def run_axes(part: Part, bench: Bench) -> tuple:
     "Turn the capsules of Figure 4 and find their prototypes again."
     trained, protocol = bench.records["figure4"], bench.protocol
-    squashed = bench.step("poses", "computing pose vectors", lambda: squashed_by_class(
-        trained.array(EIGHT, "coef"), protocol.X, protocol.y))
+    squashed = bench.step(
+        "poses",
+        "computing pose vectors",
+        lambda: squashed_by_class(trained.array(EIGHT, "coef"), protocol.X, protocol.y),
+    )
     mean_share, axes = principal_axes(squashed)
     if part.parameters["axes"] == "principal":
         turned = axes[None]
     else:
         turned = random_axes(*mean_share.shape, bench.seed, part.parameters["count"])
-    found = bench.step("prototypes", "looking for prototypes",
-                       lambda: [prototypes_along(a, squashed) for a in turned])
+    found = bench.step(
+        "prototypes",
+        "looking for prototypes",
+        lambda: [prototypes_along(a, squashed) for a in turned],
+    )
     which, share, probability = (np.stack(column) for column in zip(*found))
     pairs = [zip(trained.array(EIGHT, "prototypes"), after) for after in which]
     kept = np.array([np.mean([len(np.intersect1d(*pair)) for pair in one]) for one in pairs])
     return {"kept": float(kept.mean()), "mean_share": float(share.mean())}, {
-        "prototypes": which[0], "images": protocol.data.images[which[0]], "share": share[0],
-        "probability": probability[0], "shares": share, "kept": kept, "principal_moments": mean_share}
+        "prototypes": which[0],
+        "images": protocol.data.images[which[0]],
+        "share": share[0],
+        "probability": probability[0],
+        "shares": share,
+        "kept": kept,
+        "principal_moments": mean_share,
+    }
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-021
 def axes_parts(data: str, profile: str) -> tuple:
     "A hundred random rotations of the capsules, and the one to principal axes."
-    return Part("random", {"axes": "random", "count": 100}), Part("principal", {"axes": "principal"})
+    return Part("random", {"axes": "random", "count": 100}), Part(
+        "principal", {"axes": "principal"}
+    )
 
 
-AXES = Experiment("Prototypes along other axes", ("mnist", "fashion"), axes_parts, run_axes,
-                  needs=("figure4",))
+AXES = Experiment(
+    "Prototypes along other axes", ("mnist", "fashion"), axes_parts, run_axes, needs=("figure4",)
+)

@@ -24,9 +24,9 @@ class Committee(CapsuleRegression):
     def count_errors(self, parameters: CapsuleParameters, batch: tuple) -> ErrorCount:
         "ErrorCount of the committee, the same for every problem."
         x, y, w = batch
-        norms = pose_vectors(parameters.weights.astype(x.dtype), x)[1]                  # (k, 2, b)
+        norms = pose_vectors(parameters.weights.astype(x.dtype), x)[1]  # (k, 2, b)
         first = [class_probabilities(n.T, d)[:, 0] for n, d in zip(norms, self.dims)]
-        first = np.stack(first, axis=1)                                                 # (b, k)
+        first = np.stack(first, axis=1)  # (b, k)
         pairs = np.any(self.targets < 0)
         elected = np.argmax(votes(first), axis=1) if pairs else np.argmin(first, axis=1)
         weight = np.ones(len(y)) if w is None else w
@@ -55,7 +55,11 @@ def run_dimension(part: Part, bench: Bench) -> tuple:
     return metrics, {"predicted": predicted.astype(np.uint8), "labels": labels.astype(np.uint8)}
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-011
-ARCHITECTURES = {"multiclass": 10, "ovr": 20, "ovo": 18}  # capsules that see an example of one of ten classes
+ARCHITECTURES = {
+    "multiclass": 10,
+    "ovr": 20,
+    "ovo": 18,
+}  # capsules that see an example of one of ten classes
 
 
 def dimension_part(architecture: str, stopping: str, d: int) -> Part:
@@ -73,16 +77,25 @@ def dimension_parts(data: str, profile: str) -> tuple:
     return tuple(dimension_part(*point) for point in points)
 
 
-FIGURE5 = Experiment("Error against the dimension of the capsules", ("mnist", "fashion"),
-                     dimension_parts, run_dimension)
+FIGURE5 = Experiment(
+    "Error against the dimension of the capsules",
+    ("mnist", "fashion"),
+    dimension_parts,
+    run_dimension,
+)
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-015
 # Test errors that Saul 3.4 quotes from Xiao et al.
-LINEAR = {"mnist": 0.083, "fashion": 0.158}                   # logistic regression, one versus the rest
-NONLINEAR = {"mnist": (0.02, 0.03), "fashion": (0.10, 0.12)}  # nearest neighbours, random forests, networks
+LINEAR = {"mnist": 0.083, "fashion": 0.158}  # logistic regression, one versus the rest
+NONLINEAR = {
+    "mnist": (0.02, 0.03),
+    "fashion": (0.10, 0.12),
+}  # nearest neighbours, random forests, networks
 # The points of the curves that Saul prints: data set → architecture and dimension → test error
-PRINTED = {data: {("multiclass", 2): figure.source[data]["multiclass-2/test_error"]}
-           for data, figure in (("mnist", FIGURE2), ("fashion", FIGURE3))}
+PRINTED = {
+    data: {("multiclass", 2): figure.source[data]["multiclass-2/test_error"]}
+    for data, figure in (("mnist", FIGURE2), ("fashion", FIGURE3))
+}
 
 
 def agreement(source: float, ours: float, n: int) -> float:
@@ -104,7 +117,8 @@ def compare_predictions(record: Record, first: str, second: str) -> tuple:
     p : float
         Probability of a difference at least as large, in either direction, if neither were better.
     """
-    one, two = (record.array(part, "predicted") == record.array(part, "labels")
-                for part in (first, second))
+    one, two = (
+        record.array(part, "predicted") == record.array(part, "labels") for part in (first, second)
+    )
     b, c = int(np.sum(one & ~two)), int(np.sum(two & ~one))
     return (b - c) / len(one), float(binomtest(b, b + c).pvalue) if b + c else 1.0

@@ -10,8 +10,7 @@ __all__ = ['NOISE', 'FIGURE8', 'CAUSES_OF_START', 'STARTS', 'start_parts', 'rand
 import numpy as np
 
 from .records import Bench, Experiment, Part, Record
-from .updates import (FOUR, all_training_examples, iterate,
-                                         multiclass_problem)
+from .updates import FOUR, all_training_examples, iterate, multiclass_problem
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-005
 NOISE = (0.001, 0.01, 0.1, 1.0, 10.0)  # root mean square of the pose vectors' elements
@@ -21,10 +20,14 @@ def start_parts(data: str, profile: str) -> tuple:
     "Subspaces, and random weights of growing size."
     n_updates, n_starts = (1000, 20) if profile == "paper" else (60, 4)
     common = FOUR | {"momentum": 0.9, "threshold": 0.8, "n_updates": n_updates}
-    random = [Part(f"noise-{scale:g}", common | {"init": "random", "init_scale": scale,
-                                                 "n_starts": n_starts, "stream": i + 1},
-                   cost=float(n_starts))
-              for i, scale in enumerate(NOISE)]
+    random = [
+        Part(
+            f"noise-{scale:g}",
+            common | {"init": "random", "init_scale": scale, "n_starts": n_starts, "stream": i + 1},
+            cost=float(n_starts),
+        )
+        for i, scale in enumerate(NOISE)
+    ]
     subspace = common | {"init": "subspace", "init_scale": 1.0, "n_starts": 1, "stream": 0}
     return (Part("subspace", subspace), *random)
 
@@ -45,22 +48,39 @@ def run_starts(part: Part, bench: Bench) -> tuple:
     settings, protocol = part.parameters, bench.protocol
     batch, m = all_training_examples(protocol), len(protocol.data.class_names)
     streams = random_streams(bench.seed, settings["stream"], settings["n_starts"])
-    starts = [{"init": settings["init"], "init_scale": settings["init_scale"], "rng": rng}
-              for rng in streams]
+    starts = [
+        {"init": settings["init"], "init_scale": settings["init_scale"], "rng": rng}
+        for rng in streams
+    ]
     model, weights = multiclass_problem(batch, m, settings["capsule_dim"], starts)
-    run = iterate(bench, model, weights, batch, settings["n_updates"],
-                  settings["momentum"], settings["threshold"])
+    run = iterate(
+        bench,
+        model,
+        weights,
+        batch,
+        settings["n_updates"],
+        settings["momentum"],
+        settings["threshold"],
+    )
     error = run.history["training_error"]
     best = error.min(axis=0)
-    metrics = {"lowest": float(best.min()), "median": float(np.median(best)),
-               "highest": float(best.max()), "n_train": len(batch[0])}
-    return metrics, {"best": best, "reached": error.argmin(axis=0),
-                     "training_error": error.T.astype(np.float32),
-                     "log_likelihood": run.history["log_likelihood"][-1]}
+    metrics = {
+        "lowest": float(best.min()),
+        "median": float(np.median(best)),
+        "highest": float(best.max()),
+        "n_train": len(batch[0]),
+    }
+    return metrics, {
+        "best": best,
+        "reached": error.argmin(axis=0),
+        "training_error": error.T.astype(np.float32),
+        "log_likelihood": run.history["log_likelihood"][-1],
+    }
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-008-1
-FIGURE8 = Experiment("Random and subspace initialisation", ("mnist", "fashion"),
-                     start_parts, run_starts)
+FIGURE8 = Experiment(
+    "Random and subspace initialisation", ("mnist", "fashion"), start_parts, run_starts
+)
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-021
 def starts_below(record: Record, updates: int | None = None) -> dict:
@@ -78,10 +98,14 @@ def starts_below(record: Record, updates: int | None = None) -> dict:
     dict of str to int
     """
     stop = None if updates is None else updates + 1
-    lowest = {name: record.array(name, "training_error")[:, :stop].min(axis=1)
-              for name in record.parts}
-    return {name: int(np.sum(values < lowest["subspace"][0]))
-            for name, values in lowest.items() if name != "subspace"}
+    lowest = {
+        name: record.array(name, "training_error")[:, :stop].min(axis=1) for name in record.parts
+    }
+    return {
+        name: int(np.sum(values < lowest["subspace"][0]))
+        for name, values in lowest.items()
+        if name != "subspace"
+    }
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-2
 def _second_moments(weights, gram):
@@ -102,8 +126,9 @@ def effective_dims(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:
 CAUSES_OF_START = ("subspace", "other class", "one direction", "spread", "noise")
 
 
-def altered_start(kind: str, subspaces: np.ndarray, gram: np.ndarray, k: int,
-                  seed: int) -> np.ndarray:
+def altered_start(
+    kind: str, subspaces: np.ndarray, gram: np.ndarray, k: int, seed: int
+) -> np.ndarray:
     """Initial weights (k, m, d, p) of one of `CAUSES_OF_START`.
 
     From the subspaces of the classes (m, d, p) and Σ x xᵀ of the images.
@@ -135,13 +160,27 @@ def run_causes(part: Part, bench: Bench) -> tuple:
     subspaces = start.weights[0].astype(float)
     weights = altered_start(settings["start"], subspaces, gram, k, bench.seed)
     start = start._replace(weights=weights.astype(start.weights.dtype))
-    run = iterate(bench, model, start, batch, settings["n_updates"],
-                  settings["momentum"], settings["threshold"])
+    run = iterate(
+        bench,
+        model,
+        start,
+        batch,
+        settings["n_updates"],
+        settings["momentum"],
+        settings["threshold"],
+    )
     best = run.history["training_error"].min(axis=0)
-    metrics = {"lowest": float(best.min()), "median": float(np.median(best)),
-               "highest": float(best.max()), "n_train": len(X)}
-    return metrics, {"best": best, "dims_before": effective_dims(start.weights, gram),
-                     "dims": effective_dims(run.parameters.weights, gram)}
+    metrics = {
+        "lowest": float(best.min()),
+        "median": float(np.median(best)),
+        "highest": float(best.max()),
+        "n_train": len(X),
+    }
+    return metrics, {
+        "best": best,
+        "dims_before": effective_dims(start.weights, gram),
+        "dims": effective_dims(run.parameters.weights, gram),
+    }
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-3b
 def cause_parts(data: str, profile: str) -> tuple:
@@ -149,9 +188,12 @@ def cause_parts(data: str, profile: str) -> tuple:
     n_updates, n_starts = (100, 4) if profile == "paper" else (40, 2)
     common = FOUR | {"momentum": 0.9, "threshold": 0.8, "n_updates": n_updates}
     starts = {kind: 1 if kind == "subspace" else n_starts for kind in CAUSES_OF_START}
-    return tuple(Part(kind.replace(" ", "-"), common | {"start": kind, "n_starts": n},
-                      cost=float(n)) for kind, n in starts.items())
+    return tuple(
+        Part(kind.replace(" ", "-"), common | {"start": kind, "n_starts": n}, cost=float(n))
+        for kind, n in starts.items()
+    )
 
 
-STARTS = Experiment("What the subspaces of the classes bring", ("mnist", "fashion"),
-                    cause_parts, run_causes)
+STARTS = Experiment(
+    "What the subspaces of the classes bring", ("mnist", "fashion"), cause_parts, run_causes
+)

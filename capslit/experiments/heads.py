@@ -19,12 +19,16 @@ from .records import Bench, Experiment, Part, Record
 from .viewpoints import divided, network, one_thread
 
 # %% ../../nbs/experiments/heads.ipynb #cell-054
-def regression_head(dim: int, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> CapsuleClassifier:
+def regression_head(
+    dim: int, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray
+) -> CapsuleClassifier:
     "Capsule regression with capsules of `dim` dimensions, stopped by the validation images."
     return CapsuleClassifier.paper(dim, random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
 
 
-def logistic_head(C: float, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> LogisticRegression:
+def logistic_head(
+    C: float, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray
+) -> LogisticRegression:
     "Logistic regression with the inverse strength `C` of its prior, at most 300 iterations."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -41,8 +45,13 @@ def restored(record: Record, data: ImageData) -> Any:
 
     net, _ = network("capsules", data, 0)
     prefix = "capsules-0/network."
-    net.load_state_dict({name.removeprefix(prefix): torch.as_tensor(array) for name, array in record.arrays.items()
-                         if name.startswith(prefix)})
+    net.load_state_dict(
+        {
+            name.removeprefix(prefix): torch.as_tensor(array)
+            for name, array in record.arrays.items()
+            if name.startswith(prefix)
+        }
+    )
     return net.eval()
 
 # %% ../../nbs/experiments/heads.ipynb #cell-055-1
@@ -60,8 +69,17 @@ def routed_poses(net: Any, images: np.ndarray) -> dict:
             hidden = net.parts(block)
             classes = net.classes(hidden)
             sums = hidden.poses * hidden.activations[..., None, None]
-            rows.append([a.numpy() for a in (classes.poses.flatten(1), sums.flatten(1), block.flatten(1),
-                                             classes.activations.argmax(1))])
+            rows.append(
+                [
+                    a.numpy()
+                    for a in (
+                        classes.poses.flatten(1),
+                        sums.flatten(1),
+                        block.flatten(1),
+                        classes.activations.argmax(1),
+                    )
+                ]
+            )
     return dict(zip((*INPUTS, "own"), map(np.concatenate, zip(*rows))))
 
 # %% ../../nbs/experiments/heads.ipynb #cell-056
@@ -71,8 +89,10 @@ def run_heads(part: Part, bench: Bench) -> tuple:
     net = restored(bench.records["capsules"], bench.data)
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     n = len(X) * 5 // 6
-    learned, test = (bench.step(f"poses-{name}", f"routing the {name} images", lambda: routed_poses(net, images))
-                     for name, images in (("training", X), ("test", X_test)))
+    learned, test = (
+        bench.step(f"poses-{name}", f"routing the {name} images", lambda: routed_poses(net, images))
+        for name, images in (("training", X), ("test", X_test))
+    )
     metrics = {"network": float(np.mean(test["own"] != y_test)), "n_test": len(y_test)}
     arrays = {"labels": y_test.astype(np.int8), "network": test["own"].astype(np.int8)}
     for name in INPUTS:
@@ -81,14 +101,25 @@ def run_heads(part: Part, bench: Bench) -> tuple:
         for kind in part.parameters["heads"]:
             fit, settings = HEADS[kind]
             settings = settings[:2] if bench.profile == "quick" else settings
-            fitted = bench.step(f"{kind}-{name}", f"learning {kind} on {name}", lambda: {
-                setting: fit(setting, Z[:n], y[:n], Z[n:], y[n:]) for setting in settings})
+            fitted = bench.step(
+                f"{kind}-{name}",
+                f"learning {kind} on {name}",
+                lambda: {setting: fit(setting, Z[:n], y[:n], Z[n:], y[n:]) for setting in settings},
+            )
             best = max(settings, key=lambda setting: fitted[setting].score(Z[n:], y[n:]))
             arrays[f"{kind}-{name}"] = fitted[best].predict(Z_test).astype(np.int8)
-            metrics |= {f"{kind}-{name}": float(np.mean(arrays[f"{kind}-{name}"] != y_test)), f"{kind}-{name}-setting": best}
+            metrics |= {
+                f"{kind}-{name}": float(np.mean(arrays[f"{kind}-{name}"] != y_test)),
+                f"{kind}-{name}-setting": best,
+            }
     return metrics, arrays
 
 # %% ../../nbs/experiments/heads.ipynb #cell-056-1
-HEADS_ON_POSES = Experiment("Heads on routed poses: capsule regression, logistic regression and the network itself",
-                            ("mnist",), lambda data, profile: (Part("heads", {"heads": list(HEADS)}),),
-                            run_heads, needs=("capsules",), extra="torch")
+HEADS_ON_POSES = Experiment(
+    "Heads on routed poses: capsule regression, logistic regression and the network itself",
+    ("mnist",),
+    lambda data, profile: (Part("heads", {"heads": list(HEADS)}),),
+    run_heads,
+    needs=("capsules",),
+    extra="torch",
+)

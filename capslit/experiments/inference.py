@@ -27,18 +27,43 @@ from sklearn.decomposition import NMF, DictionaryLearning
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from ..composition.gaussian import GaussianCompositionalModel, GaussianCompositions, compose_means
+from capslit.composition.gaussian import (
+    GaussianCompositionalModel,
+    GaussianCompositions,
+    compose_means,
+)
 from ..composition.estimator import CompositionalModel
 from ..composition.exact import small_sets
 from ..composition.model import Compositions, active_experts
 from ..composition.pursuit import exhaustive_search, matching_pursuit
 from ..composition.rules import bernoulli_log_likelihood, compose_extremes
 from ..data.datasets import draw_quadrants, quadrant_templates
-from .quadrants import (FOUND, all_sets, as_pursuit, as_rows, explain_small, extremes_of_sets, learn_experts,
-                                           learned_experts, pixel_by_pixel, recovery, sparse_codes, start_templates)
+from capslit.experiments.quadrants import (
+    FOUND,
+    all_sets,
+    as_pursuit,
+    as_rows,
+    explain_small,
+    extremes_of_sets,
+    learn_experts,
+    learned_experts,
+    pixel_by_pixel,
+    recovery,
+    sparse_codes,
+    start_templates,
+)
 from .records import Bench, Experiment, Part
 from ..factorial.quantizer import FactorialVectorQuantizer
-from .scenes import LEVELS, Found, SceneSearch, handwritten, judge, learn_templates, make_scenes, read
+from capslit.experiments.scenes import (
+    LEVELS,
+    Found,
+    SceneSearch,
+    handwritten,
+    judge,
+    learn_templates,
+    make_scenes,
+    read,
+)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04
 def products(rho: np.ndarray) -> np.ndarray:
@@ -49,7 +74,9 @@ def products(rho: np.ndarray) -> np.ndarray:
     return weights
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04-a
-def mean_field(values: np.ndarray, start: float = 0.5, sweeps: int = 100) -> tuple[np.ndarray, list]:
+def mean_field(
+    values: np.ndarray, start: float = 0.5, sweeps: int = 100
+) -> tuple[np.ndarray, list]:
     """Mean-field probabilities (n, K) of active experts, from what all their sets are worth.
 
     Parameters
@@ -74,7 +101,10 @@ def mean_field(values: np.ndarray, start: float = 0.5, sweeps: int = 100) -> tup
         if len(bounds) > sweeps or len(bounds) > 1 and np.max(bounds[-1] - bounds[-2]) < 1e-9:
             return rho, bounds
         for k in range(K):
-            means = [np.sum(products(np.where(np.arange(K) == k, on, rho)) * values, axis=1) for on in (0.0, 1.0)]
+            means = [
+                np.sum(products(np.where(np.arange(K) == k, on, rho)) * values, axis=1)
+                for on in (0.0, 1.0)
+            ]
             rho[:, k] = expit(means[1] - means[0])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-06
@@ -93,13 +123,21 @@ def relaxed_value(X, templates, a, cost, q):
     U, L = np.maximum(q, said.max(axis=1)), np.minimum(q, said.min(axis=1))
     mu = np.clip(U + L - q, 1e-9, 1 - 1e-9)
     slope = np.where(X == 1, 1 / mu, -1 / (1 - mu))
-    owns = (np.where(U > q, top, -1)[:, None] == np.arange(K)[:, None]) | (np.where(L < q, low, -1)[:, None] == np.arange(K)[:, None])
+    owns = (np.where(U > q, top, -1)[:, None] == np.arange(K)[:, None]) | (
+        np.where(L < q, low, -1)[:, None] == np.arange(K)[:, None]
+    )
     gradient = np.sum(owns * slope[:, None] * (templates - q), axis=2) - cost
     return np.sum(np.log(np.where(X == 1, mu, 1 - mu)), axis=1) - cost * np.sum(a, axis=1), gradient
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09-a
-def projected_gradient(X: np.ndarray, templates: np.ndarray, cost: float = 0.0, q: float = 0.5, start: float = 0.5,
-                       steps: int = 200) -> tuple[np.ndarray, np.ndarray]:
+def projected_gradient(
+    X: np.ndarray,
+    templates: np.ndarray,
+    cost: float = 0.0,
+    q: float = 0.5,
+    start: float = 0.5,
+    steps: int = 200,
+) -> tuple[np.ndarray, np.ndarray]:
     "Activations (n, K) in [0, 1] by gradient ascent from `start`, and the aim f (n, steps + 1) on the way."
     a = np.full((len(X), len(templates)), float(start))
     (value, gradient), step = relaxed_value(X, templates, a, cost, q), np.full((len(X), 1), 0.01)
@@ -108,7 +146,11 @@ def projected_gradient(X: np.ndarray, templates: np.ndarray, cost: float = 0.0, 
         trial = np.clip(a + step * gradient, 0, 1)
         new, slope = relaxed_value(X, templates, trial, cost, q)
         better = (new > value)[:, None]
-        a, gradient, value = np.where(better, trial, a), np.where(better, slope, gradient), np.maximum(new, value)
+        a, gradient, value = (
+            np.where(better, trial, a),
+            np.where(better, slope, gradient),
+            np.maximum(new, value),
+        )
         step = np.where(better, 2 * step, step / 2)
         path.append(value)
     return a, np.stack(path, axis=1)
@@ -123,15 +165,20 @@ def each_alone(X, templates, cost):
 def best_small_set(most=None):
     "The search for the best set of at most so many experts."
     return lambda X, templates, cost: active_experts(
-        exhaustive_search(X, templates, max_experts=most, expert_cost=cost).experts, len(templates))
+        exhaustive_search(X, templates, max_experts=most, expert_cost=cost).experts, len(templates)
+    )
 
 
 SEARCHES = {
     "each alone": each_alone,
     "mean field": lambda X, templates, cost: mean_field(set_values(templates, X, cost))[0] > 0.5,
     "gradient": lambda X, templates, cost: projected_gradient(X, templates, cost)[0] > 0.5,
-    "at most 1": best_small_set(1), "at most 2": best_small_set(2), "at most 3": best_small_set(3),
-    "matching pursuit": lambda X, templates, cost: active_experts(matching_pursuit(X, templates, expert_cost=cost).experts, len(templates)),
+    "at most 1": best_small_set(1),
+    "at most 2": best_small_set(2),
+    "at most 3": best_small_set(3),
+    "matching pursuit": lambda X, templates, cost: active_experts(
+        matching_pursuit(X, templates, expert_cost=cost).experts, len(templates)
+    ),
     "all sets": best_small_set(),
 }
 
@@ -144,14 +191,20 @@ def some_templates(kind: str, rng: np.random.RandomState) -> np.ndarray:
     if kind == "true":
         return np.clip(as_rows(quadrant_templates()), 0.02, 0.98)
     if kind == "learned":
-        return learn_experts(as_rows(draw_quadrants(100, rng)[0]), 20, rng, start="truth and noise")[0][-1]
-    return start_templates({"noise": "truth and noise", "random": "uniform"}[kind], np.zeros((8, 36)), rng)
+        return learn_experts(
+            as_rows(draw_quadrants(100, rng)[0]), 20, rng, start="truth and noise"
+        )[0][-1]
+    return start_templates(
+        {"noise": "truth and noise", "random": "uniform"}[kind], np.zeros((8, 36)), rng
+    )
 
 
 def drawn_with_experts(n: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     "Images of quadrants (n, 36), and who of the eight true experts has made them (n, 8)."
     images, states = draw_quadrants(n, rng)
-    return as_rows(images), np.stack([states[:, q] == 1 + c for q, c in itertools.product(range(4), range(2))], axis=1)
+    return as_rows(images), np.stack(
+        [states[:, q] == 1 + c for q, c in itertools.product(range(4), range(2))], axis=1
+    )
 
 # %% ../../nbs/experiments/inference.ipynb #inference-16
 def compare_searches(settings: dict, bench: Bench) -> tuple:
@@ -159,18 +212,38 @@ def compare_searches(settings: dict, bench: Bench) -> tuple:
     metrics, cost = {name: [] for name in SEARCHES}, settings["cost"]
     for run in range(settings["n_runs"]):
         rng = np.random.RandomState([bench.seed, 200 + run])
-        templates, (X, true) = some_templates(settings["templates"], rng), drawn_with_experts(settings["n"], rng)
-        values, rows, places = set_values(templates, X, cost), np.arange(len(X)), 2 ** np.arange(len(templates))
+        templates, (X, true) = (
+            some_templates(settings["templates"], rng),
+            drawn_with_experts(settings["n"], rng),
+        )
+        values, rows, places = (
+            set_values(templates, X, cost),
+            np.arange(len(X)),
+            2 ** np.arange(len(templates)),
+        )
         best = values.max(axis=1)
         for name, search in SEARCHES.items():
             active = search(X, templates, cost)
             found = values[rows, active @ places]
-            metrics[name].append({"short": np.mean(best - found), "best": np.mean(found > best - 1e-6), "active": np.mean(active.sum(axis=1)),
-                                  "recovered": np.mean(np.all(active == true, axis=1)), "spurious": np.mean(np.sum(active & ~true, axis=1)),
-                                  "missed": np.mean(np.sum(true & ~active, axis=1))})
-    metrics = {name: {key: [float(one[key]) for one in runs] for key in runs[0]} for name, runs in metrics.items()}
+            metrics[name].append(
+                {
+                    "short": np.mean(best - found),
+                    "best": np.mean(found > best - 1e-6),
+                    "active": np.mean(active.sum(axis=1)),
+                    "recovered": np.mean(np.all(active == true, axis=1)),
+                    "spurious": np.mean(np.sum(active & ~true, axis=1)),
+                    "missed": np.mean(np.sum(true & ~active, axis=1)),
+                }
+            )
+    metrics = {
+        name: {key: [float(one[key]) for one in runs] for key in runs[0]}
+        for name, runs in metrics.items()
+    }
     real = projected_gradient(X, templates, cost)[1][:, -1]
-    return metrics | {"relaxed above": float(np.mean(real - best)), "relaxed exceeds": float(np.mean(real > best + 1e-6))}, {}
+    return metrics | {
+        "relaxed above": float(np.mean(real - best)),
+        "relaxed exceeds": float(np.mean(real > best + 1e-6)),
+    }, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-18
 def covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray, np.ndarray]:
@@ -179,18 +252,24 @@ def covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray
     places = list(itertools.product(range(K), range(shape[0] - h + 1), range(shape[1] - w + 1)))
     masks = np.zeros((len(places), *shape), bool)
     for mask, (k, row, column) in zip(masks, places):
-        mask[row:row + h, column:column + w] = templates[k] > LEVELS / 2
+        mask[row : row + h, column : column + w] = templates[k] > LEVELS / 2
     return masks.reshape(len(places), -1), np.array(places)
 
 
 def coverage(masks: np.ndarray, g: np.ndarray, active: np.ndarray, cost: float) -> np.ndarray:
     "f (n,), less that of nobody, of activations (n, C) of candidates `masks` in scenes with the gains g (n, D)."
-    return np.sum(g * (active.astype(np.float32) @ masks.astype(np.float32) > 0.5), axis=1) - cost * np.sum(active, axis=1)
+    return np.sum(
+        g * (active.astype(np.float32) @ masks.astype(np.float32) > 0.5), axis=1
+    ) - cost * np.sum(active, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-19
 def greedy_cover(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
     "Matching pursuit: the candidate that gains most, one after the other, while it gains more than its cost; (n, C)."
-    active, free, rows = np.zeros((len(g), len(masks)), bool), np.ones(g.shape, bool), np.arange(len(g))
+    active, free, rows = (
+        np.zeros((len(g), len(masks)), bool),
+        np.ones(g.shape, bool),
+        np.arange(len(g)),
+    )
     ink = masks.T.astype(np.float64)
     while True:
         gains = (g * free) @ ink
@@ -209,14 +288,27 @@ def best_pair(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
         alone = ink @ gain
         both = alone[:, None] + alone - (ink * gain) @ ink.T - 2 * cost
         i, j = np.unravel_index(np.argmax(both), both.shape)
-        best = max((0.0, ()), (np.max(alone) - cost, (np.argmax(alone),)), (both[i, j], (i, j)), key=lambda one: one[0])
+        best = max(
+            (0.0, ()),
+            (np.max(alone) - cost, (np.argmax(alone),)),
+            (both[i, j], (i, j)),
+            key=lambda one: one[0],
+        )
         row[list(best[1])] = True
     return active
 
 # %% ../../nbs/experiments/inference.ipynb #inference-20
-def preselected(masks: np.ndarray, g: np.ndarray, cost: float, count: int = 12, most: int = 4) -> np.ndarray:
+def preselected(
+    masks: np.ndarray, g: np.ndarray, cost: float, count: int = 12, most: int = 4
+) -> np.ndarray:
     "The best set of at most `most` of the `count` candidates that are best alone (n, C)."
-    sets = np.array([np.isin(np.arange(count), s) for j in range(most + 1) for s in itertools.combinations(range(count), j)])
+    sets = np.array(
+        [
+            np.isin(np.arange(count), s)
+            for j in range(most + 1)
+            for s in itertools.combinations(range(count), j)
+        ]
+    )
     active, alone = np.zeros((len(g), len(masks)), bool), g @ masks.T.astype(np.float64)
     for row, gain, score in zip(active, g, alone):
         chosen = np.argsort(-score, kind="stable")[:count]
@@ -225,22 +317,34 @@ def preselected(masks: np.ndarray, g: np.ndarray, cost: float, count: int = 12, 
     return active
 
 
-def mean_field_cover(masks: np.ndarray, g: np.ndarray, cost: float, start: float, sweeps: int = 30) -> np.ndarray:
+def mean_field_cover(
+    masks: np.ndarray, g: np.ndarray, cost: float, start: float, sweeps: int = 30
+) -> np.ndarray:
     "Mean-field probabilities (n, C) of active candidates, one after the other."
     rho = np.full((len(g), len(masks)), float(start))
-    rest = np.log1p(-rho) @ masks                                       # log of the probability that a pixel stays uncovered
+    rest = np.log1p(-rho) @ masks  # log of the probability that a pixel stays uncovered
     for _ in range(sweeps):
         before = rho.copy()
         for c, pixels in enumerate(map(np.flatnonzero, masks)):
             others = rest[:, pixels] - np.log1p(-rho[:, [c]])
-            rho[:, c] = np.minimum(expit(np.sum(g[:, pixels] * np.exp(others), axis=1) - cost), 1 - 1e-12)
+            rho[:, c] = np.minimum(
+                expit(np.sum(g[:, pixels] * np.exp(others), axis=1) - cost), 1 - 1e-12
+            )
             rest[:, pixels] = others + np.log1p(-rho[:, [c]])
         if np.max(np.abs(rho - before)) < 1e-6:
             break
     return rho
 
 # %% ../../nbs/experiments/inference.ipynb #inference-21
-def gradient_cover(masks: np.ndarray, x: np.ndarray, p: float, b: float, cost: float, start: float = 0.5, steps: int = 150) -> np.ndarray:
+def gradient_cover(
+    masks: np.ndarray,
+    x: np.ndarray,
+    p: float,
+    b: float,
+    cost: float,
+    start: float = 0.5,
+    steps: int = 150,
+) -> np.ndarray:
     "Activations (n, C) in [0, 1] of candidates in scenes x (n, D), by projected gradient ascent."
     ink = masks.astype(np.float64)
     return np.stack([_ascent_of_a_scene(ink, image, p, b, cost, start, steps) for image in x])
@@ -254,8 +358,10 @@ def _ascent_of_a_scene(ink, image, p, b, cost, start, steps):
         owner = np.argmax(ink * a[:, None], axis=0)
         mu = b + (p - b) * ink[owner, pixels] * a[owner]
         slope = np.where(image, 1 / mu, -1 / (1 - mu)) * (p - b) * ink[owner, pixels]
-        return (np.sum(np.log(np.where(image, mu, 1 - mu))) - cost * np.sum(a),
-                np.bincount(owner, slope, len(ink)) - cost)
+        return (
+            np.sum(np.log(np.where(image, mu, 1 - mu))) - cost * np.sum(a),
+            np.bincount(owner, slope, len(ink)) - cost,
+        )
 
     a, step = np.full(len(ink), float(start)), 0.01
     now, gradient = value(a)
@@ -275,7 +381,9 @@ def cover_searches(p: float, b: float, cost: float) -> dict:
     return {
         "each alone": lambda masks, g, x: g @ masks.T > cost,
         "mean field, from ½": lambda masks, g, x: mean_field_cover(masks, g, cost, 0.5) > 0.5,
-        "mean field, from the prior": lambda masks, g, x: mean_field_cover(masks, g, cost, prior) > 0.5,
+        "mean field, from the prior": lambda masks, g, x: (
+            mean_field_cover(masks, g, cost, prior) > 0.5
+        ),
         "gradient": lambda masks, g, x: gradient_cover(masks, x, p, b, cost) > 0.5,
         "at most 2": lambda masks, g, x: best_pair(masks, g, cost),
         "at most 4 of 12": lambda masks, g, x: preselected(masks, g, cost),
@@ -289,7 +397,7 @@ def as_found(active: np.ndarray, places: np.ndarray) -> Found:
     found = np.full((3, len(active), J), -1)
     for i, row in enumerate(active):
         chosen = places[np.flatnonzero(row)]
-        found[:, i, :len(chosen)] = chosen.T
+        found[:, i, : len(chosen)] = chosen.T
     return Found(*found, np.zeros((len(active), J)))
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22-a
@@ -303,18 +411,42 @@ def compare_in_scenes(settings: dict, bench: Bench) -> tuple:
     "What each search finds in scenes of crisp digits."
     data, shape, flips = bench.data, tuple(settings["shape"]), settings["noise"]
     crisp = learn_templates(handwritten(data.train_images, data.scale), data.train_labels, "one")
-    scenes = make_scenes(crisp, settings["n"], settings["n_digits"], shape, flips, np.random.default_rng([bench.seed, settings["n_digits"]]))
+    scenes = make_scenes(
+        crisp,
+        settings["n"],
+        settings["n_digits"],
+        shape,
+        flips,
+        np.random.default_rng([bench.seed, settings["n_digits"]]),
+    )
     (masks, places), levels = covering_candidates(crisp, shape), read("mixture", 1 - 2 * flips)
-    x, p, b, cost = scenes.noisy.reshape(settings["n"], -1), levels[-1], levels[0], math.log(len(masks))
+    x, p, b, cost = (
+        scenes.noisy.reshape(settings["n"], -1),
+        levels[-1],
+        levels[0],
+        math.log(len(masks)),
+    )
     g = np.where(x, np.log(p / b), np.log((1 - p) / (1 - b)))
     true = as_activations(Found(scenes.digits, scenes.rows, scenes.columns, None), places)
-    aim, metrics, package = coverage(masks, g, true, cost), {"candidates": len(masks)}, SceneSearch(crisp, levels, shape)
-    again = lambda *_: as_activations(package.iterate(scenes.noisy, package.pursue(scenes.noisy, 15, cost), 15, cost), places)
-    for name, search in (cover_searches(p, b, cost) | {"matching pursuit, looked at again": again}).items():
+    aim, metrics, package = (
+        coverage(masks, g, true, cost),
+        {"candidates": len(masks)},
+        SceneSearch(crisp, levels, shape),
+    )
+    again = lambda *_: as_activations(
+        package.iterate(scenes.noisy, package.pursue(scenes.noisy, 15, cost), 15, cost), places
+    )
+    for name, search in (
+        cover_searches(p, b, cost) | {"matching pursuit, looked at again": again}
+    ).items():
         active = bench.step(name, name, lambda: search(masks, g, x))
         seen, detected = judge(as_found(active, places), scenes)
-        metrics[name] = {"above the truth": float(np.mean(coverage(masks, g, active, cost) - aim)), "found": float(np.mean(seen)),
-                         "active": float(np.mean(detected)), "resolved": float(np.mean(seen.all(axis=1) & (detected == seen.shape[1])))}
+        metrics[name] = {
+            "above the truth": float(np.mean(coverage(masks, g, active, cost) - aim)),
+            "found": float(np.mean(seen)),
+            "active": float(np.mean(detected)),
+            "resolved": float(np.mean(seen.all(axis=1) & (detected == seen.shape[1]))),
+        }
     return metrics, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-27
@@ -339,10 +471,19 @@ def compare_costs(settings: dict, bench: Bench) -> tuple:
         for name, cost in settings["costs"].items():
             found = matching_pursuit(X, templates, expert_cost=cost)
             active = active_experts(found.experts, len(templates))
-            metrics[name].append({"nats": -np.mean(found.log_likelihood), "active": np.mean(active.sum(axis=1)),
-                                  "strangers": np.mean(active[:, 8:].sum(axis=1)), "missed": np.mean(np.sum(true & ~active[:, :8], axis=1)),
-                                  "told": told(found.log_likelihood, active.sum(axis=1), len(templates))})
-    return {name: {key: [float(one[key]) for one in runs] for key in runs[0]} for name, runs in metrics.items()}, {}
+            metrics[name].append(
+                {
+                    "nats": -np.mean(found.log_likelihood),
+                    "active": np.mean(active.sum(axis=1)),
+                    "strangers": np.mean(active[:, 8:].sum(axis=1)),
+                    "missed": np.mean(np.sum(true & ~active[:, :8], axis=1)),
+                    "told": told(found.log_likelihood, active.sum(axis=1), len(templates)),
+                }
+            )
+    return {
+        name: {key: [float(one[key]) for one in runs] for key in runs[0]}
+        for name, runs in metrics.items()
+    }, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-28
 def learn_with_costs(settings: dict, bench: Bench) -> tuple:
@@ -352,15 +493,32 @@ def learn_with_costs(settings: dict, bench: Bench) -> tuple:
     for run in range(settings["n_runs"]):
         X, _ = drawn_with_experts(settings["n"], np.random.RandomState([bench.seed, 401 + run]))
         for name, cost in settings["costs"].items():
-            model = CompositionalModel(settings["n_experts"], expert_cost=cost, init=settings["init"], max_iter=settings["max_iter"],
-                                       n_init=settings["n_init"], random_state=run).fit(X)
+            model = CompositionalModel(
+                settings["n_experts"],
+                expert_cost=cost,
+                init=settings["init"],
+                max_iter=settings["max_iter"],
+                n_init=settings["n_init"],
+                random_state=run,
+            ).fit(X)
             active = model.transform(test).sum(axis=1)
-            metrics[name].append({"found": np.sum(recovery(model.templates_ - 0.5) > FOUND), "active": np.mean(active),
-                                  "nats": -model.score(test), "told": told(model.score_samples(test), active, len(model.templates_))})
-    return {name: {key: [float(one[key]) for one in runs] for key in runs[0]} for name, runs in metrics.items()}, {}
+            metrics[name].append(
+                {
+                    "found": np.sum(recovery(model.templates_ - 0.5) > FOUND),
+                    "active": np.mean(active),
+                    "nats": -model.score(test),
+                    "told": told(model.score_samples(test), active, len(model.templates_)),
+                }
+            )
+    return {
+        name: {key: [float(one[key]) for one in runs] for key in runs[0]}
+        for name, runs in metrics.items()
+    }, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-30
-def l1_templates(ink: np.ndarray, counts: np.ndarray, penalty: float, pseudocount: float = 1.0) -> np.ndarray:
+def l1_templates(
+    ink: np.ndarray, counts: np.ndarray, penalty: float, pseudocount: float = 1.0
+) -> np.ndarray:
     "Equation 1 with `penalty` nats for each unit of log-odds (capslit:l1-votes)."
     margin = ink - counts / 2
     kept = np.sign(margin) * np.maximum(np.abs(margin) - penalty, 0)
@@ -377,17 +535,36 @@ def learn_with_l1(settings: dict, bench: Bench) -> tuple:
         templates = start_templates(settings["start"], X, rng)
         for _ in range(settings["n_steps"]):
             active, score = explain_small(templates, X)
-            counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, score))
+            counted = model.count(
+                templates, X, np.ones(len(X)), as_pursuit(templates, active, score)
+            )
             templates = l1_templates(counted.ink, counted.counts, settings["penalty"])
         cosines, learned = recovery(templates - 0.5), learned_experts(templates)
-        nats = [-np.mean(bernoulli_log_likelihood(test, np.clip(made, 1e-6, 1 - 1e-6))) for made in (learned.rebuild(test), learned.foretell(test))]
-        runs.append({"passed": np.sum(cosines > 0.8), "found": np.sum(cosines > FOUND), "silent": np.mean(templates == 0.5),
-                     "rebuilt": nats[0], "foretold": nats[1]})
+        nats = [
+            -np.mean(bernoulli_log_likelihood(test, np.clip(made, 1e-6, 1 - 1e-6)))
+            for made in (learned.rebuild(test), learned.foretell(test))
+        ]
+        runs.append(
+            {
+                "passed": np.sum(cosines > 0.8),
+                "found": np.sum(cosines > FOUND),
+                "silent": np.mean(templates == 0.5),
+                "rebuilt": nats[0],
+                "foretold": nats[1],
+            }
+        )
     return {key: [float(one[key]) for one in runs] for key in runs[0]}, {"templates": templates}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-35
-def grey_values(templates: np.ndarray, X: np.ndarray, kind: str, variance: float, cost: float, seen: np.ndarray | float = 1.0) -> np.ndarray:
-    "The aim f (n, 2ᴷ) of all sets for grey images: cross-entropy for \"ink\", squared errors for \"means\"; of the pixels `seen`."
+def grey_values(
+    templates: np.ndarray,
+    X: np.ndarray,
+    kind: str,
+    variance: float,
+    cost: float,
+    seen: np.ndarray | float = 1.0,
+) -> np.ndarray:
+    'The aim f (n, 2ᴷ) of all sets for grey images: cross-entropy for "ink", squared errors for "means"; of the pixels `seen`.'
     sets = all_sets(len(templates))
     mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-3, 1 - 1e-3)
     if kind == "means":
@@ -398,54 +575,99 @@ def grey_values(templates: np.ndarray, X: np.ndarray, kind: str, variance: float
     return values - cost * np.sum(sets, axis=1)
 
 
-def grey_estimate(templates: np.ndarray, X: np.ndarray, kind: str, variance: float, cost: float, foretell: bool = False) -> np.ndarray:
+def grey_estimate(
+    templates: np.ndarray,
+    X: np.ndarray,
+    kind: str,
+    variance: float,
+    cost: float,
+    foretell: bool = False,
+) -> np.ndarray:
     "Composed templates (n, D) of the best sets; with `foretell` each pixel by the set that is best for the others."
     sets = all_sets(len(templates))
     mu = compose_extremes(*extremes_of_sets(templates, sets))
     if not foretell:
         return mu[np.argmax(grey_values(templates, X, kind, variance, cost), axis=1)]
     D = np.arange(X.shape[1])
-    return np.stack([mu[np.argmax(grey_values(templates, X, kind, variance, cost, D != d), axis=1), d] for d in D], axis=1)
+    return np.stack(
+        [
+            mu[np.argmax(grey_values(templates, X, kind, variance, cost, D != d), axis=1), d]
+            for d in D
+        ],
+        axis=1,
+    )
 
 # %% ../../nbs/experiments/inference.ipynb #inference-36
-def learn_grey(X: np.ndarray, kind: str, K: int, n_steps: int, rng: np.random.RandomState) -> tuple[np.ndarray, float]:
+def learn_grey(
+    X: np.ndarray, kind: str, K: int, n_steps: int, rng: np.random.RandomState
+) -> tuple[np.ndarray, float]:
     "Templates (K, D) of images in [0, 1] by the best sets and equation 1, from images mixed with ½, and the variance about them."
-    templates, variance, sets, model = 0.25 + 0.5 * X[rng.permutation(len(X))[:K]], 0.1, all_sets(K), Compositions()
+    templates, variance, sets, model = (
+        0.25 + 0.5 * X[rng.permutation(len(X))[:K]],
+        0.1,
+        all_sets(K),
+        Compositions(),
+    )
     for _ in range(n_steps):
         active = sets[np.argmax(grey_values(templates, X, kind, variance, math.log(K)), axis=1)]
         made = compose_extremes(*extremes_of_sets(templates, active))
         variance = float(np.mean((X - made) ** 2))
-        counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, np.zeros(len(X))))
+        counted = model.count(
+            templates, X, np.ones(len(X)), as_pursuit(templates, active, np.zeros(len(X)))
+        )
         templates = (counted.ink + 1) / (counted.counts + 2)
     return templates, variance
 
 
-WAYS = {"binary": ("ink", 0.5), "grey, as probabilities": ("ink", None), "grey, as means": ("means", None)}
+WAYS = {
+    "binary": ("ink", 0.5),
+    "grey, as probabilities": ("ink", None),
+    "grey, as means": ("means", None),
+}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37
 def compare_grey(settings: dict, bench: Bench) -> tuple:
     "Squared errors per image of rebuilt and foretold grey values, for each reading of them."
     data, K, shown = bench.data, settings["n_experts"], {}
-    train, test = (as_rows(images[:settings["n"]]) / data.scale for images in (data.train_images, data.test_images))
+    train, test = (
+        as_rows(images[: settings["n"]]) / data.scale
+        for images in (data.train_images, data.test_images)
+    )
     error = lambda made: float(np.mean(np.sum((test - made) ** 2, axis=1)))
-    metrics = {"mean image": {"rebuilt": [error(train.mean(axis=0))]}, "nearest of eight means": {"rebuilt": []}}
+    metrics = {
+        "mean image": {"rebuilt": [error(train.mean(axis=0))]},
+        "nearest of eight means": {"rebuilt": []},
+    }
     for run in range(settings["n_runs"]):
         means = KMeans(K, n_init=1, random_state=run).fit(train)
-        metrics["nearest of eight means"]["rebuilt"].append(error(means.cluster_centers_[means.predict(test)]))
+        metrics["nearest of eight means"]["rebuilt"].append(
+            error(means.cluster_centers_[means.predict(test)])
+        )
         for name, (kind, threshold) in WAYS.items():
             ink = lambda X: X if threshold is None else (X > threshold).astype(float)
-            templates, variance = learn_grey(ink(train), kind, K, settings["n_steps"], np.random.RandomState([bench.seed, 600 + run]))
+            templates, variance = learn_grey(
+                ink(train),
+                kind,
+                K,
+                settings["n_steps"],
+                np.random.RandomState([bench.seed, 600 + run]),
+            )
             how = (templates, ink(test), kind, variance, math.log(K))
             active = all_sets(K)[np.argmax(grey_values(*how), axis=1)].sum(axis=1)
-            found = {"rebuilt": error(grey_estimate(*how)), "foretold": error(grey_estimate(*how, foretell=True)), "active": float(np.mean(active))}
+            found = {
+                "rebuilt": error(grey_estimate(*how)),
+                "foretold": error(grey_estimate(*how, foretell=True)),
+                "active": float(np.mean(active)),
+            }
             for key, value in found.items():
                 metrics.setdefault(name, {}).setdefault(key, []).append(value)
             shown[f"templates {name}"] = templates
     return metrics, shown
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37b
-def noisy_bars(n: int, rng: np.random.Generator, share: float = 0.3, noise: float = 0.3,
-               side: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def noisy_bars(
+    n: int, rng: np.random.Generator, share: float = 0.3, noise: float = 0.3, side: int = 5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "Numbers (n, side²), the bars (2 side, side²) of which they are noisy maxima, and which are active (n, 2 side)."
     bars = np.zeros((2 * side, side, side))
     for i in range(side):
@@ -457,19 +679,37 @@ def noisy_bars(n: int, rng: np.random.Generator, share: float = 0.3, noise: floa
 # %% ../../nbs/experiments/inference.ipynb #inference-37c
 def part_finders(K: int, seed: int, penalties: tuple) -> dict:
     "By name: from numbers (n, D) to the K parts (K, D) that a method finds in them, or several such."
+
     def experts(rule):
-        return lambda X: [GaussianCompositionalModel(K, rule=rule, random_state=seed).fit(X).templates_]
+        return lambda X: [
+            GaussianCompositionalModel(K, rule=rule, random_state=seed).fit(X).templates_
+        ]
 
     def factors(X):
-        fits = [NMF(K, init="random", max_iter=1000, random_state=seed + i).fit(np.maximum(X, 0)) for i in range(5)]
+        fits = [
+            NMF(K, init="random", max_iter=1000, random_state=seed + i).fit(np.maximum(X, 0))
+            for i in range(5)
+        ]
         return [min(fits, key=lambda fit: fit.reconstruction_err_).components_]
 
     def dictionary(X):
-        how = {"positive_code": True, "positive_dict": True, "fit_algorithm": "cd", "random_state": seed}
-        return [DictionaryLearning(K, alpha=penalty, max_iter=200, **how).fit(X).components_ for penalty in penalties]
+        how = {
+            "positive_code": True,
+            "positive_dict": True,
+            "fit_algorithm": "cd",
+            "random_state": seed,
+        }
+        return [
+            DictionaryLearning(K, alpha=penalty, max_iter=200, **how).fit(X).components_
+            for penalty in penalties
+        ]
 
-    return {"experts, maximum": experts("maximum"), "experts, sum": experts("sum"), "factors": factors,
-            "dictionary": dictionary}
+    return {
+        "experts, maximum": experts("maximum"),
+        "experts, sum": experts("sum"),
+        "factors": factors,
+        "dictionary": dictionary,
+    }
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37c-a
 def find_bars(settings: dict, bench: Bench) -> tuple:
@@ -477,19 +717,34 @@ def find_bars(settings: dict, bench: Bench) -> tuple:
     problems, metrics = [], {}
     for run in range(settings["n_runs"]):
         rng = np.random.default_rng([bench.seed, 700 + run])
-        problems.append(noisy_bars(settings["n"], rng, settings["share"], settings["noise"], settings["side"])[:2])
+        problems.append(
+            noisy_bars(settings["n"], rng, settings["share"], settings["noise"], settings["side"])[
+                :2
+            ]
+        )
 
     def found(name):
-        parts = [(part_finders(len(bars), run, tuple(settings["penalties"]))[name](X), bars) for run, (X, bars) in enumerate(problems)]
-        return [max(int(np.sum(recovery(one, truth=bars) > FOUND)) for one in tried) for tried, bars in parts]
+        parts = [
+            (part_finders(len(bars), run, tuple(settings["penalties"]))[name](X), bars)
+            for run, (X, bars) in enumerate(problems)
+        ]
+        return [
+            max(int(np.sum(recovery(one, truth=bars) > FOUND)) for one in tried)
+            for tried, bars in parts
+        ]
 
     for name in ("experts, maximum", "experts, sum", "factors", "dictionary"):
         metrics[name] = bench.step(name, name, lambda: found(name))
     return metrics, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37f
-def rebuild_means(model: GaussianCompositions, templates: np.ndarray, variance: float, X: np.ndarray,
-                  foretell: bool = False) -> np.ndarray:
+def rebuild_means(
+    model: GaussianCompositions,
+    templates: np.ndarray,
+    variance: float,
+    X: np.ndarray,
+    foretell: bool = False,
+) -> np.ndarray:
     "Composed means (n, D) of the best sets; with `foretell` each number by the set that is best for the others."
     if not foretell:
         return model.explain(templates, variance, X)[1]
@@ -498,10 +753,13 @@ def rebuild_means(model: GaussianCompositions, templates: np.ndarray, variance: 
     def predict(X, d):
         others = np.arange(X.shape[1]) != d
         return composed[model.explain(templates[:, others], variance, X[:, others])[0], d]
+
     return pixel_by_pixel(predict, X.shape[1])(X)
 
 
-def rebuild_sums(atoms: np.ndarray, penalty: float, positive: bool, X: np.ndarray, foretell: bool = False) -> np.ndarray:
+def rebuild_sums(
+    atoms: np.ndarray, penalty: float, positive: bool, X: np.ndarray, foretell: bool = False
+) -> np.ndarray:
     "The same for sums of factors or atoms (K, D) with sparse real codes."
     if not foretell:
         return sparse_codes(X, atoms, penalty, positive) @ atoms
@@ -509,11 +767,15 @@ def rebuild_sums(atoms: np.ndarray, penalty: float, positive: bool, X: np.ndarra
     def predict(X, d):
         others = np.arange(X.shape[1]) != d
         return sparse_codes(X[:, others], atoms[:, others], penalty, positive) @ atoms[:, d]
+
     return pixel_by_pixel(predict, X.shape[1])(X)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37g
 MEANS = {
-    **{f"experts, {rule}": [{"rule": rule, "expert_cost": c * math.log(10)} for c in (0, 1)] for rule in ("maximum", "sum")},
+    **{
+        f"experts, {rule}": [{"rule": rule, "expert_cost": c * math.log(10)} for c in (0, 1)]
+        for rule in ("maximum", "sum")
+    },
     "factors": [{"penalty": a} for a in (0.0, 0.03, 0.1, 0.3)],
     "dictionary": [{"penalty": a, "positive": s} for a in (0.03, 0.1, 0.3) for s in (False, True)],
 }
@@ -528,29 +790,59 @@ def means_learner(name: str, X: np.ndarray, K: int, seed: int, settings: dict) -
     if name == "factors":
         atoms = NMF(K, init="random", max_iter=500, random_state=seed).fit(X).components_
         return partial(rebuild_sums, atoms, settings["penalty"], True)
-    fit = DictionaryLearning(K, alpha=settings["penalty"], positive_code=settings["positive"], max_iter=100, fit_algorithm="cd", random_state=seed).fit(X)
+    fit = DictionaryLearning(
+        K,
+        alpha=settings["penalty"],
+        positive_code=settings["positive"],
+        max_iter=100,
+        fit_algorithm="cd",
+        random_state=seed,
+    ).fit(X)
     return partial(rebuild_sums, fit.components_, settings["penalty"], settings["positive"])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37h
 def compare_means(settings: dict, bench: Bench) -> tuple:
     "Squared errors per image of foretold and rebuilt grey values, for experts with Gaussian noise and for sums."
     data, K, n = bench.data, settings["n_experts"], settings["n"]
-    X, test = (as_rows(images) / data.scale for images in (data.train_images[:settings["n_all"]], data.test_images[:settings["n_test"]]))
+    X, test = (
+        as_rows(images) / data.scale
+        for images in (
+            data.train_images[: settings["n_all"]],
+            data.test_images[: settings["n_test"]],
+        )
+    )
     train, held, metrics = X[:n], X[n:], {}
-    error = lambda rebuild, X, foretell: float(np.mean(np.sum((X - rebuild(X, foretell)) ** 2, axis=1)))
+    error = lambda rebuild, X, foretell: float(
+        np.mean(np.sum((X - rebuild(X, foretell)) ** 2, axis=1))
+    )
     for name, grid in MEANS.items():
+
         def tried(name=name, grid=grid):
-            return [error(means_learner(name, train, K, bench.seed, one), held, True) for one in grid]
+            return [
+                error(means_learner(name, train, K, bench.seed, one), held, True) for one in grid
+            ]
+
         found = bench.step(f"{name}, choice", f"{name}, settings", tried)
         chosen = grid[int(np.argmin(found))]
-        runs = bench.step(name, name, lambda: [means_learner(name, train, K, run, chosen) for run in range(settings["n_runs"])])
-        metrics[name] = {"chosen": chosen, "validation": found, "foretold": [error(run, test, True) for run in runs],
-                         "rebuilt": [error(run, test, False) for run in runs]}
+        runs = bench.step(
+            name,
+            name,
+            lambda: [
+                means_learner(name, train, K, run, chosen) for run in range(settings["n_runs"])
+            ],
+        )
+        metrics[name] = {
+            "chosen": chosen,
+            "validation": found,
+            "foretold": [error(run, test, True) for run in runs],
+            "rebuilt": [error(run, test, False) for run in runs],
+        }
     return metrics, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-codes-1
-def averaged(means: np.ndarray, log_prior: Any, variance: float, X: np.ndarray,
-             foretell: bool = False) -> np.ndarray:
+def averaged(
+    means: np.ndarray, log_prior: Any, variance: float, X: np.ndarray, foretell: bool = False
+) -> np.ndarray:
     "Mean (n, D) over what all sets compose, means (M, D); with `foretell` each number given the others."
     score = (X @ means.T - np.sum(means**2, axis=1) / 2) / variance + log_prior
     if not foretell:
@@ -559,6 +851,7 @@ def averaged(means: np.ndarray, log_prior: Any, variance: float, X: np.ndarray,
     def predict(X, d):
         own = (X[:, [d]] - means[:, d] / 2) * means[:, d] / variance
         return softmax(score - own, axis=1) @ means[:, d]
+
     return pixel_by_pixel(predict, X.shape[1])(X)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-codes-3
@@ -569,8 +862,9 @@ def added(parts: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 def softly(X: np.ndarray, K: int, seed: int) -> partial:
     "rebuild(X, foretell) of K factorial vectors of two states: the mean over all their sums."
-    fit = FactorialVectorQuantizer(K, 2, priors="learned", n_init=3 if K <= 10 else 1,
-                                   max_iter=100, random_state=seed).fit(X)
+    fit = FactorialVectorQuantizer(
+        K, 2, priors="learned", n_init=3 if K <= 10 else 1, max_iter=100, random_state=seed
+    ).fit(X)
     rest, parts = fit.components_[:, 0].sum(axis=0), np.diff(fit.components_, axis=1)[:, 0]
     means = rest + added(parts, np.tile([0.0, 1.0], (K, 1)))
     log_prior = all_sets(K) @ np.log(fit.priors_[:, 1] / fit.priors_[:, 0])
@@ -583,8 +877,9 @@ def levels_of(codes: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.stack([means.cluster_centers_[:, 0] for means in found]), axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-codes-5
-def dictionary_codes(X: np.ndarray, test: np.ndarray, atoms: np.ndarray, penalty: float,
-                     counts: list) -> tuple:
+def dictionary_codes(
+    X: np.ndarray, test: np.ndarray, atoms: np.ndarray, penalty: float, counts: list
+) -> tuple:
     "rebuild(X, foretell) with two levels of each code, and `test` rebuilt with codes rounded to so many levels each."
     codes, told = (sparse_codes(rows, atoms, penalty, False) for rows in (X, test))
     means, rounded = added(atoms, levels_of(codes, 2)), {}
@@ -598,50 +893,107 @@ def dictionary_codes(X: np.ndarray, test: np.ndarray, atoms: np.ndarray, penalty
 # %% ../../nbs/experiments/inference.ipynb #inference-codes-6
 def squared_errors(test: np.ndarray, ways: list) -> dict:
     "Mean squared errors per image, foretold and rebuilt, of each rebuild(X, foretell) of `ways`."
-    return {key: [float(np.mean(np.sum((test - way(test, key == "foretold")) ** 2, axis=1))) for way in ways]
-            for key in ("foretold", "rebuilt")}
+    return {
+        key: [
+            float(np.mean(np.sum((test - way(test, key == "foretold")) ** 2, axis=1)))
+            for way in ways
+        ]
+        for key in ("foretold", "rebuilt")
+    }
 
 # %% ../../nbs/experiments/inference.ipynb #inference-codes-6-a
 def compare_codes(settings: dict, bench: Bench) -> tuple:
     "Squared errors of foretold and rebuilt grey values, with parts, codes and estimates exchanged."
     data, K, penalty = bench.data, settings["n_experts"], settings["penalty"]
-    X, test = (as_rows(images)[:settings[name]] / data.scale
-               for images, name in ((data.train_images, "n"), (data.test_images, "n_test")))
+    X, test = (
+        as_rows(images)[: settings[name]] / data.scale
+        for images, name in ((data.train_images, "n"), (data.test_images, "n_test"))
+    )
     runs, zeros_and_ones = range(settings["n_runs"]), np.tile([0.0, 1.0], (K, 1))
-    fits = bench.step("experts", "experts", lambda: [
-        GaussianCompositionalModel(K, rule="sum", random_state=run).fit(X) for run in runs])
-    ways = {"experts, mean over sets": [partial(averaged, added(fit.templates_, zeros_and_ones), 0.0,
-                                                fit.noise_variance_) for fit in fits],
-            "experts, real codes": [partial(rebuild_sums, fit.templates_, penalty, False) for fit in fits]}
+    fits = bench.step(
+        "experts",
+        "experts",
+        lambda: [
+            GaussianCompositionalModel(K, rule="sum", random_state=run).fit(X) for run in runs
+        ],
+    )
+    ways = {
+        "experts, mean over sets": [
+            partial(averaged, added(fit.templates_, zeros_and_ones), 0.0, fit.noise_variance_)
+            for fit in fits
+        ],
+        "experts, real codes": [
+            partial(rebuild_sums, fit.templates_, penalty, False) for fit in fits
+        ],
+    }
     for count in (K, settings["n_more"]):
         ways[f"{count} vectors of two states"] = bench.step(
-            f"{count} vectors", f"{count} vectors", lambda count=count: [softly(X, count, run) for run in runs])
-    atoms = bench.step("dictionary", "dictionary", lambda: DictionaryLearning(
-        K, alpha=penalty, max_iter=100, fit_algorithm="cd", random_state=0).fit(X).components_)
+            f"{count} vectors",
+            f"{count} vectors",
+            lambda count=count: [softly(X, count, run) for run in runs],
+        )
+    atoms = bench.step(
+        "dictionary",
+        "dictionary",
+        lambda: (
+            DictionaryLearning(K, alpha=penalty, max_iter=100, fit_algorithm="cd", random_state=0)
+            .fit(X)
+            .components_
+        ),
+    )
     two, rounded = dictionary_codes(X, test, atoms, penalty, settings["levels"])
     ways["dictionary, two levels"] = [two]
     return {name: squared_errors(test, one) for name, one in ways.items()} | {
-        f"dictionary, {count} levels, rounded": {"rebuilt": [float(np.mean(np.sum((test - made) ** 2, axis=1)))]}
-        for count, made in rounded.items()}, {}
+        f"dictionary, {count} levels, rounded": {
+            "rebuilt": [float(np.mean(np.sum((test - made) ** 2, axis=1)))]
+        }
+        for count, made in rounded.items()
+    }, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-38a
-BARS = {"few": 0.2, "many": 0.4}                               # share of the images in which each bar is
+BARS = {"few": 0.2, "many": 0.4}  # share of the images in which each bar is
 
 
 def means_parts(quick: bool) -> list:
     "Few bars and many, and the digits as they are."
-    bars = {"kind": "bars", "n": 60 if quick else 300, "side": 3 if quick else 5, "n_runs": 1 if quick else 10, "noise": 0.4,
-            "penalties": [0.3] if quick else [0.1, 0.3]}
-    means = {"kind": "means", "n_experts": 3 if quick else 10, "n": 60 if quick else 1283, "n_all": 90 if quick else 1540,
-             "n_test": 20 if quick else 257, "n_runs": 1 if quick else 3}
+    bars = {
+        "kind": "bars",
+        "n": 60 if quick else 300,
+        "side": 3 if quick else 5,
+        "n_runs": 1 if quick else 10,
+        "noise": 0.4,
+        "penalties": [0.3] if quick else [0.1, 0.3],
+    }
+    means = {
+        "kind": "means",
+        "n_experts": 3 if quick else 10,
+        "n": 60 if quick else 1283,
+        "n_all": 90 if quick else 1540,
+        "n_test": 20 if quick else 257,
+        "n_runs": 1 if quick else 3,
+    }
     conditions = {"few": BARS["few"]} if quick else BARS
-    codes = {"kind": "codes", "n_more": 4 if quick else 14, "penalty": 0.1, "levels": [2] if quick else [2, 3, 4, 8]}
+    codes = {
+        "kind": "codes",
+        "n_more": 4 if quick else 14,
+        "penalty": 0.1,
+        "levels": [2] if quick else [2, 3, 4, 8],
+    }
     codes |= {key: means[key] for key in ("n_experts", "n", "n_test", "n_runs")}
-    return [*(Part(f"bars, {name}", bars | {"share": share}, 20) for name, share in conditions.items()), Part("means", means, 40),
-            Part("codes", codes, 30)]
+    return [
+        *(Part(f"bars, {name}", bars | {"share": share}, 20) for name, share in conditions.items()),
+        Part("means", means, 40),
+        Part("codes", codes, 30),
+    ]
 
 # %% ../../nbs/experiments/inference.ipynb #inference-39
-COSTS = {"0": 0.0, "½ ln K": math.log(16) / 2, "ln K": math.log(16), "2 ln K": 2 * math.log(16), "3 ln K": 3 * math.log(16)}
+COSTS = {
+    "0": 0.0,
+    "½ ln K": math.log(16) / 2,
+    "ln K": math.log(16),
+    "2 ln K": 2 * math.log(16),
+    "3 ln K": 3 * math.log(16),
+}
 PENALTIES, N_SCENES = (0.0, 1.0, 2.0, 4.0, 8.0), (2, 3, 5)
 
 
@@ -649,33 +1001,98 @@ def inference_parts(data: str, profile: str) -> tuple:
     "Searches for each kind of templates or number of digits; costs and penalties, or readings of grey."
     quick = profile == "quick"
     if data == "digits":
-        common = {"kind": "scenes", "n": 3 if quick else 100, "shape": [20, 20] if quick else [24, 24], "noise": 0.05}
-        grey = {"kind": "grey", "n": 60 if quick else 1540, "n_experts": 3 if quick else 8, "n_steps": 3 if quick else 20, "n_runs": 1 if quick else 5}
-        scenes = [Part(f"scenes, {J} digits", common | {"n_digits": J}, 30) for J in (N_SCENES[:1] if quick else N_SCENES)]
-        return tuple(Part(p.name, p.parameters, p.cost, independent=True) for p in [*scenes, Part("grey", grey, 20), *means_parts(quick)])
+        common = {
+            "kind": "scenes",
+            "n": 3 if quick else 100,
+            "shape": [20, 20] if quick else [24, 24],
+            "noise": 0.05,
+        }
+        grey = {
+            "kind": "grey",
+            "n": 60 if quick else 1540,
+            "n_experts": 3 if quick else 8,
+            "n_steps": 3 if quick else 20,
+            "n_runs": 1 if quick else 5,
+        }
+        scenes = [
+            Part(f"scenes, {J} digits", common | {"n_digits": J}, 30)
+            for J in (N_SCENES[:1] if quick else N_SCENES)
+        ]
+        return tuple(
+            Part(p.name, p.parameters, p.cost, independent=True)
+            for p in [*scenes, Part("grey", grey, 20), *means_parts(quick)]
+        )
     runs, n = (1, 20) if quick else (5, 200)
-    parts = [Part(f"searches, {kind}, {words}", {"kind": "searches", "templates": kind, "cost": cost, "n": n, "n_runs": runs}, 5)
-             for kind in KINDS for words, cost in (("free", 0.0), ("ln 3", math.log(3)))]
-    parts += [Part(f"costs, {kind}", {"kind": "costs", "templates": kind, "costs": COSTS, "n": n, "n_runs": runs}, 5) for kind in ("true", "learned")]
-    learning = {"n": 30, "n_test": 30, "n_runs": 1, "n_steps": 3} if quick else {"n": 100, "n_test": 500, "n_runs": 20, "n_steps": 20}
-    parts += [Part(f"l1, {start}, {b:g}", learning | {"kind": "l1", "start": start, "penalty": b}, 10)
-              for start in ("uniform", "truth and noise") for b in (PENALTIES[:2] if quick else PENALTIES)]
-    how = {"kind": "learned costs", "n": 30 if quick else 100, "n_test": n, "n_runs": runs, "n_experts": 2 if quick else 8,
-           "costs": {"0": 0.0, "ln K": math.log(8), "2 ln K": 2 * math.log(8)}, "max_iter": 2 if quick else 20, "n_init": 1}
-    parts += [Part(f"learned with a cost, {init}", how | {"init": init}, 10) for init in ("search", "random")]
+    parts = [
+        Part(
+            f"searches, {kind}, {words}",
+            {"kind": "searches", "templates": kind, "cost": cost, "n": n, "n_runs": runs},
+            5,
+        )
+        for kind in KINDS
+        for words, cost in (("free", 0.0), ("ln 3", math.log(3)))
+    ]
+    parts += [
+        Part(
+            f"costs, {kind}",
+            {"kind": "costs", "templates": kind, "costs": COSTS, "n": n, "n_runs": runs},
+            5,
+        )
+        for kind in ("true", "learned")
+    ]
+    learning = (
+        {"n": 30, "n_test": 30, "n_runs": 1, "n_steps": 3}
+        if quick
+        else {"n": 100, "n_test": 500, "n_runs": 20, "n_steps": 20}
+    )
+    parts += [
+        Part(f"l1, {start}, {b:g}", learning | {"kind": "l1", "start": start, "penalty": b}, 10)
+        for start in ("uniform", "truth and noise")
+        for b in (PENALTIES[:2] if quick else PENALTIES)
+    ]
+    how = {
+        "kind": "learned costs",
+        "n": 30 if quick else 100,
+        "n_test": n,
+        "n_runs": runs,
+        "n_experts": 2 if quick else 8,
+        "costs": {"0": 0.0, "ln K": math.log(8), "2 ln K": 2 * math.log(8)},
+        "max_iter": 2 if quick else 20,
+        "n_init": 1,
+    }
+    parts += [
+        Part(f"learned with a cost, {init}", how | {"init": init}, 10)
+        for init in ("search", "random")
+    ]
     return tuple(Part(p.name, p.parameters, p.cost, independent=True) for p in parts)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-40
-RUNNERS = {"searches": compare_searches, "costs": compare_costs, "learned costs": learn_with_costs, "l1": learn_with_l1,
-           "scenes": compare_in_scenes, "grey": compare_grey, "bars": find_bars, "means": compare_means, "codes": compare_codes}
+RUNNERS = {
+    "searches": compare_searches,
+    "costs": compare_costs,
+    "learned costs": learn_with_costs,
+    "l1": learn_with_l1,
+    "scenes": compare_in_scenes,
+    "grey": compare_grey,
+    "bars": find_bars,
+    "means": compare_means,
+    "codes": compare_codes,
+}
 
 
 def run_inference(part: Part, bench: Bench) -> tuple:
     "Run one part of the experiment."
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return bench.step("measure", part.name, lambda: RUNNERS[part.parameters["kind"]](part.parameters, bench))
+        return bench.step(
+            "measure", part.name, lambda: RUNNERS[part.parameters["kind"]](part.parameters, bench)
+        )
 
 
-INFERENCE = Experiment("Compositional models: searches, costs, an L1 prior, grey images", ("quadrants", "digits"),
-                       inference_parts, run_inference, quick=("quadrants", "digits"))
+INFERENCE = Experiment(
+    "Compositional models: searches, costs, an L1 prior, grey images",
+    ("quadrants", "digits"),
+    inference_parts,
+    run_inference,
+    quick=("quadrants", "digits"),
+)

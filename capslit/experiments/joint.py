@@ -41,8 +41,16 @@ def capsules_on(codes: np.ndarray, y: np.ndarray, given: dict, seed: int) -> tup
     "The fitted classifier on pooled probabilities (n, C − 1), and the precision of its prior."
     alpha = given["ridge"] * float(codes.var(axis=0).mean())
     classifier = CapsuleClassifier(
-        given["capsule_dim"], architecture="multiclass", kernel=None, alpha=alpha, sharpness=1.0,
-        early_stopping=False, max_iter=given["n_iter"], random_state=seed, n_jobs=1)
+        given["capsule_dim"],
+        architecture="multiclass",
+        kernel=None,
+        alpha=alpha,
+        sharpness=1.0,
+        early_stopping=False,
+        max_iter=given["n_iter"],
+        random_state=seed,
+        n_jobs=1,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return classifier.fit(codes, y), alpha
@@ -50,13 +58,15 @@ def capsules_on(codes: np.ndarray, y: np.ndarray, given: dict, seed: int) -> tup
 
 def probabilities(model: Any, parameters: Any, z: np.ndarray) -> np.ndarray:
     "Pooled probabilities of the kinds (n, C − 1), in parts; the labels are not seen."
-    parts = [softmax(model.scores(parameters, z[at : at + 500]), axis=2)
-             for at in range(0, len(z), 500)]
+    parts = [
+        softmax(model.scores(parameters, z[at : at + 500]), axis=2) for at in range(0, len(z), 500)
+    ]
     return np.concatenate([pooled(q, model.pooling) for q in parts])
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-05
-def one_after_the_other(given: dict, layer: PatchFeatures, z: np.ndarray, y: np.ndarray,
-                        regions: np.ndarray, seed: int) -> tuple:
+def one_after_the_other(
+    given: dict, layer: PatchFeatures, z: np.ndarray, y: np.ndarray, regions: np.ndarray, seed: int
+) -> tuple:
     "The joint model, and the parameters that one layer after the other has."
     mixture, K, common = layer.mixture_, layer.n_components, {"n_draws": given["n_draws"]}
     common |= {"label_weight": given["label_weight"], "n_images": len(z)}
@@ -73,8 +83,10 @@ def one_after_the_other(given: dict, layer: PatchFeatures, z: np.ndarray, y: np.
 # %% ../../nbs/experiments/joint.ipynb #jointly-06
 def error_of(model: Any, parameters: Any, batch: tuple) -> float:
     "Error rate on images, in parts."
-    parts = [tuple(None if a is None else a[at : at + 500] for a in batch)
-             for at in range(0, len(batch[0]), 500)]
+    parts = [
+        tuple(None if a is None else a[at : at + 500] for a in batch)
+        for at in range(0, len(batch[0]), 500)
+    ]
     wrong = sum(model.count_errors(parameters, part).errors[0] for part in parts)
     return float(wrong / len(batch[0]))
 
@@ -84,7 +96,9 @@ def assessed(model: Any, run: Any, data: dict, given: dict, seed: int) -> tuple:
     z, y, _, rows = data["training"]
     scores, q = replace(model, memory=None).kinds(run.parameters, z, y, rows)
     terms = model.terms(run.parameters, scores, q, y)
-    found = {key: float(np.mean(term)) for key, term in zip(("kinds", "log_probability", "price"), terms)}
+    found = {
+        key: float(np.mean(term)) for key, term in zip(("kinds", "log_probability", "price"), terms)
+    }
     codes = {name: probabilities(model, run.parameters, batch[0]) for name, batch in data.items()}
     classifier, _ = capsules_on(codes["training"], y, given, seed)
     for name, batch in data.items():
@@ -111,17 +125,37 @@ def run_joint(part: Part, bench: Bench) -> tuple:
     "Learn one layer after the other, then go on without and with a say of the labels in the kinds."
     given = part.parameters
     layer, pooling, data = patch_sets(given, bench)
-    model, begun = bench.step("capsules", "capsules above them", lambda: one_after_the_other(
-        given, layer, *data["training"][:2], pooling, bench.seed))
-    metrics = {"n_kinds": layer.n_components, "n_patches": pooling.shape[1],
-               "n_validation": len(data["validation"][1])}
-    metrics |= {f"before_{name}_error": error_of(model, begun, batch) for name, batch in data.items()}
+    model, begun = bench.step(
+        "capsules",
+        "capsules above them",
+        lambda: one_after_the_other(given, layer, *data["training"][:2], pooling, bench.seed),
+    )
+    metrics = {
+        "n_kinds": layer.n_components,
+        "n_patches": pooling.shape[1],
+        "n_validation": len(data["validation"][1]),
+    }
+    metrics |= {
+        f"before_{name}_error": error_of(model, begun, batch) for name, batch in data.items()
+    }
     control, arrays, ends = replace(model, n_sweeps=0, held=begun[:-1]), {}, {"": begun}
-    for name, some, start in (("control", control, ""),
-                              ("joint", model, ""), ("later", model, "control")):
-        run = bench.step(name, f"EM, {name}", lambda: em.fit(
-            some, ends[start], data["training"], max_iter=given["n_iter"], n_threads=1,
-            acceleration=SafeMomentum(0.9)))
+    for name, some, start in (
+        ("control", control, ""),
+        ("joint", model, ""),
+        ("later", model, "control"),
+    ):
+        run = bench.step(
+            name,
+            f"EM, {name}",
+            lambda: em.fit(
+                some,
+                ends[start],
+                data["training"],
+                max_iter=given["n_iter"],
+                n_threads=1,
+                acceleration=SafeMomentum(0.9),
+            ),
+        )
         ends[name] = run.parameters
         found, curves = assessed(some, run, data, given, bench.seed)
         metrics |= {f"{name}_{key}": value for key, value in found.items()}
@@ -132,11 +166,14 @@ def run_joint(part: Part, bench: Bench) -> tuple:
 def by_draws(model: Any, parameters: Any, batch: tuple, n_draws: int, seed: int) -> tuple:
     "Error rate, and mean log-probability of the label, of draws of kinds that do not see it."
     (z, y), rng = batch[:2], np.random.default_rng(seed)
-    P = np.concatenate([sampled_probabilities(model, parameters, z[at : at + 500], n_draws, rng)
-                        for at in range(0, len(z), 500)])
+    P = np.concatenate(
+        [
+            sampled_probabilities(model, parameters, z[at : at + 500], n_draws, rng)
+            for at in range(0, len(z), 500)
+        ]
+    )
     own = np.maximum(P[np.arange(len(y)), y], 1e-300)
     return float(np.mean(np.argmax(P, axis=1) != y)), float(np.mean(np.log(own)))
-
 
 # %% ../../nbs/experiments/joint.ipynb #2e02f560
 def run_drawn(part: Part, bench: Bench) -> tuple:
@@ -144,21 +181,49 @@ def run_drawn(part: Part, bench: Bench) -> tuple:
     given = part.parameters
     layer, pooling, data = patch_sets(given, bench)
     z, y, n_iter = *data["training"][:2], given["n_iter"]
-    model, begun = bench.step("capsules", "capsules above them", lambda: one_after_the_other(
-        given, layer, z, y, pooling, bench.seed))
-    joint = bench.step("joint", "EM, joint", lambda: em.fit(
-        model, begun, data["training"], max_iter=n_iter, n_threads=1, acceleration=SafeMomentum(0.9)))
-    path = bench.step("drawn", "stochastic EM", lambda: stochastic_em(
-        model, begun, z, y, given["n_chains"], n_iter, np.random.default_rng(bench.seed),
-        given["momentum"]))
+    model, begun = bench.step(
+        "capsules",
+        "capsules above them",
+        lambda: one_after_the_other(given, layer, z, y, pooling, bench.seed),
+    )
+    joint = bench.step(
+        "joint",
+        "EM, joint",
+        lambda: em.fit(
+            model,
+            begun,
+            data["training"],
+            max_iter=n_iter,
+            n_threads=1,
+            acceleration=SafeMomentum(0.9),
+        ),
+    )
+    path = bench.step(
+        "drawn",
+        "stochastic EM",
+        lambda: stochastic_em(
+            model,
+            begun,
+            z,
+            y,
+            given["n_chains"],
+            n_iter,
+            np.random.default_rng(bench.seed),
+            given["momentum"],
+        ),
+    )
     ends = {"before": begun, "joint": joint.parameters, "drawn": path[-1]}
-    judge = lambda parameters, name: by_draws(model, parameters, data[name], given["n_judged"], bench.seed)
+    judge = lambda parameters, name: by_draws(
+        model, parameters, data[name], given["n_judged"], bench.seed
+    )
     metrics = {}
     for name, batch in data.items():
         for run, parameters in ends.items():
             metrics[f"{run}_{name}_error"] = error_of(model, parameters, batch)
             found = bench.step("judge", f"{run}, {name}", lambda: judge(parameters, name))
-            metrics |= dict(zip((f"{run}_{name}_drawn_error", f"{run}_{name}_log_probability"), found))
+            metrics |= dict(
+                zip((f"{run}_{name}_drawn_error", f"{run}_{name}_log_probability"), found)
+            )
     some = path[given["every"] - 1 :: given["every"]]
     return metrics, {"log_probability": np.array([judge(p, "training")[1] for p in some])}
 
@@ -169,8 +234,15 @@ def run_stage(part: Part, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-11
 FEATURES = {
-    "paper": {"n_components": 24, "patch_size": 8, "stride": 4, "pooling": 3, "whitening": 1.0,
-              "n_patches": 20_000, "max_iter": 15},
+    "paper": {
+        "n_components": 24,
+        "patch_size": 8,
+        "stride": 4,
+        "pooling": 3,
+        "whitening": 1.0,
+        "n_patches": 20_000,
+        "max_iter": 15,
+    },
     "quick": {"n_components": 8, "patch_size": 3, "stride": 1, "pooling": 3, "n_patches": 2_000},
 }
 STAGES = {"mixture-30": ("mixture", 30.0), "mixture-1": ("mixture", 1.0), "gates": ("gates", 1.0)}
@@ -179,12 +251,22 @@ STAGES = {"mixture-30": ("mixture", 30.0), "mixture-1": ("mixture", 1.0), "gates
 def joint_parts(data: str, profile: str) -> tuple:
     "A part for each first layer and weight of the labels."
     n_train, steps = (1_500, 60) if profile == "paper" else (200, 20)
-    common = {"features": FEATURES[profile], "n_train": n_train, "capsule_dim": 8, "ridge": 1e-4,
-              "n_iter": steps, "n_draws": 1}
-    found = [Part(name, common | {"first": first, "label_weight": weight}, independent=True)
-             for name, (first, weight) in STAGES.items()]
+    common = {
+        "features": FEATURES[profile],
+        "n_train": n_train,
+        "capsule_dim": 8,
+        "ridge": 1e-4,
+        "n_iter": steps,
+        "n_draws": 1,
+    }
+    found = [
+        Part(name, common | {"first": first, "label_weight": weight}, independent=True)
+        for name, (first, weight) in STAGES.items()
+    ]
     drawn = {"n_chains": 1, "momentum": 0.5, "n_judged": 20, "every": 10}
-    again = [p for p in found if p.name != "mixture-1" and (profile == "paper" or p.name == "gates")]
+    again = [
+        p for p in found if p.name != "mixture-1" and (profile == "paper" or p.name == "gates")
+    ]
     found += [Part(f"drawn-{p.name}", p.parameters | drawn, independent=True) for p in again]
     return tuple(found)
 

@@ -33,8 +33,9 @@ def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
     return {name: (X.reshape(len(X), -1), y) for name, (X, y) in zip(names, parts)}
 
 # %% ../../nbs/experiments/layers.ipynb #cell-007
-def deformed_features(layer: PatchFeatures, X: np.ndarray, y: np.ndarray, out: np.ndarray,
-                      deformations: Any) -> np.ndarray:
+def deformed_features(
+    layer: PatchFeatures, X: np.ndarray, y: np.ndarray, out: np.ndarray, deformations: Any
+) -> np.ndarray:
     "Fill `out` (n, q) with features of deformed images, made of X (…, height · width); their labels."
     stream = DeformedImages(X.reshape(-1, *layer.image_shape_), y, len(out), deformations, 500)
     return stream.write(out, lambda images: layer.transform(images.reshape(len(images), -1)))
@@ -48,22 +49,33 @@ def second_layer(settings: dict, F: np.ndarray, seed: int) -> Any:
         return LogisticRegression(C=1 / (len(F) * unit * settings["ridge"]), max_iter=300)
     alpha = settings.pop("ridge") * unit
     return CapsuleClassifier(
-        **settings, kernel=None, alpha=alpha, sharpness=1.0, early_stopping=False,
-        random_state=seed, n_jobs=1,
+        **settings,
+        kernel=None,
+        alpha=alpha,
+        sharpness=1.0,
+        early_stopping=False,
+        random_state=seed,
+        n_jobs=1,
     )
 
 # %% ../../nbs/experiments/layers.ipynb #cell-011
-def judged(settings: dict, learn_from: tuple, sets: dict, bench: Bench, name: str, seed: int) -> tuple:
+def judged(
+    settings: dict, learn_from: tuple, sets: dict, bench: Bench, name: str, seed: int
+) -> tuple:
     "Error rates of a second layer that learns from (features, labels), and its guesses."
     F, y = learn_from
     model = second_layer(settings, F, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        bench.step(f"fit {name}", f"{name}: {len(F):,} images, {F.shape[1]} features",
-                   lambda: model.fit(F, y))
+        bench.step(
+            f"fit {name}",
+            f"{name}: {len(F):,} images, {F.shape[1]} features",
+            lambda: model.fit(F, y),
+        )
     guessed = {part: model.predict(features) for part, (features, _) in sets.items()}
-    errors = {f"{name}_{part}_error": float(np.mean(guessed[part] != sets[part][1]))
-              for part in sets}
+    errors = {
+        f"{name}_{part}_error": float(np.mean(guessed[part] != sets[part][1])) for part in sets
+    }
     return errors, guessed
 
 # %% ../../nbs/experiments/layers.ipynb #cell-012
@@ -91,8 +103,13 @@ def first_layer(given: dict, sets: dict, seed: int, bench: Bench) -> tuple:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         bench.step("features", "learning patches", lambda: layer.fit(sets["training"][0]))
-    return layer, bench.step("transform", "coding images", lambda: {
-        name: (layer.transform(images), labels) for name, (images, labels) in sets.items()})
+    return layer, bench.step(
+        "transform",
+        "coding images",
+        lambda: {
+            name: (layer.transform(images), labels) for name, (images, labels) in sets.items()
+        },
+    )
 
 # %% ../../nbs/experiments/layers.ipynb #layers-run-1
 def run_features(part: Part, bench: Bench) -> tuple:
@@ -105,10 +122,16 @@ def run_features(part: Part, bench: Bench) -> tuple:
     learn_from, X = coded["training"], sets["training"][0]
     if given["n_extra"]:
         moves = deformations_of(given, seed)
-        learn_from = bench.step("deform", f"{given['n_extra']:,} deformed images", lambda: enlarged(
-            layer, coded["training"], X, given["n_extra"], moves))
-    metrics = {"n_train": len(learn_from[1]), "n_features": int(learn_from[0].shape[1]),
-               "n_validation": len(sets["validation"][1])}
+        learn_from = bench.step(
+            "deform",
+            f"{given['n_extra']:,} deformed images",
+            lambda: enlarged(layer, coded["training"], X, given["n_extra"], moves),
+        )
+    metrics = {
+        "n_train": len(learn_from[1]),
+        "n_features": int(learn_from[0].shape[1]),
+        "n_validation": len(sets["validation"][1]),
+    }
     for name, settings in given["classifiers"].items():
         errors, guessed = judged(settings, learn_from, coded, bench, name, seed)
         metrics |= errors
@@ -127,20 +150,25 @@ def run_network(part: Part, bench: Bench) -> tuple:
 
     given, size = part.parameters, "digits" if bench.data.name == "digits" else "mnist"
     shape = bench.data.images.shape[1:]
-    sets = {name: (np.float32(X.reshape(-1, *shape)) / np.float32(bench.data.scale), y)
-            for name, (X, y) in image_sets(bench.protocol).items()}
+    sets = {
+        name: (np.float32(X.reshape(-1, *shape)) / np.float32(bench.data.scale), y)
+        for name, (X, y) in image_sets(bench.protocol).items()
+    }
     torch.manual_seed(given["seed"])
     features = *FEATURES[size], *LAST[size]
     net = cn.ConvolutionalNetwork(shape[0], len(bench.data.class_names), features=features)
     loss = lambda scores, y, progress: torch.nn.functional.cross_entropy(scores, y)
     settings = {name: given[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}
-    bench.step("fit", f"training {part.name}", lambda: cn.learn(
-        net, loss, *sets["training"], **settings))
+    bench.step(
+        "fit", f"training {part.name}", lambda: cn.learn(net, loss, *sets["training"], **settings)
+    )
     guessed = {name: cn.predict(net, X) for name, (X, _) in sets.items()}
     metrics = {f"{name}_error": float(np.mean(guessed[name] != sets[name][1])) for name in sets}
     metrics |= {"n_train": len(sets["training"][1]), "n_parameters": cn.count_parameters(net)}
-    return metrics, {"predicted": guessed["test"].astype(np.uint8),
-                     "labels": sets["test"][1].astype(np.uint8)}
+    return metrics, {
+        "predicted": guessed["test"].astype(np.uint8),
+        "labels": sets["test"][1].astype(np.uint8),
+    }
 
 # %% ../../nbs/experiments/layers.ipynb #layers-network-2
 def run_layers(part: Part, bench: Bench) -> tuple:
@@ -149,8 +177,13 @@ def run_layers(part: Part, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/layers.ipynb #cell-015
 FIRST = {
-    "n_components": 200, "patch_size": 8, "coding": "evidence", "whitening": 1.0,
-    "n_outputs": 500, "n_patches": 30_000, "max_iter": 15,
+    "n_components": 200,
+    "patch_size": 8,
+    "coding": "evidence",
+    "whitening": 1.0,
+    "n_outputs": 500,
+    "n_patches": 30_000,
+    "max_iter": 15,
 }
 CHANGES = {
     "base": {},
@@ -163,14 +196,20 @@ CHANGES = {
     "regions-3": {"pooling": 3},
     "outputs-100": {"n_outputs": 100},
     "analysers": {
-        "n_components": 50, "n_factors": 3, "max_iter": 10,
-        "coding": "responsibilities", "whitening": 0.1,
+        "n_components": 50,
+        "n_factors": 3,
+        "max_iter": 10,
+        "coding": "responsibilities",
+        "whitening": 0.1,
     },
 }
 PAIRS = {"model": "capsules", "architecture": "ovo", "capsule_dim": 4, "ridge": 1e-4}
 MULTICLASS = PAIRS | {
-    "architecture": "multiclass", "capsule_dim": 8, "max_iter": 150,
-    "thresholds": [0.8, 0.4, 0.1], "patience": [8, 8, 8],
+    "architecture": "multiclass",
+    "capsule_dim": 8,
+    "max_iter": 150,
+    "thresholds": [0.8, 0.4, 0.1],
+    "patience": [8, 8, 8],
 }
 FINALISTS = {
     "pairs-4": PAIRS,
@@ -203,42 +242,95 @@ MOVES = {
 }
 
 # %% ../../nbs/experiments/layers.ipynb #cell-016
-def layer_part(name: str, paper: bool, feature: dict, classifiers: dict, n_train: int | None = None,
-               n_extra: int = 0, test: bool = False, cost: float = 1.0, **more: Any) -> Part:
+def layer_part(
+    name: str,
+    paper: bool,
+    feature: dict,
+    classifiers: dict,
+    n_train: int | None = None,
+    n_extra: int = 0,
+    test: bool = False,
+    cost: float = 1.0,
+    **more: Any,
+) -> Part:
     "A first layer and classifiers above it; of little size unless `paper`."
-    small = {} if paper else {"n_components": 12, "patch_size": 3, "n_patches": 1000, "n_outputs": 20}
+    small = (
+        {} if paper else {"n_components": 12, "patch_size": 3, "n_patches": 1000, "n_outputs": 20}
+    )
     brief = {} if paper else {"max_iter": 30}
     classifiers = {key: given | brief for key, given in classifiers.items()}
-    return Part(name, {
-        "features": FIRST | feature | small, "classifiers": classifiers, "n_train": n_train,
-        "n_extra": n_extra, "strength": STRENGTH, "test": test} | more, cost, independent=True)
+    return Part(
+        name,
+        {
+            "features": FIRST | feature | small,
+            "classifiers": classifiers,
+            "n_train": n_train,
+            "n_extra": n_extra,
+            "strength": STRENGTH,
+            "test": test,
+        }
+        | more,
+        cost,
+        independent=True,
+    )
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-1
 def repeated_parts(data: str, paper: bool) -> list:
     "What is reported, from other seeds."
     seeds = SEEDS.get(data, {})
-    large = [layer_part(f"large-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, test=True, cost=12.0,
-                        seed=seed) for seed in seeds.get("large", ()) if paper]
-    plain = [layer_part(f"plain-seed-{seed}", paper, {}, {"multiclass-8": MULTICLASS}, test=True,
-                        cost=5.0, seed=seed) for seed in seeds.get("plain", ())]
-    deformed = [layer_part(f"large-deformed-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS},
-                           n_extra=N_MORE, test=True, cost=40.0, seed=seed)
-                for seed in seeds.get("large-deformed", ()) if paper]
+    large = [
+        layer_part(
+            f"large-seed-{seed}", paper, LARGE, {"pairs-4": PAIRS}, test=True, cost=12.0, seed=seed
+        )
+        for seed in seeds.get("large", ())
+        if paper
+    ]
+    plain = [
+        layer_part(
+            f"plain-seed-{seed}",
+            paper,
+            {},
+            {"multiclass-8": MULTICLASS},
+            test=True,
+            cost=5.0,
+            seed=seed,
+        )
+        for seed in seeds.get("plain", ())
+    ]
+    deformed = [
+        layer_part(
+            f"large-deformed-seed-{seed}",
+            paper,
+            LARGE,
+            {"pairs-4": PAIRS},
+            n_extra=N_MORE,
+            test=True,
+            cost=40.0,
+            seed=seed,
+        )
+        for seed in seeds.get("large-deformed", ())
+        if paper
+    ]
     return [*large, *plain, *deformed]
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-1-1
 def network_parts(data: str, paper: bool) -> list:
     "Networks beside the two layers, by passes through the training images."
     settings = {"batch_size": 32, "learning_rate": 0.01, "seed": 0}
-    return [Part(f"network-{epochs}", {"epochs": epochs} | settings, 2.0 * epochs, independent=True)
-            for epochs in (EPOCHS[data] if paper else (1,))]
+    return [
+        Part(f"network-{epochs}", {"epochs": epochs} | settings, 2.0 * epochs, independent=True)
+        for epochs in (EPOCHS[data] if paper else (1,))
+    ]
 
 
 def moved_parts(data: str, paper: bool) -> list:
     "Kinds of deformations of digits."
     n_train, n_extra = (5_000, 35_000) if paper else (300, 100)
-    return [layer_part(name, paper, {}, {"pairs-4": PAIRS}, n_train, n_extra, cost=3.0, **given)
-            for name, given in MOVES.items() if data != "fashion"]
+    return [
+        layer_part(name, paper, {}, {"pairs-4": PAIRS}, n_train, n_extra, cost=3.0, **given)
+        for name, given in MOVES.items()
+        if data != "fashion"
+    ]
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-2
 def layer_parts(data: str, profile: str) -> tuple:
@@ -246,23 +338,46 @@ def layer_parts(data: str, profile: str) -> tuple:
     paper = profile == "paper"
     found = [layer_part("plain", paper, {}, FINALISTS, test=True, cost=8.0)]
     if data != "fashion":
-        found.append(layer_part("deformed", paper, {}, DEFORMED, n_extra=N_EXTRA if paper else 200,
-                                test=True, cost=12.0))
+        found.append(
+            layer_part(
+                "deformed",
+                paper,
+                {},
+                DEFORMED,
+                n_extra=N_EXTRA if paper else 200,
+                test=True,
+                cost=12.0,
+            )
+        )
     if paper:
         found.append(layer_part("large", paper, LARGE, {"pairs-4": PAIRS}, test=True, cost=12.0))
     if paper and data != "fashion":
-        found.append(layer_part("large-deformed", paper, LARGE, {"pairs-4": PAIRS}, n_extra=N_MORE,
-                                test=True, cost=40.0))
+        found.append(
+            layer_part(
+                "large-deformed",
+                paper,
+                LARGE,
+                {"pairs-4": PAIRS},
+                n_extra=N_MORE,
+                test=True,
+                cost=40.0,
+            )
+        )
     changes = {} if data == "fashion" else CHANGES if paper else dict(list(CHANGES.items())[:3])
     for name, change in changes.items():
         found.append(layer_part(name, paper, change, {"pairs-4": PAIRS}, 5_000 if paper else 300))
     more = repeated_parts(data, paper)
-    own = [layer_part(name, paper, change, {"pairs-4": PAIRS}, 10_000)
-           for name, change in (ON_CLOTHES if paper and data == "fashion" else {}).items()]
+    own = [
+        layer_part(name, paper, change, {"pairs-4": PAIRS}, 10_000)
+        for name, change in (ON_CLOTHES if paper and data == "fashion" else {}).items()
+    ]
     return (*found, *network_parts(data, paper), *moved_parts(data, paper), *more, *own)
 
 
 LAYERS = Experiment(
-    "Two layers: capsule regression on patches learned by EM", ("mnist", "fashion"), layer_parts,
-    run_layers, extra="torch",
+    "Two layers: capsule regression on patches learned by EM",
+    ("mnist", "fashion"),
+    layer_parts,
+    run_layers,
+    extra="torch",
 )

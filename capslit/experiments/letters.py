@@ -30,10 +30,12 @@ from .records import Bench, Experiment, Part
 from ..composition.pursuit import Transforms, warp
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004
-NATIVE = 3.0                          # width of Omniglot's pen, in its pixels
+NATIVE = 3.0  # width of Omniglot's pen, in its pixels
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004-1
-def normalise(image: np.ndarray, side: int = 56, extent: float = 40.0, stroke: float = 4.0) -> np.ndarray:
+def normalise(
+    image: np.ndarray, side: int = 56, extent: float = 40.0, stroke: float = 4.0
+) -> np.ndarray:
     """A drawing of one pen, brought to one size and one width of stroke.
 
     The ink's box is moved to the middle and scaled until its longer side measures `extent` pixels. Ink is then whatever lies
@@ -56,24 +58,29 @@ def normalise(image: np.ndarray, side: int = 56, extent: float = 40.0, stroke: f
     """
     ink = np.asarray(image) != 0
     if ink.ndim != 2 or not np.any(ink):
-        raise ValueError(f"image must have two dimensions and some ink; it has shape {ink.shape} "
-                         f"and {int(np.sum(ink))} pixels of ink")
+        raise ValueError(
+            f"image must have two dimensions and some ink; it has shape {ink.shape} "
+            f"and {int(np.sum(ink))} pixels of ink"
+        )
     places = np.argwhere(ink)
     low, high = places.min(axis=0), places.max(axis=0)
     scale = (extent - stroke) / max(*(high - low + 1 - NATIVE), NATIVE)
     inside, outside = ndimage.distance_transform_edt(ink), ndimage.distance_transform_edt(~ink)
-    beyond = np.where(ink, 0.5 - inside, outside - 0.5)                        # pixels from the ink's edge
+    beyond = np.where(ink, 0.5 - inside, outside - 0.5)  # pixels from the ink's edge
     grid = (np.arange(side) - (side - 1) / 2) / scale
-    rows, columns = np.meshgrid(grid + (low + high)[0] / 2, grid + (low + high)[1] / 2, indexing="ij")
+    rows, columns = np.meshgrid(
+        grid + (low + high)[0] / 2, grid + (low + high)[1] / 2, indexing="ij"
+    )
     beyond = ndimage.map_coordinates(beyond, [rows, columns], order=1, mode="nearest")
     return (scale * (beyond + NATIVE / 2) <= stroke / 2).astype(np.uint8)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-008
 class Letters(NamedTuple):
     "Binary images of several writers for each letter."
-    images: np.ndarray          # (letters, writers, height, width), 0 or 1
+
+    images: np.ndarray  # (letters, writers, height, width), 0 or 1
     names: tuple
-    shape: tuple                # (height, width)
+    shape: tuple  # (height, width)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-008-1
 MARGIN = {"alphadigits": 4, "digits": 2}
@@ -98,29 +105,42 @@ def letters_of(data: ImageData) -> Letters:
 # %% ../../nbs/experiments/letters.ipynb #cell-010
 def made_letters(n: int = 16, seed: int = 1) -> tuple:
     "Images (n, 576) of T's, 24 × 24; their two parts (2, 576); and the Transforms by which these were moved."
-    rng, transforms, parts = np.random.default_rng(seed), Transforms((24, 24), 3), np.zeros((2, 24, 24))
+    rng, transforms, parts = (
+        np.random.default_rng(seed),
+        Transforms((24, 24), 3),
+        np.zeros((2, 24, 24)),
+    )
     parts[0, 4:6, 6:18], parts[1, 4:20, 11:13] = 1, 1
     parts = parts.reshape(2, -1)
-    moved = [transforms.transform(part[None], rng.integers(len(transforms), size=n)) for part in parts]
+    moved = [
+        transforms.transform(part[None], rng.integers(len(transforms), size=n)) for part in parts
+    ]
     return np.maximum(*moved), parts, transforms
 
 # %% ../../nbs/experiments/letters.ipynb #cell-012
-GRIDS = {                                                    # shifts and angles of each data set
+GRIDS = {  # shifts and angles of each data set
     "omniglot": (4, (-30.0, -22.5, -15.0, -7.5, 0.0, 7.5, 15.0, 22.5, 30.0)),
     "alphadigits": (3, (-30.0, -22.5, -15.0, -7.5, 0.0, 7.5, 15.0, 22.5, 30.0)),
     "digits": (1, (-15.0, 0.0, 15.0)),
 }
-SETTINGS = {                                                 # of CompositionalModel
+SETTINGS = {  # of CompositionalModel
     "paper": {"rule": "maximum", "pseudocount": 1.0, "truncated": True, "init": "online"},
     "sharper": {"rule": "maximum", "pseudocount": 0.3, "truncated": True, "init": "online"},
     "searched": {"rule": "maximum", "pseudocount": 0.3, "truncated": True, "init": "sequential"},
     "untruncated": {"rule": "maximum", "pseudocount": 0.3, "truncated": False, "init": "online"},
-    "white and black": {"rule": "max_minus_min", "pseudocount": 0.3, "truncated": False, "init": "online"},
+    "white and black": {
+        "rule": "max_minus_min",
+        "pseudocount": 0.3,
+        "truncated": False,
+        "init": "online",
+    },
 }
 MOTIONS = ("none", "shifts", "shifts and rotations")
 
 
-def transforms_of(data: str, shape: tuple, motion: str = "shifts and rotations") -> Transforms | None:
+def transforms_of(
+    data: str, shape: tuple, motion: str = "shifts and rotations"
+) -> Transforms | None:
     "The Transforms of a data set; None without motions."
     shifts, rotations = GRIDS[data]
     if motion == "none":
@@ -128,13 +148,25 @@ def transforms_of(data: str, shape: tuple, motion: str = "shifts and rotations")
     return Transforms(shape, shifts, rotations if motion == "shifts and rotations" else (0.0,))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-012-1
-def learned(X: np.ndarray, n_experts: int, transforms: Transforms | None, settings: str = "paper", max_iter: int = 12,
-            online: bool = False, **options: Any) -> CompositionalModel:
+def learned(
+    X: np.ndarray,
+    n_experts: int,
+    transforms: Transforms | None,
+    settings: str = "paper",
+    max_iter: int = 12,
+    online: bool = False,
+    **options: Any,
+) -> CompositionalModel:
     "A CompositionalModel of images X (n, D), by EM or, if `online`, image by image."
-    model = CompositionalModel(n_experts, transforms=transforms, max_iter=max_iter, random_state=0,
-                               **SETTINGS[settings] | options)
+    model = CompositionalModel(
+        n_experts,
+        transforms=transforms,
+        max_iter=max_iter,
+        random_state=0,
+        **SETTINGS[settings] | options,
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)                # a given number of steps
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a given number of steps
         return model.partial_fit(X) if online else model.fit(X)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014
@@ -149,10 +181,11 @@ def split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:
 # %% ../../nbs/experiments/letters.ipynb #cell-014-2
 class Geometry(NamedTuple):
     "Distribution of the poses of K experts in n images: how often each is active, and a Gaussian."
-    counts: np.ndarray          # (K,) of n
+
+    counts: np.ndarray  # (K,) of n
     n: int
-    mean: np.ndarray            # (K, 3)
-    covariance: np.ndarray      # (3K, 3K)
+    mean: np.ndarray  # (K, 3)
+    covariance: np.ndarray  # (3K, 3K)
 
 
 def geometry_of(codes: np.ndarray, n_experts: int) -> Geometry:
@@ -160,7 +193,9 @@ def geometry_of(codes: np.ndarray, n_experts: int) -> Geometry:
     active, poses = split(codes, n_experts)
     a, g = active.astype(float), poses * active[:, :, None]
     flat = g.reshape(len(g), -1)
-    sums = ExpertStatistics(None, None, a.T @ a, np.einsum("nl,njc->jlc", a, g), flat.T @ flat, None, None)
+    sums = ExpertStatistics(
+        None, None, a.T @ a, np.einsum("nl,njc->jlc", a, g), flat.T @ flat, None, None
+    )
     return Geometry(a.sum(axis=0), len(a), *pose_moments(sums))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014-1
@@ -206,8 +241,9 @@ def code_lengths(codes: np.ndarray, geometry: Geometry, transforms: Transforms |
         for i, (on, g) in enumerate(zip(active, poses)):
             rows = (3 * np.flatnonzero(on)[:, None] + free).ravel()
             if rows.size:
-                told[i] = -multivariate_normal.logpdf(g.ravel()[rows], geometry.mean.ravel()[rows],
-                                                      covariance[np.ix_(rows, rows)])
+                told[i] = -multivariate_normal.logpdf(
+                    g.ravel()[rows], geometry.mean.ravel()[rows], covariance[np.ix_(rows, rows)]
+                )
                 told[i] -= on.sum() * np.sum(np.log(steps[free]))
         found[name] = who + told
     return found
@@ -218,8 +254,14 @@ def mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
     return (np.sum(X, axis=0) + pseudocount) / (len(X) + 2 * pseudocount)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-2
-def bernoulli_mixture(X: np.ndarray, n_components: int, seed: int = 0, pseudocount: float = 1.0, n_starts: int = 5,
-                      n_iter: int = 30) -> tuple[np.ndarray, np.ndarray]:
+def bernoulli_mixture(
+    X: np.ndarray,
+    n_components: int,
+    seed: int = 0,
+    pseudocount: float = 1.0,
+    n_starts: int = 5,
+    n_iter: int = 30,
+) -> tuple[np.ndarray, np.ndarray]:
     "Weights (m,) and templates (m, D) of a mixture of templates, by EM; the best of some starts from images."
     rng, best = np.random.default_rng(seed), (-np.inf,)
     for _ in range(n_starts):
@@ -228,10 +270,14 @@ def bernoulli_mixture(X: np.ndarray, n_components: int, seed: int = 0, pseudocou
         shares /= shares.sum(axis=1, keepdims=True)
         for _ in range(n_iter):
             weights = (shares.sum(axis=0) + 1) / (len(X) + n_components)
-            templates = (shares.T @ X + pseudocount) / (shares.sum(axis=0)[:, None] + 2 * pseudocount)
+            templates = (shares.T @ X + pseudocount) / (
+                shares.sum(axis=0)[:, None] + 2 * pseudocount
+            )
             joint = np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T
             shares = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
-        prior = pseudocount * np.sum(np.log(templates) + np.log1p(-templates)) + np.sum(np.log(weights))
+        prior = pseudocount * np.sum(np.log(templates) + np.log1p(-templates)) + np.sum(
+            np.log(weights)
+        )
         score = np.sum(logsumexp(joint, axis=1)) + prior
         best = max(best, (score, weights, templates), key=lambda found: found[0])
     return best[1:]
@@ -239,7 +285,9 @@ def bernoulli_mixture(X: np.ndarray, n_components: int, seed: int = 0, pseudocou
 # %% ../../nbs/experiments/letters.ipynb #cell-016-1
 def mixture_log_likelihood(X: np.ndarray, weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
     "ln P(x) (n,) under a mixture of templates."
-    return logsumexp(np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T, axis=1)
+    return logsumexp(
+        np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T, axis=1
+    )
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018
 def at_home(templates: np.ndarray, geometry: Geometry, shape: tuple) -> np.ndarray:
@@ -278,51 +326,130 @@ def likeness(first: np.ndarray, second: np.ndarray) -> float:
 
 # %% ../../nbs/experiments/letters.ipynb #cell-020
 PLAN = {
-    "omniglot": {"online": "t", "ten": 10, "twenty": 20,
-                 "held_out": 15, "sizes": (1, 2, 3), "most": 4, "letters": 26, "orders": 6, "ordered": "ehktx"},
-    "alphadigits": {"online": "T", "ten": 10, "twenty": 20,
-                    "held_out": 20, "sizes": (1, 2, 3), "most": 4, "letters": 36, "orders": 12, "ordered": "EHKTX"},
-    "digits": {"online": "7", "ten": 10, "twenty": 20,
-               "held_out": 20, "sizes": (1, 2), "most": 2, "letters": 2, "orders": 2, "ordered": "7"},
+    "omniglot": {
+        "online": "t",
+        "ten": 10,
+        "twenty": 20,
+        "held_out": 15,
+        "sizes": (1, 2, 3),
+        "most": 4,
+        "letters": 26,
+        "orders": 6,
+        "ordered": "ehktx",
+    },
+    "alphadigits": {
+        "online": "T",
+        "ten": 10,
+        "twenty": 20,
+        "held_out": 20,
+        "sizes": (1, 2, 3),
+        "most": 4,
+        "letters": 36,
+        "orders": 12,
+        "ordered": "EHKTX",
+    },
+    "digits": {
+        "online": "7",
+        "ten": 10,
+        "twenty": 20,
+        "held_out": 20,
+        "sizes": (1, 2),
+        "most": 2,
+        "letters": 2,
+        "orders": 2,
+        "ordered": "7",
+    },
 }
-CHOICES = (("untruncated", "none"), ("untruncated", "shifts"), ("untruncated", "shifts and rotations"),
-           ("sharper", "shifts and rotations"))
-ALTERNATIVES = ("paper", "searched", "white and black")                        # two experts, with all motions
+CHOICES = (
+    ("untruncated", "none"),
+    ("untruncated", "shifts"),
+    ("untruncated", "shifts and rotations"),
+    ("sharper", "shifts and rotations"),
+)
+ALTERNATIVES = ("paper", "searched", "white and black")  # two experts, with all motions
 
 # %% ../../nbs/experiments/letters.ipynb #cell-020-1
 def letters_parts(data: str, profile: str) -> tuple:
     "The letter T online, the alphabet, held-out writers for each choice, baselines, and the order of writers."
     plan, quick = PLAN.get(data, PLAN["digits"]), profile == "quick"
-    shared = {"letters": plan["letters"], "grid": GRIDS.get(data, GRIDS["digits"]), "max_iter": 2 if quick else 8}
-    sizes, held = list(plan["sizes"]), {"kind": "held-out", "n_learned": plan["held_out"], "n_new": 8 if quick else 20}
-    online = {"kind": "online", "letter": plan["online"], "n_learned": plan["ten"], "n_experts": 2,
-              "settings": "paper"}
-    alphabet = {"kind": "alphabet", "n_learned": plan["twenty"], "n_experts": plan["most"], "settings": "paper"}
+    shared = {
+        "letters": plan["letters"],
+        "grid": GRIDS.get(data, GRIDS["digits"]),
+        "max_iter": 2 if quick else 8,
+    }
+    sizes, held = (
+        list(plan["sizes"]),
+        {"kind": "held-out", "n_learned": plan["held_out"], "n_new": 8 if quick else 20},
+    )
+    online = {
+        "kind": "online",
+        "letter": plan["online"],
+        "n_learned": plan["ten"],
+        "n_experts": 2,
+        "settings": "paper",
+    }
+    alphabet = {
+        "kind": "alphabet",
+        "n_learned": plan["twenty"],
+        "n_experts": plan["most"],
+        "settings": "paper",
+    }
     baselines = {"kind": "baselines", "sizes": sizes, "pseudocounts": [1.0, 0.3]}
-    parts = [Part("online", shared | online, 1), Part("alphabet", shared | alphabet, 30),
-             Part("baselines", shared | held | baselines, 1)]
+    parts = [
+        Part("online", shared | online, 1),
+        Part("alphabet", shared | alphabet, 30),
+        Part("baselines", shared | held | baselines, 1),
+    ]
     for settings, motion in CHOICES[3:] if quick else CHOICES:
         cost = {"none": 0.02, "shifts": 0.2, "shifts and rotations": 2}[motion]
-        parts += [Part(f"{settings}, {motion}, {k}",
-                       shared | held | {"settings": settings, "motion": motion, "n_experts": k}, cost * k**2)
-                  for k in sizes]
-    parts += [Part(f"{settings}, {MOTIONS[-1]}, 2",
-                   shared | held | {"settings": settings, "motion": MOTIONS[-1], "n_experts": 2}, 8)
-              for settings in ALTERNATIVES]
-    orders = {"kind": "orders", "ordered": plan["ordered"], "orders": plan["orders"], "n_learned": plan["ten"],
-              "n_experts": 2}
-    parts += [Part(f"orders, {settings}", shared | orders | {"settings": settings}, 8)
-              for settings in ("paper", "sharper", "untruncated")]
+        parts += [
+            Part(
+                f"{settings}, {motion}, {k}",
+                shared | held | {"settings": settings, "motion": motion, "n_experts": k},
+                cost * k**2,
+            )
+            for k in sizes
+        ]
+    parts += [
+        Part(
+            f"{settings}, {MOTIONS[-1]}, 2",
+            shared | held | {"settings": settings, "motion": MOTIONS[-1], "n_experts": 2},
+            8,
+        )
+        for settings in ALTERNATIVES
+    ]
+    orders = {
+        "kind": "orders",
+        "ordered": plan["ordered"],
+        "orders": plan["orders"],
+        "n_learned": plan["ten"],
+        "n_experts": 2,
+    }
+    parts += [
+        Part(f"orders, {settings}", shared | orders | {"settings": settings}, 8)
+        for settings in ("paper", "sharper", "untruncated")
+    ]
     if not quick:
-        parts.append(Part(f"sharper, {MOTIONS[-1]}, 4", shared | held | {"settings": "sharper", "motion": MOTIONS[-1], "n_experts": 4}, 32))
+        parts.append(
+            Part(
+                f"sharper, {MOTIONS[-1]}, 4",
+                shared | held | {"settings": "sharper", "motion": MOTIONS[-1], "n_experts": 4},
+                32,
+            )
+        )
     return tuple(replace(part, independent=True) for part in parts)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-021
 def run_letters(part: Part, bench: Bench) -> tuple:
     "One part: metrics and arrays."
     settings, letters = part.parameters, letters_of(bench.data)
-    run = {"online": run_online, "alphabet": run_alphabet, "held-out": run_held_out, "baselines": run_baselines,
-           "orders": run_orders}[settings["kind"]]
+    run = {
+        "online": run_online,
+        "alphabet": run_alphabet,
+        "held-out": run_held_out,
+        "baselines": run_baselines,
+        "orders": run_orders,
+    }[settings["kind"]]
     return run(settings, letters, bench)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-021-1
@@ -354,21 +481,32 @@ def run_online(settings: dict, letters: Letters, bench: Bench) -> tuple:
     def learn():
         for i in range(n):
             if i:
-                model.partial_fit(X[i:i + 1])
+                model.partial_fit(X[i : i + 1])
             steps.append(model.templates_.copy())
             counts.append(model.counts_.copy())
+
     bench.step("learning", f"{n} writers", learn)
     codes = model.transform(X)
     geometry = geometry_of(codes, len(model.templates_))
     homes = at_home(model.templates_, geometry, letters.shape)
     shapes = [stroke_shape(home, letters.shape) for home in homes]
-    metrics = {"shape": list(letters.shape), "names": list(letters.names), "n_poses": len(T),
-               "stroke_shapes": shapes, "log_likelihood": model.score_samples(X).tolist(),
-               "activation": (geometry.counts / n).tolist(),
-               "letter_shapes": [stroke_shape(x, letters.shape) for x in X]}
-    arrays = {"images": _packed(images), "sheet": _packed(letters.images[:settings["letters"], :6]),
-              "templates": _compact(_padded(steps, K)), "counts": _compact(_padded(counts, K)),
-              "codes": np.float32(codes), "drawn": np.float32(draw_poses(geometry, 9, bench.seed))}
+    metrics = {
+        "shape": list(letters.shape),
+        "names": list(letters.names),
+        "n_poses": len(T),
+        "stroke_shapes": shapes,
+        "log_likelihood": model.score_samples(X).tolist(),
+        "activation": (geometry.counts / n).tolist(),
+        "letter_shapes": [stroke_shape(x, letters.shape) for x in X],
+    }
+    arrays = {
+        "images": _packed(images),
+        "sheet": _packed(letters.images[: settings["letters"], :6]),
+        "templates": _compact(_padded(steps, K)),
+        "counts": _compact(_padded(counts, K)),
+        "codes": np.float32(codes),
+        "drawn": np.float32(draw_poses(geometry, 9, bench.seed)),
+    }
     return metrics, arrays | {"pose_mean": geometry.mean, "pose_covariance": geometry.covariance}
 
 # %% ../../nbs/experiments/letters.ipynb #cell-023-1
@@ -382,12 +520,26 @@ def draw_poses(geometry: Geometry, n: int, seed: int = 0) -> np.ndarray:
 # %% ../../nbs/experiments/letters.ipynb #cell-025
 def run_alphabet(settings: dict, letters: Letters, bench: Bench) -> tuple:
     "Experts of every letter, where they are and how they move together; poses drawn from it."
-    K, n, T = settings["n_experts"], settings["n_learned"], transforms_of(bench.data.name, letters.shape)
-    found = {name: [] for name in ("templates", "pose_mean", "pose_covariance", "activation", "drawn",
-                                   "log_likelihood", "pieces")}
+    K, n, T = (
+        settings["n_experts"],
+        settings["n_learned"],
+        transforms_of(bench.data.name, letters.shape),
+    )
+    found = {
+        name: []
+        for name in (
+            "templates",
+            "pose_mean",
+            "pose_covariance",
+            "activation",
+            "drawn",
+            "log_likelihood",
+            "pieces",
+        )
+    }
 
     def learn():
-        for name, images in zip(letters.names[:settings["letters"]], letters.images):
+        for name, images in zip(letters.names[: settings["letters"]], letters.images):
             bench.report(f"letter {name}")
             X = _rows(images[:n])
             model = learned(X, K, T, settings["settings"], settings["max_iter"])
@@ -395,15 +547,25 @@ def run_alphabet(settings: dict, letters: Letters, bench: Bench) -> tuple:
             missing = 3 * (K - len(geometry.counts))
             found["templates"].append(_compact(model.templates_))
             found["pose_mean"].append(geometry.mean)
-            found["pose_covariance"].append(np.pad(geometry.covariance, ((0, missing), (0, missing))))
+            found["pose_covariance"].append(
+                np.pad(geometry.covariance, ((0, missing), (0, missing)))
+            )
             found["activation"].append(geometry.counts / n)
             found["drawn"].append(np.swapaxes(draw_poses(geometry, 3, bench.seed), 0, 1))
             found["log_likelihood"].append(model.score(X))
             found["pieces"].append(float(np.sum(geometry.counts) / n))
+
     bench.step("learning", f"{settings['letters']} letters", learn)
-    metrics = {"names": list(letters.names[:settings["letters"]]), "log_likelihood": found["log_likelihood"],
-               "pieces": found["pieces"], "n_experts": [len(t) for t in found["templates"]], "shape": list(letters.shape)}
-    arrays = {name: _padded(found[name], K) for name in ("templates", "pose_mean", "activation", "drawn")}
+    metrics = {
+        "names": list(letters.names[: settings["letters"]]),
+        "log_likelihood": found["log_likelihood"],
+        "pieces": found["pieces"],
+        "n_experts": [len(t) for t in found["templates"]],
+        "shape": list(letters.shape),
+    }
+    arrays = {
+        name: _padded(found[name], K) for name in ("templates", "pose_mean", "activation", "drawn")
+    }
     return metrics, arrays | {"pose_covariance": np.stack(found["pose_covariance"])}
 
 # %% ../../nbs/experiments/letters.ipynb #cell-027
@@ -414,24 +576,32 @@ def run_held_out(settings: dict, letters: Letters, bench: Bench) -> tuple:
     known, new, pieces, counts, told = [], [], [], [], {name: [] for name in CODES}
 
     def learn():
-        for name, images in zip(letters.names[:settings["letters"]], letters.images):
+        for name, images in zip(letters.names[: settings["letters"]], letters.images):
             bench.report(f"letter {name}")
-            X, X_new = _rows(images[:n]), _rows(images[n:n + settings["n_new"]])
-            model = learned(X, K, T, settings["settings"], settings["max_iter"]).set_params(truncated=False)
+            X, X_new = _rows(images[:n]), _rows(images[n : n + settings["n_new"]])
+            model = learned(X, K, T, settings["settings"], settings["max_iter"]).set_params(
+                truncated=False
+            )
             codes = model.transform(X_new)
             geometry = geometry_of(model.transform(X), len(model.templates_))
             known.append(model.score(X))
             new.append(model.score_samples(X_new))
             counts.append(len(geometry.counts))
-            pieces.append(codes[:, :counts[-1]].sum(axis=1))
+            pieces.append(codes[:, : counts[-1]].sum(axis=1))
             for code, nats in code_lengths(codes, geometry, T).items():
                 told[code].append(nats)
+
     bench.step("learning", f"{settings['letters']} letters", learn)
     free = 0 if T is None else int(np.sum(_steps(T) > 0))
-    metrics = {"log_likelihood": float(np.mean(new)), "known": float(np.mean(known)),
-               "pieces": float(np.mean(pieces)), "n_experts": counts, "n_new": int(np.size(new)),
-               "numbers": float(np.mean(pieces)) * free,
-               "code": {name: float(np.mean(nats)) for name, nats in told.items()}}
+    metrics = {
+        "log_likelihood": float(np.mean(new)),
+        "known": float(np.mean(known)),
+        "pieces": float(np.mean(pieces)),
+        "n_experts": counts,
+        "n_new": int(np.size(new)),
+        "numbers": float(np.mean(pieces)) * free,
+        "code": {name: float(np.mean(nats)) for name, nats in told.items()},
+    }
     arrays = {f"code, {name}": np.float32(nats) for name, nats in told.items()}
     return metrics, {"log_likelihood": np.float32(new), "pieces": np.float32(pieces)} | arrays
 
@@ -442,16 +612,20 @@ def run_baselines(settings: dict, letters: Letters, bench: Bench) -> tuple:
     metrics, arrays = {}, {}
     for eps in settings["pseudocounts"]:
         for m in settings["sizes"]:
-            work = lambda: [mixture_log_likelihood(_rows(images[n:n + settings["n_new"]]),
-                                                   *bernoulli_mixture(_rows(images[:n]), m, bench.seed, eps))
-                            for images in letters.images[:settings["letters"]]]
+            work = lambda: [
+                mixture_log_likelihood(
+                    _rows(images[n : n + settings["n_new"]]),
+                    *bernoulli_mixture(_rows(images[:n]), m, bench.seed, eps),
+                )
+                for images in letters.images[: settings["letters"]]
+            ]
             found = bench.step(f"mixture of {m}, {eps}", f"mixtures of {m}", work)
             name = f"mixture, {eps}, {m}"
             metrics[name], arrays[name] = float(np.mean(found)), np.float32(found)
     return metrics, arrays
 
 # %% ../../nbs/experiments/letters.ipynb #cell-029
-STRAIGHT, ACROSS = 3.0, 45.0          # elongation of a straight stroke; degrees between a bar and a stem
+STRAIGHT, ACROSS = 3.0, 45.0  # elongation of a straight stroke; degrees between a bar and a stem
 
 
 def bar_and_stem(shapes: Sequence) -> bool:
@@ -463,7 +637,11 @@ def bar_and_stem(shapes: Sequence) -> bool:
 # %% ../../nbs/experiments/letters.ipynb #cell-029-1
 def run_orders(settings: dict, letters: Letters, bench: Bench) -> tuple:
     "Two experts of some letters from the same writers in several orders: are they the same ones?"
-    K, n, T = settings["n_experts"], settings["n_learned"], transforms_of(bench.data.name, letters.shape)
+    K, n, T = (
+        settings["n_experts"],
+        settings["n_learned"],
+        transforms_of(bench.data.name, letters.shape),
+    )
     shapes, same, scores, kept = [], [], [], []
 
     def learn():
@@ -479,13 +657,25 @@ def run_orders(settings: dict, letters: Letters, bench: Bench) -> tuple:
                 homes.append(_padded([at_home(model.templates_, geometry, letters.shape)], K)[0])
                 scores[-1].append(model.score(X))
             same.append([likeness(homes[i], homes[j]) for i in range(len(homes)) for j in range(i)])
-            shapes.append([[stroke_shape(template, letters.shape) for template in home] for home in homes])
+            shapes.append(
+                [[stroke_shape(template, letters.shape) for template in home] for home in homes]
+            )
             kept.append(homes[:4])
+
     bench.step("learning", f"{len(settings['ordered'])} letters", learn)
     found = {name: list(map(bar_and_stem, each)) for name, each in zip(settings["ordered"], shapes)}
-    metrics = {"likeness": [float(np.mean(each)) for each in same], "bar_and_stem": found, "log_likelihood": scores}
-    return metrics, {"stroke_shapes": np.float32(shapes), "likeness": np.float32(same),
-                     "templates": _compact(kept)}
+    metrics = {
+        "likeness": [float(np.mean(each)) for each in same],
+        "bar_and_stem": found,
+        "log_likelihood": scores,
+    }
+    return metrics, {
+        "stroke_shapes": np.float32(shapes),
+        "likeness": np.float32(same),
+        "templates": _compact(kept),
+    }
 
 # %% ../../nbs/experiments/letters.ipynb #cell-030
-LETTERS = Experiment("Experts of handwritten letters", ("omniglot", "alphadigits"), letters_parts, run_letters)
+LETTERS = Experiment(
+    "Experts of handwritten letters", ("omniglot", "alphadigits"), letters_parts, run_letters
+)

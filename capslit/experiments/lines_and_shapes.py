@@ -27,14 +27,21 @@ from threadpoolctl import threadpool_limits
 
 from ..factorial.e_steps import Exact, Gibbs, MeanField, Truncated
 from ..factorial.model import CauseParameters, FactorialVectorModel
-from ..data.datasets import GREY, ImageData, compose, draw_lines, line_templates, shape_templates
+from capslit.data.datasets import (
+    GREY,
+    ImageData,
+    compose,
+    draw_lines,
+    line_templates,
+    shape_templates,
+)
 from ..em.loop import Round, fit
 from .records import Bench, Experiment, Part
 from ..factorial.quantizer import FactorialVectorQuantizer
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-004
-SIZES = {"lines": (2, 4), "shapes": (3, 16)}           # vectors and states
-UNITS = {"lines": 16.0, "shapes": 0.5}                 # grey values that are one σ of the model
+SIZES = {"lines": (2, 4), "shapes": (3, 16)}  # vectors and states
+UNITS = {"lines": 16.0, "shapes": 0.5}  # grey values that are one σ of the model
 PARTS = {"lines": line_templates, "shapes": shape_templates}
 
 
@@ -56,7 +63,10 @@ def unseen(name: str, data: ImageData) -> np.ndarray:
     return compose(shape_templates(), np.setdiff1d(np.arange(4096), data.labels))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-006
-FOUND, MOSTLY = 0.9, 0.75            # correlation of a template that is found; share of them in a cause that is mostly
+FOUND, MOSTLY = (
+    0.9,
+    0.75,
+)  # correlation of a template that is found; share of them in a cause that is mostly
 
 
 def _directions(weights):
@@ -86,8 +96,11 @@ def judged(correlations: np.ndarray | Sequence) -> dict:
     "Metrics of correlations (n_starts, d, k): templates found by each start, and how many of the causes mostly and wholly."
     found = np.sum(np.asarray(correlations) > FOUND, axis=2)
     k = np.shape(correlations)[2]
-    return {"found": np.mean(found / k, axis=1).tolist(), "mostly": np.sum(found >= MOSTLY * k, axis=1).tolist(),
-            "wholly": np.sum(found == k, axis=1).tolist()}
+    return {
+        "found": np.mean(found / k, axis=1).tolist(),
+        "mostly": np.sum(found >= MOSTLY * k, axis=1).tolist(),
+        "wholly": np.sum(found == k, axis=1).tolist(),
+    }
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007-1
 def resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
@@ -119,13 +132,24 @@ def inference_of(e_step: str, seed: int = 0) -> Exact | Gibbs | MeanField | Trun
     return MeanField(amount, tol=0.0) if amount else MeanField(100, tol=1e-6)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-2
-def squared_errors(model: FactorialVectorModel, parameters: CauseParameters, y: np.ndarray) -> np.ndarray:
+def squared_errors(
+    model: FactorialVectorModel, parameters: CauseParameters, y: np.ndarray
+) -> np.ndarray:
     "Mean squared error of a pixel (q,) between y (n, p) and its expected reconstruction."
     made = model.reconstruct(parameters, model.expected_states(parameters, y))
     return np.mean((y - made) ** 2, axis=(1, 2))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-1
-def follow(y: np.ndarray, shape: tuple, e_step: str, n_starts: int, n_steps: int, seed: int, spread: float = 1.0, weights: np.ndarray | None = None) -> tuple:
+def follow(
+    y: np.ndarray,
+    shape: tuple,
+    e_step: str,
+    n_starts: int,
+    n_steps: int,
+    seed: int,
+    spread: float = 1.0,
+    weights: np.ndarray | None = None,
+) -> tuple:
     """EM from random starts, or from one start at `weights` (d, k, p), step by step, with σ² = 1.
 
     Returns
@@ -151,13 +175,30 @@ def apart(*parts: Part) -> tuple:
     "The parts, none of which reads another: a record keeps them when some are added."
     return tuple(replace(part, independent=True) for part in parts)
 
-
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015
 COURSES = ("exact", "gibbs 5", "mean field", "mean field 1", "truncated 4")
 TRUTH = "course, started at the truth"
-DRAWS = {"noise": {"noises": [1.08, 1.1, 1.12, 1.14375, 1.16], "heights": [3.0], "n_draws": 400, "n_starts": 0, "n_steps": 12},
-         "height": {"noises": [1.12], "heights": [2.9, 3.0, 3.1], "n_draws": 100, "n_starts": 4, "n_steps": 40}}
-FIGURE4 = ("exact", *(f"gibbs {n}" for n in (1, 2, 3, 4, 5, 6, 8, 10)), *(f"mean field {n}" for n in (1, 2, 3, 4, 5, 6, 8, 10)))
+DRAWS = {
+    "noise": {
+        "noises": [1.08, 1.1, 1.12, 1.14375, 1.16],
+        "heights": [3.0],
+        "n_draws": 400,
+        "n_starts": 0,
+        "n_steps": 12,
+    },
+    "height": {
+        "noises": [1.12],
+        "heights": [2.9, 3.0, 3.1],
+        "n_draws": 100,
+        "n_starts": 4,
+        "n_steps": 40,
+    },
+}
+FIGURE4 = (
+    "exact",
+    *(f"gibbs {n}" for n in (1, 2, 3, 4, 5, 6, 8, 10)),
+    *(f"mean field {n}" for n in (1, 2, 3, 4, 5, 6, 8, 10)),
+)
 
 
 def lines_parts(data: str, profile: str) -> tuple:
@@ -165,13 +206,57 @@ def lines_parts(data: str, profile: str) -> tuple:
     quick = profile == "quick"
     starts, steps, runs = (6, 25, 4) if quick else (100, 40, 100)
     points = ("exact", "gibbs 1", "gibbs 3", "mean field 1") if quick else FIGURE4
-    parts = [Part(f"course, {e}", {"kind": "course", "e_step": e, "n_starts": starts, "n_steps": steps}, starts * steps / 800)
-             for e in (COURSES[:3] if quick else COURSES)]
-    parts += [Part(f"figure 4, {e}", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 20 * (2 + ("gibbs" in e) * int(e.split()[-1])))
-              if e != "exact" else Part("figure 4, exact", {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20}, runs / 20) for e in points]
-    parts.append(Part(TRUTH, {"kind": "course", "e_step": "exact", "n_starts": 1, "n_steps": steps, "start": "truth"}, 0.1))
-    parts += [Part(f"fresh draws, {name}", {"kind": "draws"} | settings | ({"n_draws": 3, "n_steps": 5} if quick else {}), 20) for name, settings in DRAWS.items()]
-    return apart(*parts, *peer_parts(1 if quick else 10, {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0, "max_iter": 100}}, quick))
+    parts = [
+        Part(
+            f"course, {e}",
+            {"kind": "course", "e_step": e, "n_starts": starts, "n_steps": steps},
+            starts * steps / 800,
+        )
+        for e in (COURSES[:3] if quick else COURSES)
+    ]
+    parts += [
+        Part(
+            f"figure 4, {e}",
+            {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20},
+            runs / 20 * (2 + ("gibbs" in e) * int(e.split()[-1])),
+        )
+        if e != "exact"
+        else Part(
+            "figure 4, exact",
+            {"kind": "figure4", "e_step": e, "n_starts": runs, "n_steps": 20},
+            runs / 20,
+        )
+        for e in points
+    ]
+    parts.append(
+        Part(
+            TRUTH,
+            {
+                "kind": "course",
+                "e_step": "exact",
+                "n_starts": 1,
+                "n_steps": steps,
+                "start": "truth",
+            },
+            0.1,
+        )
+    )
+    parts += [
+        Part(
+            f"fresh draws, {name}",
+            {"kind": "draws"} | settings | ({"n_draws": 3, "n_steps": 5} if quick else {}),
+            20,
+        )
+        for name, settings in DRAWS.items()
+    ]
+    return apart(
+        *parts,
+        *peer_parts(
+            1 if quick else 10,
+            {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0, "max_iter": 100}},
+            quick,
+        ),
+    )
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-1
 def run_lines(part: Part, bench: Bench) -> tuple:
@@ -180,8 +265,18 @@ def run_lines(part: Part, bench: Bench) -> tuple:
     if settings["kind"] in ("peer", "draws"):
         return {"peer": run_peer, "draws": run_draws}[settings["kind"]](settings, bench)
     seed = bench.seed + (1000 if settings["kind"] == "figure4" else 0)
-    begin = line_weights(GREY["line"] / UNITS["lines"]) if settings.get("start") == "truth" else None
-    work = lambda: follow(y, SIZES["lines"], settings["e_step"], settings["n_starts"], settings["n_steps"], seed, weights=begin)
+    begin = (
+        line_weights(GREY["line"] / UNITS["lines"]) if settings.get("start") == "truth" else None
+    )
+    work = lambda: follow(
+        y,
+        SIZES["lines"],
+        settings["e_step"],
+        settings["n_starts"],
+        settings["n_steps"],
+        seed,
+        weights=begin,
+    )
     errors, own, weights = bench.step("em", f"{settings['n_starts']} starts", work)
     correlations = np.stack([resemblance(w, true_templates("lines")) for w in weights])
     metrics = judged(correlations) | {"error": errors[:, -1].tolist(), "own_error": own.tolist()}
@@ -189,7 +284,11 @@ def run_lines(part: Part, bench: Bench) -> tuple:
         return metrics, {"errors": errors}
     good, bad = int(np.argmin(errors[:, -1])), _typical(errors[:, -1], metrics["wholly"])
     chosen = np.stack([weights[good], weights[bad]])
-    return metrics | {"shown": [good, bad]}, {"errors": errors, "correlations": correlations, "weights": chosen}
+    return metrics | {"shown": [good, bad]}, {
+        "errors": errors,
+        "correlations": correlations,
+        "weights": chosen,
+    }
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-2
 def _typical(errors, wholly):
@@ -206,10 +305,11 @@ def line_weights(height: float) -> np.ndarray:
 
 def fresh_lines(noise: float, height: float, rng: np.random.RandomState) -> np.ndarray:
     "160 images (160, 16) as those of the data set, but for the noise and the height, both in units."
-    mean = GREY["background"] + UNITS["lines"] * height * compose(line_templates(), np.tile(np.arange(16), 10))
+    mean = GREY["background"] + UNITS["lines"] * height * compose(
+        line_templates(), np.tile(np.arange(16), 10)
+    )
     grey = mean + UNITS["lines"] * noise * rng.standard_normal(mean.shape)
     return measured(np.clip(np.rint(grey), 0, 255), UNITS["lines"])
-
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-5
 def run_draws(settings: dict, bench: Bench) -> tuple:
@@ -220,29 +320,62 @@ def run_draws(settings: dict, bench: Bench) -> tuple:
     whole = np.zeros((len(pairs), settings["n_draws"], n_starts), bool)
 
     def work():
-        for (c, (noise, height)), draw in itertools.product(enumerate(pairs), range(settings["n_draws"])):
-            y = fresh_lines(noise, height, np.random.RandomState([bench.seed, draw]))     # the same numbers for all
-            errors[c, draw, 0] = follow(y, shape, "exact", 1, n_steps, 0, weights=line_weights(height))[0][0, -1]
+        for (c, (noise, height)), draw in itertools.product(
+            enumerate(pairs), range(settings["n_draws"])
+        ):
+            y = fresh_lines(
+                noise, height, np.random.RandomState([bench.seed, draw])
+            )  # the same numbers for all
+            errors[c, draw, 0] = follow(
+                y, shape, "exact", 1, n_steps, 0, weights=line_weights(height)
+            )[0][0, -1]
             if n_starts:
-                course, _, weights = follow(y, shape, "exact", n_starts, n_steps, bench.seed + 5000 + draw)
+                course, _, weights = follow(
+                    y, shape, "exact", n_starts, n_steps, bench.seed + 5000 + draw
+                )
                 errors[c, draw, 1:] = course[:, -1]
-                whole[c, draw] = [np.all(resemblance(w, true_templates("lines")) > FOUND) for w in weights]
+                whole[c, draw] = [
+                    np.all(resemblance(w, true_templates("lines")) > FOUND) for w in weights
+                ]
+
     bench.step("em", f"{settings['n_draws']} draws of {len(pairs)} kinds", work)
-    metrics = {"pairs": pairs, "ceiling": np.mean(errors[..., 0], axis=1).tolist(), "spread": np.std(errors[..., 0], axis=1, ddof=1).tolist()}
+    metrics = {
+        "pairs": pairs,
+        "ceiling": np.mean(errors[..., 0], axis=1).tolist(),
+        "spread": np.std(errors[..., 0], axis=1, ddof=1).tolist(),
+    }
     return metrics, {"errors": errors, "whole": whole}
 
-
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-017
-BASE = {"e_step": "gibbs", "n_samples": 5, "burn_in": 0, "noise": 1.0, "init": "random", "max_iter": 30, "unit": 0.5}
-VARIANTS = {                                                       # what differs from the paper's run
+BASE = {
+    "e_step": "gibbs",
+    "n_samples": 5,
+    "burn_in": 0,
+    "noise": 1.0,
+    "init": "random",
+    "max_iter": 30,
+    "unit": 0.5,
+}
+VARIANTS = {  # what differs from the paper's run
     "as in the paper": {},
-    "shapes half as high": {"unit": 1.0}, "one and a half times as high": {"unit": 1 / 3}, "twice as high": {"unit": 0.25},
-    "1 sample": {"n_samples": 1}, "20 samples": {"n_samples": 20}, "burn-in of 5 sweeps": {"burn_in": 5},
-    "exact": {"e_step": "exact"}, "mean field": {"e_step": "mean_field"}, "mean field, 1 sweep": {"e_step": "mean_field", "n_sweeps": 1},
+    "shapes half as high": {"unit": 1.0},
+    "one and a half times as high": {"unit": 1 / 3},
+    "twice as high": {"unit": 0.25},
+    "1 sample": {"n_samples": 1},
+    "20 samples": {"n_samples": 20},
+    "burn-in of 5 sweeps": {"burn_in": 5},
+    "exact": {"e_step": "exact"},
+    "mean field": {"e_step": "mean_field"},
+    "mean field, 1 sweep": {"e_step": "mean_field", "n_sweeps": 1},
     "truncated, 32 configurations": {"e_step": "truncated"},
-    "start from k-means": {"init": "kmeans"}, "start from k-means, 100 steps": {"init": "kmeans", "max_iter": 100}, "start from images": {"init": "points"},
-    "noise learned": {"noise": "learned"}, "k-means, 100 steps, noise learned": {"init": "kmeans", "max_iter": 100, "noise": "learned"}, "100 steps": {"max_iter": 100},
-    "noise annealed": {"annealed": 4.0}, "noise annealed, exact": {"annealed": 4.0, "e_step": "exact"},
+    "start from k-means": {"init": "kmeans"},
+    "start from k-means, 100 steps": {"init": "kmeans", "max_iter": 100},
+    "start from images": {"init": "points"},
+    "noise learned": {"noise": "learned"},
+    "k-means, 100 steps, noise learned": {"init": "kmeans", "max_iter": 100, "noise": "learned"},
+    "100 steps": {"max_iter": 100},
+    "noise annealed": {"annealed": 4.0},
+    "noise annealed, exact": {"annealed": 4.0, "e_step": "exact"},
     "noise annealed, 100 steps": {"annealed": 4.0, "max_iter": 100},
     "all 4,096 images": {"all": True},
 }
@@ -256,36 +389,58 @@ def shapes_parts(data: str, profile: str) -> tuple:
     for name in QUICK_VARIANTS if quick else VARIANTS:
         settings = BASE | VARIANTS[name]
         settings |= {"max_iter": min(5, settings["max_iter"])} if quick else {}
-        parts.append(Part(name, settings | {"kind": "variant", "n_starts": 2 if quick else settings.get("n_starts", 20)}, 2 + 20 * (settings["e_step"] == "exact") + 40 * ("polish" in settings)))
-    return apart(*parts, *peer_parts(1 if quick else 5, {"factorial": PEER, "dictionary": {"alpha": 0.3, "max_iter": 100}}, quick))
+        parts.append(
+            Part(
+                name,
+                settings
+                | {"kind": "variant", "n_starts": 2 if quick else settings.get("n_starts", 20)},
+                2 + 20 * (settings["e_step"] == "exact") + 40 * ("polish" in settings),
+            )
+        )
+    return apart(
+        *parts,
+        *peer_parts(
+            1 if quick else 5,
+            {"factorial": PEER, "dictionary": {"alpha": 0.3, "max_iter": 100}},
+            quick,
+        ),
+    )
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-017-2
-VARIANTS |= {                                      # E-steps that go on, exact steps at the end, and starts at the truth
+VARIANTS |= {  # E-steps that go on, exact steps at the end, and starts at the truth
     "mean field, with a memory": {"e_step": "mean_field", "memory": True},
     "mean field, 1 sweep, with a memory": {"e_step": "mean_field", "n_sweeps": 1, "memory": True},
     "the truth itself": {"init": "truth", "max_iter": 0, "n_starts": 1},
     "started at the truth, exact": {"init": "truth", "max_iter": 0, "polish": 100, "n_starts": 1},
-    "start from k-means, 100 steps, then exact": {"init": "kmeans", "max_iter": 100, "polish": 100, "n_starts": 10},
+    "start from k-means, 100 steps, then exact": {
+        "init": "kmeans",
+        "max_iter": 100,
+        "polish": 100,
+        "n_starts": 10,
+    },
     "started at the truth, 100 steps": {"init": "truth", "max_iter": 100, "n_starts": 10},
 }
-
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-017-1
 class _Forgetful(FactorialVectorQuantizer):
     "The estimator whose E-steps begin anew each time, as those of the paper do."
+
     def _remembered(self, data):
         return 0
 
-
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018
-def learn_variant(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> FactorialVectorQuantizer:
+def learn_variant(
+    settings: dict, X: np.ndarray, shape: tuple, seed: int
+) -> FactorialVectorQuantizer:
     "A FactorialVectorQuantizer (its weights, its bound per image, and itself) that has learned as `settings` say."
     names = ("e_step", "n_samples", "burn_in", "noise", "init", "max_iter", "n_sweeps")
     options = {name: settings[name] for name in names if name in settings}
     estimator = FactorialVectorQuantizer if settings.get("memory") else _Forgetful
-    model = estimator(*shape, **options, n_init=1, tol=0.0, patience=10_000, n_jobs=1, random_state=seed)
+    model = estimator(
+        *shape, **options, n_init=1, tol=0.0, patience=10_000, n_jobs=1, random_state=seed
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)                # a given number of steps
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a given number of steps
         return model.fit(X)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-2
@@ -304,15 +459,21 @@ def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.n
     parameters = parameters._replace(log_noise=np.zeros(1))
     return parameters.weights[0], float(np.mean(model.bound(parameters, X)))
 
-
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-4
 def polished(weights: np.ndarray, X: np.ndarray, n_steps: int) -> tuple[np.ndarray, float]:
     "Weights (d, k, p) after steps of exact EM with σ² = 1, until one gains less than 1e−5 per image, and the log-likelihood per image."
     model = FactorialVectorModel(*weights.shape[:2])
     begin = model.initialise(X, 1, 0)._replace(weights=weights[None])
-    found = fit(model, begin, (X, None, None), rounds=[Round(1)], tol=1e-5, max_iter=n_steps + 1, n_threads=1)
+    found = fit(
+        model,
+        begin,
+        (X, None, None),
+        rounds=[Round(1)],
+        tol=1e-5,
+        max_iter=n_steps + 1,
+        n_threads=1,
+    )
     return found.parameters.weights[0], float(-found.score[0])
-
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-3
 def learn_all(settings: dict, X: np.ndarray, shape: tuple, bench: Bench) -> list:
@@ -328,39 +489,65 @@ def learn_all(settings: dict, X: np.ndarray, shape: tuple, bench: Bench) -> list
             found.append((model.components_, model.lower_bound_))
     return found
 
-
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-1
 def run_shapes(part: Part, bench: Bench) -> tuple:
     "One variant from all starts, or one peer."
     settings, shape = part.parameters, SIZES["shapes"]
     if settings["kind"] == "peer":
         return run_peer(settings, bench)
-    images = compose(shape_templates(), np.arange(4096)) if settings.get("all") else bench.data.images
+    images = (
+        compose(shape_templates(), np.arange(4096)) if settings.get("all") else bench.data.images
+    )
     X, templates = measured(images, settings["unit"]), true_templates("shapes")
-    found, extra = bench.step("em", f"{settings['n_starts']} starts", lambda: learn_all(settings, X, shape, bench)), {}
+    found, extra = (
+        bench.step(
+            "em", f"{settings['n_starts']} starts", lambda: learn_all(settings, X, shape, bench)
+        ),
+        {},
+    )
     if "polish" in settings or settings["init"] == "truth":
-        found = bench.step("exact", "exact steps", lambda: [polished(w, X, settings.get("polish", 0)) for w, _ in found])
+        found = bench.step(
+            "exact",
+            "exact steps",
+            lambda: [polished(w, X, settings.get("polish", 0)) for w, _ in found],
+        )
         extra = {"log_likelihood": [value for _, value in found]}
     weights, bounds = np.stack([w for w, _ in found]), np.array([b for _, b in found])
     correlations = np.stack([resemblance(w, templates) for w in weights])
     first = int(np.argmax(np.mean(correlations > FOUND, axis=(1, 2))))
-    shown, metrics = np.stack([weights[0], weights[first]]), judged(correlations) | {"bound": bounds.tolist(), "best": first} | extra
+    shown, metrics = (
+        np.stack([weights[0], weights[first]]),
+        judged(correlations) | {"bound": bounds.tolist(), "best": first} | extra,
+    )
     return metrics, {"correlations": correlations, "weights": shown * settings["unit"]}
-
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020
 METHODS = ("factorial", "NMF", "dictionary", "k-means, d·k", "k-means, k^d")
-PEER = {"e_step": "gibbs", "n_samples": 5, "burn_in": 0, "noise": 1.0, "init": "kmeans", "n_init": 1, "max_iter": 100, "tol": 0.0, "patience": 1000}
+PEER = {
+    "e_step": "gibbs",
+    "n_samples": 5,
+    "burn_in": 0,
+    "noise": 1.0,
+    "init": "kmeans",
+    "n_init": 1,
+    "max_iter": 100,
+    "tol": 0.0,
+    "patience": 1000,
+}
 
 
 def peer_parts(n_starts: int, options: dict, quick: bool) -> tuple:
     "A part for each method; `options` are those of each."
-    options = {method: given | ({"max_iter": 5} if quick else {}) for method, given in options.items()}
+    options = {
+        method: given | ({"max_iter": 5} if quick else {}) for method, given in options.items()
+    }
     settings = {"kind": "peer", "n_starts": n_starts, "options": options}
     return tuple(Part(f"peer, {method}", settings | {"method": method}, 2) for method in METHODS)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-1
-def fit_peer(method: str, X: np.ndarray, shape: tuple, seed: int, options: dict) -> tuple[np.ndarray, Callable]:
+def fit_peer(
+    method: str, X: np.ndarray, shape: tuple, seed: int, options: dict
+) -> tuple[np.ndarray, Callable]:
     "What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a function that reconstructs rows."
     d, k = shape
     if method == "factorial":
@@ -369,11 +556,20 @@ def fit_peer(method: str, X: np.ndarray, shape: tuple, seed: int, options: dict)
     if method == "NMF":
         low = X.min()
         model = NMF(d * k, init="random", max_iter=2000, random_state=seed).fit(X - low)
-        return model.components_, lambda Y: model.transform(np.maximum(Y - low, 0)) @ model.components_ + low
+        return (
+            model.components_,
+            lambda Y: model.transform(np.maximum(Y - low, 0)) @ model.components_ + low,
+        )
     if method == "dictionary":
         low = X.min()
-        model = DictionaryLearning(d * k, **options, fit_algorithm="cd", transform_algorithm="lasso_cd", positive_code=True,
-                                   random_state=seed).fit(X - low)
+        model = DictionaryLearning(
+            d * k,
+            **options,
+            fit_algorithm="cd",
+            transform_algorithm="lasso_cd",
+            positive_code=True,
+            random_state=seed,
+        ).fit(X - low)
         return model.components_, lambda Y: model.transform(Y - low) @ model.components_ + low
     n = d * k if method == "k-means, d·k" else min(k**d, len(X))
     model = KMeans(n, n_init=1, random_state=seed).fit(X)
@@ -384,35 +580,93 @@ def run_peer(settings: dict, bench: Bench) -> tuple:
     "One method from all starts: causes, errors on the data and on images that it has not seen, as shares of the variance."
     name, method = bench.data.name, settings["method"]
     shape, templates = SIZES[name], true_templates(name)
-    X, new = measured(bench.data.images, UNITS[name]), measured(unseen(name, bench.data), UNITS[name])
+    X, new = (
+        measured(bench.data.images, UNITS[name]),
+        measured(unseen(name, bench.data), UNITS[name]),
+    )
     spread, correlations, errors = np.mean(np.var(X, axis=0)), [], []
     for start in range(settings["n_starts"]):
-        with warnings.catch_warnings(), threadpool_limits(1, "openmp"):     # sums in one order: the same bits again
+        with (
+            warnings.catch_warnings(),
+            threadpool_limits(1, "openmp"),
+        ):  # sums in one order: the same bits again
             warnings.simplefilter("ignore", ConvergenceWarning)
-            work = lambda: fit_peer(method, X, shape, bench.seed * 1000 + start, settings["options"].get(method, {}))
-            components, reconstruct = bench.step(f"fit {start}", f"{method}, start {start + 1}", work)
+            work = lambda: fit_peer(
+                method, X, shape, bench.seed * 1000 + start, settings["options"].get(method, {})
+            )
+            components, reconstruct = bench.step(
+                f"fit {start}", f"{method}, start {start + 1}", work
+            )
             errors.append([float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)])
-        correlations.append(resemblance(components, templates) if components.ndim == 3 else resembling(components, templates))
+        correlations.append(
+            resemblance(components, templates)
+            if components.ndim == 3
+            else resembling(components, templates)
+        )
     known, unknown = np.transpose(errors).tolist()
-    metrics = judged(correlations) | {"error": known, "unseen_error": unknown, "n_components": int(np.prod(components.shape[:-1]))}
+    metrics = judged(correlations) | {
+        "error": known,
+        "unseen_error": unknown,
+        "n_components": int(np.prod(components.shape[:-1])),
+    }
     return metrics, {"components": components}
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022
-ARRANGEMENTS = ((1, 16), (2, 8), (2, 16), (4, 4), (4, 8), (8, 4), (8, 8), (16, 4))       # vectors, states
-SHOWN = (4, 8)                                                                           # the parts that are drawn
-COST_D, COST_K = (1, 2, 3, 4, 6, 8, 10, 12), (2, 4, 8, 16, 32, 64)                       # with k = 4, and with d = 3
-COST_STEPS = {"exact": Exact(), "gibbs": Gibbs(5, burn_in=0), "mean field": MeanField(10, tol=0.0), "truncated": Truncated(32)}
+ARRANGEMENTS = (
+    (1, 16),
+    (2, 8),
+    (2, 16),
+    (4, 4),
+    (4, 8),
+    (8, 4),
+    (8, 8),
+    (16, 4),
+)  # vectors, states
+SHOWN = (4, 8)  # the parts that are drawn
+COST_D, COST_K = (1, 2, 3, 4, 6, 8, 10, 12), (2, 4, 8, 16, 32, 64)  # with k = 4, and with d = 3
+COST_STEPS = {
+    "exact": Exact(),
+    "gibbs": Gibbs(5, burn_in=0),
+    "mean field": MeanField(10, tol=0.0),
+    "truncated": Truncated(32),
+}
 
 
 def causes_parts(data: str, profile: str) -> tuple:
     "Arrangements of vectors on real digits, and the cost of the E-steps."
     quick = profile == "quick"
     chosen = ((2, 4), (3, 4)) if quick else ARRANGEMENTS
-    parts = [Part(f"{d} × {k}", {"kind": "parts", "shape": [d, k], "n_init": 1 if quick else 2, "max_iter": 10 if quick else 60,
-                                 "n_configurations": 8}
-                  | ({"e_step": "exact"} if k**d <= 4096 else {"e_step": "truncated"}), 5 if d < 8 else 20) for d, k in chosen]
-    grid = [(d, 4) for d in (COST_D[:3] if quick else COST_D)] + [(3, k) for k in (COST_K[:2] if quick else COST_K)]
-    return apart(*parts, Part("cost", {"kind": "cost", "grid": [list(pair) for pair in grid], "n_images": 64, "repeats": 1 if quick else 5}, 5))
+    parts = [
+        Part(
+            f"{d} × {k}",
+            {
+                "kind": "parts",
+                "shape": [d, k],
+                "n_init": 1 if quick else 2,
+                "max_iter": 10 if quick else 60,
+                "n_configurations": 8,
+            }
+            | ({"e_step": "exact"} if k**d <= 4096 else {"e_step": "truncated"}),
+            5 if d < 8 else 20,
+        )
+        for d, k in chosen
+    ]
+    grid = [(d, 4) for d in (COST_D[:3] if quick else COST_D)] + [
+        (3, k) for k in (COST_K[:2] if quick else COST_K)
+    ]
+    return apart(
+        *parts,
+        Part(
+            "cost",
+            {
+                "kind": "cost",
+                "grid": [list(pair) for pair in grid],
+                "n_images": 64,
+                "repeats": 1 if quick else 5,
+            },
+            5,
+        ),
+    )
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022-1
 def run_causes(part: Part, bench: Bench) -> tuple:
@@ -422,9 +676,15 @@ def run_causes(part: Part, bench: Bench) -> tuple:
     data, (d, k) = bench.data, part.parameters["shape"]
     X, new = measured(data.train_images, data.scale), measured(data.test_images, data.scale)
     spread, errors, unseen_errors, weights = np.mean(np.var(X, axis=0)), {}, {}, None
-    options = {name: part.parameters[name] for name in ("e_step", "n_configurations", "n_init", "max_iter")}
-    peers = {"factorial": lambda: fit_peer("factorial", X, (d, k), bench.seed, options), "k-means, d·k": lambda: fit_peer("k-means, d·k", X, (d, k), bench.seed, {}),
-             "NMF, d·k": lambda: fit_peer("NMF", X, (d, k), bench.seed, {}), "PCA, d·(k − 1)": lambda: _principal(X, d * (k - 1))}
+    options = {
+        name: part.parameters[name] for name in ("e_step", "n_configurations", "n_init", "max_iter")
+    }
+    peers = {
+        "factorial": lambda: fit_peer("factorial", X, (d, k), bench.seed, options),
+        "k-means, d·k": lambda: fit_peer("k-means, d·k", X, (d, k), bench.seed, {}),
+        "NMF, d·k": lambda: fit_peer("NMF", X, (d, k), bench.seed, {}),
+        "PCA, d·(k − 1)": lambda: _principal(X, d * (k - 1)),
+    }
     if k**d <= len(X):
         peers["k-means, k^d"] = lambda: fit_peer("k-means, k^d", X, (d, k), bench.seed, {})
     for name, work in peers.items():
@@ -432,8 +692,12 @@ def run_causes(part: Part, bench: Bench) -> tuple:
             warnings.simplefilter("ignore", ConvergenceWarning)
             learned, reconstruct = bench.step(name, name, work)
             weights = learned if name == "factorial" else weights
-            errors[name], unseen_errors[name] = (float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new))
-    return {"error": errors, "unseen_error": unseen_errors, "bits": d * math.log2(k)}, {"weights": weights}
+            errors[name], unseen_errors[name] = (
+                float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)
+            )
+    return {"error": errors, "unseen_error": unseen_errors, "bits": d * math.log2(k)}, {
+        "weights": weights
+    }
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022-2
 def _principal(X, n):
@@ -445,14 +709,18 @@ def _principal(X, n):
 def operations(e_step: str, d: int, k: int) -> int:
     "Multiplications and additions that one E-step takes for one image, the leading terms; see the text."
     sweep = d * d * k * k
-    return {"exact": 6 * k**d, "gibbs": COST_STEPS["gibbs"].n_samples * sweep, "mean field": COST_STEPS["mean field"].n_sweeps * sweep,
-            "truncated": 3 * COST_STEPS["truncated"].n_configurations * sweep}[e_step]
+    return {
+        "exact": 6 * k**d,
+        "gibbs": COST_STEPS["gibbs"].n_samples * sweep,
+        "mean field": COST_STEPS["mean field"].n_sweeps * sweep,
+        "truncated": 3 * COST_STEPS["truncated"].n_configurations * sweep,
+    }[e_step]
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023-2
 def measure_cost(settings: dict, bench: Bench) -> tuple:
     "Seconds per image of each E-step (the least of some repeats) for all sizes of the grid, NaN where there are too many configurations, and operations."
     data = bench.data
-    y, grid = measured(data.train_images, data.scale)[:settings["n_images"]], settings["grid"]
+    y, grid = measured(data.train_images, data.scale)[: settings["n_images"]], settings["grid"]
     seconds = {name: np.full(len(grid), np.nan) for name in COST_STEPS}
     for place, (d, k) in enumerate(grid):
         for name, inference in COST_STEPS.items():
@@ -462,8 +730,12 @@ def measure_cost(settings: dict, bench: Bench) -> tuple:
             model = FactorialVectorModel(d, k, inference=inference, noise=0.05)
             parameters = model.initialise(y, 1, bench.seed)
             seconds[name][place] = _least_time(model, parameters, y, settings["repeats"]) / len(y)
-    counted = np.array([[operations(name, d, k) for d, k in grid] for name in COST_STEPS], dtype=np.float64)
-    return {"e_steps": list(COST_STEPS), "limit": Exact().limit}, {"operations": counted} | {f"seconds {name}": values for name, values in seconds.items()}
+    counted = np.array(
+        [[operations(name, d, k) for d, k in grid] for name in COST_STEPS], dtype=np.float64
+    )
+    return {"e_steps": list(COST_STEPS), "limit": Exact().limit}, {"operations": counted} | {
+        f"seconds {name}": values for name, values in seconds.items()
+    }
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023-1
 def _least_time(model, parameters, y, repeats):
@@ -473,11 +745,24 @@ def _least_time(model, parameters, y, repeats):
         start = time.perf_counter()
         rows = model.block_rows(parameters)
         for first in range(0, len(y), rows):
-            model.e_step(parameters, tuple(a[first:first + rows] for a in batch))
+            model.e_step(parameters, tuple(a[first : first + rows] for a in batch))
         times.append(time.perf_counter() - start)
     return min(times)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-024
-LINES = Experiment("Factorial learning: lines, with Figure 4", ("lines",), lines_parts, run_lines, quick=("lines",))
-SHAPES = Experiment("Factorial learning: shapes, and what helps to find them", ("shapes",), shapes_parts, run_shapes, quick=("shapes",))
-CAUSES = Experiment("Factorial learning: parts of digits, and the cost of the E-steps", ("digits",), causes_parts, run_causes)
+LINES = Experiment(
+    "Factorial learning: lines, with Figure 4", ("lines",), lines_parts, run_lines, quick=("lines",)
+)
+SHAPES = Experiment(
+    "Factorial learning: shapes, and what helps to find them",
+    ("shapes",),
+    shapes_parts,
+    run_shapes,
+    quick=("shapes",),
+)
+CAUSES = Experiment(
+    "Factorial learning: parts of digits, and the cost of the E-steps",
+    ("digits",),
+    causes_parts,
+    run_causes,
+)

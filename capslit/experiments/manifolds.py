@@ -65,13 +65,13 @@ def _overlaps(ink, side, size, length):
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-007
 SETTINGS = {  # name: (side of the images or None for their own,
-              #        images to learn from while choosing, to choose by, and to learn from)
+    #        images to learn from while choosing, to choose by, and to learn from)
     "11000": (8, slice(0, 7_000), slice(7_000, 11_000), slice(0, 11_000)),
     "60000": (8, None, None, slice(0, 60_000)),
     "fine": (None, slice(0, 20_000), slice(50_000, 60_000), slice(0, 60_000)),
     "whole": (None, None, None, None),
 }
-SMOOTHING = 0.5                                           # pixels, as in the paper
+SMOOTHING = 0.5  # pixels, as in the paper
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-007-1
 def prepared(data: ImageData, setting: str, choosing: bool) -> tuple:
@@ -93,8 +93,9 @@ def prepared(data: ImageData, setting: str, choosing: bool) -> tuple:
     n = data.n_train
     if setting == "whole":
         whole = np.arange(n)
-        fitting, held = train_test_split(whole, test_size=0.2, stratify=data.labels[:n],
-                                         random_state=0)
+        fitting, held = train_test_split(
+            whole, test_size=0.2, stratify=data.labels[:n], random_state=0
+        )
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     rows = (fitting, held) if choosing else (whole, slice(n, None))
     (first, second), labels = (tuple(a[r] for r in rows) for a in (images, data.labels))
@@ -108,22 +109,32 @@ def _rows(images):
     return smooth(images, SMOOTHING).reshape(len(images), -1), tangent_vectors(images, wide)
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009
-MAX_ITER = 60                                             # iterations of EM for each density
-CANDIDATES = 200                                          # nearest images, compared by planes
+MAX_ITER = 60  # iterations of EM for each density
+CANDIDATES = 200  # nearest images, compared by planes
 
 
-def factor_analysers(m: int, r: int, reg: float, X: np.ndarray, seed: int) -> ClassConditionalClassifier:
+def factor_analysers(
+    m: int, r: int, reg: float, X: np.ndarray, seed: int
+) -> ClassConditionalClassifier:
     "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel."
     unit = float(np.mean(np.var(X, axis=0)))
-    density = MixtureOfFactorAnalyzers(m, r, added_noise=reg, noise_unit=unit,
-                                       max_iter=MAX_ITER, random_state=seed)
+    density = MixtureOfFactorAnalyzers(
+        m, r, added_noise=reg, noise_unit=unit, max_iter=MAX_ITER, random_state=seed
+    )
     return ClassConditionalClassifier(density, priors="uniform")
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-2
 def principal_components(m: int, r: int, seed: int) -> ClassConditionalClassifier:
     "Mixtures of PCA that recognise by the best reconstruction."
-    density = MixtureOfPCA(m, r, responsibilities="hard", temperature=1.0,
-                           explained_variance=0.95, max_iter=MAX_ITER, random_state=seed)
+    density = MixtureOfPCA(
+        m,
+        r,
+        responsibilities="hard",
+        temperature=1.0,
+        explained_variance=0.95,
+        max_iter=MAX_ITER,
+        random_state=seed,
+    )
     return ClassConditionalClassifier(density, priors="uniform")
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-3
@@ -134,7 +145,9 @@ def gaussians(m: int, reg: float, X: np.ndarray, seed: int) -> ClassConditionalC
     return ClassConditionalClassifier(density, priors="uniform")
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-1
-def learn(model: ClassifierMixin, X: np.ndarray, y: np.ndarray, tangents: np.ndarray | None = None) -> ClassifierMixin:
+def learn(
+    model: ClassifierMixin, X: np.ndarray, y: np.ndarray, tangents: np.ndarray | None = None
+) -> ClassifierMixin:
     "Fit a model; that EM stops at MAX_ITER is expected and gives no warning."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -147,11 +160,16 @@ def unfinished(model: ClassifierMixin) -> int:
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-010
 METHODS = {
-    "pca": "PCA", "pca-tangents": "PCA, tangents in learning",
-    "pca-image": "PCA, tangents of the image", "pca-both": "PCA, both",
-    "fa": "FA", "fa-tangents": "FA, tangents in learning",
-    "fa-image": "FA, tangents of the image", "fa-both": "FA, both",
-    "nearest": "nearest neighbours", "tangent-distance": "tangent distance",
+    "pca": "PCA",
+    "pca-tangents": "PCA, tangents in learning",
+    "pca-image": "PCA, tangents of the image",
+    "pca-both": "PCA, both",
+    "fa": "FA",
+    "fa-tangents": "FA, tangents in learning",
+    "fa-image": "FA, tangents of the image",
+    "fa-both": "FA, both",
+    "nearest": "nearest neighbours",
+    "tangent-distance": "tangent distance",
     "gaussians": "full covariances",
 }
 
@@ -189,7 +207,7 @@ class Search:
     def best(self, key: str, name: str, values: Sequence, trial: Callable) -> None:
         "Keep as `key` the value with the fewest errors of trial(value), the first if several."
         found = {}
-        for value in values[:self.few]:
+        for value in values[: self.few]:
             self.report(f"{name} {value}")
             found[value] = self.errors[f"{name} {value}"] = error(trial(value), self.y_val)
         self.chosen[key] = min(found, key=found.get)
@@ -211,18 +229,26 @@ def error(predicted: np.ndarray, y: np.ndarray) -> float:
     return int(np.sum(predicted != y)) / len(y)
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-013
-AMOUNTS = (0.2, 0.4, 0.1, 0.8)                            # pixels, of tangents in learning
-CLOUDS = (0.5, 1.0, 2.0, 0.25)                            # pixels, of tangents of the image
+AMOUNTS = (0.2, 0.4, 0.1, 0.8)  # pixels, of tangents in learning
+CLOUDS = (0.5, 1.0, 2.0, 0.25)  # pixels, of tangents of the image
 
 
 def choose_tangents(search: Search, kind: str) -> None:
     "How far tangents reach in learning; at recognition alone; and at recognition after learning."
-    search.best(f"{kind}_amount", f"{kind}, tangents in learning", AMOUNTS,
-                lambda amount: search.predicted(search.learned(kind, amount)))
+    search.best(
+        f"{kind}_amount",
+        f"{kind}, tangents in learning",
+        AMOUNTS,
+        lambda amount: search.predicted(search.learned(kind, amount)),
+    )
     for where, amount in (("image", 0.0), ("both", search.chosen[f"{kind}_amount"])):
         model = search.learned(kind, amount)
-        search.best(f"{kind}_{where}", f"{kind}, {where}", CLOUDS,
-                    lambda amount: search.predicted(model, amount))
+        search.best(
+            f"{kind}_{where}",
+            f"{kind}, {where}",
+            CLOUDS,
+            lambda amount: search.predicted(model, amount),
+        )
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-013-1
 def choose(bench: Bench, setting: str, m: int, dims: Sequence, methods: Sequence) -> dict:
@@ -242,12 +268,20 @@ def choose(bench: Bench, setting: str, m: int, dims: Sequence, methods: Sequence
     if "nearest" in methods:
         search.best("k", "neighbours", (1, 3, 5, 7), trial("nearest", "k"))
     if "tangent-distance" in methods:
-        search.best("sigma", "tangent distance, smoothing", (0.5, 0.9, 0.3),
-                    trial("tangent-distance", "sigma"))
+        search.best(
+            "sigma",
+            "tangent distance, smoothing",
+            (0.5, 0.9, 0.3),
+            trial("tangent-distance", "sigma"),
+        )
     if "gaussians" in methods:
         search.chosen["full_m"] = m
-        search.best("full_reg", "full covariances, added noise", (0.03, 0.1, 0.3, 1.0),
-                    trial("gaussians", "full_reg"))
+        search.best(
+            "full_reg",
+            "full covariances, added noise",
+            (0.03, 0.1, 0.3, 1.0),
+            trial("gaussians", "full_reg"),
+        )
         search.best("full_m", "full covariances, components", (1, m), trial("gaussians", "full_m"))
     sizes = {"n_train": len(search.X), "n_validation": len(search.X_val)}
     return search.chosen | {"errors": search.errors} | sizes
@@ -258,11 +292,11 @@ def dot_products(method: str, chosen: dict, n_train: int, n_features: int, n_cla
     t = len(TANGENTS)
     if method == "nearest":
         return n_train
-    if method == "tangent-distance":        # with the tangents of either image, and of both
+    if method == "tangent-distance":  # with the tangents of either image, and of both
         return n_train + min(CANDIDATES, n_train) * (2 * t + t * t)
     if method == "gaussians":
         return n_classes * chosen["full_m"] * n_features
-    images = 1 + t if amounts(method, chosen)[1] else 1      # the image, and its tangents
+    images = 1 + t if amounts(method, chosen)[1] else 1  # the image, and its tangents
     return n_classes * chosen["m"] * (chosen["r"] + 2) * images
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-015-1
@@ -273,24 +307,37 @@ def run_manifolds(part: Part, bench: Bench) -> tuple:
         return bench.step("choice", "choosing", lambda: choose(bench, **part.parameters)), {}
     chosen = bench.finished[f"{part.parameters['choice']}-choice"]
     (X, T, y), (X_test, T_test, y_test) = bench.step(
-        "images", "preparing images", lambda: prepared(bench.data, setting, choosing=False))
+        "images", "preparing images", lambda: prepared(bench.data, setting, choosing=False)
+    )
     model, (learning, recognition) = build(method, chosen, X, bench.seed), amounts(method, chosen)
     tangents = T * np.float32(learning) if learning else None
-    bench.step("fit", f"learning ({method}, {len(X):,} images of {X.shape[1]} pixels)",
-               lambda: learn(model, X, y, tangents))
+    bench.step(
+        "fit",
+        f"learning ({method}, {len(X):,} images of {X.shape[1]} pixels)",
+        lambda: learn(model, X, y, tangents),
+    )
     cloud = T_test * np.float32(recognition) if recognition else None
-    predicted, arrays = bench.step("predict", "classifying",
-                                   lambda: classified(model, X_test, cloud))
+    predicted, arrays = bench.step(
+        "predict", "classifying", lambda: classified(model, X_test, cloud)
+    )
     products = dot_products(method, chosen, *X.shape, len(np.unique(y)))
-    metrics = {"test_error": error(predicted, y_test), "n_train": len(X), "n_test": len(X_test),
-               "n_features": X.shape[1], "dot_products": products, "unfinished": unfinished(model)}
+    metrics = {
+        "test_error": error(predicted, y_test),
+        "n_train": len(X),
+        "n_test": len(X_test),
+        "n_features": X.shape[1],
+        "dot_products": products,
+        "unfinished": unfinished(model),
+    }
     arrays |= {"labels": y_test.astype(np.uint8), "predicted": predicted.astype(np.uint8)}
     if method in ("pca", "fa") and setting in ("11000", "whole"):
         arrays |= portrait(model, X_test, y_test)
     return metrics, arrays
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-015-2
-def classified(model: ClassifierMixin, X: np.ndarray, tangents: np.ndarray | None = None) -> tuple[np.ndarray, dict]:
+def classified(
+    model: ClassifierMixin, X: np.ndarray, tangents: np.ndarray | None = None
+) -> tuple[np.ndarray, dict]:
     "Labels; of a model with densities also the margin of the best class over the second, in nats."
     if not isinstance(model, ClassConditionalClassifier):
         return model.predict(X), {}
@@ -300,7 +347,9 @@ def classified(model: ClassifierMixin, X: np.ndarray, tangents: np.ndarray | Non
     return model.classes_[np.argmax(found, axis=1)], {"margin": margin}
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-017
-def portrait(model: ClassConditionalClassifier, X: np.ndarray, y: np.ndarray, label: int = 2) -> dict:
+def portrait(
+    model: ClassConditionalClassifier, X: np.ndarray, y: np.ndarray, label: int = 2
+) -> dict:
     """Arrays for the figures of the model of one class.
 
     Parameters
@@ -325,27 +374,35 @@ def portrait(model: ClassConditionalClassifier, X: np.ndarray, y: np.ndarray, la
     joint = density._log_joint(two)
     factors = hasattr(density, "loadings_")
     generative = density.loadings_ if factors else np.swapaxes(density.components_, 1, 2)
-    arrays = {"means": density.means_, "generative": generative,
-              "recognition": density.recognition_, "two": two,
-              "reconstructions": density.reconstruct(two),
-              "costs": joint.max(axis=1, keepdims=True) - joint}
+    arrays = {
+        "means": density.means_,
+        "generative": generative,
+        "recognition": density.recognition_,
+        "two": two,
+        "reconstructions": density.reconstruct(two),
+        "costs": joint.max(axis=1, keepdims=True) - joint,
+    }
     return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-019
 PLAN = {  # experiment and data set → settings:
     #       (name, whose choice it takes, components, dimensions, methods)
-    ("manifolds", "mnist"): (("11000", "11000", 10, (10,), tuple(METHODS)),
-                             ("60000", "11000", 10, (10,), tuple(METHODS))),
+    ("manifolds", "mnist"): (
+        ("11000", "11000", 10, (10,), tuple(METHODS)),
+        ("60000", "11000", 10, (10,), tuple(METHODS)),
+    ),
     ("manifolds", "usps"): (("whole", "whole", 10, (10, 20), tuple(METHODS)),),
     ("manifolds", "digits"): (("whole", "whole", 3, (6,), tuple(METHODS)),),
     ("manifolds-fine", "mnist"): (
-        ("fine", "fine", 20, (20, 30), ("fa", "fa-tangents", "fa-image", "fa-both", "nearest")),),
+        ("fine", "fine", 20, (20, 30), ("fa", "fa-tangents", "fa-image", "fa-both", "nearest")),
+    ),
     ("manifolds-fine", "digits"): (("whole", "whole", 3, (6,), ("fa", "fa-image")),),
 }
 
 
 def planned(name: str) -> Callable:
     "The function that lists the parts: for each setting the choice of its values, then its methods."
+
     def parts(data, profile):
         found = []
         for setting, source, m, dims, methods in PLAN[name, data]:
@@ -356,10 +413,16 @@ def planned(name: str) -> Callable:
                 run = {"setting": setting, "method": method, "choice": source}
                 found.append(Part(f"{setting}-{method}", run, 1))
         return tuple(found)
+
     return parts
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-019-1
-MANIFOLDS = Experiment("Manifolds of digits: mixtures of linear models, tangents and their peers",
-                       ("mnist", "usps"), planned("manifolds"), run_manifolds)
-FINE = Experiment("Manifolds of digits in full resolution", ("mnist",),
-                  planned("manifolds-fine"), run_manifolds)
+MANIFOLDS = Experiment(
+    "Manifolds of digits: mixtures of linear models, tangents and their peers",
+    ("mnist", "usps"),
+    planned("manifolds"),
+    run_manifolds,
+)
+FINE = Experiment(
+    "Manifolds of digits in full resolution", ("mnist",), planned("manifolds-fine"), run_manifolds
+)

@@ -23,9 +23,16 @@ from array_api_compat import is_numpy_array
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import to_numpy
-from ..capsules.em_steps import (CapsuleParameters, CapsuleRegression,
-                                       CapsuleStatistics, LeastSquares, pose_vectors,
-                                       second_moments, weights_before, with_weights)
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    CapsuleStatistics,
+    LeastSquares,
+    pose_vectors,
+    second_moments,
+    weights_before,
+    with_weights,
+)
 from ..capsules.inference import posterior_factors
 from ..capsules.classifier import CapsuleClassifier
 from ..capsules.problems import capsule_targets
@@ -35,10 +42,15 @@ from .figure5 import Committee
 from .records import PAPER, Bench, Experiment, Part, Protocol, learn, measure
 
 # %% ../../nbs/experiments/million.ipynb #cell-004
-_kept = {}                                                    # one enlarged protocol: the fits that follow one another share it
+_kept = {}  # one enlarged protocol: the fits that follow one another share it
 
 # %% ../../nbs/experiments/million.ipynb #cell-004-1
-def enlarge(protocol: Protocol, deformations: Deformations | TangentDeformations, n_extra: int, n_ancestors: int | None = None) -> Protocol:
+def enlarge(
+    protocol: Protocol,
+    deformations: Deformations | TangentDeformations,
+    n_extra: int,
+    n_ancestors: int | None = None,
+) -> Protocol:
     """A protocol whose training images are followed by `n_extra` deformations; at strength zero none is added.
 
     Deformed are the training images, or the first `n_ancestors` images of the data. The last protocol
@@ -47,9 +59,12 @@ def enlarge(protocol: Protocol, deformations: Deformations | TangentDeformations
     if not (deformations.strength and n_extra):
         return protocol
     data, n = protocol.data, len(protocol.X)
-    key, of = (id(protocol), deformations, n_extra, n_ancestors), n if n_ancestors is None else n_ancestors
+    key, of = (
+        (id(protocol), deformations, n_extra, n_ancestors),
+        n if n_ancestors is None else n_ancestors,
+    )
     if key not in _kept:
-        _kept.clear()                                         # before a new one needs the memory
+        _kept.clear()  # before a new one needs the memory
         projection = svd_projection(data.images[: data.n_train], protocol.n_components)
         stream = DeformedImages(data.images[:of], data.labels[:of], n_extra, deformations)
         X = np.empty((n + n_extra, protocol.n_components), np.float32)
@@ -81,7 +96,15 @@ class OnDevice(LargeData):
 
     device = "cuda"
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, X_val: np.ndarray, y_val: np.ndarray, checkpoint: str | PathLike | None = None) -> Any:
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        X_val: np.ndarray,
+        y_val: np.ndarray,
+        checkpoint: str | PathLike | None = None,
+    ) -> Any:
         "As `CapsuleClassifier.fit`, with validation images."
         import torch
 
@@ -96,6 +119,7 @@ def find_estimator() -> tuple:
     "The classifier to use and the name of what it runs on: a graphics card where PyTorch finds one, otherwise the processor."
     if find_spec("torch"):
         import torch
+
         if torch.cuda.is_available():
             return OnDevice, torch.cuda.get_device_name()
     return LargeData, "processor"
@@ -106,7 +130,11 @@ CHOSEN = "chosen by the search"
 
 def choose_strength(finished: dict) -> float:
     "The positive strength with the smallest validation error among the finished parts of the search; of equally good ones the smallest."
-    errors = {metrics["strength"]: metrics["validation_error"] for name, metrics in finished.items() if name.startswith("strength-")}
+    errors = {
+        metrics["strength"]: metrics["validation_error"]
+        for name, metrics in finished.items()
+        if name.startswith("strength-")
+    }
     return min(sorted(strength for strength in errors if strength > 0), key=errors.get)
 
 
@@ -116,13 +144,29 @@ def run_million(part: Part, bench: Bench) -> tuple:
     strength, n_extra = parameters.pop("strength"), parameters.pop("n_extra")
     strength = choose_strength(bench.finished) if strength == CHOSEN else strength
     deformations = Deformations(strength, bench.seed)
-    protocol = bench.step("generate", f"making {n_extra:,} images, strength {strength:g}", lambda: enlarge(bench.protocol, deformations, n_extra))
+    protocol = bench.step(
+        "generate",
+        f"making {n_extra:,} images, strength {strength:g}",
+        lambda: enlarge(bench.protocol, deformations, n_extra),
+    )
     estimator, device = find_estimator()
     model = learn(replace(bench, prepare=lambda data, profile: protocol), parameters, estimator)
     metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
-    metrics |= {"strength": strength, "n_validation": len(protocol.y_val), "original_error": 1 - model.score(bench.protocol.X, bench.protocol.y), "device": device}
-    arrays = {"predicted": model.predict(protocol.X_test).astype(np.uint8), "labels": protocol.y_test.astype(np.uint8)}
-    return metrics, arrays | ({"gallery": gallery(bench.protocol, deformations)} if part.name.startswith("strength-") else {})
+    metrics |= {
+        "strength": strength,
+        "n_validation": len(protocol.y_val),
+        "original_error": 1 - model.score(bench.protocol.X, bench.protocol.y),
+        "device": device,
+    }
+    arrays = {
+        "predicted": model.predict(protocol.X_test).astype(np.uint8),
+        "labels": protocol.y_test.astype(np.uint8),
+    }
+    return metrics, arrays | (
+        {"gallery": gallery(bench.protocol, deformations)}
+        if part.name.startswith("strength-")
+        else {}
+    )
 
 # %% ../../nbs/experiments/million.ipynb #cell-012
 def gallery(protocol: Protocol, deformations: Deformations, copies: int = 6) -> np.ndarray:
@@ -130,7 +174,9 @@ def gallery(protocol: Protocol, deformations: Deformations, copies: int = 6) -> 
     n = len(protocol.X)
     first = [int(np.flatnonzero(protocol.y == c)[0]) for c in range(len(protocol.data.class_names))]
     stream = DeformedImages(protocol.data.images[:n], protocol.y, copies * n, deformations)
-    images = np.stack([[stream.part(k * n + i, k * n + i + 1)[0][0] for i in first] for k in range(copies)])
+    images = np.stack(
+        [[stream.part(k * n + i, k * n + i + 1)[0][0] for i in first] for k in range(copies)]
+    )
     return np.rint(255 / protocol.data.scale * images).astype(np.uint8)
 
 # %% ../../nbs/experiments/million.ipynb #cell-013
@@ -141,18 +187,37 @@ def million_parts(data: str, profile: str) -> tuple:
     dims, dim = ((1, 2, 4, 8, 16), 4) if paper else ((1, 2), 2)
     few, many = (100_000, 950_000) if paper else (1_283, 2_566)
     ovo = PAPER | {"architecture": "ovo"} | ({} if paper else {"patience": [32, 16, 8, 4, 2]})
-    search = [Part(f"strength-{s:g}", ovo | {"capsule_dim": dim, "strength": s, "n_extra": few}, (50_000 + few * (s > 0)) * (dim + 4) / 1e5)
-              for s in strengths]
-    fits = [Part(f"ovo-{d}", ovo | {"capsule_dim": d, "strength": CHOSEN, "n_extra": many}, many * (d + 4) / 1e5) for d in dims]
+    search = [
+        Part(
+            f"strength-{s:g}",
+            ovo | {"capsule_dim": dim, "strength": s, "n_extra": few},
+            (50_000 + few * (s > 0)) * (dim + 4) / 1e5,
+        )
+        for s in strengths
+    ]
+    fits = [
+        Part(
+            f"ovo-{d}",
+            ovo | {"capsule_dim": d, "strength": CHOSEN, "n_extra": many},
+            many * (d + 4) / 1e5,
+        )
+        for d in dims
+    ]
     return *search, *fits
 
 
-MILLION = Experiment("A million digits: all-versus-all classifiers on deformed images", ("mnist",), million_parts, run_million,
-                     {"mnist": {"ovo-16/test_error": 0.0138, "ovo-16/training_error": 0.000523}})
+MILLION = Experiment(
+    "A million digits: all-versus-all classifiers on deformed images",
+    ("mnist",),
+    million_parts,
+    run_million,
+    {"mnist": {"ovo-16/test_error": 0.0138, "ovo-16/training_error": 0.000523}},
+)
 
 # %% ../../nbs/experiments/million.ipynb #unlearned-3
-def corrections(weights: np.ndarray, x: np.ndarray, own: np.ndarray,
-                threshold: np.ndarray) -> tuple:
+def corrections(
+    weights: np.ndarray, x: np.ndarray, own: np.ndarray, threshold: np.ndarray
+) -> tuple:
     """What examples x (b, p) of one class ask pairs of capsules of one dimension to change.
 
     `own` (k,) is the capsule of their class in each pair. Returns Σ (E[h|x,y] − W x) xᵀ of the
@@ -160,9 +225,9 @@ def corrections(weights: np.ndarray, x: np.ndarray, own: np.ndarray,
     """
     (k, _, d, _), pairs = weights.shape, np.arange(len(weights))
     poses, norms = pose_vectors(weights, x)
-    mine, rival = norms[pairs, own], norms[pairs, 1 - own]              # (k, b)
+    mine, rival = norms[pairs, own], norms[pairs, 1 - own]  # (k, b)
     shared, extra, logs = posterior_factors(mine, mine + rival, d, 2 * d)
-    unlearned = 1 + extra / 2 * (rival - mine) > threshold[:, None]     # Saul 2.25
+    unlearned = 1 + extra / 2 * (rival - mine) > threshold[:, None]  # Saul 2.25
     moments = np.zeros(weights.shape)
     for q in pairs:
         here = np.flatnonzero(unlearned[q])
@@ -186,8 +251,7 @@ def by_class(batch: tuple, n_classes: int) -> list:
 class Unlearned(WideBlocks):
     "Capsule regression of pairs, whose M-step asks the unlearned examples alone."
 
-    def e_step(self, parameters: CapsuleParameters, batch: tuple,
-               threshold: Any = None) -> Any:
+    def e_step(self, parameters: CapsuleParameters, batch: tuple, threshold: Any = None) -> Any:
         "StatisticsWithWeights, whose moments are the `corrections` of a batch."
         k, n_classes = self.targets.shape
         weights = parameters.weights.astype(batch[0].dtype)
@@ -230,11 +294,18 @@ class JointPairs(Pairs):
 class FixedUpdates(Pairs):
     "Pairs that make `max_iter` updates, and do not look at validation images."
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, X_val: np.ndarray, y_val: np.ndarray,
-            checkpoint: str | PathLike | None = None) -> Any:
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        X_val: np.ndarray,
+        y_val: np.ndarray,
+        checkpoint: str | PathLike | None = None,
+    ) -> Any:
         "As `CapsuleClassifier.fit`; the validation images are left alone."
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)   # nothing was to converge
+            warnings.simplefilter("ignore", ConvergenceWarning)  # nothing was to converge
             return super().fit(X, y, checkpoint=checkpoint)
 
 
@@ -250,14 +321,15 @@ def surplus(weights: np.ndarray, x: np.ndarray, own: np.ndarray) -> np.ndarray:
     return 1 + posterior_factors(mine, mine + rival, d, 2 * d)[1] / 2 * (rival - mine)
 
 
-def look_at_all(weights: np.ndarray, X: list, targets: np.ndarray,
-                rows: int = 4096) -> dict:
+def look_at_all(weights: np.ndarray, X: list, targets: np.ndarray, rows: int = 4096) -> dict:
     "r of all inputs X (b, p) of each class, per pair and class."
     found = {}
     for c, x in enumerate(X):
         q = np.flatnonzero(targets[:, c] >= 0)
-        blocks = [surplus(weights[q], x[start:start + rows], targets[q, c])
-                  for start in range(0, len(x), rows)]
+        blocks = [
+            surplus(weights[q], x[start : start + rows], targets[q, c])
+            for start in range(0, len(x), rows)
+        ]
         found |= dict(zip([(pair, c) for pair in q], np.concatenate(blocks, axis=1)))
     return found
 
@@ -277,8 +349,7 @@ def judge(r: dict, targets: np.ndarray, inside: dict, threshold: float) -> tuple
     return wrong / seen, (unlearned, outside)
 
 # %% ../../nbs/experiments/million.ipynb #working-2-2
-def asked_for(weights: np.ndarray, targets: np.ndarray, sets: dict,
-              threshold: float) -> np.ndarray:
+def asked_for(weights: np.ndarray, targets: np.ndarray, sets: dict, threshold: float) -> np.ndarray:
     "The sum (k, 2, d, p) of the `corrections` that the inputs of the working sets ask for."
     moments, nu = np.zeros(weights.shape), np.array([threshold])
     for (q, c), x in sets.items():
@@ -295,8 +366,17 @@ def pair_solver(X: list, targets: np.ndarray) -> LeastSquares:
     return LeastSquares.from_gram(np.stack(of), tuple(range(len(targets))))
 
 # %% ../../nbs/experiments/million.ipynb #working-3
-def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momentum: float,
-          threshold: float, bound: float, every: int, report: Callable = print) -> tuple:
+def go_on(
+    weights: np.ndarray,
+    X: list,
+    targets: np.ndarray,
+    updates: int,
+    momentum: float,
+    threshold: float,
+    bound: float,
+    every: int,
+    report: Callable = print,
+) -> tuple:
     """More updates of pairs, on working sets that are noted anew after `every` updates.
 
     Returns for each pair the best weights; errors (looks, k); and unlearned examples and those of
@@ -321,8 +401,14 @@ def go_on(weights: np.ndarray, X: list, targets: np.ndarray, updates: int, momen
     return best, *map(np.array, zip(*looks))
 
 # %% ../../nbs/experiments/million.ipynb #working-4
-def learn_on(model: FixedUpdates, protocol: Protocol, updates: int, every: int,
-             bound: float, report: Callable) -> dict:
+def learn_on(
+    model: FixedUpdates,
+    protocol: Protocol,
+    updates: int,
+    every: int,
+    bound: float,
+    report: Callable,
+) -> dict:
     "More updates of a fitted classifier on working sets; see `go_on` for what it returns."
     X = [protocol.X[protocol.y == c] for c in range(len(model.classes_))]
     settings = updates, model.momentum, model.thresholds[0], bound, every, report
@@ -339,45 +425,90 @@ def run_reading(part: Part, bench: Bench) -> tuple:
     names = "construction", "strength", "stopping", "n_extra", "n_ancestors"
     kind, strength, stopping, n_extra, n_ancestors = map(parameters.pop, names)
     deformations = CONSTRUCTIONS[kind](strength, bench.seed)
-    protocol = bench.step("generate", f"making {n_extra:,} images of {n_ancestors:,}",
-                          lambda: enlarge(bench.protocol, deformations, n_extra, n_ancestors))
+    protocol = bench.step(
+        "generate",
+        f"making {n_extra:,} images of {n_ancestors:,}",
+        lambda: enlarge(bench.protocol, deformations, n_extra, n_ancestors),
+    )
     with_extra = replace(bench, prepare=lambda data, profile: protocol)
     more = parameters.pop("working_sets", None)
     model = learn(with_extra, parameters, STOPPING[stopping])
-    later = bench.step("go on", f"{more[0]:,} more updates", lambda: learn_on(
-        model, protocol, *more, bench.report)) if more else {}
+    later = (
+        bench.step(
+            "go on",
+            f"{more[0]:,} more updates",
+            lambda: learn_on(model, protocol, *more, bench.report),
+        )
+        if more
+        else {}
+    )
     metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
     metrics |= {"original_error": 1 - model.score(bench.protocol.X, bench.protocol.y)}
     predicted = model.predict(protocol.X_test)
     arrays = {"predicted": predicted.astype(np.uint8), "labels": protocol.y_test.astype(np.uint8)}
     errors, judged = (model.history_[f"{which}_error"] for which in ("training", "validation"))
-    kept = {} if stopping == "fixed" else {"kept": np.nanargmin(judged, axis=0)}    # best update
+    kept = {} if stopping == "fixed" else {"kept": np.nanargmin(judged, axis=0)}  # best update
     return metrics, arrays | kept | later | {"pair_errors": errors.astype(np.float32)}
 
 # %% ../../nbs/experiments/million.ipynb #readings-4
-def reading_part(name: str, construction: str, strength: float, stopping: str, n_ancestors: int,
-                 n_extra: int, dim: int, updates: int, patience: list, more: list = ()) -> Part:
+def reading_part(
+    name: str,
+    construction: str,
+    strength: float,
+    stopping: str,
+    n_ancestors: int,
+    n_extra: int,
+    dim: int,
+    updates: int,
+    patience: list,
+    more: list = (),
+) -> Part:
     "The part that trains one classifier; `more`: updates on working sets, how often to look, bound."
-    fixed = {"thresholds": PAPER["thresholds"][:1], "patience": [updates],
-             "max_iter": updates, "early_stopping": False}
+    fixed = {
+        "thresholds": PAPER["thresholds"][:1],
+        "patience": [updates],
+        "max_iter": updates,
+        "early_stopping": False,
+    }
     parameters = PAPER | {"patience": patience} | (fixed if stopping == "fixed" else {})
-    parameters |= {"architecture": "ovo", "capsule_dim": dim, "construction": construction,
-                   "strength": strength, "stopping": stopping, "n_extra": n_extra, "n_ancestors": n_ancestors}
+    parameters |= {
+        "architecture": "ovo",
+        "capsule_dim": dim,
+        "construction": construction,
+        "strength": strength,
+        "stopping": stopping,
+        "n_extra": n_extra,
+        "n_ancestors": n_ancestors,
+    }
     parameters |= {"working_sets": list(more)} if more else {}
     cost = (50_000 + n_extra) * (dim + 4) * (updates if stopping == "fixed" else 340) / 1e7
     return Part(name, parameters, cost, independent=True)
 
 # %% ../../nbs/experiments/million.ipynb #readings-5
-NAMED_CONSTRUCTIONS = {"tangents": ("tangents", 1.0), "weak": ("ours", 0.5), "strong": ("ours", 1.0),
-                       "gentle": ("tangents", 0.8)}
+NAMED_CONSTRUCTIONS = {
+    "tangents": ("tangents", 1.0),
+    "weak": ("ours", 0.5),
+    "strong": ("ours", 1.0),
+    "gentle": ("tangents", 0.8),
+}
 GRID = ("tangents", "weak", "strong")
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-1
 def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: int) -> list:
     "More and more images in two constructions, and more updates in a third."
+
     def part(word, d, size, count=updates, more=()):
-        return reading_part(f"{word}-{d}-{size}", *NAMED_CONSTRUCTIONS[word], "fixed", ancestors,
-                            size - sizes[0], d, count, [], more)
+        return reading_part(
+            f"{word}-{d}-{size}",
+            *NAMED_CONSTRUCTIONS[word],
+            "fixed",
+            ancestors,
+            size - sizes[0],
+            d,
+            count,
+            [],
+            more,
+        )
 
     others = [size for size in sizes if size != sizes[0] + ancestors]  # not the grid's
     curves = [part("tangents", dim, size) for size in sizes]
@@ -391,16 +522,43 @@ def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: in
 def reading_parts(data: str, profile: str) -> tuple:
     "All combinations of construction, ancestors and stopping, and then some with more and more images."
     paper = profile == "paper"
-    ancestors, sizes = ((60_000, 50_000), (50_000, 110_000, 150_000, 500_000, 1_000_000)) if paper \
+    ancestors, sizes = (
+        ((60_000, 50_000), (50_000, 110_000, 150_000, 500_000, 1_000_000))
+        if paper
         else ((1_540, 1_283), (1_283, 2_566))
-    dim, updates, patience = (8, 100, PAPER["patience"]) if paper \
-        else (2, 20, [8, 4, 2, 1, 1])
+    )
+    dim, updates, patience = (8, 100, PAPER["patience"]) if paper else (2, 20, [8, 4, 2, 1, 1])
     common, large = (updates, patience), 2 * dim if paper else dim
-    grid = [reading_part(f"{word}-{stopping}-{n}", *NAMED_CONSTRUCTIONS[word], stopping, n, ancestors[0], dim, *common)
-            for n in ancestors for word in GRID for stopping in reversed(STOPPING)]
-    joint = [reading_part(f"joint-{d}-{size}", *NAMED_CONSTRUCTIONS["weak"], "joint", ancestors[1], size - sizes[0], d, *common)
-             for d in sorted({dim, large}) for size in sizes[:3:2]]
+    grid = [
+        reading_part(
+            f"{word}-{stopping}-{n}",
+            *NAMED_CONSTRUCTIONS[word],
+            stopping,
+            n,
+            ancestors[0],
+            dim,
+            *common,
+        )
+        for n in ancestors
+        for word in GRID
+        for stopping in reversed(STOPPING)
+    ]
+    joint = [
+        reading_part(
+            f"joint-{d}-{size}",
+            *NAMED_CONSTRUCTIONS["weak"],
+            "joint",
+            ancestors[1],
+            size - sizes[0],
+            d,
+            *common,
+        )
+        for d in sorted({dim, large})
+        for size in sizes[:3:2]
+    ]
     return *grid, *curve_parts(paper, ancestors[0], sizes, large, 2 * updates), *joint
 
 
-READINGS = Experiment("A million digits: readings of the paper's sentence", ("mnist",), reading_parts, run_reading)
+READINGS = Experiment(
+    "A million digits: readings of the paper's sentence", ("mnist",), reading_parts, run_reading
+)

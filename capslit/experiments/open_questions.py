@@ -20,7 +20,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import em
 from ..em.acceleration import Anderson, SafeMomentum, Squarem
-from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    LeastSquares,
+    second_moments,
+)
 from ..capsules.classifier import CapsuleClassifier
 from ..capsules.problems import initial_weights
 from ..capsules.expansion import ExpandedCapsuleRegression
@@ -33,7 +38,8 @@ def run_ridge(part: Part, bench: Bench) -> tuple:
     metrics = measure(model, protocol) | {
         "training_log_probability": mean_log_probability(model, protocol.X, protocol.y),
         "test_log_probability": mean_log_probability(model, protocol.X_test, protocol.y_test),
-        "squared_norm": float(np.sum(model.coef_.astype(float) ** 2))}
+        "squared_norm": float(np.sum(model.coef_.astype(float) ** 2)),
+    }
     return metrics, {}
 
 
@@ -55,7 +61,7 @@ def share_out(total: int, need: np.ndarray) -> np.ndarray:
     """
     m = len(need)
     share = total * (0.5 / m + 0.5 * np.asarray(need, dtype=float) / np.sum(need))
-    beyond = np.maximum(share - 1, 0)                              # one for each is safe
+    beyond = np.maximum(share - 1, 0)  # one for each is safe
     beyond *= (total - m) / max(np.sum(beyond), 1e-300)
     dims = 1 + np.floor(beyond).astype(int)
     for c in np.argsort(dims - 1 - beyond, kind="stable")[: total - dims.sum()]:
@@ -70,9 +76,11 @@ def run_dims(part: Part, bench: Bench) -> tuple:
     "Errors with chosen dimensions; which test images are right; validation mistakes by class."
     protocol, d, rule = bench.protocol, part.parameters["mean_dim"], part.parameters["rule"]
     m = len(protocol.data.class_names)
-    need = {"equal": lambda: np.ones(m),
-            "spectra": lambda: effective_dimensions(protocol.X, protocol.y, m),
-            "mistakes": lambda: 1 + np.array(bench.finished[f"dims-{d}-equal"]["mistakes"])}[rule]()
+    need = {
+        "equal": lambda: np.ones(m),
+        "spectra": lambda: effective_dimensions(protocol.X, protocol.y, m),
+        "mistakes": lambda: 1 + np.array(bench.finished[f"dims-{d}-equal"]["mistakes"]),
+    }[rule]()
     dims = share_out(m * d, need)
     by_class = {c: int(k) for c, k in enumerate(dims)}
     model = learn(bench, PAPER | {"capsule_dim": d if rule == "equal" else by_class})
@@ -80,7 +88,10 @@ def run_dims(part: Part, bench: Bench) -> tuple:
     wrong = truth != guess
     mistakes = np.bincount(truth[wrong], minlength=m) + np.bincount(guess[wrong], minlength=m)
     metrics = measure(model, protocol) | {
-        "dims": dims.tolist(), "need": [float(v) for v in need], "mistakes": mistakes.tolist()}
+        "dims": dims.tolist(),
+        "need": [float(v) for v in need],
+        "mistakes": mistakes.tolist(),
+    }
     return metrics, {"right": model.predict(protocol.X_test) == protocol.y_test}
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-019
@@ -119,10 +130,12 @@ def run_online(part: Part, bench: Bench) -> tuple:
     "Test error against passes over the data."
     protocol, settings = bench.protocol, part.parameters
     batches = batch_rows(len(protocol.X), settings["batch_size"], bench.seed)
-    shares = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)           # of the first pass
+    shares = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)  # of the first pass
     marks = sorted({max(1, round(len(batches) * share)) for share in shares})
     parameters = ONLINE | {"online": settings["online"], "random_state": bench.seed}
-    choice, search = choose_aggressiveness(parameters, protocol, batches, settings.get("aggressiveness", ()))
+    choice, search = choose_aggressiveness(
+        parameters, protocol, batches, settings.get("aggressiveness", ())
+    )
     model, errors, passes = CapsuleClassifier.paper(**parameters, **choice), [], []
 
     def learn_on():
@@ -133,14 +146,20 @@ def run_online(part: Part, bench: Bench) -> tuple:
 
     words = f"{settings['n_passes']} passes over {len(batches)} batches"
     bench.step("fit", words, quietly(learn_on))
-    metrics = {"test_error": errors[-1], "n_test": len(protocol.y_test), "n_batches": len(batches),
-               "training_error": 1 - float(model.score(protocol.X, protocol.y)),
-               "training_log_probability": mean_log_probability(model, protocol.X, protocol.y)}
+    metrics = {
+        "test_error": errors[-1],
+        "n_test": len(protocol.y_test),
+        "n_batches": len(batches),
+        "training_error": 1 - float(model.score(protocol.X, protocol.y)),
+        "training_log_probability": mean_log_probability(model, protocol.X, protocol.y),
+    }
     arrays = {"passes": np.array(passes), "test_error": np.array(errors)}
     return metrics | choice | {"search": search}, arrays
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-028-1
-def choose_aggressiveness(parameters: dict, protocol: Protocol, batches: Iterable, values: Sequence) -> tuple:
+def choose_aggressiveness(
+    parameters: dict, protocol: Protocol, batches: Iterable, values: Sequence
+) -> tuple:
     "The value with the lowest validation error after one pass, as a keyword; errors of all."
     search = []
     for value in values:
@@ -152,11 +171,13 @@ def choose_aggressiveness(parameters: dict, protocol: Protocol, batches: Iterabl
 
 def quietly(function: Callable) -> Callable:
     "`function` without the warnings that a batch was small, or that learning was stopped."
+
     def quiet(*args):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
             return function(*args)
+
     return quiet
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-030
@@ -164,19 +185,33 @@ def run_whole(part: Part, bench: Bench) -> tuple:
     "Test error against passes over the data, when all images are seen before each step."
     protocol, settings = bench.protocol, part.parameters
     model = CapsuleClassifier.paper(
-        **ONLINE, thresholds=(0.0,), patience=(10**6,), monitor="likelihood",
-        momentum=settings["momentum"], max_iter=settings["n_passes"] + 1, random_state=bench.seed)
+        **ONLINE,
+        thresholds=(0.0,),
+        patience=(10**6,),
+        monitor="likelihood",
+        momentum=settings["momentum"],
+        max_iter=settings["n_passes"] + 1,
+        random_state=bench.seed,
+    )
 
     def learn_whole():
-        model.fit(protocol.X, protocol.y, X_val=protocol.X_test, y_val=protocol.y_test,
-                  checkpoint=bench.checkpoint)
+        model.fit(
+            protocol.X,
+            protocol.y,
+            X_val=protocol.X_test,
+            y_val=protocol.y_test,
+            checkpoint=bench.checkpoint,
+        )
 
     bench.step("fit", f"{settings['n_passes']} iterations", quietly(learn_whole))
     history = model.history_
     errors, logs = history["validation_error"], history["log_likelihood"] / len(protocol.y)
-    metrics = {"test_error": float(errors[-1]), "n_test": len(protocol.y_test),
-               "training_error": float(history["training_error"][-1]),
-               "training_log_probability": float(logs[-1])}
+    metrics = {
+        "test_error": float(errors[-1]),
+        "n_test": len(protocol.y_test),
+        "training_error": float(history["training_error"][-1]),
+        "training_log_probability": float(logs[-1]),
+    }
     return metrics, {"passes": np.arange(len(errors)), "test_error": errors}
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-036
@@ -212,8 +247,11 @@ def run_accelerated(part: Part, bench: Bench) -> tuple:
     names = [name for name in ("log_likelihood", "training_error", "accepted") if name in history]
     arrays = {name: np.array(history[name])[:, 0] for name in names}
     n, discarded = len(protocol.y), int(np.sum(arrays.get("accepted", np.ones(1)) == 0))
-    metrics = {"log_likelihood": float(arrays["log_likelihood"].max()) / n, "n_train": n,
-               "discarded": discarded}
+    metrics = {
+        "log_likelihood": float(arrays["log_likelihood"].max()) / n,
+        "n_train": n,
+        "discarded": discarded,
+    }
     return metrics, arrays | {"seconds": np.array(clock)}
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-036-2
@@ -221,20 +259,45 @@ def subspace_problem(batch: tuple, n_classes: int, dim: int, expand: bool, seed:
     "A multiclass capsule regression, expanded or not, and its subspace start."
     moments = em.accumulate(lambda block: second_moments(block, range(n_classes)), batch, 4096)
     targets, dims = np.arange(n_classes)[None], np.full((1, n_classes), dim)
-    how = {"init": "subspace", "init_scale": 1.0, "affine": False, "rng": np.random.default_rng(seed)}
+    how = {
+        "init": "subspace",
+        "init_scale": 1.0,
+        "affine": False,
+        "rng": np.random.default_rng(seed),
+    }
     weights, _ = initial_weights(targets, dims, moments, **how)
     kind = ExpandedCapsuleRegression if expand else CapsuleRegression
     solver = LeastSquares.from_gram(moments.gram.sum(axis=0)[None])
     return kind(targets, dims, solver), CapsuleParameters(weights)
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-044
-SIZES = {"paper": {"ridge": (0.0, 0.5, 5.0, 20.0, 50.0, 200.0), "ridge_dim": 8, "dims": (4, 8),
-                   "batches": (1000, 200), "passes": 6,
-                   "aggressiveness": (0.3, 1.0, 3.0, 10.0), "iterations": 600},
-         "quick": {"ridge": (0.0, 1.0), "ridge_dim": 4, "dims": (2,), "batches": (128,), "passes": 3,
-                   "aggressiveness": (0.3, 1.0), "iterations": 80}}
-RUNS = {"ridge": run_ridge, "dims": run_dims, "online": run_online, "whole": run_whole,
-        "accelerated": run_accelerated}
+SIZES = {
+    "paper": {
+        "ridge": (0.0, 0.5, 5.0, 20.0, 50.0, 200.0),
+        "ridge_dim": 8,
+        "dims": (4, 8),
+        "batches": (1000, 200),
+        "passes": 6,
+        "aggressiveness": (0.3, 1.0, 3.0, 10.0),
+        "iterations": 600,
+    },
+    "quick": {
+        "ridge": (0.0, 1.0),
+        "ridge_dim": 4,
+        "dims": (2,),
+        "batches": (128,),
+        "passes": 3,
+        "aggressiveness": (0.3, 1.0),
+        "iterations": 80,
+    },
+}
+RUNS = {
+    "ridge": run_ridge,
+    "dims": run_dims,
+    "online": run_online,
+    "whole": run_whole,
+    "accelerated": run_accelerated,
+}
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-044-1
 def open_question_parts(data: str, profile: str) -> tuple:
@@ -242,7 +305,9 @@ def open_question_parts(data: str, profile: str) -> tuple:
     size, parts = SIZES[profile], []
     passes = {"n_passes": size["passes"]}
     for alpha in size["ridge"]:
-        parts.append(Part(f"ridge-{alpha:g}", {"capsule_dim": size["ridge_dim"], "alpha": alpha}, 15))
+        parts.append(
+            Part(f"ridge-{alpha:g}", {"capsule_dim": size["ridge_dim"], "alpha": alpha}, 15)
+        )
     for d in size["dims"]:
         parts += [Part(f"dims-{d}-{rule}", {"mean_dim": d, "rule": rule}, 2 * d) for rule in RULES]
     for rows in size["batches"]:
@@ -250,7 +315,10 @@ def open_question_parts(data: str, profile: str) -> tuple:
             more = {"aggressiveness": list(size["aggressiveness"])} if kind == KINDS[-1] else {}
             settings = {"online": kind, "batch_size": rows} | passes | more
             parts.append(Part(f"online-{kind}-{rows}", settings, 7000 / rows))
-    parts += [Part("whole-em", {"momentum": 0.0} | passes), Part("whole-momentum", {"momentum": 0.9} | passes)]
+    parts += [
+        Part("whole-em", {"momentum": 0.0} | passes),
+        Part("whole-momentum", {"momentum": 0.9} | passes),
+    ]
     for method in METHODS:
         settings = {"method": method, "capsule_dim": 4, "n_iter": size["iterations"]}
         parts.append(Part(f"accelerated-{method}", settings, 15))
@@ -262,5 +330,9 @@ def run_open_question(part: Part, bench: Bench) -> tuple:
     return RUNS[part.name.split("-")[0]](part, bench)
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-044-2
-OPEN_QUESTIONS = Experiment("First answers to the open questions of section 4",
-                            ("mnist", "fashion"), open_question_parts, run_open_question)
+OPEN_QUESTIONS = Experiment(
+    "First answers to the open questions of section 4",
+    ("mnist", "fashion"),
+    open_question_parts,
+    run_open_question,
+)

@@ -42,24 +42,29 @@ from .viewpoints import one_thread
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
-SIZES = {"paper": {"training": 60_000, "validation": 5_000, "test": 10_000},
-         "quick": {"training": 300, "validation": 150, "test": 150}}
+SIZES = {
+    "paper": {"training": 60_000, "validation": 5_000, "test": 10_000},
+    "quick": {"training": 300, "validation": 150, "test": 150},
+}
 
 
 def image_sets(data: ImageData) -> dict:
     "Images with grey values from 0 to 1, and labels, for training, validation and testing."
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(images))
-    return {name: (images[a:b], data.labels[a:b])
-            for name, a, b in zip(SIZES["paper"], edges, edges[1:])}
+    return {
+        name: (images[a:b], data.labels[a:b])
+        for name, a, b in zip(SIZES["paper"], edges, edges[1:])
+    }
 
 
 def scene_sets(data: ImageData, profile: str, seed: int) -> dict:
     "`Overlaid` scenes for training, validation and testing, each of images of its own."
     found = image_sets(data)
-    return {name: overlay(*found[name], n, largest_shift(data),
-                          np.random.default_rng((seed, k)))
-            for k, (name, n) in enumerate(SIZES[profile].items())}
+    return {
+        name: overlay(*found[name], n, largest_shift(data), np.random.default_rng((seed, k)))
+        for k, (name, n) in enumerate(SIZES[profile].items())
+    }
 
 
 def largest_shift(data: ImageData) -> int:
@@ -67,10 +72,19 @@ def largest_shift(data: ImageData) -> int:
     return 4 if data.images.shape[1] > 16 else 1
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-07
-CODES = {"paper": {"n_components": 100, "patch_size": 7, "stride": 2, "pooling": 4,
-                   "temperature": 3.0, "n_patches": 30_000, "tol": 1e-3, "max_iter": 50},
-         "quick": {"n_components": 20, "patch_size": 4, "stride": 1, "pooling": 3,
-                   "n_patches": 3_000}}
+CODES = {
+    "paper": {
+        "n_components": 100,
+        "patch_size": 7,
+        "stride": 2,
+        "pooling": 4,
+        "temperature": 3.0,
+        "n_patches": 30_000,
+        "tol": 1e-3,
+        "max_iter": 50,
+    },
+    "quick": {"n_components": 20, "patch_size": 4, "stride": 1, "pooling": 3, "n_patches": 3_000},
+}
 _known = {}
 
 
@@ -81,20 +95,24 @@ def coded_sets(bench: Bench) -> tuple:
     key = bench.data.name, len(bench.data.images), bench.profile, bench.seed
     if key not in _known:
         _known.clear()
-        sets = bench.step("scenes", "making scenes",
-                          lambda: scene_sets(bench.data, bench.profile, bench.seed))
-        flat = {name: part.scenes.reshape(len(part.scenes), -1)
-                for name, part in sets.items()}
+        sets = bench.step(
+            "scenes", "making scenes", lambda: scene_sets(bench.data, bench.profile, bench.seed)
+        )
+        flat = {name: part.scenes.reshape(len(part.scenes), -1) for name, part in sets.items()}
         layer = PatchFeatures(**CODES[bench.profile], n_jobs=1, random_state=bench.seed)
         bench.step("patches", "learning patches", lambda: layer.fit(flat["training"]))
-        codes = bench.step("codes", "coding scenes",
-                           lambda: {name: layer.transform(X) for name, X in flat.items()})
+        codes = bench.step(
+            "codes", "coding scenes", lambda: {name: layer.transform(X) for name, X in flat.items()}
+        )
         center, unit = codes["training"].mean(axis=0), codes["training"].std()
         for X in codes.values():
             X -= center
             X /= unit
-        about = {"n_kinds": layer.n_components, "n_codes": codes["test"].shape[1],
-                 "patch_objective": layer.history_["objective"].tolist()}
+        about = {
+            "n_kinds": layer.n_components,
+            "n_codes": codes["test"].shape[1],
+            "patch_objective": layer.history_["objective"].tolist(),
+        }
         _known[key] = sets, codes, about, layer
     return _known[key]
 
@@ -117,8 +135,7 @@ def apart_codes(layer: PatchFeatures, images: np.ndarray, scenes: Overlaid) -> n
     its place, their shares averaged.
     """
     n = len(scenes.scenes)
-    coded = (layer.transform(drawn_alone(images, scenes, side).reshape(n, -1))
-             for side in (0, 1))
+    coded = (layer.transform(drawn_alone(images, scenes, side).reshape(n, -1)) for side in (0, 1))
     return np.sqrt(sum(codes**2 for codes in coded) / 2)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-09
@@ -129,53 +146,85 @@ def inputs_of(part: Part, bench: Bench) -> tuple:
     if settings["inputs"] == "apart":
         found = image_sets(bench.data)
         sizes = {"training": n, "validation": None, "test": None}
-        few = {name: Overlaid(*(values[: sizes[name]] for values in scenes))
-               for name, scenes in sets.items()}
-        codes = bench.step("apart", "coding images alone",
-                           lambda: {name: apart_codes(layer, found[name][0], scenes)
-                                    for name, scenes in few.items()})
+        few = {
+            name: Overlaid(*(values[: sizes[name]] for values in scenes))
+            for name, scenes in sets.items()
+        }
+        codes = bench.step(
+            "apart",
+            "coding images alone",
+            lambda: {
+                name: apart_codes(layer, found[name][0], scenes) for name, scenes in few.items()
+            },
+        )
         center, unit = codes["training"].mean(axis=0), codes["training"].std()
         codes = {name: (values - center) / unit for name, values in codes.items()}
     if settings["inputs"] == "pixels":
-        codes, about = {name: found.scenes.reshape(len(found.scenes), -1)
-                        for name, found in sets.items()}, {}
-    X = {name: values[:n] if name == "training" else values
-         for name, values in codes.items()}
-    return X, {name: found.pairs[:n] if name == "training" else found.pairs
-               for name, found in sets.items()}, about
+        codes, about = (
+            {name: found.scenes.reshape(len(found.scenes), -1) for name, found in sets.items()},
+            {},
+        )
+    X = {name: values[:n] if name == "training" else values for name, values in codes.items()}
+    return (
+        X,
+        {
+            name: found.pairs[:n] if name == "training" else found.pairs
+            for name, found in sets.items()
+        },
+        about,
+    )
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-10
 def learn_pairs(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     "Errors, curves and named pairs of a `CapsulePairClassifier`."
     settings = part.parameters
-    model = CapsulePairClassifier(settings["capsule_dim"],
-                                  architecture=settings.get("architecture", "multiclass"),
-                                  alpha=settings["alpha"], momentum=0.9,
-                                  thresholds=(settings.get("threshold", 0.0),),
-                                  patience=(1000,), max_iter=settings["n_iter"], n_jobs=1,
-                                  random_state=bench.seed)
+    model = CapsulePairClassifier(
+        settings["capsule_dim"],
+        architecture=settings.get("architecture", "multiclass"),
+        alpha=settings["alpha"],
+        momentum=0.9,
+        thresholds=(settings.get("threshold", 0.0),),
+        patience=(1000,),
+        max_iter=settings["n_iter"],
+        n_jobs=1,
+        random_state=bench.seed,
+    )
     Y = {name: indicators(p, len(bench.data.class_names)) for name, p in pairs.items()}
     with warnings.catch_warnings():
         # the number of iterations is a setting
         warnings.simplefilter("ignore", ConvergenceWarning)
-        bench.step("fit", f"learning {part.name}",
-                   lambda: model.fit(X["training"], Y["training"], X["validation"],
-                                     Y["validation"]))
+        bench.step(
+            "fit",
+            f"learning {part.name}",
+            lambda: model.fit(X["training"], Y["training"], X["validation"], Y["validation"]),
+        )
     named = {name: model.predict_pairs(x) for name, x in X.items()}
-    history = {name: model.history_[name]
-               for name in ("objective", "training_error", "validation_error", "accepted")}
+    history = {
+        name: model.history_[name]
+        for name in ("objective", "training_error", "validation_error", "accepted")
+    }
     return named, history, model.coef_.size + model.intercept_.size
 
 
 def learn_twice(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     "The same from a `CapsuleClassifier` for which each scene is two examples."
     n, settings = len(X["training"]), part.parameters
-    model = CapsuleClassifier(settings["capsule_dim"], architecture="multiclass",
-                              kernel=None, alpha=settings["alpha"] / (2 * n), sharpness=1.0,
-                              monitor="likelihood", early_stopping=False, momentum=0.9,
-                              acceleration="safe-momentum", patience=(1000,),
-                              thresholds=(0.0,), max_iter=settings["n_iter"], n_jobs=1,
-                              random_state=bench.seed)
+    model = CapsuleClassifier(
+        settings["capsule_dim"],
+        architecture="multiclass",
+        kernel=None,
+        alpha=settings["alpha"] / (2 * n),
+        sharpness=1.0,
+        monitor="likelihood",
+        early_stopping=False,
+        momentum=0.9,
+        acceleration="safe-momentum",
+        patience=(1000,),
+        thresholds=(0.0,),
+        max_iter=settings["n_iter"],
+        n_jobs=1,
+        random_state=bench.seed,
+    )
     doubled = np.concatenate([X["training"]] * 2), pairs["training"].T.ravel()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -184,8 +233,9 @@ def learn_twice(part: Part, bench: Bench, X: dict, pairs: dict) -> tuple:
     return named, {"log_likelihood": model.history_["log_likelihood"]}, model.coef_.size
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
-def window_examples(scenes: Overlaid, grid: np.ndarray, n_classes: int,
-                    rng: np.random.Generator) -> tuple:
+def window_examples(
+    scenes: Overlaid, grid: np.ndarray, n_classes: int, rng: np.random.Generator
+) -> tuple:
     """Windows to learn from: their scenes (N,), where they begin (N, 2), and their classes
     (N,).
 
@@ -194,8 +244,7 @@ def window_examples(scenes: Overlaid, grid: np.ndarray, n_classes: int,
     the grid from both, if there is one.
     """
     offset, step = scenes.places[:, :, None] - grid, grid[1, 1] - grid[0, 1]
-    nearest = np.argmin(np.square(offset).sum(axis=3) + rng.random(offset.shape[:3]) / 2,
-                        axis=2)
+    nearest = np.argmin(np.square(offset).sum(axis=3) + rng.random(offset.shape[:3]) / 2, axis=2)
     far = (np.abs(offset).max(axis=3) > step).all(axis=1)
     other = np.argmax(far * (1 + rng.random(far.shape)), axis=1)
     rows = np.arange(len(far))
@@ -206,8 +255,9 @@ def window_examples(scenes: Overlaid, grid: np.ndarray, n_classes: int,
     return which, grid[chosen[which, side]], classes[which, side]
 
 
-def cut_windows(scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray,
-                shape: tuple) -> np.ndarray:
+def cut_windows(
+    scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray, shape: tuple
+) -> np.ndarray:
     """Windows (N, pixels) of scenes (n, height, width): in the scenes `rows` (N,), from
     `begin` (N, 2).
     """
@@ -215,16 +265,18 @@ def cut_windows(scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray,
     return views[rows, *begin.T].reshape(len(rows), -1)
 
 
-def window_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray,
-                 begin: np.ndarray) -> np.ndarray:
+def window_codes(
+    layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray
+) -> np.ndarray:
     "Codes (N, p) of windows as `cut_windows` cuts them, of the size that `layer` knows."
     blocks = np.array_split(np.arange(len(rows)), -(-len(rows) // 4096))
     cut = lambda some: cut_windows(scenes, rows[some], begin[some], layer.image_shape_)
     return np.concatenate([layer.transform(cut(some)) for some in blocks])
 
 # %% ../../nbs/experiments/overlaps.ipynb #shared-2
-def shared_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray,
-                 begin: np.ndarray) -> np.ndarray:
+def shared_codes(
+    layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray
+) -> np.ndarray:
     """What `window_codes` gives, each patch of a scene coded once; `rows` ascend, `begin`
     holds multiples of the stride, and the outputs of `layer` are principal components.
     """
@@ -236,13 +288,14 @@ def shared_codes(layer: PatchFeatures, scenes: np.ndarray, rows: np.ndarray,
         u = image_patches(block, layer.patch_size_, layer.stride_)
         codes = layer._coded(layer._whitened(u).reshape(-1, u.shape[-1]))
         codes = codes.reshape(*u.shape[:3], -1)
-        windows = [codes[row, top : top + down, left : left + right]
-                   for row, (top, left) in zip(rows[some] - first, at[some])]
+        windows = [
+            codes[row, top : top + down, left : left + right]
+            for row, (top, left) in zip(rows[some] - first, at[some])
+        ]
         pooled = np.sqrt([weights @ one.reshape(down * right, -1) for one in windows])
         pooled = pooled.reshape(len(windows), -1)
         found.append((pooled - layer.mean_) @ layer.components_.T)
     return np.concatenate(found)
-
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
 def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
@@ -254,8 +307,9 @@ def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
     return -np.log1p(-np.minimum(P[:, :, :-1], 1 - 1e-6)).sum(axis=1)
 
 
-def windows_say(model: CapsuleClassifier, coded: Any, scenes: np.ndarray,
-                grid: np.ndarray) -> np.ndarray:
+def windows_say(
+    model: CapsuleClassifier, coded: Any, scenes: np.ndarray, grid: np.ndarray
+) -> np.ndarray:
     """Probabilities (n, q, m + 1) that the classifier gives to the classes of every window
     of scenes; coded(scenes, rows, begin) gives the codes.
     """
@@ -268,8 +322,9 @@ def windows_say(model: CapsuleClassifier, coded: Any, scenes: np.ndarray,
     return np.concatenate(out)
 
 # %% ../../nbs/experiments/overlaps.ipynb #two-places-2
-def at_two_places(P: np.ndarray, sharpness: float, grid: np.ndarray,
-                  floor: float = 0.05) -> np.ndarray:
+def at_two_places(
+    P: np.ndarray, sharpness: float, grid: np.ndarray, floor: float = 0.05
+) -> np.ndarray:
     """How much windows that begin at the `grid` (q, 2) speak for labels j and k at places
     apart from each other, (n, m, m), from what they say, P (n, q, m + 1).
     """
@@ -287,26 +342,35 @@ def likeliest_pairs(scores: np.ndarray) -> np.ndarray:
     best = scores.reshape(len(scores), -1).argmax(axis=1)
     return np.sort(np.stack(np.divmod(best, scores.shape[2]), axis=1), axis=1)
 
-
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-45
 def enough_scenes(bench: Bench, own: Overlaid, n: int) -> Overlaid:
     "The first n scenes for training, or as many more of the same images as are wanted."
     if n <= len(own.scenes):
         return Overlaid(*(values[:n] for values in own))
     rng = np.random.default_rng((bench.seed, 3))
-    more = overlay(*image_sets(bench.data)["training"], n - len(own.scenes),
-                   largest_shift(bench.data), rng)
+    more = overlay(
+        *image_sets(bench.data)["training"], n - len(own.scenes), largest_shift(bench.data), rng
+    )
     return Overlaid(*(np.concatenate(both) for both in zip(own, more)))
 
 
 def window_classifier(settings: dict, n: int, bench: Bench) -> CapsuleClassifier:
     "An ordinary classifier of pairs, to learn from n windows."
-    return CapsuleClassifier(settings["capsule_dim"], architecture="ovo", kernel=None,
-                             alpha=settings["alpha"] / n, sharpness=1.0,
-                             early_stopping=False, momentum=0.9,
-                             acceleration=settings.get("acceleration", "safe-momentum"),
-                             patience=(1000,), thresholds=(0.0,),
-                             max_iter=settings["n_iter"], n_jobs=1, random_state=bench.seed)
+    return CapsuleClassifier(
+        settings["capsule_dim"],
+        architecture="ovo",
+        kernel=None,
+        alpha=settings["alpha"] / n,
+        sharpness=1.0,
+        early_stopping=False,
+        momentum=0.9,
+        acceleration=settings.get("acceleration", "safe-momentum"),
+        patience=(1000,),
+        thresholds=(0.0,),
+        max_iter=settings["n_iter"],
+        n_jobs=1,
+        random_state=bench.seed,
+    )
 
 
 def learn_votes(part: Part, bench: Bench, scenes: Overlaid) -> tuple:
@@ -315,15 +379,20 @@ def learn_votes(part: Part, bench: Bench, scenes: Overlaid) -> tuple:
     """
     settings, m = part.parameters, len(bench.data.class_names)
     last = 2 * largest_shift(bench.data) + 1
-    grid = np.stack(np.meshgrid(*[np.arange(0, last, settings["step"])] * 2, indexing="ij"),
-                    axis=-1).reshape(-1, 2)
-    which, begin, y = window_examples(scenes, grid, m,
-                                      np.random.default_rng((bench.seed, 4)))
-    coded = bench.step("patches", "learning patches",
-                       lambda: coder_of_windows(bench, scenes.scenes, which[y < m],
-                                                begin[y < m], **settings.get("codes", {})))
-    X = bench.step("codes", f"coding {len(y):,} windows",
-                   lambda: coded(scenes.scenes, which, begin))
+    grid = np.stack(
+        np.meshgrid(*[np.arange(0, last, settings["step"])] * 2, indexing="ij"), axis=-1
+    ).reshape(-1, 2)
+    which, begin, y = window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
+    coded = bench.step(
+        "patches",
+        "learning patches",
+        lambda: coder_of_windows(
+            bench, scenes.scenes, which[y < m], begin[y < m], **settings.get("codes", {})
+        ),
+    )
+    X = bench.step(
+        "codes", f"coding {len(y):,} windows", lambda: coded(scenes.scenes, which, begin)
+    )
     model = window_classifier(settings, len(y), bench)
     bench.step("fit", f"learning {part.name}", lambda: fitted(model, X, y))
     return model, grid, len(y), lambda some: windows_say(model, coded, some, grid)
@@ -339,25 +408,48 @@ def fitted(model: CapsuleClassifier, X: np.ndarray, y: np.ndarray) -> CapsuleCla
 def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
     "Errors, curves and named pairs of windows that vote, and metrics."
     settings = part.parameters
-    scenes = bench.step("more scenes", "making scenes",
-                        lambda: enough_scenes(bench, sets["training"], settings["n_train"]))
+    scenes = bench.step(
+        "more scenes",
+        "making scenes",
+        lambda: enough_scenes(bench, sets["training"], settings["n_train"]),
+    )
     model, grid, n_windows, say = learn_votes(part, bench, scenes)
-    said = bench.step("read", "reading windows", lambda: {
-        name: say(found.scenes[:2500] if name == "training" else found.scenes)
-        for name, found in sets.items()})
+    said = bench.step(
+        "read",
+        "reading windows",
+        lambda: {
+            name: say(found.scenes[:2500] if name == "training" else found.scenes)
+            for name, found in sets.items()
+        },
+    )
     paired = settings.get("vote") == "two places"
     named, about = named_somewhere(said, sets["validation"].pairs, grid if paired else None)
     if paired:
         about |= said_otherwise(said, sets, grid)
     if settings.get("explained"):
         images, labels = image_sets(bench.data)["training"]
-        known, _ = bench.step("manifolds", "learning manifolds", lambda: learn_manifolds(
-            images, labels, MANIFOLDS[bench.profile], bench.seed))
+        known, _ = bench.step(
+            "manifolds",
+            "learning manifolds",
+            lambda: learn_manifolds(images, labels, MANIFOLDS[bench.profile], bench.seed),
+        )
         few = {"training": 1000, "validation": None, "test": None}
-        candidates = bench.step("explain", "explaining scenes", lambda: {
-            name: explained(known, found.scenes[: few[name]], said[name][: few[name]], grid,
-                            about["sharpness"], images.shape[1:], settings.get("starts", 1))
-            for name, found in sets.items()})
+        candidates = bench.step(
+            "explain",
+            "explaining scenes",
+            lambda: {
+                name: explained(
+                    known,
+                    found.scenes[: few[name]],
+                    said[name][: few[name]],
+                    grid,
+                    about["sharpness"],
+                    images.shape[1:],
+                    settings.get("starts", 1),
+                )
+                for name, found in sets.items()
+            },
+        )
         named, more = named_explained(candidates, sets["validation"].pairs)
         about |= more
     curves = {name: model.history_[name] for name in ("objective", "accepted")}
@@ -366,19 +458,23 @@ def learn_windows(part: Part, bench: Bench, sets: dict) -> tuple:
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-46
 # more kinds of patches, and principal components of what regions are made of
-FINER = {"paper": {"n_components": 300, "n_outputs": 800},
-         "quick": {"n_components": 30, "n_outputs": 60}}
+FINER = {
+    "paper": {"n_components": 300, "n_outputs": 800},
+    "quick": {"n_components": 30, "n_outputs": 60},
+}
 
 
-def coder_of_windows(bench: Bench, scenes: np.ndarray, which: np.ndarray,
-                     begin: np.ndarray, **finer: int) -> Any:
+def coder_of_windows(
+    bench: Bench, scenes: np.ndarray, which: np.ndarray, begin: np.ndarray, **finer: int
+) -> Any:
     """What codes windows, coded(scenes, rows, begin), in units of the standard deviation;
     learned from up to 20,000 of the given ones, with settings that are `finer`.
     """
     few, side = slice(20_000), bench.data.images.shape[1:]
     windows = cut_windows(scenes, which[few], begin[few], side)
-    layer = PatchFeatures(**CODES[bench.profile] | finer, n_jobs=1,
-                          random_state=bench.seed).fit(windows)
+    layer = PatchFeatures(**CODES[bench.profile] | finer, n_jobs=1, random_state=bench.seed).fit(
+        windows
+    )
     codes = layer.transform(windows)
     center, unit = codes.mean(axis=0), codes.std()
     how = shared_codes if finer else window_codes
@@ -390,6 +486,7 @@ def named_somewhere(said: dict, truth: np.ndarray, grid: np.ndarray | None = Non
     scenes, whose pairs are `truth`, are named: by where windows begin, if the `grid` is
     given.
     """
+
     def named(P, sharpness):
         if grid is not None:
             scores = at_two_places(P, sharpness, grid)
@@ -397,34 +494,46 @@ def named_somewhere(said: dict, truth: np.ndarray, grid: np.ndarray | None = Non
         return longest_two(somewhere(P, sharpness).T.copy())
 
     truth = np.sort(truth, axis=1)
-    right = {s: float((named(said["validation"], s) == truth).all(axis=1).mean())
-             for s in (0.5, 1.0, 2.0, 4.0, 8.0)}
+    right = {
+        s: float((named(said["validation"], s) == truth).all(axis=1).mean())
+        for s in (0.5, 1.0, 2.0, 4.0, 8.0)
+    }
     best = max(right, key=right.get)
     return {name: named(P, best) for name, P in said.items()}, {"sharpness": best}
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-2
-MANIFOLDS = {"paper": {"n_components": 20, "n_factors": 8},
-             "quick": {"n_components": 3, "n_factors": 2}}
+MANIFOLDS = {
+    "paper": {"n_components": 20, "n_factors": 8},
+    "quick": {"n_components": 3, "n_factors": 2},
+}
 
 
 class Manifolds(NamedTuple):
     "Images of C classes, k factor analysers each, with a variance of noise."
 
-    means: np.ndarray      # (C, k, p)
-    axes: np.ndarray       # (C, k, p, q)
+    means: np.ndarray  # (C, k, p)
+    axes: np.ndarray  # (C, k, p, q)
     constants: np.ndarray  # (C, k) of (capslit:left-in-window)
     noise: float
 
 
-def learn_manifolds(images: np.ndarray, labels: np.ndarray, settings: dict, seed: int,
-                    noise: float = 0.04) -> tuple:
+def learn_manifolds(
+    images: np.ndarray, labels: np.ndarray, settings: dict, seed: int, noise: float = 0.04
+) -> tuple:
     "`Manifolds` of up to 6,000 images (N, height, width) a class, and the objectives of EM."
     found, curves = [], []
     for label in np.unique(labels):
         X = images[labels == label][:6000].reshape(-1, images[0].size)
         mixture = MixtureOfFactorAnalyzers(
-            **settings, noise="isotropic", added_noise=0.01, max_iter=25, tol=1e-2,
-            init_params="random_from_data", n_jobs=1, random_state=seed)
+            **settings,
+            noise="isotropic",
+            added_noise=0.01,
+            max_iter=25,
+            tol=1e-2,
+            init_params="random_from_data",
+            n_jobs=1,
+            random_state=seed,
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             mixture.fit(X)
@@ -434,9 +543,7 @@ def learn_manifolds(images: np.ndarray, labels: np.ndarray, settings: dict, seed
     values, vectors = np.linalg.eigh(np.swapaxes(G, 2, 3) @ G)
     axes = G @ (vectors / np.sqrt(values + noise)[:, :, None])
     constants = np.log1p(values / noise).sum(axis=2) - 2 * np.log(np.maximum(weights, 1e-9))
-    return Manifolds(means.astype(np.float32), axes.astype(np.float32), constants,
-                     noise), curves
-
+    return Manifolds(means.astype(np.float32), axes.astype(np.float32), constants, noise), curves
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-3
 def most_probable(known: Manifolds, label: int, windows: np.ndarray) -> tuple:
@@ -458,8 +565,14 @@ AROUND = np.stack(np.meshgrid(*[[-1, 0, 1]] * 2, indexing="ij"), axis=-1).reshap
 BESIDE = AROUND[np.abs(AROUND).sum(axis=1) < 2]
 
 
-def explain_one(known: Manifolds, left: np.ndarray, labels: np.ndarray, places: np.ndarray,
-                shape: tuple, steps: np.ndarray = AROUND) -> tuple:
+def explain_one(
+    known: Manifolds,
+    left: np.ndarray,
+    labels: np.ndarray,
+    places: np.ndarray,
+    shape: tuple,
+    steps: np.ndarray = AROUND,
+) -> tuple:
     """Images (n, height, width) of the given classes that explain what is `left` of scenes,
     alone at their places, a step from `places` (n, 2) away; and these places.
     """
@@ -473,8 +586,9 @@ def explain_one(known: Manifolds, left: np.ndarray, labels: np.ndarray, places: 
             windows = views[rows[:, None], at[..., 0], at[..., 1]]
             best, image = most_probable(known, label, windows.reshape(*at.shape[:2], -1))
             found[rows] = at[np.arange(len(rows)), best]
-            cut = np.lib.stride_tricks.sliding_window_view(alone, shape, axis=(1, 2),
-                                                           writeable=True)
+            cut = np.lib.stride_tricks.sliding_window_view(
+                alone, shape, axis=(1, 2), writeable=True
+            )
             cut[rows, *found[rows].T] = np.clip(image, 0, 1).reshape(-1, *shape)
     return alone, found
 
@@ -487,10 +601,17 @@ def what_is_left(scenes: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.n
     return np.where(scenes >= 0.999, np.maximum(left, own), left)
 
 
-def explain_two(known: Manifolds, scenes: np.ndarray, labels: np.ndarray,
-                places: np.ndarray, shape: tuple, first: int | None = None,
-                sweeps: int = 4, steps: np.ndarray = AROUND,
-                begun: np.ndarray | None = None) -> tuple:
+def explain_two(
+    known: Manifolds,
+    scenes: np.ndarray,
+    labels: np.ndarray,
+    places: np.ndarray,
+    shape: tuple,
+    first: int | None = None,
+    sweeps: int = 4,
+    steps: np.ndarray = AROUND,
+    begun: np.ndarray | None = None,
+) -> tuple:
     """Two images (2, n, height, width) of the classes `labels` (n, 2), each alone at its
     place, which explain scenes together, the sums of squares (n,) that remain, and the
     places (n, 2, 2). Both begin with the whole scene; or the `first` does, and the other
@@ -503,16 +624,24 @@ def explain_two(known: Manifolds, scenes: np.ndarray, labels: np.ndarray,
     for sweep in range(sweeps + whole):
         for own, other in order:
             left = scenes
-            if sweep or not whole:                 # else each from the whole scene
+            if sweep or not whole:  # else each from the whole scene
                 left = what_is_left(scenes, both[own], both[other])
-            both[own], places[:, own] = explain_one(known, left, labels[:, own],
-                                                    places[:, own], shape, steps)
+            both[own], places[:, own] = explain_one(
+                known, left, labels[:, own], places[:, own], shape, steps
+            )
     remains = np.square(scenes - np.minimum(1, both.sum(axis=0))).sum(axis=(1, 2))
     return both, remains, places
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-6
-def explained(known: Manifolds, scenes: np.ndarray, said: np.ndarray, grid: np.ndarray,
-              sharpness: float, shape: tuple, starts: int = 1) -> tuple:
+def explained(
+    known: Manifolds,
+    scenes: np.ndarray,
+    said: np.ndarray,
+    grid: np.ndarray,
+    sharpness: float,
+    shape: tuple,
+    starts: int = 1,
+) -> tuple:
     """For the ten pairs of the five labels with most votes, their labels (n, 10, 2), the
     sums of squares that remain (n, 10) of the best of one or three starts, and the sums of
     their log-odds.
@@ -532,35 +661,49 @@ def explained(known: Manifolds, scenes: np.ndarray, said: np.ndarray, grid: np.n
 
 def named_explained(candidates: dict, truth: np.ndarray) -> tuple:
     "Named pairs, and the weight λ of the votes with which most validation scenes are named."
+
     def named(pairs, remains, odds, weight):
         return pairs[np.arange(len(pairs)), np.argmax(weight * odds - remains, axis=1)]
 
     truth = np.sort(truth, axis=1)
-    right = {w: float((named(*candidates["validation"], w) == truth).all(axis=1).mean())
-             for w in (0.0, 0.125, 0.25, 0.5, 1.0, 2.0)}
+    right = {
+        w: float((named(*candidates["validation"], w) == truth).all(axis=1).mean())
+        for w in (0.0, 0.125, 0.25, 0.5, 1.0, 2.0)
+    }
     best = max(right, key=right.get)
     kept = (candidates["validation"][0] == truth[:, None]).all(axis=2).any(axis=1).mean()
     return {name: named(*found, best) for name, found in candidates.items()}, {
-        "vote_weight": best, "among_candidates": float(kept), "unvoted": right[0.0]}
-
+        "vote_weight": best,
+        "among_candidates": float(kept),
+        "unvoted": right[0.0],
+    }
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-1
-FINE_MANIFOLDS = {"paper": {"n_components": 40, "n_factors": 16},
-                  "quick": {"n_components": 4, "n_factors": 3}}
+FINE_MANIFOLDS = {
+    "paper": {"n_components": 40, "n_factors": 16},
+    "quick": {"n_components": 4, "n_factors": 3},
+}
 
 
 class Candidates(NamedTuple):
     "Pairs of labels that may explain n scenes, h for each, and what they leave."
 
-    pairs: np.ndarray    # (n, h, 2), ascending
-    places: np.ndarray   # (n, h, 2, 2)
+    pairs: np.ndarray  # (n, h, 2), ascending
+    places: np.ndarray  # (n, h, 2, 2)
     remains: np.ndarray  # (n, h), sums of squares
-    odds: np.ndarray     # (n, h), sums of log-odds of the votes
-    left: np.ndarray     # (n, h, 2, p) in the window of each image, from 0 to 255
+    odds: np.ndarray  # (n, h), sums of log-odds of the votes
+    left: np.ndarray  # (n, h, 2, p) in the window of each image, from 0 to 255
 
 
-def explain_block(manifolds: tuple, scenes: np.ndarray, pairs: np.ndarray, odds: np.ndarray,
-                  start: np.ndarray, shape: tuple, kept: int = 6) -> Candidates:
+def explain_block(
+    manifolds: tuple,
+    scenes: np.ndarray,
+    pairs: np.ndarray,
+    odds: np.ndarray,
+    start: np.ndarray,
+    shape: tuple,
+    kept: int = 6,
+) -> Candidates:
     "The `kept` ones of pairs (n, h, 2) of scenes, from places `start` (n, m, 2) of labels."
     (n, h, _), (known, finer) = pairs.shape, manifolds
 
@@ -583,27 +726,50 @@ def explain_block(manifolds: tuple, scenes: np.ndarray, pairs: np.ndarray, odds:
     return with_what_they_leave(pairs, odds, scenes[rows], *found, shape)
 
 
-def with_what_they_leave(pairs: np.ndarray, odds: np.ndarray, scenes: np.ndarray,
-                         both: np.ndarray, remains: np.ndarray, places: np.ndarray,
-                         shape: tuple) -> Candidates:
+def with_what_they_leave(
+    pairs: np.ndarray,
+    odds: np.ndarray,
+    scenes: np.ndarray,
+    both: np.ndarray,
+    remains: np.ndarray,
+    places: np.ndarray,
+    shape: tuple,
+) -> Candidates:
     "`Candidates` of explained scenes, one of `scenes` (n h, height, width) for each pair."
     rows = np.arange(len(scenes))
-    left = [cut_windows(what_is_left(scenes, both[own], both[1 - own]), rows,
-                        places[:, own], shape) for own in (0, 1)]
+    left = [
+        cut_windows(what_is_left(scenes, both[own], both[1 - own]), rows, places[:, own], shape)
+        for own in (0, 1)
+    ]
     left = np.uint8(np.rint(255 * np.stack(left, axis=1)))
-    return Candidates(pairs, places.reshape(pairs.shape + (2,)),
-                      remains.reshape(odds.shape), odds, left.reshape(pairs.shape + (-1,)))
+    return Candidates(
+        pairs,
+        places.reshape(pairs.shape + (2,)),
+        remains.reshape(odds.shape),
+        odds,
+        left.reshape(pairs.shape + (-1,)),
+    )
 
 
-def begun_from_truth(finer: Manifolds, scenes: Overlaid, images: np.ndarray,
-                     odds: np.ndarray) -> Candidates:
+def begun_from_truth(
+    finer: Manifolds, scenes: Overlaid, images: np.ndarray, odds: np.ndarray
+) -> Candidates:
     "The true pairs alone, h = 1, fitted from the true images (which no scene tells)."
     alone = np.stack([drawn_alone(images, scenes, side) for side in (0, 1)])
-    found = explain_two(finer, scenes.scenes, scenes.pairs, scenes.places, images.shape[1:],
-                        sweeps=2, steps=BESIDE, begun=alone)
+    found = explain_two(
+        finer,
+        scenes.scenes,
+        scenes.pairs,
+        scenes.places,
+        images.shape[1:],
+        sweeps=2,
+        steps=BESIDE,
+        begun=alone,
+    )
     odds = np.take_along_axis(odds, scenes.pairs, axis=1).sum(axis=1, keepdims=True)
-    return with_what_they_leave(scenes.pairs[:, None], odds, scenes.scenes, *found,
-                                images.shape[1:])
+    return with_what_they_leave(
+        scenes.pairs[:, None], odds, scenes.scenes, *found, images.shape[1:]
+    )
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-2
 def log_odds(said: np.ndarray, sharpness: float) -> np.ndarray:
@@ -616,8 +782,14 @@ def pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return odds[np.arange(len(odds))[:, None, None], pairs].sum(axis=2)
 
 
-def candidates(manifolds: tuple, scenes: np.ndarray, odds: np.ndarray, start: np.ndarray,
-               shape: tuple, n_labels: int = 6) -> Candidates:
+def candidates(
+    manifolds: tuple,
+    scenes: np.ndarray,
+    odds: np.ndarray,
+    start: np.ndarray,
+    shape: tuple,
+    n_labels: int = 6,
+) -> Candidates:
     """`Candidates` of scenes among pairs of the labels with the greatest log-odds (n, m),
     fitted from places (n, m, 2) of labels, on two threads.
     """
@@ -626,8 +798,9 @@ def candidates(manifolds: tuple, scenes: np.ndarray, odds: np.ndarray, start: np
     odds = pair_odds(odds, pairs)
     blocks = np.array_split(np.arange(len(scenes)), -(-len(scenes) // 500))
     found = Parallel(n_jobs=2, prefer="threads")(
-        delayed(explain_block)(manifolds, scenes[some], pairs[some], odds[some],
-                               start[some], shape) for some in blocks)
+        delayed(explain_block)(manifolds, scenes[some], pairs[some], odds[some], start[some], shape)
+        for some in blocks
+    )
     return Candidates(*map(np.concatenate, zip(*found)))
 
 
@@ -641,29 +814,34 @@ def left_classes(found: Candidates, scenes: Overlaid, none: int) -> np.ndarray:
     return np.where(there, found.pairs, np.where(far.min(axis=3) <= 2, nearest, none))
 
 
-def learn_reading(bench: Bench, settings: dict, found: Candidates,
-                  scenes: Overlaid) -> tuple:
+def learn_reading(bench: Bench, settings: dict, found: Candidates, scenes: Overlaid) -> tuple:
     """A classifier of what is left, and a function that gives the log-probabilities
     (n, h, 2, m) of the labels that it has for what candidates leave.
     """
     right = (found.pairs == np.sort(scenes.pairs, axis=1)[:, None]).all(axis=2)
     shape = bench.data.images.shape[1:]
     some = found.left[right].reshape(-1, *shape)[:20_000] / np.float32(255)
-    layer = PatchFeatures(**CODES[bench.profile] | READ[bench.profile], n_jobs=1,
-                          random_state=bench.seed).fit(some.reshape(len(some), -1))
+    layer = PatchFeatures(
+        **CODES[bench.profile] | READ[bench.profile], n_jobs=1, random_state=bench.seed
+    ).fit(some.reshape(len(some), -1))
     unit = layer.transform(some.reshape(len(some), -1)).std()
 
     def coded(left):
         rows = left.reshape(-1, left.shape[-1])
-        return np.concatenate([layer.transform(x / np.float32(255)) / unit
-                               for x in np.array_split(rows, -(-len(rows) // 4096))])
+        return np.concatenate(
+            [
+                layer.transform(x / np.float32(255)) / unit
+                for x in np.array_split(rows, -(-len(rows) // 4096))
+            ]
+        )
 
     m = len(bench.data.class_names)
     y = left_classes(found, scenes, m).ravel()
     model = fitted(window_classifier(settings, len(y), bench), coded(found.left), y)
 
     return model, lambda some: model.predict_log_proba(coded(some.left))[:, :m].reshape(
-        *some.pairs.shape, m)
+        *some.pairs.shape, m
+    )
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3
 # principal components of what regions of that which is left are made of
@@ -675,8 +853,7 @@ def of_own_labels(found: Candidates, said: np.ndarray) -> np.ndarray:
     return np.take_along_axis(said, found.pairs[..., None], axis=3)[..., 0].sum(axis=2)
 
 
-def pair_scores(found: Candidates, read: np.ndarray, votes: float,
-                reading: float) -> np.ndarray:
+def pair_scores(found: Candidates, read: np.ndarray, votes: float, reading: float) -> np.ndarray:
     "Scores (n, h): λ times the votes and κ times what is read, less what remains."
     return votes * found.odds + reading * read - found.remains
 
@@ -688,14 +865,16 @@ def named_by(found: Candidates, scores: np.ndarray) -> np.ndarray:
 
 def tried_weights(found: Candidates, read: np.ndarray, truth: np.ndarray) -> dict:
     "Shares of scenes named with weights λ and κ, whose pairs are `truth`, ascending."
+
     def right(*weights):
         named = named_by(found, pair_scores(found, read, *weights))
         return float((named == truth).all(axis=1).mean())
 
-    return {(votes, reading): right(votes, reading)
-            for votes in (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-            for reading in (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)}
-
+    return {
+        (votes, reading): right(votes, reading)
+        for votes in (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+        for reading in (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    }
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3a
 def named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
@@ -711,13 +890,17 @@ def named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
     told = np.maximum(known, scores["told"][:, 0]) > wrong
     named = {name: named_by(found[name], s) for name, s in scores.items() if name != "told"}
     return named, {
-        "vote_weight": best[0], "reading_weight": best[1],
-        "among_candidates": float(true.any(axis=1).mean()), "told_fit": float(told.mean()),
-        "unread": max(value for (_, reading), value in tried.items() if reading == 0)}
+        "vote_weight": best[0],
+        "reading_weight": best[1],
+        "among_candidates": float(true.any(axis=1).mean()),
+        "told_fit": float(told.mean()),
+        "unread": max(value for (_, reading), value in tried.items() if reading == 0),
+    }
 
 
-def left_odds(found: Candidates, said: np.ndarray, scores: np.ndarray,
-              temperature: float = 16.0) -> np.ndarray:
+def left_odds(
+    found: Candidates, said: np.ndarray, scores: np.ndarray, temperature: float = 16.0
+) -> np.ndarray:
     """Log-odds (n, m) that labels are somewhere, from what is said (n, h, 2, m) of what
     candidates leave; each has a share in it by its score (n, h).
     """
@@ -738,8 +921,9 @@ def in_the_mean(found: Candidates, read: np.ndarray, sums: np.ndarray) -> tuple:
     return found._replace(remains=remains / rounds), read / rounds
 
 
-def with_earlier_rounds(found: dict, read: dict, said: dict, kept: dict,
-                        truth: np.ndarray) -> tuple:
+def with_earlier_rounds(
+    found: dict, read: dict, said: dict, kept: dict, truth: np.ndarray
+) -> tuple:
     """Candidates and what is read of them `in_the_mean`, the log-odds of labels, in the
     mean over rounds, that what is left votes, and the share of validation scenes named
     before it does; `kept` holds, for each set, what sums up.
@@ -757,27 +941,41 @@ def with_earlier_rounds(found: dict, read: dict, said: dict, kept: dict,
         found[name] = some._replace(odds=pair_odds(odds[name], some.pairs))
     return found, read, odds, tried[best]
 
-
 # %% ../../nbs/experiments/overlaps.ipynb #left-3b
-def read_once(bench: Bench, settings: dict, k: int, scenes: dict, odds: dict,
-              start: dict) -> tuple:
+def read_once(bench: Bench, settings: dict, k: int, scenes: dict, odds: dict, start: dict) -> tuple:
     """Round k, from 0: `Candidates` of scenes, what is said of what they leave, the
     classifier that says it, its function, and the finer manifolds; all manifolds are of one
     half of the images, the first if k is even.
     """
     (images, labels), again = image_sets(bench.data)["training"], str(k + 1) if k else ""
     mine, seed = halves(len(images))[k % 2], bench.seed + k
-    manifolds = bench.step("manifolds" + again, "learning manifolds", lambda: [
-        learn_manifolds(images[mine], labels[mine], sizes[bench.profile], seed)[0]
-        for sizes in (MANIFOLDS, FINE_MANIFOLDS)])
-    found = bench.step("explain" + again, "explaining scenes", lambda: {
-        name: candidates(manifolds, some.scenes, odds[name], start[name], images.shape[1:])
-        for name, some in scenes.items()})
-    model, say = bench.step("left" + again, "learning to read", lambda: learn_reading(
-        bench, settings, found["training"], scenes["training"]))
+    manifolds = bench.step(
+        "manifolds" + again,
+        "learning manifolds",
+        lambda: [
+            learn_manifolds(images[mine], labels[mine], sizes[bench.profile], seed)[0]
+            for sizes in (MANIFOLDS, FINE_MANIFOLDS)
+        ],
+    )
+    found = bench.step(
+        "explain" + again,
+        "explaining scenes",
+        lambda: {
+            name: candidates(manifolds, some.scenes, odds[name], start[name], images.shape[1:])
+            for name, some in scenes.items()
+        },
+    )
+    model, say = bench.step(
+        "left" + again,
+        "learning to read",
+        lambda: learn_reading(bench, settings, found["training"], scenes["training"]),
+    )
     found["training"] = Candidates(*(x[:1000] for x in found["training"]))
-    said = bench.step("choose" + again, "reading what is left", lambda: {
-        name: say(some) for name, some in found.items()})
+    said = bench.step(
+        "choose" + again,
+        "reading what is left",
+        lambda: {name: say(some) for name, some in found.items()},
+    )
     return found, said, model, say, manifolds[1]
 
 
@@ -799,8 +997,8 @@ def scenes_to_read(part: Part, bench: Bench, sets: dict) -> tuple:
 
     few = Overlaid(*(values[:2500] for values in sets["validation"]))
     return drawn(5, 0, "n_train"), {"test": sets["test"], "validation": few} | {
-        k: drawn(6 + k, 1 - k % 2, "n_read") for k in range(settings.get("rounds", 1))}
-
+        k: drawn(6 + k, 1 - k % 2, "n_read") for k in range(settings.get("rounds", 1))
+    }
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3c
 def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
@@ -810,8 +1008,9 @@ def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
     """
     drawn, scenes = scenes_to_read(part, bench, sets)
     voting, grid, n_windows, say = learn_votes(part, bench, drawn)
-    said = bench.step("read", "reading windows", lambda: {
-        name: say(some.scenes) for name, some in scenes.items()})
+    said = bench.step(
+        "read", "reading windows", lambda: {name: say(some.scenes) for name, some in scenes.items()}
+    )
     truth, rounds = scenes["validation"].pairs, part.parameters.get("rounds", 1)
     _, about = named_somewhere(said, truth)
     odds = {name: log_odds(P, about["sharpness"]) for name, P in said.items()}
@@ -819,34 +1018,42 @@ def learn_read(part: Part, bench: Bench, sets: dict) -> tuple:
     models, kept = {"votes_": voting}, {}
     for k in range(rounds):
         now = {"training": k, "validation": "validation", "test": "test"}
-        given = [{name: of[key] for name, key in now.items()}
-                 for of in (scenes, odds, start)]
+        given = [{name: of[key] for name, key in now.items()} for of in (scenes, odds, start)]
         found, said, model, *known = read_once(bench, part.parameters, k, *given)
         models["" if k == rounds - 1 else f"round{k + 1}_"] = model
         reading = {name: of_own_labels(some, said[name]) for name, some in found.items()}
-        if rounds > 1:                       # what is left votes, in the place of windows
-            kept.pop("training", None)       # each round has its own
-            found, reading, voted, share = with_earlier_rounds(found, reading, said, kept,
-                                                               truth)
+        if rounds > 1:  # what is left votes, in the place of windows
+            kept.pop("training", None)  # each round has its own
+            found, reading, voted, share = with_earlier_rounds(found, reading, said, kept, truth)
             odds, about[f"named_round{k + 1}"] = odds | voted, share
     scenes["training"] = scenes[k]
     named, more = named_at_last(bench, found, reading, scenes, odds["validation"], *known)
-    curves = {of + name: m.history_[name] for of, m in models.items()
-              for name in ("objective", "accepted")}
+    curves = {
+        of + name: m.history_[name]
+        for of, m in models.items()
+        for name in ("objective", "accepted")
+    }
     size = sum(m.coef_.size + m.intercept_.size for m in models.values())
     return named, curves, size, about | more | {"n_windows": n_windows}
 
 
-def named_at_last(bench: Bench, found: dict, read: dict, scenes: dict, odds: np.ndarray,
-                  say: Any, finer: Manifolds) -> tuple:
+def named_at_last(
+    bench: Bench,
+    found: dict,
+    read: dict,
+    scenes: dict,
+    odds: np.ndarray,
+    say: Any,
+    finer: Manifolds,
+) -> tuple:
     "Named pairs, and metrics, those told the true images of validation scenes among them."
-    found["told"] = begun_from_truth(finer, scenes["validation"],
-                                     image_sets(bench.data)["validation"][0], odds)
+    found["told"] = begun_from_truth(
+        finer, scenes["validation"], image_sets(bench.data)["validation"][0], odds
+    )
     read["told"] = of_own_labels(found["told"], say(found["told"]))
     named, about = named_read(found, read, scenes["validation"].pairs)
     wrong = named.pop("training") != np.sort(scenes["training"].pairs[:1000], axis=1)
     return named, about | {"training_error": float(wrong.any(axis=1).mean())}
-
 
 # %% ../../nbs/experiments/overlaps.ipynb #separate-6
 def told_scenes(images: np.ndarray, scenes: Overlaid, told: str) -> np.ndarray:
@@ -894,29 +1101,41 @@ def learn_told(part: Part, bench: Bench, sets: dict) -> tuple:
     """
     settings, known = part.parameters, image_sets(bench.data)
     few = sets | {"training": enough_scenes(bench, sets["training"], settings["n_train"])}
-    shown = {name: told_scenes(known[name][0], found, settings["told"])
-             for name, found in few.items()}
-    where = {name: (np.arange(len(shown[name])),
-                    found.places.transpose(1, 0, 2).reshape(-1, 2))
-             for name, found in few.items()}
-    coded = bench.step("patches", "learning patches",
-                       lambda: coder_of_windows(bench, shown["training"],
-                                                *where["training"]))
-    X = bench.step("codes", "coding windows",
-                   lambda: {name: coded(shown[name], *where[name]) for name in few})
+    shown = {
+        name: told_scenes(known[name][0], found, settings["told"]) for name, found in few.items()
+    }
+    where = {
+        name: (np.arange(len(shown[name])), found.places.transpose(1, 0, 2).reshape(-1, 2))
+        for name, found in few.items()
+    }
+    coded = bench.step(
+        "patches",
+        "learning patches",
+        lambda: coder_of_windows(bench, shown["training"], *where["training"]),
+    )
+    X = bench.step(
+        "codes", "coding windows", lambda: {name: coded(shown[name], *where[name]) for name in few}
+    )
     model = window_classifier(settings, len(X["training"]), bench)
-    bench.step("fit", f"learning {part.name}",
-               lambda: fitted(model, X["training"], few["training"].pairs.T.ravel()))
-    named = {name: two_windows(model.predict_proba(x), settings.get("distinct", False))
-             for name, x in X.items()}
+    bench.step(
+        "fit",
+        f"learning {part.name}",
+        lambda: fitted(model, X["training"], few["training"].pairs.T.ravel()),
+    )
+    named = {
+        name: two_windows(model.predict_proba(x), settings.get("distinct", False))
+        for name, x in X.items()
+    }
     curves = {name: model.history_[name] for name in ("objective", "accepted")}
     return named, curves, model.coef_.size + model.intercept_.size
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-12
 # the convolutions of both networks, and what is above them in the capsule network
 CONVOLUTIONS = {"paper": ((32, 5, 2), (64, 3, 2), (64, 3, 1)), "quick": ((8, 3, 1),)}
-CAPSULES = {"paper": {"primary": 8, "capsules": ((8, 3, 2),)},
-            "quick": {"primary": 4, "capsules": ((4, 3, 2),)}}
+CAPSULES = {
+    "paper": {"primary": 8, "capsules": ((8, 3, 2),)},
+    "quick": {"primary": 4, "capsules": ((4, 3, 2),)},
+}
 
 
 def pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
@@ -964,13 +1183,27 @@ def learn_network(part: Part, bench: Bench, sets: dict) -> tuple:
     truth = np.sort(few.pairs, axis=1)
     error = lambda net: float((named_by(net, few.scenes) != truth).any(axis=1).mean())
     names = ("epochs", "batch_size", "learning_rate")
-    learned = bench.step("fit", f"learning {part.name}", lambda: cn.learn(
-        net, loss, train.scenes[: settings["n_train"]], train.pairs[: settings["n_train"]],
-        seed=bench.seed, watches=2, watch=lambda net: {"validation_error": error(net)},
-        checkpoint=bench.checkpoint, report=bench.report,
-        **{name: settings[name] for name in names}))
-    judged = {"training": train.scenes[:1000], "validation": sets["validation"].scenes,
-              "test": sets["test"].scenes}
+    learned = bench.step(
+        "fit",
+        f"learning {part.name}",
+        lambda: cn.learn(
+            net,
+            loss,
+            train.scenes[: settings["n_train"]],
+            train.pairs[: settings["n_train"]],
+            seed=bench.seed,
+            watches=2,
+            watch=lambda net: {"validation_error": error(net)},
+            checkpoint=bench.checkpoint,
+            report=bench.report,
+            **{name: settings[name] for name in names},
+        ),
+    )
+    judged = {
+        "training": train.scenes[:1000],
+        "validation": sets["validation"].scenes,
+        "test": sets["test"].scenes,
+    }
     named = {name: named_by(net, scenes) for name, scenes in judged.items()}
     curves = {name: learned.history[name] for name in ("loss", "epoch", "validation_error")}
     return named, curves, cn.count_parameters(net)
@@ -980,47 +1213,70 @@ def overlap_parts(data: str, profile: str) -> tuple:
     "The parts, from few scenes and from many; of clothes only the one that matters most."
     many = SIZES[profile]["training"]
     few, steps = (15_000, 60) if profile == "paper" else (many, 20)
-    common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0,
-              "n_iter": steps}
+    common = {"inputs": "patches", "n_train": few, "capsule_dim": 8, "alpha": 30.0, "n_iter": steps}
     found = {"many": common | {"n_train": many}}
     if data != "fashion":
-        passes = {"n_train": many, "epochs": 6, "batch_size": 64, "learning_rate": 0.004,
-                  "convolutions": CONVOLUTIONS[profile]}
+        passes = {
+            "n_train": many,
+            "epochs": 6,
+            "batch_size": 64,
+            "learning_rate": 0.004,
+            "convolutions": CONVOLUTIONS[profile],
+        }
         once = passes | {"epochs": 1, "learning_rate": 0.012}
-        found |= {"network": once | CAPSULES[profile],
-                  "few": common, "twice": common | {"twice": True},
-                  "pixels": common | {"inputs": "pixels"},
-                  "margin": common | {"n_train": many, "capsule_dim": 16, "threshold": 0.8,
-                                      "n_iter": min(steps, 40)},
-                  "apart": common | {"inputs": "apart"},
-                  "against": common | {"n_train": many, "architecture": "ovo",
-                                       "capsule_dim": 4, "n_iter": 20},
-                  "windows": (vote := {"inputs": "windows", "n_train": many,
-                                       "step": 2 if profile == "paper" else 1,
-                                       "capsule_dim": 4, "alpha": 30.0, "n_iter": 20}),
-                  "explained": vote | {"explained": True},
-                  "told": (told := vote | {"inputs": "places",
-                                           "n_train": 20_000 if profile == "paper" else 300,
-                                           "told": "place"}) | {"distinct": True},
-                  "told-subtracted": told | {"told": "subtracted"},
-                  "told-erased": told | {"told": "erased"},
-                  "windows-more": vote | {"n_train": 2 * many, "n_iter": 25,
-                                          "acceleration": "anderson"},
-                  "windows-fine": vote | {"acceleration": "anderson", "vote": "two places",
-                                          "codes": FINER[profile]},
-                  "explained-more": vote | {"acceleration": "anderson",
-                                            "codes": FINER[profile], "explained": True,
-                                            "starts": 3},
-                  "read": vote | {"n_train": 40_000 if profile == "paper" else many,
-                                  "acceleration": "anderson",
-                                  "codes": {"n_outputs": FINER[profile]["n_outputs"]},
-                                  "n_read": 8_000 if profile == "paper" else 200},
-                  "convolutional": passes}
+        found |= {
+            "network": once | CAPSULES[profile],
+            "few": common,
+            "twice": common | {"twice": True},
+            "pixels": common | {"inputs": "pixels"},
+            "margin": common
+            | {"n_train": many, "capsule_dim": 16, "threshold": 0.8, "n_iter": min(steps, 40)},
+            "apart": common | {"inputs": "apart"},
+            "against": common
+            | {"n_train": many, "architecture": "ovo", "capsule_dim": 4, "n_iter": 20},
+            "windows": (
+                vote := {
+                    "inputs": "windows",
+                    "n_train": many,
+                    "step": 2 if profile == "paper" else 1,
+                    "capsule_dim": 4,
+                    "alpha": 30.0,
+                    "n_iter": 20,
+                }
+            ),
+            "explained": vote | {"explained": True},
+            "told": (
+                told := vote
+                | {
+                    "inputs": "places",
+                    "n_train": 20_000 if profile == "paper" else 300,
+                    "told": "place",
+                }
+            )
+            | {"distinct": True},
+            "told-subtracted": told | {"told": "subtracted"},
+            "told-erased": told | {"told": "erased"},
+            "windows-more": vote | {"n_train": 2 * many, "n_iter": 25, "acceleration": "anderson"},
+            "windows-fine": vote
+            | {"acceleration": "anderson", "vote": "two places", "codes": FINER[profile]},
+            "explained-more": vote
+            | {"acceleration": "anderson", "codes": FINER[profile], "explained": True, "starts": 3},
+            "read": vote
+            | {
+                "n_train": 40_000 if profile == "paper" else many,
+                "acceleration": "anderson",
+                "codes": {"n_outputs": FINER[profile]["n_outputs"]},
+                "n_read": 8_000 if profile == "paper" else 200,
+            },
+            "convolutional": passes,
+        }
         found["read-again"] = found["read"] | {
-            "rounds": 3, "n_train": many, "codes": FINER[profile],
-            "n_read": 20_000 if profile == "paper" else 200}
-    return tuple(Part(name, p, p["n_train"] / 1e4, independent=True)
-                 for name, p in found.items())
+            "rounds": 3,
+            "n_train": many,
+            "codes": FINER[profile],
+            "n_read": 20_000 if profile == "paper" else 200,
+        }
+    return tuple(Part(name, p, p["n_train"] / 1e4, independent=True) for name, p in found.items())
 
 
 def run_overlaps(part: Part, bench: Bench) -> tuple:
@@ -1042,20 +1298,26 @@ def run_overlaps(part: Part, bench: Bench) -> tuple:
         learn = learn_twice if "twice" in part.parameters else learn_pairs
         named, curves, size = learn(part, bench, X, pairs)
     right = {name: named[name] == truth[name][: len(named[name])] for name in named}
-    metrics = {f"{name}_error": float(1 - r.all(axis=1).mean())
-               for name, r in right.items()}
+    metrics = {f"{name}_error": float(1 - r.all(axis=1).mean()) for name, r in right.items()}
     shared = (named["test"][:, :, None] == truth["test"][:, None, :]).any(axis=2).mean()
-    metrics |= {"label_error": float(1 - shared), "n_weights": int(size),
-                "n_test": len(truth["test"])} | about
-    arrays = {"named": named["test"].astype(np.int8),
-              "truth": truth["test"].astype(np.int8)}
-    rows = np.concatenate([np.flatnonzero(right["test"].all(axis=1) == well)[:12]
-                           for well in (True, False)])
+    metrics |= {
+        "label_error": float(1 - shared),
+        "n_weights": int(size),
+        "n_test": len(truth["test"]),
+    } | about
+    arrays = {"named": named["test"].astype(np.int8), "truth": truth["test"].astype(np.int8)}
+    rows = np.concatenate(
+        [np.flatnonzero(right["test"].all(axis=1) == well)[:12] for well in (True, False)]
+    )
     pictures = np.uint8(np.rint(255 * sets["test"].scenes[rows]))
     arrays |= {"shown": rows, "pictures": pictures}
-    return metrics, arrays | {name: np.asarray(curve, np.float64)
-                              for name, curve in curves.items()}
+    return metrics, arrays | {name: np.asarray(curve, np.float64) for name, curve in curves.items()}
 
 
-OVERLAPS = Experiment("Two overlapping objects named", ("mnist", "fashion"), overlap_parts,
-                      run_overlaps, extra="torch")
+OVERLAPS = Experiment(
+    "Two overlapping objects named",
+    ("mnist", "fashion"),
+    overlap_parts,
+    run_overlaps,
+    extra="torch",
+)

@@ -28,15 +28,23 @@ from ..capsules.prediction import coupled
 # %% ../../nbs/experiments/peers.ipynb #cell-005
 ESTIMATORS = {
     "logistic": lambda X, seed, **given: LogisticRegression(**given),
-    "svm": lambda X, seed, gamma, **given: SVC(gamma=gamma / (X.shape[1] * float(X.var())),
-                                               cache_size=1000, decision_function_shape="ovo", **given),
+    "svm": lambda X, seed, gamma, **given: SVC(
+        gamma=gamma / (X.shape[1] * float(X.var())),
+        cache_size=1000,
+        decision_function_shape="ovo",
+        **given,
+    ),
     "neighbours": lambda X, seed, **given: KNeighborsClassifier(algorithm="brute", **given),
-    "forest": lambda X, seed, **given: RandomForestClassifier(n_jobs=-1, random_state=seed, **given),
+    "forest": lambda X, seed, **given: RandomForestClassifier(
+        n_jobs=-1, random_state=seed, **given
+    ),
     "network": lambda X, seed, **given: MLPClassifier(random_state=seed, **given),
 }  # from training inputs, seed and settings to the estimator
 
 # %% ../../nbs/experiments/peers.ipynb #cell-007
-def fit_network(network: Any, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> Any:
+def fit_network(
+    network: Any, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray
+) -> Any:
     "Train until the validation error has not fallen for `n_iter_no_change` passes; keep the best pass."
     classes, best, kept, waited = np.unique(y), np.inf, None, 0
     for _ in range(network.max_iter):
@@ -65,6 +73,7 @@ def search(parameters: dict, protocol: Protocol, seed: int) -> tuple:
     def error(settings):
         model = ESTIMATORS[parameters["model"]](X, seed, **parameters["fixed"] | settings)
         return float(np.mean(fit_peer(model, X, y, X_val, y_val).predict(X_val) != y_val))
+
     threads = -1 if parameters["model"] == "svm" else 1  # the others use all cores themselves
     run = Parallel(n_jobs=threads, prefer="threads")
     return grid, run(delayed(error)(settings) for settings in grid)
@@ -90,7 +99,9 @@ def model_size(model: Any) -> tuple:
     return sum(a.size for a in arrays), sum(a.nbytes for a in arrays)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-013
-def pairs_to_probabilities(scores_val: np.ndarray, y_val: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def pairs_to_probabilities(
+    scores_val: np.ndarray, y_val: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
     "Class probabilities (n, m) from pairwise scores, by sigmoids fitted to those of examples with labels 0 … m−1."
     pairs = zip(*np.triu_indices(len(np.unique(y_val)), 1))
     first = np.empty(scores.shape)
@@ -120,7 +131,10 @@ def probabilities(model: Any, protocol: Protocol) -> tuple:
     return model.classes_[validation.argmax(axis=1)], validation, test
 
 # %% ../../nbs/experiments/peers.ipynb #cell-017
-LEAST, RATIO = 2.0**-10, 2.0 ** (14 / 254)  # the finest distance in nats, and the step: 255 of them end at 16
+LEAST, RATIO = (
+    2.0**-10,
+    2.0 ** (14 / 254),
+)  # the finest distance in nats, and the step: 255 of them end at 16
 
 
 def pack(probability: np.ndarray) -> np.ndarray:
@@ -128,10 +142,10 @@ def pack(probability: np.ndarray) -> np.ndarray:
     p = np.asarray(probability, dtype=float)
     top = p.argmax(axis=1)[:, None]
     with np.errstate(divide="ignore"):
-        below = np.log(np.take_along_axis(p, top, 1)) - np.log(p)     # (n, m) nats
+        below = np.log(np.take_along_axis(p, top, 1)) - np.log(p)  # (n, m) nats
         code = np.round(1 + np.log(below / LEAST) / np.log(RATIO))
     code = np.clip(code, 1, 255).astype(np.uint8)
-    np.put_along_axis(code, top, 0, 1)                                # the likeliest itself
+    np.put_along_axis(code, top, 0, 1)  # the likeliest itself
     return code
 
 
@@ -141,7 +155,9 @@ def unpack(code: np.ndarray) -> np.ndarray:
     return logs - np.log(np.sum(np.exp(logs), axis=1, keepdims=True))
 
 # %% ../../nbs/experiments/peers.ipynb #cell-020
-FLOOR = float(np.finfo(np.float32).eps)  # where scikit-learn's log_loss cuts off in single precision
+FLOOR = float(
+    np.finfo(np.float32).eps
+)  # where scikit-learn's log_loss cuts off in single precision
 
 
 def judge(model: Any, predicted: tuple, protocol: Protocol) -> tuple:
@@ -149,27 +165,44 @@ def judge(model: Any, predicted: tuple, protocol: Protocol) -> tuple:
     guessed, validation, test = probabilities(model, protocol)
     true = test[np.arange(len(test)), protocol.y_test]
     numbers, held = model_size(model)
-    metrics = {"test_error": float(np.mean(predicted != protocol.y_test)),
-               "validation_error": float(np.mean(guessed != protocol.y_val)),
-               "log_loss": float(-np.mean(np.log(np.maximum(true, FLOOR)))),
-               "n_excluded": int(np.sum(true < FLOOR)), "n_train": len(protocol.y), "n_test": len(test),
-               "numbers": int(numbers), "bytes": int(held)}
-    labels = {"predicted": predicted, "labels": protocol.y_test, "validation_labels": protocol.y_val}
+    metrics = {
+        "test_error": float(np.mean(predicted != protocol.y_test)),
+        "validation_error": float(np.mean(guessed != protocol.y_val)),
+        "log_loss": float(-np.mean(np.log(np.maximum(true, FLOOR)))),
+        "n_excluded": int(np.sum(true < FLOOR)),
+        "n_train": len(protocol.y),
+        "n_test": len(test),
+        "numbers": int(numbers),
+        "bytes": int(held),
+    }
+    labels = {
+        "predicted": predicted,
+        "labels": protocol.y_test,
+        "validation_labels": protocol.y_val,
+    }
     return metrics, {name: values.astype(np.uint8) for name, values in labels.items()} | {
-        "test": pack(test), "validation": pack(validation)}
+        "test": pack(test),
+        "validation": pack(validation),
+    }
 
 # %% ../../nbs/experiments/peers.ipynb #cell-021
 def _learn_peer(parameters, bench):
     "A peer with the best settings of its grid, fitted; and what was chosen."
     protocol, make = bench.protocol, ESTIMATORS[parameters["model"]]
     n = min(len(protocol.y), parameters["search_images"])
-    grid, errors = bench.step("search", f"comparing settings on {n:,} images",
-                              lambda: search(parameters, protocol, bench.seed))
+    grid, errors = bench.step(
+        "search",
+        f"comparing settings on {n:,} images",
+        lambda: search(parameters, protocol, bench.seed),
+    )
     best = grid[int(np.argmin(errors))]
     model = make(protocol.X, bench.seed, **parameters["fixed"] | best)
     words = ", ".join(f"{k} = {v}" for k, v in best.items())
-    bench.step("fit", f"learning ({len(protocol.y):,} images, {words})",
-               lambda: fit_peer(model, protocol.X, protocol.y, protocol.X_val, protocol.y_val))
+    bench.step(
+        "fit",
+        f"learning ({len(protocol.y):,} images, {words})",
+        lambda: fit_peer(model, protocol.X, protocol.y, protocol.X_val, protocol.y_val),
+    )
     return model, {"chosen": words, "search_errors": errors}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-021-1
@@ -183,9 +216,14 @@ def run_peer(part: Part, bench: Bench) -> tuple:
         chosen = {"n_iter": int(model.n_iter_)}
     else:
         model, chosen = _learn_peer(parameters, bench)
-    predicted = bench.step("predict", f"predicting {len(protocol.y_test):,} images",
-                           lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0])
-    metrics, arrays = bench.step("judge", "probabilities", lambda: judge(model, predicted, protocol))
+    predicted = bench.step(
+        "predict",
+        f"predicting {len(protocol.y_test):,} images",
+        lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0],
+    )
+    metrics, arrays = bench.step(
+        "judge", "probabilities", lambda: judge(model, predicted, protocol)
+    )
     return metrics | chosen, arrays
 
 # %% ../../nbs/experiments/peers.ipynb #cell-023
@@ -193,41 +231,80 @@ GRIDS = {
     "logistic": ({"max_iter": 2000, "tol": 1e-3}, {"C": [0.01, 0.1, 1.0, 10.0]}),
     "neighbours": ({}, {"n_neighbors": [1, 3, 5, 8], "weights": ["uniform", "distance"]}),
     "forest": ({"n_estimators": 300}, {"max_features": [7, 14]}),
-    "network": ({"max_iter": 100, "n_iter_no_change": 10},
-                {"hidden_layer_sizes": [200, 500], "alpha": [1e-4, 1e-2]}),
+    "network": (
+        {"max_iter": 100, "n_iter_no_change": 10},
+        {"hidden_layer_sizes": [200, 500], "alpha": [1e-4, 1e-2]},
+    ),
     "svm": ({}, {"C": [2.0, 10.0], "gamma": [1.0, 2.0, 4.0, 8.0]}),
 }  # fixed settings and those to choose from; gamma in units of 1 / (p · variance of the inputs)
 OURS = {
     "multiclass-8": {"capsule_dim": 8},
-    "likelihood-8": {"capsule_dim": 8, "thresholds": [0.0], "patience": [8], "monitor": "likelihood",
-                     "tol": 1e-3},
+    "likelihood-8": {
+        "capsule_dim": 8,
+        "thresholds": [0.0],
+        "patience": [8],
+        "monitor": "likelihood",
+        "tol": 1e-3,
+    },
     "ovo-8": {"capsule_dim": 8, "architecture": "ovo"},
 }
-SMALL = {"forest": {"max_features": [2, 4]}, "network": {"hidden_layer_sizes": [50]}}  # instead, in the quick profile
-COSTS = {"multiclass-8": 30, "likelihood-8": 30, "ovo-8": 60, "logistic": 20, "neighbours": 15, "forest": 100,
-         "network": 100, "svm": 250}
+SMALL = {
+    "forest": {"max_features": [2, 4]},
+    "network": {"hidden_layer_sizes": [50]},
+}  # instead, in the quick profile
+COSTS = {
+    "multiclass-8": 30,
+    "likelihood-8": 30,
+    "ovo-8": 60,
+    "logistic": 20,
+    "neighbours": 15,
+    "forest": 100,
+    "network": 100,
+    "svm": 250,
+}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-023-1
 def peer_parts(data: str, profile: str) -> tuple:
     "Ours and the peers, one part each."
     small = profile == "quick"
-    ours = [(name, PAPER | given | {"model": "capsules", "repeats": 10}) for name, given in OURS.items()]
+    ours = [
+        (name, PAPER | given | {"model": "capsules", "repeats": 10}) for name, given in OURS.items()
+    ]
     peers = []
     for model, (fixed, grid) in GRIDS.items():
         if small:
             grid = {k: v[-2:] for k, v in grid.items()} | SMALL.get(model, {})
             fixed = fixed | {"n_estimators": 50} if model == "forest" else fixed
-        peers.append((model, {"model": model, "fixed": fixed, "grid": grid,
-                              "search_images": 500 if small else 10_000,
-                              "repeats": 1 if model in ("svm", "neighbours") else 10}))
+        peers.append(
+            (
+                model,
+                {
+                    "model": model,
+                    "fixed": fixed,
+                    "grid": grid,
+                    "search_images": 500 if small else 10_000,
+                    "repeats": 1 if model in ("svm", "neighbours") else 10,
+                },
+            )
+        )
     return tuple(Part(name, parameters, COSTS[name]) for name, parameters in ours + peers)
-PEERS = Experiment("Capsules beside five classifiers of scikit-learn", ("mnist", "fashion"), peer_parts,
-                   run_peer)
+
+
+PEERS = Experiment(
+    "Capsules beside five classifiers of scikit-learn", ("mnist", "fashion"), peer_parts, run_peer
+)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-026
-NAMES = {"multiclass-8": "capsules", "likelihood-8": "capsules, likelihood", "ovo-8": "capsules, one-versus-one",
-         "logistic": "logistic regression", "svm": "support vectors", "neighbours": "nearest neighbours",
-         "forest": "random forest", "network": "network"}
+NAMES = {
+    "multiclass-8": "capsules",
+    "likelihood-8": "capsules, likelihood",
+    "ovo-8": "capsules, one-versus-one",
+    "logistic": "logistic regression",
+    "svm": "support vectors",
+    "neighbours": "nearest neighbours",
+    "forest": "random forest",
+    "network": "network",
+}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-029
 def _ratio(value):
@@ -239,54 +316,99 @@ def _ratio(value):
 
 def cost_ratios(record: Record, base: str = "multiclass-8") -> dict:
     "For each part of a record of peers: time to fit, to search and fit, to predict, and size, divided by those of `base`."
+
     def costs(name):
         seconds, parameters = record.parts[name]["cpu_seconds"], record.parts[name]["parameters"]
         predict = max(seconds["predict"], 1e-3) / parameters["repeats"]
-        return {"fit": seconds["fit"], "search": seconds["fit"] + seconds.get("search", 0), "predict": predict,
-                "size": record.metrics(name)["numbers"]}
+        return {
+            "fit": seconds["fit"],
+            "search": seconds["fit"] + seconds.get("search", 0),
+            "predict": predict,
+            "size": record.metrics(name)["numbers"],
+        }
+
     unit = costs(base)
-    return {name: {key: value / unit[key] for key, value in costs(name).items()} for name in record.parts}
+    return {
+        name: {key: value / unit[key] for key, value in costs(name).items()}
+        for name in record.parts
+    }
 
 # %% ../../nbs/experiments/peers.ipynb #cell-030
 def compare_peers(record: Record, base: str = "multiclass-8") -> str:
     "Errors of all parts of a record of peers, and their costs as ratios to those of `base`, as a table in Markdown."
-    lines = ["| | test error | standard error | fit | search and fit | predict | size |",
-             "|---|" + "---:|" * 6]
+    lines = [
+        "| | test error | standard error | fit | search and fit | predict | size |",
+        "|---|" + "---:|" * 6,
+    ]
     ratios = cost_ratios(record, base)
     for name in sorted(NAMES, key=lambda name: record.metrics(name)["test_error"]):
         error, n = record.metrics(name)["test_error"], record.metrics(name)["n_test"]
         deviation = np.sqrt(error * (1 - error) / n)
-        cells = [f"{100 * error:.2f} %", f"{100 * deviation:.2f}", *map(_ratio, ratios[name].values())]
+        cells = [
+            f"{100 * error:.2f} %",
+            f"{100 * deviation:.2f}",
+            *map(_ratio, ratios[name].values()),
+        ]
         lines.append(f"| {NAMES[name]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-035
-MARKS = {"multiclass-8": ("C0", "o"), "likelihood-8": ("C0", "s"), "ovo-8": ("C0", "^"),  # ours in one colour
-         "logistic": ("C1", "D"), "network": ("C4", "h"), "svm": ("C2", "P"), "neighbours": ("C3", "X"),
-         "forest": ("C5", "v")}
+MARKS = {
+    "multiclass-8": ("C0", "o"),
+    "likelihood-8": ("C0", "s"),
+    "ovo-8": ("C0", "^"),  # ours in one colour
+    "logistic": ("C1", "D"),
+    "network": ("C4", "h"),
+    "svm": ("C2", "P"),
+    "neighbours": ("C3", "X"),
+    "forest": ("C5", "v"),
+}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-035-1
 def draw_costs(records: dict) -> Any:
     "Test error against times and size, as ratios to ours, a row for each record; a matplotlib Figure."
     import matplotlib.pyplot as plt
 
-    costs = {"search": "search and fit\ntime / ours", "predict": "prediction\ntime / ours", "size": "size / ours"}
+    costs = {
+        "search": "search and fit\ntime / ours",
+        "predict": "prediction\ntime / ours",
+        "size": "size / ours",
+    }
     ratios_of = {data: cost_ratios(record) for data, record in records.items()}
-    figure, axes = plt.subplots(len(records), 3, figsize=(5.4, 2.4 * len(records) + 1.3), sharey="row",
-                                sharex="col", squeeze=False)
+    figure, axes = plt.subplots(
+        len(records),
+        3,
+        figsize=(5.4, 2.4 * len(records) + 1.3),
+        sharey="row",
+        sharex="col",
+        squeeze=False,
+    )
     for row, (data, record) in zip(axes, records.items()):
         for axis, (key, words) in zip(row, costs.items()):
             for name, (colour, mark) in MARKS.items():
-                axis.plot(ratios_of[data][name][key], 100 * record.metrics(name)["test_error"], mark,
-                          color=colour, ms=7, label=NAMES[name])
-            values = np.log10([ratios[name][key] for ratios in ratios_of.values() for name in MARKS])
+                axis.plot(
+                    ratios_of[data][name][key],
+                    100 * record.metrics(name)["test_error"],
+                    mark,
+                    color=colour,
+                    ms=7,
+                    label=NAMES[name],
+                )
+            values = np.log10(
+                [ratios[name][key] for ratios in ratios_of.values() for name in MARKS]
+            )
             axis.set_xscale("log")
             axis.set_xlim(10 ** (np.floor(values.min()) - 0.1), 10 ** (np.ceil(values.max()) + 0.1))
             axis.xaxis.set_minor_formatter(lambda *_: "")
             axis.set_xlabel(words if data == list(records)[-1] else "")
         row[0].set_ylabel(f"test error / %, {TITLES[data]}")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2,
-                  handletextpad=0.2, columnspacing=1.2)
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=2,
+        handletextpad=0.2,
+        columnspacing=1.2,
+    )
     return figure
 
 # %% ../../nbs/experiments/peers.ipynb #cell-038
@@ -302,10 +424,14 @@ def mcnemar(first: np.ndarray, second: np.ndarray, labels: np.ndarray) -> tuple:
 # %% ../../nbs/experiments/peers.ipynb #cell-040
 def compare_pairs(record: Record, ours: str) -> str:
     "How often only ours, or only a peer, is right, and McNemar's probability of that, as a table in Markdown."
-    lines = [f"| {NAMES[ours]} against | only ours is right | only the other | probability if equally good |",
-             "|---|---:|---:|---:|"]
+    lines = [
+        f"| {NAMES[ours]} against | only ours is right | only the other | probability if equally good |",
+        "|---|---:|---:|---:|",
+    ]
     predicted = lambda name: record.array(name, "predicted")
     for name in [name for name in NAMES if name != ours]:
         first, second, p = mcnemar(predicted(ours), predicted(name), record.array(name, "labels"))
-        lines.append(f"| {NAMES[name]} | {first} | {second} | {f'{p:.2g}' if p > 1e-4 else '< 0.0001'} |")
+        lines.append(
+            f"| {NAMES[name]} | {first} | {second} | {f'{p:.2g}' if p > 1e-4 else '< 0.0001'} |"
+        )
     return "\n".join(lines)

@@ -36,9 +36,7 @@ def divided(bench: Bench, n_images: int) -> tuple:
     data = bench.data
     edge, end = round(data.n_train * 5 / 6), data.n_train
     rows = slice(0, min(n_images, edge)), slice(edge, end), slice(end, None)
-    return tuple(
-        (means_of_four(data.images[some], data.scale), data.labels[some]) for some in rows
-    )
+    return tuple((means_of_four(data.images[some], data.scale), data.labels[some]) for some in rows)
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-30
 COMMON = PAPER | {"architecture": "multiclass", "fit_intercept": True, "n_jobs": 1}

@@ -94,13 +94,10 @@ def assess_features(features: Sequence, protocol: Protocol) -> tuple:
     known, *unseen = zip(features, values, [y for _, y in sets(protocol).values()])
     shares = {part: told(known, some) for part, some in zip(("validation", "test"), unseen)}
     means = {
-        part: dict(zip(("slant", "ink"), share.mean(axis=0)))
-        for part, share in shares.items()
+        part: dict(zip(("slant", "ink"), share.mean(axis=0))) for part, share in shares.items()
     }
     metrics = {
-        f"{what}_{part}": float(mean)
-        for part in means
-        for what, mean in means[part].items()
+        f"{what}_{part}": float(mean) for part in means for what, mean in means[part].items()
     }
     return metrics, shares["test"]
 
@@ -142,9 +139,7 @@ def run_poses(part: Part, bench: Bench) -> tuple:
     parameters, protocol = dict(part.parameters), bench.protocol
     if "features" not in parameters:
         model = learn(bench, parameters)
-        return bench.step(
-            "measure", "measuring", lambda: assess_classifier(model, protocol)
-        )
+        return bench.step("measure", "measuring", lambda: assess_classifier(model, protocol))
     features = [X for X, _ in sets(protocol).values()]
     if parameters["features"] == "components":
         features = class_components(protocol, parameters["dim"])

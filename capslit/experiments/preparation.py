@@ -23,7 +23,14 @@ from sklearn.model_selection import train_test_split
 
 from ..data.datasets import ImageData
 from ..data.deformations import resample
-from .manifolds import CANDIDATES, MAX_ITER, SMOOTHING, error, factor_analysers, learn
+from capslit.experiments.manifolds import (
+    CANDIDATES,
+    MAX_ITER,
+    SMOOTHING,
+    error,
+    factor_analysers,
+    learn,
+)
 from .poses import slant_and_ink
 from .records import Bench, Experiment, Part, Record
 from ..mixtures.tangents import smooth, tangent_distance, tangent_vectors
@@ -41,7 +48,17 @@ def deslant(images: np.ndarray) -> np.ndarray:
     return resample(grey, np.broadcast_to(rows[:, None], columns.shape), columns)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-07
-PLACES = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2), (0, 0), (0, 2), (2, 0), (2, 2))  # corners in an image with a border
+PLACES = (
+    (1, 1),
+    (0, 1),
+    (2, 1),
+    (1, 0),
+    (1, 2),
+    (0, 0),
+    (0, 2),
+    (2, 0),
+    (2, 2),
+)  # corners in an image with a border
 
 
 def moved(images: np.ndarray, place: int) -> np.ndarray:
@@ -50,10 +67,13 @@ def moved(images: np.ndarray, place: int) -> np.ndarray:
     top, left = PLACES[place]
     return padded[:, top : top + height, left : left + width]
 
-
 # %% ../../nbs/experiments/preparation.ipynb #preparation-09
-PREPARATIONS = {"plain": "as they are", "shifted": "shifts", "deslanted": "deslanted",
-                "both": "deslanted, shifts"}
+PREPARATIONS = {
+    "plain": "as they are",
+    "shifted": "shifts",
+    "deslanted": "deslanted",
+    "both": "deslanted, shifts",
+}
 COPIES = {"shifted": 5, "both": 5}  # places in which an image is learned
 
 
@@ -64,10 +84,17 @@ def divided(data: ImageData, n_fit: int | None) -> dict:
     """
     n = data.n_train
     if n_fit is None:
-        fit, choose = train_test_split(np.arange(n), test_size=0.2, stratify=data.labels[:n], random_state=0)
+        fit, choose = train_test_split(
+            np.arange(n), test_size=0.2, stratify=data.labels[:n], random_state=0
+        )
     else:
         fit, choose = np.arange(n_fit), np.arange(round(n * 5 / 6), n)
-    return {"fit": fit, "choose": choose, "all": np.arange(n), "test": np.arange(n, len(data.images))}
+    return {
+        "fit": fit,
+        "choose": choose,
+        "all": np.arange(n),
+        "test": np.arange(n, len(data.images)),
+    }
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10
 def images_of(data: ImageData, rows: np.ndarray, preparation: str) -> np.ndarray:
@@ -82,21 +109,32 @@ def described(images: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     return X if axes is None else X @ axes
 
 
-def to_learn(data: ImageData, rows: np.ndarray, preparation: str, axes: np.ndarray | None = None) -> tuple:
+def to_learn(
+    data: ImageData, rows: np.ndarray, preparation: str, axes: np.ndarray | None = None
+) -> tuple:
     "What describes the images, and labels; with shifts if the preparation says so."
     images, n = images_of(data, rows, preparation), COPIES.get(preparation, 1)
-    return np.concatenate([described(moved(images, k), axes) for k in range(n)]), np.tile(data.labels[rows], n)
+    return np.concatenate([described(moved(images, k), axes) for k in range(n)]), np.tile(
+        data.labels[rows], n
+    )
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10-1
-def to_recognise(data: ImageData, rows: np.ndarray, preparation: str, axes: np.ndarray | None = None,
-                 place: int = 0) -> tuple:
+def to_recognise(
+    data: ImageData,
+    rows: np.ndarray,
+    preparation: str,
+    axes: np.ndarray | None = None,
+    place: int = 0,
+) -> tuple:
     "What describes the images in one of the `PLACES`, labels, and tangents of one pixel."
     images = moved(images_of(data, rows, preparation), place)
     T = tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))
     return described(images, axes), data.labels[rows], T if axes is None else T @ axes
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10-3
-def principal_axes(data: ImageData, rows: np.ndarray, preparation: str, n_axes: int | None) -> np.ndarray | None:
+def principal_axes(
+    data: ImageData, rows: np.ndarray, preparation: str, n_axes: int | None
+) -> np.ndarray | None:
     "The first principal axes (p, n_axes) of smoothed images, orthonormal; None if none are asked for."
     if n_axes is None:
         return None
@@ -108,10 +146,14 @@ def principal_axes(data: ImageData, rows: np.ndarray, preparation: str, n_axes: 
 LEARNED, NOISES = 0.1, (0.1, 0.2, 0.4, 0.8)  # shares of the mean variance of a pixel
 
 
-def learned(X: np.ndarray, y: np.ndarray, m: int, r: int, seed: int, n_pixels: int, max_iter: int = MAX_ITER) -> ClassifierMixin:
+def learned(
+    X: np.ndarray, y: np.ndarray, m: int, r: int, seed: int, n_pixels: int, max_iter: int = MAX_ITER
+) -> ClassifierMixin:
     "Mixtures of m factor analysers of r factors for each class, fitted with little added noise."
     model = factor_analysers(m, r, LEARNED, X, seed)
-    model.density.set_params(noise_unit=model.density.noise_unit * X.shape[1] / n_pixels, max_iter=max_iter)
+    model.density.set_params(
+        noise_unit=model.density.noise_unit * X.shape[1] / n_pixels, max_iter=max_iter
+    )
     return learn(model, X, y)
 
 
@@ -128,7 +170,12 @@ def _noisier(density, share):
     return density
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-14
-WAYS = {"fixed": "", "moving": ", tangents of the image", "places": ", nine places", "all": ", nine places, tangents"}
+WAYS = {
+    "fixed": "",
+    "moving": ", tangents of the image",
+    "places": ", nine places",
+    "all": ", nine places, tangents",
+}
 
 
 def judged(found: np.ndarray, y: np.ndarray, classes: np.ndarray, p: int) -> tuple:
@@ -137,12 +184,17 @@ def judged(found: np.ndarray, y: np.ndarray, classes: np.ndarray, p: int) -> tup
     loss = float(np.mean(np.logaddexp.reduce(found.astype(float), axis=1) - own))
     predicted = classes[np.argmax(found, axis=1)]
     bits = float(8 - np.mean(own) / p / np.log(2))
-    return {"error": error(predicted, y), "log_loss": loss, "bits": bits}, predicted.astype(np.uint8)
+    return {"error": error(predicted, y), "log_loss": loss, "bits": bits}, predicted.astype(
+        np.uint8
+    )
 
 
 def measured(model: ClassifierMixin, seen: list, amount: float = 0.0) -> tuple:
     "What `judged` says of images seen in one place or several, as lists of what `to_recognise` gives; tangents reach `amount` pixels."
-    found = [model.log_densities(X, tangents=T * np.float32(amount) if amount else None) for X, _, T in seen]
+    found = [
+        model.log_densities(X, tangents=T * np.float32(amount) if amount else None)
+        for X, _, T in seen
+    ]
     mean = np.logaddexp.reduce(found, axis=0) - np.log(len(found))
     return judged(mean, seen[0][1], model.classes_, seen[0][0].shape[1])
 
@@ -186,19 +238,38 @@ def pooled(scores: list, y: np.ndarray, classes: np.ndarray) -> dict:
     return {"error": found["error"], "log_loss": found["log_loss"], "exponents": a.tolist()}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-16
-def run_size(bench: Bench, preparation: str, m: int, r: int, n_fit: int | None, n_axes: int | None = None,
-             noises: Sequence = NOISES, max_iter: int = MAX_ITER) -> tuple:
+def run_size(
+    bench: Bench,
+    preparation: str,
+    m: int,
+    r: int,
+    n_fit: int | None,
+    n_axes: int | None = None,
+    noises: Sequence = NOISES,
+    max_iter: int = MAX_ITER,
+) -> tuple:
     "Learn a model of m components of r factors for each class; judge it with all amounts of noise."
     rows, n_pixels = divided(bench.data, n_fit), bench.data.images[0].size
     axes = principal_axes(bench.data, rows["fit"], preparation, n_axes)
-    X, y = bench.step("images", "preparing", lambda: to_learn(bench.data, rows["fit"], preparation, axes))
-    model = bench.step("fit", "learning", lambda: learned(X, y, m, r, bench.seed, n_pixels, max_iter))
+    X, y = bench.step(
+        "images", "preparing", lambda: to_learn(bench.data, rows["fit"], preparation, axes)
+    )
+    model = bench.step(
+        "fit", "learning", lambda: learned(X, y, m, r, bench.seed, n_pixels, max_iter)
+    )
     images = images_of(bench.data, rows["choose"], preparation)
     X, y = described(images, axes), bench.data.labels[rows["choose"]]
-    found = bench.step("predict", "classifying", lambda: [measured(with_noise(model, a), [(X, y, None)]) for a in noises])
+    found = bench.step(
+        "predict",
+        "classifying",
+        lambda: [measured(with_noise(model, a), [(X, y, None)]) for a in noises],
+    )
     of = {name: [scores[name] for scores, _ in found] for name in found[0][0]}
     parameters = sum(density.n_parameters_ for density in model.densities_)
-    return of | {"n_parameters": parameters, "n": len(y)}, {"predicted": np.stack([p for _, p in found]), "labels": y.astype(np.uint8)}
+    return of | {"n_parameters": parameters, "n": len(y)}, {
+        "predicted": np.stack([p for _, p in found]),
+        "labels": y.astype(np.uint8),
+    }
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-17
 AMOUNTS = (0.5, 1.0, 2.0)  # pixels, of tangents of the image
@@ -219,44 +290,97 @@ def best_size(finished: dict, preparation: str, noises: Sequence = NOISES) -> tu
 def settings_of(seen: list, noise: float, moving: float, amount: float) -> dict:
     "For each of the `WAYS` the places in which images are seen, the tangents' reach, and the noise: that of an image seen once."
     ways = list(WAYS)[: 4 if len(seen) > 1 else 2]
-    return {way: (seen if way in ("places", "all") else seen[:1], *((amount, moving) if way in ("moving", "all") else (0.0, noise)))
-            for way in ways}
+    return {
+        way: (
+            seen if way in ("places", "all") else seen[:1],
+            *((amount, moving) if way in ("moving", "all") else (0.0, noise)),
+        )
+        for way in ways
+    }
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-18-1
-def run_choice(bench: Bench, preparation: str, n_fit: int | None, n_places: int = 1, n_axes: int | None = None,
-               noises: Sequence = NOISES, max_iter: int = MAX_ITER) -> tuple:
+def run_choice(
+    bench: Bench,
+    preparation: str,
+    n_fit: int | None,
+    n_places: int = 1,
+    n_axes: int | None = None,
+    noises: Sequence = NOISES,
+    max_iter: int = MAX_ITER,
+) -> tuple:
     "The size, the noise without and with tangents, and the tangents' reach with the fewest errors."
     rows = divided(bench.data, n_fit)
     m, r, noise = best_size(bench.finished, preparation, noises)
     axes = principal_axes(bench.data, rows["fit"], preparation, n_axes)
     X, y = to_learn(bench.data, rows["fit"], preparation, axes)
-    model = bench.step("fit", "learning", lambda: learned(X, y, m, r, bench.seed, bench.data.images[0].size, max_iter))
-    seen = [to_recognise(bench.data, rows["choose"][:MOST], preparation, axes, place=k) for k in range(n_places)]
+    model = bench.step(
+        "fit",
+        "learning",
+        lambda: learned(X, y, m, r, bench.seed, bench.data.images[0].size, max_iter),
+    )
+    seen = [
+        to_recognise(bench.data, rows["choose"][:MOST], preparation, axes, place=k)
+        for k in range(n_places)
+    ]
 
     def tried(images, reach, share):
         scores, _ = measured(with_noise(model, share), images, reach)
         return [scores["error"], scores["log_loss"]]
 
-    amounts = bench.step("amounts", "tangents", lambda: {a: tried(seen[:1], a, noise) for a in AMOUNTS})
+    amounts = bench.step(
+        "amounts", "tangents", lambda: {a: tried(seen[:1], a, noise) for a in AMOUNTS}
+    )
     amount = min(amounts, key=amounts.get)
-    found = bench.step("noises", "noise", lambda: {a: tried(seen[:1], amount, a) for a in noises if a != noise})
+    found = bench.step(
+        "noises", "noise", lambda: {a: tried(seen[:1], amount, a) for a in noises if a != noise}
+    )
     found[noise] = amounts[amount]
     moving = min(found, key=found.get)
-    ways = {way: bench.step(way, way, lambda: tried(*how)) for way, how in settings_of(seen, noise, moving, amount).items()}
-    chosen = {"m": m, "r": r, "noise": noise, "amount": amount, "noise_moving": moving, "ways": ways}
-    return chosen | {"amounts": [amounts[a] for a in AMOUNTS], "noises": [found[a] for a in noises]}, {}
+    ways = {
+        way: bench.step(way, way, lambda: tried(*how))
+        for way, how in settings_of(seen, noise, moving, amount).items()
+    }
+    chosen = {
+        "m": m,
+        "r": r,
+        "noise": noise,
+        "amount": amount,
+        "noise_moving": moving,
+        "ways": ways,
+    }
+    return chosen | {
+        "amounts": [amounts[a] for a in AMOUNTS],
+        "noises": [found[a] for a in noises],
+    }, {}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-18
-def run_test(bench: Bench, preparation: str, seed: int, n_places: int = 1, n_axes: int | None = None, max_iter: int = MAX_ITER) -> tuple:
+def run_test(
+    bench: Bench,
+    preparation: str,
+    seed: int,
+    n_places: int = 1,
+    n_axes: int | None = None,
+    max_iter: int = MAX_ITER,
+) -> tuple:
     "Learn all training images with what was chosen; classify the test images in the `WAYS` for so many places."
     chosen, rows = bench.finished[f"choice.{preparation}"], divided(bench.data, 1)
     axes = principal_axes(bench.data, rows["all"], preparation, n_axes)
     X, y = to_learn(bench.data, rows["all"], preparation, axes)
-    model = bench.step("fit", "learning", lambda: learned(X, y, chosen["m"], chosen["r"], seed, bench.data.images[0].size, max_iter))
-    seen = [to_recognise(bench.data, rows["test"], preparation, axes, place=k) for k in range(n_places)]
+    model = bench.step(
+        "fit",
+        "learning",
+        lambda: learned(X, y, chosen["m"], chosen["r"], seed, bench.data.images[0].size, max_iter),
+    )
+    seen = [
+        to_recognise(bench.data, rows["test"], preparation, axes, place=k) for k in range(n_places)
+    ]
     metrics, arrays = {"n": len(rows["test"])}, {"labels": seen[0][1].astype(np.uint8)}
-    for way, (images, reach, share) in settings_of(seen, chosen["noise"], chosen["noise_moving"], chosen["amount"]).items():
-        metrics[way], arrays[way] = bench.step(way, f"classifying, {way}", lambda: measured(with_noise(model, share), images, reach))
+    for way, (images, reach, share) in settings_of(
+        seen, chosen["noise"], chosen["noise_moving"], chosen["amount"]
+    ).items():
+        metrics[way], arrays[way] = bench.step(
+            way, f"classifying, {way}", lambda: measured(with_noise(model, share), images, reach)
+        )
     return metrics, arrays
 
 # %% ../../nbs/experiments/preparation.ipynb #near-6
@@ -268,18 +392,35 @@ def run_near(bench: Bench, preparation: str) -> tuple:
     "Noise, width and exponents with which mixtures and neighbours make the labels of the validation images likeliest."
     chosen, rows = bench.finished[f"choice.{preparation}"], divided(bench.data, None)
     X, y = to_learn(bench.data, rows["fit"], preparation)
-    model = bench.step("fit", "learning", lambda: learned(X, y, chosen["m"], chosen["r"], bench.seed, bench.data.images[0].size))
+    model = bench.step(
+        "fit",
+        "learning",
+        lambda: learned(X, y, chosen["m"], chosen["r"], bench.seed, bench.data.images[0].size),
+    )
     X, y, T = seen = to_recognise(bench.data, rows["choose"], preparation)
-    near = bench.step("near", "tangent distances", lambda: neighbours(seen, to_recognise(bench.data, rows["fit"], preparation)))
+    near = bench.step(
+        "near",
+        "tangent distances",
+        lambda: neighbours(seen, to_recognise(bench.data, rows["fit"], preparation)),
+    )
     T, classes = T * np.float32(chosen["amount"]), model.classes_
     densities = {a: with_noise(model, a).log_densities(X, tangents=T) for a in NEAR_NOISES}
     sums = {w: nearness(*near, classes, w) for w in WIDTHS}
-    tried = {(a, w): pooled([densities[a], sums[w]], y, classes) for a in NEAR_NOISES for w in WIDTHS}
+    tried = {
+        (a, w): pooled([densities[a], sums[w]], y, classes) for a in NEAR_NOISES for w in WIDTHS
+    }
     noise, width = min(tried, key=lambda pair: tried[pair]["log_loss"])
-    alone = {name: [pooled([score], y, classes) for score in of.values()]
-             for name, of in (("mixtures", densities), ("neighbours", sums))}
-    return {"noise": noise, "width": width, "both": tried[noise, width], "n": len(y),
-            "log_losses": [[tried[a, w]["log_loss"] for w in WIDTHS] for a in NEAR_NOISES]} | alone, {}
+    alone = {
+        name: [pooled([score], y, classes) for score in of.values()]
+        for name, of in (("mixtures", densities), ("neighbours", sums))
+    }
+    return {
+        "noise": noise,
+        "width": width,
+        "both": tried[noise, width],
+        "n": len(y),
+        "log_losses": [[tried[a, w]["log_loss"] for w in WIDTHS] for a in NEAR_NOISES],
+    } | alone, {}
 
 # %% ../../nbs/experiments/preparation.ipynb #near-7
 def run_near_test(bench: Bench, preparation: str, seed: int) -> tuple:
@@ -287,11 +428,23 @@ def run_near_test(bench: Bench, preparation: str, seed: int) -> tuple:
     size, chosen = bench.finished[f"choice.{preparation}"], bench.finished[f"near.{preparation}"]
     rows = divided(bench.data, 1)
     X, y = to_learn(bench.data, rows["all"], preparation)
-    model = bench.step("fit", "learning", lambda: learned(X, y, size["m"], size["r"], seed, bench.data.images[0].size))
+    model = bench.step(
+        "fit",
+        "learning",
+        lambda: learned(X, y, size["m"], size["r"], seed, bench.data.images[0].size),
+    )
     X, y, T = seen = to_recognise(bench.data, rows["test"], preparation)
-    near = bench.step("near", "tangent distances", lambda: neighbours(seen, to_recognise(bench.data, rows["all"], preparation)))
+    near = bench.step(
+        "near",
+        "tangent distances",
+        lambda: neighbours(seen, to_recognise(bench.data, rows["all"], preparation)),
+    )
     T = T * np.float32(size["amount"])
-    own = bench.step("moving", "classifying", lambda: with_noise(model, chosen["noise"]).log_densities(X, tangents=T))
+    own = bench.step(
+        "moving",
+        "classifying",
+        lambda: with_noise(model, chosen["noise"]).log_densities(X, tangents=T),
+    )
     sums = nearness(*near, model.classes_, chosen["width"])
     a, b = chosen["both"]["exponents"]
     metrics, arrays = {"n": len(y)}, {"labels": y.astype(np.uint8)}
@@ -304,11 +457,21 @@ def run_near_test(bench: Bench, preparation: str, seed: int) -> tuple:
 def run_preparation(part: Part, bench: Bench) -> tuple:
     "Run a part, by its kind."
     parameters = dict(part.parameters)
-    return {"size": run_size, "choice": run_choice, "test": run_test, "near": run_near,
-            "near-test": run_near_test}[parameters.pop("kind")](bench, **parameters)
+    return {
+        "size": run_size,
+        "choice": run_choice,
+        "test": run_test,
+        "near": run_near,
+        "near-test": run_near_test,
+    }[parameters.pop("kind")](bench, **parameters)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-19
-USPS = (*((m, 10) for m in (1, 2, 5, 10, 20, 40)), *((10, r) for r in (2, 5, 20)), (20, 20), (40, 20))
+USPS = (
+    *((m, 10) for m in (1, 2, 5, 10, 20, 40)),
+    *((10, r) for r in (2, 5, 20)),
+    (20, 20),
+    (40, 20),
+)
 MNIST = ((1, 25), (5, 25), (10, 10), (10, 25), (20, 25), (10, 40))
 SIZES = {  # data → preparations → pairs (components, factors)
     "usps": {"plain": USPS, "deslanted": USPS, "shifted": USPS},
@@ -320,10 +483,15 @@ SEEDS = {  # data → preparations, and with how many seeds each learns all trai
     "mnist": {"both": 5, "deslanted": 5, "plain": 5, "shifted": 5},
     "digits": {"plain": 1, "both": 1},
 }
-SEEN = {("digits", "both"): 9, ("usps", "plain"): 9,
-        ("usps", "shifted"): 9}  # places in which test images are seen, if more than one
+SEEN = {
+    ("digits", "both"): 9,
+    ("usps", "plain"): 9,
+    ("usps", "shifted"): 9,
+}  # places in which test images are seen, if more than one
 NEAR = {("digits", "both"), ("usps", "shifted")}  # with neighbours besides
-LARGE = {"mnist": {"n_axes": 100, "max_iter": 30}}  # coordinates of its images, and iterations of EM
+LARGE = {
+    "mnist": {"n_axes": 100, "max_iter": 30}
+}  # coordinates of its images, and iterations of EM
 WIDE = {"mnist": {"noises": [0.4, 0.8, 1.6, 3.2]}}
 
 
@@ -331,28 +499,63 @@ def preparation_parts(data: str, profile: str) -> tuple:
     "For each preparation the sizes, the choice, and the seeds."
     found = []
     for preparation, sizes in SIZES[data].items():
-        n_fit = (20_000 if len(sizes) > 1 else 10_000) if data in LARGE else None  # fewer where only noise is to be chosen
+        n_fit = (
+            (20_000 if len(sizes) > 1 else 10_000) if data in LARGE else None
+        )  # fewer where only noise is to be chosen
         common = {"preparation": preparation} | LARGE.get(data, {})
         fitted = {"n_fit": n_fit} | common | WIDE.get(data, {})
         places = {"n_places": SEEN[data, preparation]} if (data, preparation) in SEEN else {}
         copies = COPIES.get(preparation, 1)
         for m, r in sizes:
-            found.append(Part(f"size.{preparation}.{m}.{r}", {"kind": "size", "m": m, "r": r} | fitted, copies * m * (r + 2.0), True))
+            found.append(
+                Part(
+                    f"size.{preparation}.{m}.{r}",
+                    {"kind": "size", "m": m, "r": r} | fitted,
+                    copies * m * (r + 2.0),
+                    True,
+                )
+            )
         choice = f"choice.{preparation}"
-        found.append(Part(choice, {"kind": "choice"} | fitted | places, 500.0 * copies, True,
-                          reads=tuple(part.name for part in found if part.name.startswith(f"size.{preparation}."))))
+        found.append(
+            Part(
+                choice,
+                {"kind": "choice"} | fitted | places,
+                500.0 * copies,
+                True,
+                reads=tuple(
+                    part.name for part in found if part.name.startswith(f"size.{preparation}.")
+                ),
+            )
+        )
         for seed in range(SEEDS[data][preparation]):
-            found.append(Part(f"test.{preparation}.{seed}", {"kind": "test", "seed": seed} | common | places, 500.0 * copies,
-                              True, reads=(choice,)))
+            found.append(
+                Part(
+                    f"test.{preparation}.{seed}",
+                    {"kind": "test", "seed": seed} | common | places,
+                    500.0 * copies,
+                    True,
+                    reads=(choice,),
+                )
+            )
         if (data, preparation) in NEAR:
             near, of = f"near.{preparation}", {"preparation": preparation}
             found.append(Part(near, {"kind": "near"} | of, 500.0 * copies, True, reads=(choice,)))
-            found += [Part(f"{near}.{seed}", {"kind": "near-test", "seed": seed} | of, 500.0 * copies, True, reads=(choice, near))
-                      for seed in range(SEEDS[data][preparation])]
+            found += [
+                Part(
+                    f"{near}.{seed}",
+                    {"kind": "near-test", "seed": seed} | of,
+                    500.0 * copies,
+                    True,
+                    reads=(choice, near),
+                )
+                for seed in range(SEEDS[data][preparation])
+            ]
     return tuple(found)
 
 
-PREPARATION = Experiment("Deslanting, shifts and tangents", ("usps", "mnist"), preparation_parts, run_preparation)
+PREPARATION = Experiment(
+    "Deslanting, shifts and tangents", ("usps", "mnist"), preparation_parts, run_preparation
+)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-21
 def paired_p(first: np.ndarray, second: np.ndarray) -> float:
@@ -371,6 +574,8 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def right(record: Record, preparation: str, way: str) -> np.ndarray:
-    "Share of seeds (n,) with which a test image is recognised; `way` is \"fixed\" or \"moving\"."
+    'Share of seeds (n,) with which a test image is recognised; `way` is "fixed" or "moving".'
     names = [name for name in record.parts if name.startswith(f"test.{preparation}.")]
-    return np.mean([record.array(name, way) == record.array(name, "labels") for name in names], axis=0)
+    return np.mean(
+        [record.array(name, way) == record.array(name, "labels") for name in names], axis=0
+    )

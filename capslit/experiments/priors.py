@@ -18,17 +18,46 @@ from sklearn.model_selection import StratifiedKFold
 from .. import em
 from ..capsules.classifier import CapsuleClassifier, engine_settings
 from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, second_moments
-from ..capsules.evidence import EvidenceFit, EvidencePredictor, EvidenceRegression, WeightPosterior, fit_evidence, information_grams, typical_length
+from capslit.capsules.evidence import (
+    EvidenceFit,
+    EvidencePredictor,
+    EvidenceRegression,
+    WeightPosterior,
+    fit_evidence,
+    information_grams,
+    typical_length,
+)
 from ..capsules.prediction import Predictor
 from ..capsules.problems import capsule_dims, capsule_targets, initial_weights
-from ..capsules.selection import ENOUGH, STEPS, Examples, centred, folds_of, halved, together, uncentred
-from .contest import COLLECTIONS, CONTEST, ROWS, against, matrix, mean_ranks, run_contest, signed_rank, tables_in, times_of
+from capslit.capsules.selection import (
+    ENOUGH,
+    STEPS,
+    Examples,
+    centred,
+    folds_of,
+    halved,
+    together,
+    uncentred,
+)
+from capslit.experiments.contest import (
+    COLLECTIONS,
+    CONTEST,
+    ROWS,
+    against,
+    matrix,
+    mean_ranks,
+    run_contest,
+    signed_rank,
+    tables_in,
+    times_of,
+)
 from .records import Bench, Experiment, Part, Record
 from ..validation import check_choice
 
 # %% ../../nbs/experiments/priors.ipynb #cell-005
 class Pairs(NamedTuple):
     "Pairs of classes as stacked problems, with targets (k, n_classes) and dims (k, 2); how they begin, and the settings of `em.fit`."
+
     targets: np.ndarray
     dims: np.ndarray
     affine: bool
@@ -49,63 +78,111 @@ def default_pairs(n_classes: int) -> Pairs:
 # %% ../../nbs/experiments/priors.ipynb #cell-005-1
 def mass_of(design: Pairs, y: np.ndarray) -> np.ndarray:
     "Number of examples (k, 1, 1) that each problem sees."
-    return ((design.targets >= 0) @ np.bincount(y, minlength=design.targets.shape[1]))[:, None, None]
+    return ((design.targets >= 0) @ np.bincount(y, minlength=design.targets.shape[1]))[
+        :, None, None
+    ]
 
 
 def begin(design: Pairs, X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple:
     "The model without a prior, initial weights from the subspaces of the classes, and the examples as the E-step takes them."
     moments = second_moments((X, y, None), range(design.targets.shape[1]), design.affine)
-    weights, _ = initial_weights(design.targets, design.dims, moments, init=design.init, init_scale=design.init_scale, affine=design.affine, rng=rng)
+    weights, _ = initial_weights(
+        design.targets,
+        design.dims,
+        moments,
+        init=design.init,
+        init_scale=design.init_scale,
+        affine=design.affine,
+        rng=rng,
+    )
     model = CapsuleRegression(design.targets, design.dims, affine=design.affine)
     return model, CapsuleParameters(weights), model.prepare((X, y, None))
 
 # %% ../../nbs/experiments/priors.ipynb #cell-007
-def iterate(model: EvidenceRegression, weights: np.ndarray, batch: tuple, n: int, momentum: float) -> np.ndarray:
+def iterate(
+    model: EvidenceRegression, weights: np.ndarray, batch: tuple, n: int, momentum: float
+) -> np.ndarray:
     "The weights after n iterations of EM with momentum; nothing is judged on the way, as in the folds of the selection."
     before = weights
     for _ in range(n):
         now = CapsuleParameters(weights)
-        statistics = em.accumulate(em.BoundStep(model, "e_step", now), batch, em.block_rows(model, now))
+        statistics = em.accumulate(
+            em.BoundStep(model, "e_step", now), batch, em.block_rows(model, now)
+        )
         weights, before = model.m_step(statistics).weights + momentum * (weights - before), weights
     return weights
 
 
-def learn_under(design: Pairs, alpha: np.ndarray, X: np.ndarray, y: np.ndarray, rng: np.random.Generator, start: Any = None) -> np.ndarray:
+def learn_under(
+    design: Pairs,
+    alpha: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    rng: np.random.Generator,
+    start: Any = None,
+) -> np.ndarray:
     "Weights (k, m, d, p) under precisions per example (k, c, p): learned to the end from the weights `start`, or as in a fold from the subspaces of the classes."
     model, parameters, batch = begin(design, X, y, rng)
-    posterior = WeightPosterior.of(information_grams(model, parameters.weights, batch, "latent"), alpha * mass_of(design, y))
-    model = EvidenceRegression(design.targets, design.dims, affine=design.affine, posterior=posterior)
+    posterior = WeightPosterior.of(
+        information_grams(model, parameters.weights, batch, "latent"), alpha * mass_of(design, y)
+    )
+    model = EvidenceRegression(
+        design.targets, design.dims, affine=design.affine, posterior=posterior
+    )
     if start is not None:
         return em.fit(model, CapsuleParameters(start), batch, **design.settings).parameters.weights
-    return iterate(model, parameters.weights, batch, min(sum(STEPS), design.settings["max_iter"]), design.settings["momentum"])
+    return iterate(
+        model,
+        parameters.weights,
+        batch,
+        min(sum(STEPS), design.settings["max_iter"]),
+        design.settings["momentum"],
+    )
 
 # %% ../../nbs/experiments/priors.ipynb #cell-007-a
-def learn_with_sharpness(design: Pairs, alpha: np.ndarray, X: np.ndarray, y: np.ndarray, cv: Any, rng: np.random.Generator) -> Predictor:
+def learn_with_sharpness(
+    design: Pairs,
+    alpha: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    cv: Any,
+    rng: np.random.Generator,
+) -> Predictor:
     "The predictor with weights learned under precisions per example (k, c, p), and the sharpness that inner folds ask for."
     fold = folds_of(cv, X, y, rng)
     n_folds = fold.max() + 1
     judges = min(n_folds, -(-ENOUGH * n_folds // len(y)))
     x = halved(centred(design, X))
-    weights = np.stack([learn_under(design, alpha, x[fold != f], y[fold != f], rng) for f in range(judges)])
+    weights = np.stack(
+        [learn_under(design, alpha, x[fold != f], y[fold != f], rng) for f in range(judges)]
+    )
     examples = Examples(x, y, np.ones(len(y)), np.where(fold < judges, fold, -1))
     sharpness, _, _ = together(design, examples, weights).judged()
     start = uncentred(design, weights[0], X)
-    return Predictor(learn_under(design, alpha, X, y, rng, start), design.dims, design.pairs, sharpness=sharpness)
+    return Predictor(
+        learn_under(design, alpha, X, y, rng, start), design.dims, design.pairs, sharpness=sharpness
+    )
 
 # %% ../../nbs/experiments/priors.ipynb #cell-011
 LENGTHS = ("folds", "typical", "integrated")
-BETWEEN = 20                                                   # iterations of learning between two updates of the prior
+BETWEEN = 20  # iterations of learning between two updates of the prior
 
 
 def between_updates(design: Pairs) -> dict:
     "Settings of learning between two updates of the prior (`tol` is there that of `fit_evidence`)."
-    return {name: value for name, value in design.settings.items() if name != "tol"} | {"max_iter": BETWEEN}
+    return {name: value for name, value in design.settings.items() if name != "tol"} | {
+        "max_iter": BETWEEN
+    }
 
 
-def predict_without_folds(found: EvidenceFit, model: CapsuleRegression, batch: tuple, length: str) -> Predictor:
+def predict_without_folds(
+    found: EvidenceFit, model: CapsuleRegression, batch: tuple, length: str
+) -> Predictor:
     "The predictor with the weights of an EvidenceFit, of typical length or integrated out."
     if length == "integrated":
-        return EvidencePredictor(found.weights, model.dims, True, covariance=found.posterior.covariance)
+        return EvidencePredictor(
+            found.weights, model.dims, True, covariance=found.posterior.covariance
+        )
     tau = typical_length(model, found.weights, found.precision[-1], batch)
     return Predictor(tau[:, None, None, None] * found.weights, model.dims, True)
 
@@ -117,8 +194,21 @@ class EvidenceClassifier(ClassifierMixin, BaseEstimator):
     After `fit`, `alpha_` (k, c, p) are the precisions per example, 0 for the constant input, and `predictor_` is the Predictor.
     """
 
-    def __init__(self, information: str = "label", share: str = "all", length: str = "folds", cv: Any = 3, random_state: int = 0):
-        self.information, self.share, self.length, self.cv, self.random_state = information, share, length, cv, random_state
+    def __init__(
+        self,
+        information: str = "label",
+        share: str = "all",
+        length: str = "folds",
+        cv: Any = 3,
+        random_state: int = 0,
+    ):
+        self.information, self.share, self.length, self.cv, self.random_state = (
+            information,
+            share,
+            length,
+            cv,
+            random_state,
+        )
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> "EvidenceClassifier":
         "Choose the prior and learn; ValueError if a parameter makes no sense."
@@ -126,10 +216,20 @@ class EvidenceClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, y = np.unique(y, return_inverse=True)
         design, rng = default_pairs(len(self.classes_)), np.random.default_rng(self.random_state)
         model, start, batch = begin(design, X, y, rng)
-        found = fit_evidence(model, start, batch, share=self.share, information=self.information, **between_updates(design))
+        found = fit_evidence(
+            model,
+            start,
+            batch,
+            share=self.share,
+            information=self.information,
+            **between_updates(design),
+        )
         self.alpha_ = found.precision[-1] / mass_of(design, y)
-        self.predictor_ = (learn_with_sharpness(design, self.alpha_, X, y, self.cv, rng) if self.length == "folds" else
-                           predict_without_folds(found, model, batch, self.length))
+        self.predictor_ = (
+            learn_with_sharpness(design, self.alpha_, X, y, self.cv, rng)
+            if self.length == "folds"
+            else predict_without_folds(found, model, batch, self.length)
+        )
         return self
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
@@ -156,7 +256,11 @@ def classifier_of(way: str, seed: int, **parameters: Any) -> Any:
     "The classifier whose prior is chosen in one of the `WAYS`."
     check_choice("way", way, WAYS)
     inner = {"cv": StratifiedKFold(3, shuffle=True, random_state=seed), "random_state": seed}
-    return CapsuleClassifier(kernel=None, **inner) if way == "folds" else EvidenceClassifier(**inner, **parameters)
+    return (
+        CapsuleClassifier(kernel=None, **inner)
+        if way == "folds"
+        else EvidenceClassifier(**inner, **parameters)
+    )
 
 
 def typical_alpha(model: Any) -> float:
@@ -172,26 +276,52 @@ def run_priors(part: Part, bench: Bench) -> tuple:
     def make(seed, **settings):
         made.append(classifier_of(way, seed, **settings))
         return made[-1]
+
     metrics, arrays = run_contest(part, bench, {way: make})
-    return metrics, arrays | ({"alpha": np.array([typical_alpha(model) for model in made])} if made else {})
+    return metrics, arrays | (
+        {"alpha": np.array([typical_alpha(model) for model in made])} if made else {}
+    )
 
 
 def prior_parts(data: str, profile: str) -> tuple:
     "A part for each way on each table."
     check_choice("data", data, COLLECTIONS)
     common = {"folds": 3, "rows": 120} if profile == "quick" else {"folds": 5, "rows": ROWS}
-    tables = [table for table in COLLECTIONS[data] if profile != "quick" or table != "digits"]  # whose 45 pairs take longer than all the others
-    return tuple(Part(f"{table}.{way}", common | {"table": table, "model": way, "settings": settings, "grid": []}, 1, True, (table,))
-                 for table in tables for way, settings in WAYS.items())
+    tables = [
+        table for table in COLLECTIONS[data] if profile != "quick" or table != "digits"
+    ]  # whose 45 pairs take longer than all the others
+    return tuple(
+        Part(
+            f"{table}.{way}",
+            common | {"table": table, "model": way, "settings": settings, "grid": []},
+            1,
+            True,
+            (table,),
+        )
+        for table in tables
+        for way, settings in WAYS.items()
+    )
 
 
-PRIORS = Experiment("A prior chosen by folds, or by the evidence, on forty tables", ("tables", "others"), prior_parts, run_priors, quick=("embedded",),
-                    loaders=CONTEST.loaders)
+PRIORS = Experiment(
+    "A prior chosen by folds, or by the evidence, on forty tables",
+    ("tables", "others"),
+    prior_parts,
+    run_priors,
+    quick=("embedded",),
+    loaders=CONTEST.loaders,
+)
 
 # %% ../../nbs/experiments/priors.ipynb #cell-019
-WORDS = {"folds": "folds", "evidence": "evidence from labels", "evidence-capsule": "evidence, a precision for each capsule",
-         "evidence-input": "evidence, a precision for each input", "evidence-typical": "evidence, typical length",
-         "evidence-integrated": "evidence, weights integrated out", "latent": "lower bound"}
+WORDS = {
+    "folds": "folds",
+    "evidence": "evidence from labels",
+    "evidence-capsule": "evidence, a precision for each capsule",
+    "evidence-input": "evidence, a precision for each input",
+    "evidence-typical": "evidence, typical length",
+    "evidence-integrated": "evidence, weights integrated out",
+    "latent": "lower bound",
+}
 
 
 def counts(record: Record, way: str, metric: str, base: str = "folds") -> tuple:
@@ -202,14 +332,37 @@ def counts(record: Record, way: str, metric: str, base: str = "folds") -> tuple:
 
 def summarise_priors(record: Record) -> str:
     "Errors, log losses, places, comparisons with the choice by folds, and the time of a fit, best log loss first, as a table in Markdown."
-    means, places = ({metric: dict(zip(WAYS, of(matrix(record, list(WAYS), metric)))) for metric in ("error", "log_loss")}
-                     for of in (lambda values: values.mean(axis=0), mean_ranks))
-    lines = ["| | error | place | fewer | more | log loss | place | lower | higher | fit |", "|---|" + "---:|" * 9]
+    means, places = (
+        {
+            metric: dict(zip(WAYS, of(matrix(record, list(WAYS), metric))))
+            for metric in ("error", "log_loss")
+        }
+        for of in (lambda values: values.mean(axis=0), mean_ranks)
+    )
+    lines = [
+        "| | error | place | fewer | more | log loss | place | lower | higher | fit |",
+        "|---|" + "---:|" * 9,
+    ]
     for way in sorted(WAYS, key=places["log_loss"].get):
         better, clearly, worse, clearly_worse = against(record, way, "folds")
-        than = ["", "", "", ""] if way == "folds" else [f"{better} ({clearly})", f"{worse} ({clearly_worse})", *map(str, counts(record, way, "log_loss"))]
-        cells = [f"{100 * means['error'][way]:.2f} %", f"{places['error'][way]:.2f}", *than[:2], f"{means['log_loss'][way]:.3f}",
-                 f"{places['log_loss'][way]:.2f}", *than[2:], f"{times_of(record, way)['fit']:.0f}"]
+        than = (
+            ["", "", "", ""]
+            if way == "folds"
+            else [
+                f"{better} ({clearly})",
+                f"{worse} ({clearly_worse})",
+                *map(str, counts(record, way, "log_loss")),
+            ]
+        )
+        cells = [
+            f"{100 * means['error'][way]:.2f} %",
+            f"{places['error'][way]:.2f}",
+            *than[:2],
+            f"{means['log_loss'][way]:.3f}",
+            f"{places['log_loss'][way]:.2f}",
+            *than[2:],
+            f"{times_of(record, way)['fit']:.0f}",
+        ]
         lines.append(f"| {WORDS[way]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -226,16 +379,35 @@ def compare_priors(record: Record, metric: str, rope: float = 0.01) -> str:
 
 def priors_of(record: Record, way: str) -> np.ndarray:
     "The precision per example that a way chose on each table (n_tables,): the median over the folds."
-    return np.array([np.median(record.array(f"{table}.{way}", "alpha")) for table in tables_in(record)])
+    return np.array(
+        [np.median(record.array(f"{table}.{way}", "alpha")) for table in tables_in(record)]
+    )
 
 # %% ../../nbs/experiments/priors.ipynb #cell-021
-SEVERAL = ("digits", "letter", "many_classes", "movement_libras", "satimage", "segment", "texture", "vehicle", "vowel", "clusters", "letter-rest",
-           "satimage-rest", "segment-rest", "texture-rest")       # the tables of four classes or more
+SEVERAL = (
+    "digits",
+    "letter",
+    "many_classes",
+    "movement_libras",
+    "satimage",
+    "segment",
+    "texture",
+    "vehicle",
+    "vowel",
+    "clusters",
+    "letter-rest",
+    "satimage-rest",
+    "segment-rest",
+    "texture-rest",
+)  # the tables of four classes or more
 
 
 def excess(record: Record, way: str, metric: str) -> tuple:
     "By how much a metric is higher on each table than with the choice by folds: on tables of `SEVERAL` classes, and on the others."
-    gap, several = np.diff(matrix(record, ["folds", way], metric), axis=1)[:, 0], np.isin(tables_in(record), SEVERAL)
+    gap, several = (
+        np.diff(matrix(record, ["folds", way], metric), axis=1)[:, 0],
+        np.isin(tables_in(record), SEVERAL),
+    )
     return gap[several], gap[~several]
 
 # %% ../../nbs/experiments/priors.ipynb #cell-021-2
@@ -244,15 +416,31 @@ def draw_priors(record: Record, way: str = "evidence") -> Any:
     import matplotlib.pyplot as plt
 
     several = np.isin(tables_in(record), SEVERAL)
-    ours, theirs, gap = priors_of(record, way), priors_of(record, "folds"), np.diff(matrix(record, ["folds", way], "log_loss"), axis=1)[:, 0]
+    ours, theirs, gap = (
+        priors_of(record, way),
+        priors_of(record, "folds"),
+        np.diff(matrix(record, ["folds", way], "log_loss"), axis=1)[:, 0],
+    )
     figure, axes = plt.subplots(2, 1, figsize=(5.4, 6.8))
     span = np.array([min(ours.min(), theirs.min()) / 2, max(ours.max(), theirs.max()) * 2])
     axes[0].plot(span, span, ":", color="C6")
     axes[1].axhline(0, ls=":", color="C6")
-    for rows, colour, mark, words in ((~several, "C0", "o", "two or three classes"), (several, "C1", "s", "four classes or more")):
+    for rows, colour, mark, words in (
+        (~several, "C0", "o", "two or three classes"),
+        (several, "C1", "s", "four classes or more"),
+    ):
         axes[0].plot(theirs[rows], ours[rows], mark, color=colour, mfc="none", label=words)
         axes[1].plot((ours / theirs)[rows], gap[rows], mark, color=colour, mfc="none")
-    axes[0].set(xscale="log", yscale="log", xlabel="precision per example, by folds", ylabel="by the evidence")
-    axes[1].set(xscale="log", xlabel="precision by the evidence / by folds", ylabel="log loss above that with folds")
+    axes[0].set(
+        xscale="log",
+        yscale="log",
+        xlabel="precision per example, by folds",
+        ylabel="by the evidence",
+    )
+    axes[1].set(
+        xscale="log",
+        xlabel="precision by the evidence / by folds",
+        ylabel="log loss above that with folds",
+    )
     figure.legend(loc="outside upper center", ncols=2)
     return figure

@@ -46,7 +46,7 @@ def states_of(labels: np.ndarray) -> np.ndarray:
     return np.stack(np.unravel_index(labels, (3, 3, 3, 3)), axis=-1)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-017
-FOUND = 0.9                                 # cosine from which an expert counts as found
+FOUND = 0.9  # cosine from which an expert counts as found
 
 
 def recovery(votes: np.ndarray, signed: bool = True, truth: np.ndarray | None = None) -> np.ndarray:
@@ -74,11 +74,15 @@ def all_sets(K: int) -> np.ndarray:
 def extremes_of_sets(templates: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "U and L (len(sets), D) of sets (len(sets), K) of templates (K, D), for q = ½."
     on = sets[:, :, None]
-    return (np.max(np.where(on, templates, 0.5), axis=1, initial=0.5),
-            np.min(np.where(on, templates, 0.5), axis=1, initial=0.5))
+    return (
+        np.max(np.where(on, templates, 0.5), axis=1, initial=0.5),
+        np.min(np.where(on, templates, 0.5), axis=1, initial=0.5),
+    )
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-020-1
-def explain_small(templates: np.ndarray, X: np.ndarray, greedy: bool = True, seen: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def explain_small(
+    templates: np.ndarray, X: np.ndarray, greedy: bool = True, seen: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a table.
 
     Parameters
@@ -103,7 +107,7 @@ def explain_small(templates: np.ndarray, X: np.ndarray, greedy: bool = True, see
     score = X @ (on - off).T + np.sum(off, axis=1)
     margin, rows = 1e-9 * (1 + np.abs(score)), np.arange(len(X))
     if not greedy:
-        order = np.argsort(np.sum(sets, axis=1), kind="stable")          # small sets win ties
+        order = np.argsort(np.sum(sets, axis=1), kind="stable")  # small sets win ties
         enough = np.max(score - margin, axis=1, keepdims=True)
         chosen = order[np.argmax(score[:, order] >= enough, axis=1)]
         return sets[chosen], score[rows, chosen]
@@ -121,7 +125,9 @@ def explain_small(templates: np.ndarray, X: np.ndarray, greedy: bool = True, see
 def as_pursuit(templates: np.ndarray, active: np.ndarray, log_likelihood: np.ndarray) -> Pursuit:
     "The Pursuit of images whose active experts (n, K) are known."
     experts = np.where(active, np.arange(len(templates)), -1)
-    return Pursuit(experts, np.minimum(experts, 0), *extremes_of_sets(templates, active), log_likelihood)
+    return Pursuit(
+        experts, np.minimum(experts, 0), *extremes_of_sets(templates, active), log_likelihood
+    )
 
 # %% ../../nbs/experiments/quadrants.ipynb #printed-2
 def explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -132,19 +138,36 @@ def explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarray
     active = best[:, None] == np.arange(len(templates))
     mu, score, growing = templates[best], np.max(score, axis=1), np.ones(len(X), bool)
     while np.any(growing):
-        further = np.stack([compose_extremes(np.maximum(np.maximum(mu, t), 0.5), np.minimum(np.minimum(mu, t), 0.5)) for t in templates], axis=1)
-        scores = np.where(active, -np.inf, bernoulli_log_likelihood(X[:, None], np.clip(further, 1e-300, 1 - 1e-16)))
+        further = np.stack(
+            [
+                compose_extremes(
+                    np.maximum(np.maximum(mu, t), 0.5), np.minimum(np.minimum(mu, t), 0.5)
+                )
+                for t in templates
+            ],
+            axis=1,
+        )
+        scores = np.where(
+            active,
+            -np.inf,
+            bernoulli_log_likelihood(X[:, None], np.clip(further, 1e-300, 1 - 1e-16)),
+        )
         best = np.argmax(scores, axis=1)
         growing &= scores[rows, best] > score + 1e-9 * (1 + np.abs(score))
-        mu, score = np.where(growing[:, None], further[rows, best], mu), np.where(growing, scores[rows, best], score)
+        mu, score = (
+            np.where(growing[:, None], further[rows, best], mu),
+            np.where(growing, scores[rows, best], score),
+        )
         active[rows[growing], best[growing]] = True
     return active, score
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-024
-VALUES = np.linspace(0.02, 0.98, 49)       # of a template, for the search below; ½ is one of them
+VALUES = np.linspace(0.02, 0.98, 49)  # of a template, for the search below; ½ is one of them
 
 
-def best_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
+def best_templates(
+    templates: np.ndarray, active: np.ndarray, X: np.ndarray, pseudocount: float = 1.0
+) -> np.ndarray:
     """The exact M-step: templates (K, D), one after the other, each pixel at the best of `VALUES`, given the active experts.
 
     Raises the log-likelihood of the composed templates plus ε log μ(1 − μ) of each pixel, the prior
@@ -152,7 +175,7 @@ def best_templates(templates: np.ndarray, active: np.ndarray, X: np.ndarray, pse
     """
     templates = templates.copy()
     sets, which, n = np.unique(active, axis=0, return_inverse=True, return_counts=True)
-    ink = (which.ravel() == np.arange(len(sets))[:, None]).astype(np.float64) @ X    # (sets, D)
+    ink = (which.ravel() == np.arange(len(sets))[:, None]).astype(np.float64) @ X  # (sets, D)
     blank, p = n[:, None] - ink, VALUES[:, None, None]
     prior = pseudocount * np.log(VALUES * (1 - VALUES))[:, None]
     for k in range(len(templates)):
@@ -171,15 +194,23 @@ STARTS = ("uniform", "images", "truth and noise")
 PRINTED = "equation 1, printed search"
 
 
-def em_step(templates: np.ndarray, X: np.ndarray, learner: str = "equation 1", pseudocount: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def em_step(
+    templates: np.ndarray, X: np.ndarray, learner: str = "equation 1", pseudocount: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     "Templates (K, 36) after one step of EM, and the log-likelihood (n,) of the images before it."
     printed = learner == PRINTED
-    active, score = explain_as_printed(templates, X) if printed else explain_small(templates, X, greedy=learner != "exhaustive search")
+    active, score = (
+        explain_as_printed(templates, X)
+        if printed
+        else explain_small(templates, X, greedy=learner != "exhaustive search")
+    )
     if learner == "exact M-step":
         return best_templates(templates, active, X, pseudocount), score
     model = Compositions(prune=learner == "votes that pay", pseudocount=pseudocount)
     counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, score))
-    return model.m_step(ExpertStatistics(*(np.asarray(a)[None] for a in counted))).templates[0], score
+    return model.m_step(ExpertStatistics(*(np.asarray(a)[None] for a in counted))).templates[
+        0
+    ], score
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-025-2
 def start_templates(start: str, X: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
@@ -187,11 +218,20 @@ def start_templates(start: str, X: np.ndarray, rng: np.random.RandomState) -> np
     noise, truth = rng.random_sample((8, X.shape[1])), as_rows(quadrant_templates())
     if start == "images":
         return 0.25 + 0.5 * X[rng.permutation(len(X))[:8]]
-    return {"uniform": noise, "near ½": 0.4 + 0.2 * noise, "truth and noise": (truth + noise) / 2}[start]
+    return {"uniform": noise, "near ½": 0.4 + 0.2 * noise, "truth and noise": (truth + noise) / 2}[
+        start
+    ]
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-025-1
-def learn_experts(X: np.ndarray, n_steps: int, rng: np.random.RandomState, learner: str = "equation 1", start: str = "uniform",
-                  n_starts: int = 1, pseudocount: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def learn_experts(
+    X: np.ndarray,
+    n_steps: int,
+    rng: np.random.RandomState,
+    learner: str = "equation 1",
+    start: str = "uniform",
+    n_starts: int = 1,
+    pseudocount: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
     """EM from the best of some random starts.
 
     Returns
@@ -217,18 +257,19 @@ def foretold_by_truth(X: np.ndarray) -> np.ndarray:
     "Probability of ink (n, 36) of each pixel, given the 35 others, under the true distribution."
     parts = X.reshape(-1, 2, SIDE, 2, SIDE).swapaxes(2, 3).reshape(-1, 4, SIDE**2)
     others = parts.sum(axis=2, keepdims=True) - parts
-    sure = (0.25 + 0.5 / 2**9) / (0.25 + 0.5 / 2**8)               # nine alike, if eight are
+    sure = (0.25 + 0.5 / 2**9) / (0.25 + 0.5 / 2**8)  # nine alike, if eight are
     p = np.where(others == SIDE**2 - 1, sure, np.where(others == 0, 1 - sure, 0.5))
     return p.reshape(-1, 2, 2, SIDE, SIDE).swapaxes(2, 3).reshape(X.shape)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039
 class Learned(NamedTuple):
     "Reconstructions, predictions and templates of a learned model, in one form for all methods."
-    rebuild: Callable       # images (n, 36) → probabilities of ink (n, 36), given all pixels
-    foretell: Callable      # the same, for each pixel given the 35 others
+
+    rebuild: Callable  # images (n, 36) → probabilities of ink (n, 36), given all pixels
+    foretell: Callable  # the same, for each pixel given the 35 others
     rebuild_real: Callable  # images → real numbers (n, 36), for squared errors
-    votes: np.ndarray       # (8, 36)  of its experts, from abstention
-    signed: bool = True     # whether their sign means something
+    votes: np.ndarray  # (8, 36)  of its experts, from abstention
+    signed: bool = True  # whether their sign means something
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039-2
 def pixel_by_pixel(predict: Callable, D: int = 4 * SIDE**2) -> Callable:
@@ -238,12 +279,14 @@ def pixel_by_pixel(predict: Callable, D: int = 4 * SIDE**2) -> Callable:
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039-3
 def learned_experts(templates: np.ndarray) -> Learned:
     "The Learned of eight templates with the max-minus-min rule."
+
     def rebuild(X):
         return max_minus_min_of(templates, explain_small(templates, X)[0])
 
     def predict(X, d):
         active, _ = explain_small(templates, X, seen=np.arange(X.shape[1]) != d)
         return max_minus_min_of(templates, active)[:, d]
+
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, templates - 0.5)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039-1
@@ -252,26 +295,44 @@ def max_minus_min_of(templates: np.ndarray, active: np.ndarray) -> np.ndarray:
     return compose_extremes(*extremes_of_sets(templates, active))
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-040
-def learn_machine(X: np.ndarray, seed: int, learning_rate: float, batch_size: int, epochs: int) -> Learned:
+def learn_machine(
+    X: np.ndarray, seed: int, learning_rate: float, batch_size: int, epochs: int
+) -> Learned:
     "A restricted Boltzmann machine with eight hidden units, by persistent contrastive divergence."
-    model = BernoulliRBM(8, learning_rate=learning_rate, batch_size=min(batch_size, len(X)), n_iter=epochs,
-                         random_state=seed).fit(X)
+    model = BernoulliRBM(
+        8,
+        learning_rate=learning_rate,
+        batch_size=min(batch_size, len(X)),
+        n_iter=epochs,
+        random_state=seed,
+    ).fit(X)
     W, b, c = model.components_, model.intercept_visible_, model.intercept_hidden_
 
     def rebuild(X):
         return expit(expit(X @ W.T + c) @ W + b)
 
-    def predict(X, d):                                   # exact: a ratio of two unnormalised probabilities
+    def predict(X, d):  # exact: a ratio of two unnormalised probabilities
         without = (X @ W.T + c) - X[:, [d]] * W[:, d]
-        return expit(b[d] + np.sum(np.logaddexp(0, without + W[:, d]) - np.logaddexp(0, without), axis=1))
+        return expit(
+            b[d] + np.sum(np.logaddexp(0, without + W[:, d]) - np.logaddexp(0, without), axis=1)
+        )
+
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, W)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-041
-def learn_autoencoder(X: np.ndarray, seed: int, learning_rate: float, corruption: float, epochs: int) -> Learned:
+def learn_autoencoder(
+    X: np.ndarray, seed: int, learning_rate: float, corruption: float, epochs: int
+) -> Learned:
     "A denoising autoencoder, eight logistic units; pixels are hidden (0) with probability `corruption`."
     rng = np.random.RandomState(seed)
-    model = MLPClassifier((8,), activation="logistic", learning_rate_init=learning_rate, alpha=0.0,
-                          batch_size=max(min(10, len(X)), len(X) // 20), random_state=seed)
+    model = MLPClassifier(
+        (8,),
+        activation="logistic",
+        learning_rate_init=learning_rate,
+        alpha=0.0,
+        batch_size=max(min(10, len(X)), len(X) // 20),
+        random_state=seed,
+    )
     for _ in range(epochs):
         seen = X * (rng.random_sample(X.shape) >= corruption)
         model.partial_fit(seen, X.astype(int), classes=np.arange(X.shape[1]))
@@ -282,10 +343,13 @@ def learn_autoencoder(X: np.ndarray, seed: int, learning_rate: float, corruption
 
     def predict(X, d):
         return expit(expit((X * (np.arange(X.shape[1]) != d)) @ W + c) @ V[:, d] + b[d])
+
     return Learned(rebuild, pixel_by_pixel(predict), rebuild, V)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-042
-def sparse_codes(X: np.ndarray, atoms: np.ndarray, penalty: float, positive: bool, sweeps: int = 50) -> np.ndarray:
+def sparse_codes(
+    X: np.ndarray, atoms: np.ndarray, penalty: float, positive: bool, sweeps: int = 50
+) -> np.ndarray:
     "Codes s (n, K) that minimise ½‖x − sA‖² + penalty ‖s‖₁, by coordinate descent for all rows at once."
     gram, target = atoms @ atoms.T, X @ atoms.T
     codes, scale = np.zeros_like(target), np.maximum(np.diag(gram), 1e-12)
@@ -300,7 +364,9 @@ def sparse_codes(X: np.ndarray, atoms: np.ndarray, penalty: float, positive: boo
 CLIPS = (0.01, 0.02, 0.05, 0.1)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-042-1
-def learn_dictionary(X: np.ndarray, seed: int, penalty: float, positive: bool, passes: int) -> Learned:
+def learn_dictionary(
+    X: np.ndarray, seed: int, penalty: float, positive: bool, passes: int
+) -> Learned:
     """Dictionary learning of x − ½ with eight atoms.
 
     As probabilities, its sums are clipped to [c, 1 − c], with the c of `CLIPS` that suits the
@@ -308,8 +374,16 @@ def learn_dictionary(X: np.ndarray, seed: int, penalty: float, positive: bool, p
     """
     how = {"alpha": penalty, "positive_code": positive}
     model = MiniBatchDictionaryLearning(
-        8, **how, max_iter=passes, batch_size=max(min(10, len(X)), len(X) // 20), tol=0.0,
-        max_no_improvement=None, fit_algorithm="cd", transform_algorithm="lasso_cd", random_state=seed)
+        8,
+        **how,
+        max_iter=passes,
+        batch_size=max(min(10, len(X)), len(X) // 20),
+        tol=0.0,
+        max_no_improvement=None,
+        fit_algorithm="cd",
+        transform_algorithm="lasso_cd",
+        random_state=seed,
+    )
     atoms = model.fit(X - 0.5).components_
 
     def code(X, seen):
@@ -324,10 +398,20 @@ def learn_dictionary(X: np.ndarray, seed: int, penalty: float, positive: bool, p
     made = rebuild_real(X)
     low = min(CLIPS, key=lambda c: cross_entropy(X, np.clip(made, c, 1 - c)))
     clipped = lambda made: np.clip(made, low, 1 - low)
-    return Learned(lambda X: clipped(rebuild_real(X)), pixel_by_pixel(predict), rebuild_real, atoms, positive)
+    return Learned(
+        lambda X: clipped(rebuild_real(X)), pixel_by_pixel(predict), rebuild_real, atoms, positive
+    )
 
 # %% ../../nbs/experiments/quadrants.ipynb #tuned-2
-def learn_composed(X: np.ndarray, seed: int, learner: str, start: str, pseudocount: float, n_steps: int, n_starts: int) -> Learned:
+def learn_composed(
+    X: np.ndarray,
+    seed: int,
+    learner: str,
+    start: str,
+    pseudocount: float,
+    n_steps: int,
+    n_starts: int,
+) -> Learned:
     "Eight experts by EM, the most probable of some starts."
     rng = np.random.RandomState(seed)
     course, _ = learn_experts(X, n_steps, rng, learner, start, n_starts, pseudocount)
@@ -347,37 +431,56 @@ def cross_entropy(X: np.ndarray, probabilities: np.ndarray) -> float:
 
 def measure(learned: Learned, X: np.ndarray) -> dict:
     "Cross-entropy of reconstructions and of pixels predicted from the others, squared error, and number of experts found."
-    return {"rebuilt": cross_entropy(X, learned.rebuild(X)),
-            "foretold": cross_entropy(X, learned.foretell(X)),
-            "squared": float(np.mean(np.sum((X - learned.rebuild_real(X)) ** 2, axis=1))),
-            "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND))}
+    return {
+        "rebuilt": cross_entropy(X, learned.rebuild(X)),
+        "foretold": cross_entropy(X, learned.foretell(X)),
+        "squared": float(np.mean(np.sum((X - learned.rebuild_real(X)) ** 2, axis=1))),
+        "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND)),
+    }
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-045
 SIZES, N_RUNS, N_STEPS, SHOWN = (50, 100, 200, 400, 800), 40, 20, (0, 1, 2, 5, 10, 20)
 PEERS = {
-    "machine": (learn_machine, {"learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0), "batch_size": (5, 20)},
-                {"epochs": 100}),
-    "autoencoder": (learn_autoencoder, {"learning_rate": (0.003, 0.01, 0.03),
-                                        "corruption": (0.0, 0.1, 0.3, 0.5)}, {"epochs": 100}),
-    "dictionary": (learn_dictionary, {"penalty": (0.03, 0.1, 0.3, 1.0), "positive": (False, True)},
-                   {"passes": 30}),
+    "machine": (
+        learn_machine,
+        {"learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0), "batch_size": (5, 20)},
+        {"epochs": 100},
+    ),
+    "autoencoder": (
+        learn_autoencoder,
+        {"learning_rate": (0.003, 0.01, 0.03), "corruption": (0.0, 0.1, 0.3, 0.5)},
+        {"epochs": 100},
+    ),
+    "dictionary": (
+        learn_dictionary,
+        {"penalty": (0.03, 0.1, 0.3, 1.0), "positive": (False, True)},
+        {"passes": 30},
+    ),
 }
 STEPS = {"n_steps": N_STEPS, "n_starts": 4}
-WIDER = {                                   # beyond the grids of the peers, where their optimum lies at an edge
+WIDER = {  # beyond the grids of the peers, where their optimum lies at an edge
     "machine": {"learning_rate": (0.03, 0.3), "batch_size": (2, 80)},
     "autoencoder": {"learning_rate": (0.001, 0.1), "corruption": (0.0, 0.1)},
     "dictionary": {"penalty": (0.003, 0.01), "positive": (False, True)},
 }
 TUNED = {
-    "equation 1": (learn_composed, {"start": ("uniform", "near ½", "images"), "pseudocount": (0.3, 1.0, 3.0)},
-                   STEPS | {"learner": "equation 1"}),
-    "exact M-step": (learn_composed, {"start": ("images",), "pseudocount": (0.3, 1.0, 3.0)},
-                     STEPS | {"learner": "exact M-step"}),
+    "equation 1": (
+        learn_composed,
+        {"start": ("uniform", "near ½", "images"), "pseudocount": (0.3, 1.0, 3.0)},
+        STEPS | {"learner": "equation 1"},
+    ),
+    "exact M-step": (
+        learn_composed,
+        {"start": ("images",), "pseudocount": (0.3, 1.0, 3.0)},
+        STEPS | {"learner": "exact M-step"},
+    ),
     "estimator": (learn_estimator, {"pseudocount": (0.3, 1.0, 3.0), "prune": (False, True)}, {}),
 }
-QUICK_PEERS = {"machine": {"learning_rate": [0.03, 0.1], "batch_size": [5]},
-               "autoencoder": {"learning_rate": [0.03], "corruption": [0.0, 0.3]},
-               "dictionary": {"penalty": [0.1], "positive": [False, True]}}
+QUICK_PEERS = {
+    "machine": {"learning_rate": [0.03, 0.1], "batch_size": [5]},
+    "autoencoder": {"learning_rate": [0.03], "corruption": [0.0, 0.3]},
+    "dictionary": {"penalty": [0.1], "positive": [False, True]},
+}
 COMPOSED = {"paper": ("equation 1", "uniform", 1), "exact": ("exact M-step", "images", 10)}
 ESTIMATORS = {"as it comes": {}, "eight": {"n_experts": 8, "prune": True}}
 AIMS = ("rebuilt", "foretold")
@@ -385,20 +488,49 @@ AIMS = ("rebuilt", "foretold")
 # %% ../../nbs/experiments/quadrants.ipynb #further
 def further_parts(quick: bool, base: dict) -> list:
     "Further parts: the paper's search and starts near ½, the estimator that searches, wider grids, tuned experts."
-    parts = [Part(f"{learner}, {start}", base | {"learner": learner, "start": start, "n_starts": 1}, 15)
-             for learner, start in ((PRINTED, "uniform"), (PRINTED, "near ½"), ("equation 1", "near ½"))]
+    parts = [
+        Part(f"{learner}, {start}", base | {"learner": learner, "start": start, "n_starts": 1}, 15)
+        for learner, start in ((PRINTED, "uniform"), (PRINTED, "near ½"), ("equation 1", "near ½"))
+    ]
     options = {"eight": {"n_experts": 2, "prune": True, "max_iter": 2}} if quick else ESTIMATORS
-    parts.append(Part("estimator, searched", {"kind": "estimator", "init": "search", "n": 30 if quick else 100,
-                                              "n_runs": 1 if quick else 10, "options": options}, 20))
+    parts.append(
+        Part(
+            "estimator, searched",
+            {
+                "kind": "estimator",
+                "init": "search",
+                "n": 30 if quick else 100,
+                "n_runs": 1 if quick else 10,
+                "options": options,
+            },
+            20,
+        )
+    )
     for size in (40,) if quick else SIZES:
         curve = {"kind": "peer", "n": size, "n_runs": 1 if quick else 5}
         for name, (_, grid, fixed) in TUNED.items():
             grid = {key: list(values[:1] if quick else values) for key, values in grid.items()}
             fixed = fixed | {key: 2 for key in ("n_steps", "n_starts") if quick and key in fixed}
-            parts.append(Part(f"{name}, tuned, {size}", curve | {"method": name, "fixed": fixed, "grid": grid}, 10))
+            parts.append(
+                Part(
+                    f"{name}, tuned, {size}",
+                    curve | {"method": name, "fixed": fixed, "grid": grid},
+                    10,
+                )
+            )
         for name, grid in {} if quick else WIDER.items():
-            parts.append(Part(f"{name}, wider, {size}", curve | {"method": name, "fixed": PEERS[name][2],
-                                                                 "grid": {key: list(values) for key, values in grid.items()}}, 20))
+            parts.append(
+                Part(
+                    f"{name}, wider, {size}",
+                    curve
+                    | {
+                        "method": name,
+                        "fixed": PEERS[name][2],
+                        "grid": {key: list(values) for key, values in grid.items()},
+                    },
+                    20,
+                )
+            )
     return parts
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-045-1
@@ -407,22 +539,44 @@ def quadrants_parts(data: str, profile: str) -> tuple:
     quick = profile == "quick"
     runs, steps = (2, 5) if quick else (N_RUNS, N_STEPS)
     base = {"kind": "recovery", "n": 100, "n_runs": runs, "n_steps": steps}
-    parts = [Part(f"{learner}, {start}", base | {"learner": learner, "start": start, "n_starts": 1}, 15)
-             for learner in LEARNERS for start in STARTS]
+    parts = [
+        Part(f"{learner}, {start}", base | {"learner": learner, "start": start, "n_starts": 1}, 15)
+        for learner in LEARNERS
+        for start in STARTS
+    ]
     ten = {"learner": "exact M-step", "start": "images", "n_starts": 2 if quick else 10}
     options = {"eight": {"n_experts": 2, "prune": True, "max_iter": 2}} if quick else ESTIMATORS
-    parts += [Part("exact M-step, ten starts", base | ten | {"n_runs": 2 if quick else 10}, 60),
-              Part("estimator", {"kind": "estimator", "n": 30 if quick else 100,
-                                 "n_runs": 1 if quick else 10, "options": options}, 100)]
+    parts += [
+        Part("exact M-step, ten starts", base | ten | {"n_runs": 2 if quick else 10}, 60),
+        Part(
+            "estimator",
+            {
+                "kind": "estimator",
+                "n": 30 if quick else 100,
+                "n_runs": 1 if quick else 10,
+                "options": options,
+            },
+            100,
+        ),
+    ]
     for size in (40,) if quick else SIZES:
         curve = {"n": size, "n_runs": 1 if quick else 5}
         for name, (learner, start, count) in COMPOSED.items():
-            how = {"kind": "composed", "learner": learner, "start": start, "n_steps": steps,
-                   "n_starts": min(count, 2) if quick else count}
+            how = {
+                "kind": "composed",
+                "learner": learner,
+                "start": start,
+                "n_steps": steps,
+                "n_starts": min(count, 2) if quick else count,
+            }
             parts.append(Part(f"{name}, {size}", curve | how, 5 * count))
         for name, (_, grid, fixed) in PEERS.items():
-            how = {"kind": "peer", "method": name, "fixed": {k: 3 for k in fixed} if quick else fixed,
-                   "grid": QUICK_PEERS[name] if quick else {k: list(v) for k, v in grid.items()}}
+            how = {
+                "kind": "peer",
+                "method": name,
+                "fixed": {k: 3 for k in fixed} if quick else fixed,
+                "grid": QUICK_PEERS[name] if quick else {k: list(v) for k, v in grid.items()},
+            }
             parts.append(Part(f"{name}, {size}", curve | how, 30))
     parts += further_parts(quick, base)
     return tuple(replace(part, independent=True) for part in parts)
@@ -441,19 +595,35 @@ def run_recovery(settings: dict, bench: Bench) -> tuple:
     kept, cosines, scores = [], [], []
     for run in range(settings["n_runs"]):
         X, rng = training_rows(bench, run, settings["n"])
-        course, score = learn_experts(X, settings["n_steps"], rng, settings["learner"],
-                                      settings["start"], settings["n_starts"])
+        course, score = learn_experts(
+            X,
+            settings["n_steps"],
+            rng,
+            settings["learner"],
+            settings["start"],
+            settings["n_starts"],
+        )
         kept.append(course[steps])
         cosines.append([recovery(templates - 0.5) for templates in course[steps]])
         scores.append(score)
-    entropies = [[cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
-                 for course in kept]
+    entropies = [
+        [cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
+        for course in kept
+    ]
     found = np.sum(np.array(cosines) > FOUND, axis=2)
     typical = int(np.argsort(found[:, -1], kind="stable")[len(found) // 2])
     best = int(np.argmax(found[:, -1]))
-    arrays = {"cosines": np.array(cosines), "log_likelihood": np.array(scores),
-              "templates": np.stack([kept[typical], kept[best]])}
-    return {"steps": steps, "found": found.tolist(), "rebuilt": entropies, "shown": [typical, best]}, arrays
+    arrays = {
+        "cosines": np.array(cosines),
+        "log_likelihood": np.array(scores),
+        "templates": np.stack([kept[typical], kept[best]]),
+    }
+    return {
+        "steps": steps,
+        "found": found.tolist(),
+        "rebuilt": entropies,
+        "shown": [typical, best],
+    }, arrays
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-047
 def run_estimator(settings: dict, bench: Bench) -> tuple:
@@ -463,7 +633,9 @@ def run_estimator(settings: dict, bench: Bench) -> tuple:
         found = {"n_experts": [], "found": [], "rebuilt": []}
         for run in range(settings["n_runs"]):
             X, _ = training_rows(bench, run, settings["n"])
-            model = CompositionalModel(**options, init=settings.get("init", "sequential"), random_state=0).fit(X)
+            model = CompositionalModel(
+                **options, init=settings.get("init", "sequential"), random_state=0
+            ).fit(X)
             found["n_experts"].append(len(model.templates_))
             found["found"].append(int(np.sum(recovery(model.templates_ - 0.5) > FOUND)))
             found["rebuilt"].append(-model.score(test))
@@ -477,8 +649,14 @@ def run_composed(settings: dict, bench: Bench) -> tuple:
     test, found = as_rows(bench.data.test_images), []
     for run in range(settings["n_runs"]):
         X, rng = training_rows(bench, run, settings["n"])
-        course, _ = learn_experts(X, settings["n_steps"], rng, settings["learner"],
-                                  settings["start"], settings["n_starts"])
+        course, _ = learn_experts(
+            X,
+            settings["n_steps"],
+            rng,
+            settings["learner"],
+            settings["start"],
+            settings["n_starts"],
+        )
         found.append(measure(learned_experts(course[-1]), test))
     metrics = {name: [one[name] for one in found] for name in found[0]}
     return {aim: metrics for aim in AIMS}, {"votes": course[-1] - 0.5}
@@ -490,8 +668,10 @@ def run_peer(settings: dict, bench: Bench) -> tuple:
     validation = as_rows(draw_quadrants(1000, np.random.RandomState([bench.seed, 1]))[0])
     test = as_rows(bench.data.test_images)
     X, _ = training_rows(bench, 99, settings["n"])
-    tried = [dict(zip(settings["grid"], values))
-             for values in itertools.product(*settings["grid"].values())]
+    tried = [
+        dict(zip(settings["grid"], values))
+        for values in itertools.product(*settings["grid"].values())
+    ]
     found = [measure(learn(X, bench.seed, **one, **fixed), validation) for one in tried]
     metrics, arrays = {"grid": [one | result for one, result in zip(tried, found)]}, {}
     for aim in AIMS:
@@ -502,21 +682,32 @@ def run_peer(settings: dict, bench: Bench) -> tuple:
             learned = learn(X, bench.seed + run, **chosen, **fixed)
             results.append(measure(learned, test))
             arrays[f"votes {aim}"] = learned.votes if run == 0 else arrays[f"votes {aim}"]
-        metrics[aim] = {name: [one[name] for one in results] for name in results[0]} | {"chosen": chosen}
+        metrics[aim] = {name: [one[name] for one in results] for name in results[0]} | {
+            "chosen": chosen
+        }
     return metrics, arrays
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-049
-RUNNERS = {"recovery": run_recovery, "estimator": run_estimator, "composed": run_composed,
-           "peer": run_peer}
+RUNNERS = {
+    "recovery": run_recovery,
+    "estimator": run_estimator,
+    "composed": run_composed,
+    "peer": run_peer,
+}
 
 
 def run_quadrants(part: Part, bench: Bench) -> tuple:
     "Run one part of the experiment."
-    with warnings.catch_warnings(), threadpool_limits(1):    # sums in one order: the same bits again
+    with warnings.catch_warnings(), threadpool_limits(1):  # sums in one order: the same bits again
         warnings.simplefilter("ignore", ConvergenceWarning)
         learn = RUNNERS[part.parameters["kind"]]
         return bench.step("learn", part.name, lambda: learn(part.parameters, bench))
 
 
-QUADRANTS = Experiment("Compositional models: quadrants, with Figures 4 to 6", ("quadrants",),
-                       quadrants_parts, run_quadrants, quick=("quadrants",))
+QUADRANTS = Experiment(
+    "Compositional models: quadrants, with Figures 4 to 6",
+    ("quadrants",),
+    quadrants_parts,
+    run_quadrants,
+    quick=("quadrants",),
+)

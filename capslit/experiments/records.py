@@ -31,7 +31,18 @@ from threadpoolctl import threadpool_info
 import capslit
 from ..data import datasets
 from ..capsules.classifier import CapsuleClassifier
-from ..storage import StorageError, atomic_write, check_content, load_arrays, load_json, remove, save_arrays, save_json, storage_context, to_json
+from capslit.storage import (
+    StorageError,
+    atomic_write,
+    check_content,
+    load_arrays,
+    load_json,
+    remove,
+    save_arrays,
+    save_json,
+    storage_context,
+    to_json,
+)
 from ..validation import check_choice, check_number
 
 # %% ../../nbs/experiments/records.ipynb #cell-004
@@ -53,10 +64,14 @@ class Protocol:
 def _parts(data, profile):
     "Row numbers for learning, validation and testing."
     if not 0 < data.n_train < len(data.images):
-        raise ValueError(f"data must be divided into training and test images, which {data.name} is not; use mnist, fashion, usps or digits")
+        raise ValueError(
+            f"data must be divided into training and test images, which {data.name} is not; use mnist, fashion, usps or digits"
+        )
     share = 10 if profile == "quick" and data.n_train > 10_000 else 1
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(data.images))
-    return [np.arange(start, start + (stop - start) // share) for start, stop in zip(edges, edges[1:])]
+    return [
+        np.arange(start, start + (stop - start) // share) for start, stop in zip(edges, edges[1:])
+    ]
 
 # %% ../../nbs/experiments/records.ipynb #cell-006-1
 PROFILES = ("paper", "quick")
@@ -75,7 +90,10 @@ def load_protocol(data: datasets.ImageData, profile: str = "paper") -> Protocol:
     train, validation, test = _parts(data, check_choice("profile", profile, PROFILES))
     p = data.images[0].size // 4
     projection = datasets.svd_projection(data.images[: data.n_train], p)
-    inputs = [(datasets.project(data.images[rows], projection, data.scale), data.labels[rows]) for rows in (train, validation, test)]
+    inputs = [
+        (datasets.project(data.images[rows], projection, data.scale), data.labels[rows])
+        for rows in (train, validation, test)
+    ]
     return Protocol(data, p, *inputs[0], *inputs[1], *inputs[2], data.images[test])
 
 # %% ../../nbs/experiments/records.ipynb #cell-009
@@ -84,23 +102,40 @@ def describe_machine() -> dict:
     processor = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        processor = next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = max([library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"], default=1)
-    return {"processor": processor, "cores": cores, "threads": threads, "system": platform.system(), "python": platform.python_version(), "numpy": np.__version__}
+    threads = max(
+        [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"],
+        default=1,
+    )
+    return {
+        "processor": processor,
+        "cores": cores,
+        "threads": threads,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
 
 # %% ../../nbs/experiments/records.ipynb #cell-010
 def describe_code() -> dict:
     "Version of the package and, when it runs from a git checkout, the commit and whether tracked files differ from it."
     root = Path(capslit.__file__).parents[1]
-    git = lambda *words: subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    git = lambda *words: subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True
+    ).stdout.strip()
     code = {"version": capslit.__version__, "commit": None, "modified": None}
     if not (root / ".git").exists():
         return code
     try:
-        return code | {"commit": git("rev-parse", "HEAD"), "modified": bool(git("status", "--porcelain", "--untracked-files=no", "--", "capslit"))}
+        return code | {
+            "commit": git("rev-parse", "HEAD"),
+            "modified": bool(git("status", "--porcelain", "--untracked-files=no", "--", "capslit")),
+        }
     except (OSError, subprocess.SubprocessError):
         return code
 
@@ -152,8 +187,12 @@ class Record:
         return self.arrays[f"{part}/{name}"]
 
     def digest(self) -> str:
-        "SHA-256 of the metrics and the arrays, but for arrays of times, whose names begin with \"seconds\"."
-        hashed = sha256(to_json("metrics", {name: part["metrics"] for name, part in self.parts.items()}).encode())
+        'SHA-256 of the metrics and the arrays, but for arrays of times, whose names begin with "seconds".'
+        hashed = sha256(
+            to_json(
+                "metrics", {name: part["metrics"] for name, part in self.parts.items()}
+            ).encode()
+        )
         for name in sorted(self.arrays):
             if not name.rsplit("/", 1)[1].startswith("seconds"):
                 array = np.ascontiguousarray(self.arrays[name])
@@ -161,7 +200,7 @@ class Record:
         return hashed.hexdigest()
 
     def seconds(self, part: str, step: str | None = None, clock: str = "seconds") -> float:
-        "Wall time of a step of a part, or of all its steps; CPU time if `clock` is \"cpu_seconds\"."
+        'Wall time of a step of a part, or of all its steps; CPU time if `clock` is "cpu_seconds".'
         times = self.parts[part][clock]
         return sum(times.values()) if step is None else times[step]
 
@@ -171,7 +210,10 @@ RECORD, RECORD_ARRAYS = "capslit.record/2", "capslit.record-arrays/2"
 
 def record_path(experiment: str, data: str, profile: str, out: str | PathLike) -> Path:
     "Where the record of a run is kept; its arrays are beside it, under the same name with `.npz`."
-    return Path(out).expanduser() / f"{experiment}-{data}{'' if profile == 'paper' else f'-{profile}'}.json"
+    return (
+        Path(out).expanduser()
+        / f"{experiment}-{data}{'' if profile == 'paper' else f'-{profile}'}.json"
+    )
 
 # %% ../../nbs/experiments/records.ipynb #cell-015
 def save_record(path: str | PathLike, record: Record) -> None:
@@ -179,7 +221,12 @@ def save_record(path: str | PathLike, record: Record) -> None:
     path = Path(path)
     entries = asdict(record)
     arrays = entries.pop("arrays")
-    save_arrays(path.with_suffix(".npz"), arrays, {"schema": RECORD_ARRAYS, "experiment": record.experiment}, compress=True)
+    save_arrays(
+        path.with_suffix(".npz"),
+        arrays,
+        {"schema": RECORD_ARRAYS, "experiment": record.experiment},
+        compress=True,
+    )
     save_json(path, entries | {"schema": RECORD, "arrays_sha256": _hash(path.with_suffix(".npz"))})
 
 
@@ -212,11 +259,20 @@ def result_file(path: str | PathLike) -> Path:
     path = Path(path)
     if path.parent != RESULTS or RESULTS == CHECKOUT or path.exists():
         return path
-    known = (Path(capslit.__file__).parent / "experiments" / "results.sha256").read_text().splitlines()
+    known = (
+        (Path(capslit.__file__).parent / "experiments" / "results.sha256").read_text().splitlines()
+    )
     expected = {name: hashed for hashed, name in map(str.split, known)}.get(path.name)
     if expected:
-        addresses = tuple(f"{ADDRESS}/{branch}/results/{path.name}" for branch in (f"v{capslit.__version__}", "main"))
-        file = datasets.RemoteFile(f"{RESULTS.name}/{path.name}", addresses, lambda content: datasets.check_sha256(content, expected))
+        addresses = tuple(
+            f"{ADDRESS}/{branch}/results/{path.name}"
+            for branch in (f"v{capslit.__version__}", "main")
+        )
+        file = datasets.RemoteFile(
+            f"{RESULTS.name}/{path.name}",
+            addresses,
+            lambda content: datasets.check_sha256(content, expected),
+        )
         datasets.fetch(file, RESULTS.parent)
     return path
 
@@ -228,9 +284,15 @@ def load_record(path: str | PathLike) -> Record:
     arrays, _ = load_arrays(result_file(path.with_suffix(".npz")), schema=RECORD_ARRAYS)
     expected = entries.pop("arrays_sha256", None)
     entries.pop("schema")
-    check_content(path, _hash(path.with_suffix(".npz")) == expected,
-                  f"{path.with_suffix('.npz').name} belongs to another run; repeat the experiment")
-    with storage_context(path, damage={TypeError: "its entries are not those of a record ({}); repeat the experiment"}):
+    check_content(
+        path,
+        _hash(path.with_suffix(".npz")) == expected,
+        f"{path.with_suffix('.npz').name} belongs to another run; repeat the experiment",
+    )
+    with storage_context(
+        path,
+        damage={TypeError: "its entries are not those of a record ({}); repeat the experiment"},
+    ):
         return Record(**entries, arrays=arrays)
 
 # %% ../../nbs/experiments/records.ipynb #cell-018
@@ -353,34 +415,73 @@ class Bench:
         return result
 
 # %% ../../nbs/experiments/records.ipynb #cell-021
-PAPER = {"init": "subspace", "thresholds": [0.8, 0.6, 0.4, 0.2, 0.0], "patience": [128, 64, 32, 16, 8], "momentum": 0.9,
-         "max_iter": 5_000, "fit_intercept": False}
+PAPER = {
+    "init": "subspace",
+    "thresholds": [0.8, 0.6, 0.4, 0.2, 0.0],
+    "patience": [128, 64, 32, 16, 8],
+    "momentum": 0.9,
+    "max_iter": 5_000,
+    "fit_intercept": False,
+}
 
 
 def learn(bench: Bench, parameters: dict, estimator: type = CapsuleClassifier) -> CapsuleClassifier:
     "A classifier with the given parameters, fitted to the bench's data with its checkpoint."
     protocol = bench.protocol
-    if "alpha" in parameters:                                 # records give the precision of the prior for all examples together
+    if "alpha" in parameters:  # records give the precision of the prior for all examples together
         parameters = parameters | {"alpha": parameters["alpha"] / len(protocol.y)}
     model = estimator.paper(**parameters, random_state=bench.seed, verbose=int(bench.verbose))
     words = f"learning ({len(protocol.X):,} images, p = {protocol.n_components})"
-    return bench.step("fit", words, lambda: model.fit(protocol.X, protocol.y, X_val=protocol.X_val, y_val=protocol.y_val,
-                                                      checkpoint=bench.checkpoint))
+    return bench.step(
+        "fit",
+        words,
+        lambda: model.fit(
+            protocol.X,
+            protocol.y,
+            X_val=protocol.X_val,
+            y_val=protocol.y_val,
+            checkpoint=bench.checkpoint,
+        ),
+    )
 
 # %% ../../nbs/experiments/records.ipynb #cell-022
 def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
     "Metrics of a fitted classifier: test, validation and training error, iterations in all, and in each round or for each problem."
-    parts = {"test": (protocol.X_test, protocol.y_test), "validation": (protocol.X_val, protocol.y_val), "training": (protocol.X, protocol.y)}
-    errors = {f"{name}_error": int(np.sum(model.predict(X) != y)) / len(y) for name, (X, y) in parts.items()}  # from the whole number
+    parts = {
+        "test": (protocol.X_test, protocol.y_test),
+        "validation": (protocol.X_val, protocol.y_val),
+        "training": (protocol.X, protocol.y),
+    }
+    errors = {
+        f"{name}_error": int(np.sum(model.predict(X) != y)) / len(y)
+        for name, (X, y) in parts.items()
+    }  # from the whole number
     threshold = model.history_["threshold"]
-    counts = [int(np.sum(threshold == nu)) for nu in model.thresholds] if threshold.ndim == 1 else np.sum(~np.isnan(threshold), axis=0).tolist()
-    return errors | {"n_train": len(protocol.y), "n_test": len(protocol.y_test), "n_iter": int(model.n_iter_), "iterations": counts,
-                     "n_weights": int(model.coef_.size)}
+    counts = (
+        [int(np.sum(threshold == nu)) for nu in model.thresholds]
+        if threshold.ndim == 1
+        else np.sum(~np.isnan(threshold), axis=0).tolist()
+    )
+    return errors | {
+        "n_train": len(protocol.y),
+        "n_test": len(protocol.y_test),
+        "n_iter": int(model.n_iter_),
+        "iterations": counts,
+        "n_weights": int(model.coef_.size),
+    }
 
 # %% ../../nbs/experiments/records.ipynb #cell-026
-LOADERS = {"mnist": datasets.load_mnist, "fashion": datasets.load_fashion_mnist, "usps": datasets.load_usps, "digits": datasets.load_digits,
-           "alphadigits": datasets.load_alphadigits, "omniglot": datasets.load_omniglot_latin,
-           "lines": datasets.load_lines, "shapes": datasets.load_shapes, "quadrants": datasets.load_quadrants}
+LOADERS = {
+    "mnist": datasets.load_mnist,
+    "fashion": datasets.load_fashion_mnist,
+    "usps": datasets.load_usps,
+    "digits": datasets.load_digits,
+    "alphadigits": datasets.load_alphadigits,
+    "omniglot": datasets.load_omniglot_latin,
+    "lines": datasets.load_lines,
+    "shapes": datasets.load_shapes,
+    "quadrants": datasets.load_quadrants,
+}
 PART = "capslit.part/1"
 
 
@@ -416,6 +517,7 @@ def _prepare_once(report):
             report(f"projecting {len(data.images):,} images")
             made.append(load_protocol(data, profile))
         return made[0]
+
     return prepare
 
 
@@ -434,7 +536,9 @@ def _read_part(path, settings):
         return None
     arrays, meta = load_arrays(path, schema=PART)
     if meta["settings"] != json.loads(to_json("settings", settings)):
-        raise ValueError(f"{path.parent} was written by a run with other settings; delete it, or choose another folder")
+        raise ValueError(
+            f"{path.parent} was written by a run with other settings; delete it, or choose another folder"
+        )
     return meta["outcome"], arrays
 
 # %% ../../nbs/experiments/records.ipynb #cell-029
@@ -444,9 +548,20 @@ def _run_part(experiment, part, bench, path, settings, code):
     if resumed:
         bench.report("going on from the checkpoint")
     metrics, arrays = experiment.run(part, bench)
-    outcome = {"parameters": part.parameters, "metrics": metrics, "seconds": bench.seconds, "cpu_seconds": bench.cpu_seconds,
-               "resumed": resumed, "code": code}
-    save_arrays(path, {name: np.asarray(a) for name, a in arrays.items()}, {"schema": PART, "settings": settings, "outcome": outcome}, compress=True)
+    outcome = {
+        "parameters": part.parameters,
+        "metrics": metrics,
+        "seconds": bench.seconds,
+        "cpu_seconds": bench.cpu_seconds,
+        "resumed": resumed,
+        "code": code,
+    }
+    save_arrays(
+        path,
+        {name: np.asarray(a) for name, a in arrays.items()},
+        {"schema": PART, "settings": settings, "outcome": outcome},
+        compress=True,
+    )
     remove(bench.checkpoint)
     return json.loads(to_json("metrics", outcome)), arrays
 
@@ -462,19 +577,30 @@ def _is_recorded(path, parts, seed):
         return False
     record = load_record(path)
     settings = {part.name: json.loads(to_json("parameters", part.parameters)) for part in parts}
-    return record.seed == seed and {name: part["parameters"] for name, part in record.parts.items()} == settings
+    return (
+        record.seed == seed
+        and {name: part["parameters"] for name, part in record.parts.items()} == settings
+    )
 
 
 def _changed_needs(record, out):
     "Names of the experiments from whose records this one was made and whose records in the folder `out` now hold something else."
     paths = {other: record_path(other, record.data, record.profile, out) for other in record.needs}
-    return [other for other, path in paths.items() if path.exists() and load_record(path).digest() != record.needs[other]]
+    return [
+        other
+        for other, path in paths.items()
+        if path.exists() and load_record(path).digest() != record.needs[other]
+    ]
 
 # %% ../../nbs/experiments/records.ipynb #cell-031-5
 def _same_part(part, record, hashes):
     "Whether a record holds this part: independent, with these parameters, and with the same content of the files that it reads."
     found = record.parts.get(part.name)
-    if not part.independent or found is None or found["parameters"] != json.loads(to_json("parameters", part.parameters)):
+    if (
+        not part.independent
+        or found is None
+        or found["parameters"] != json.loads(to_json("parameters", part.parameters))
+    ):
         return False
     files = part.files or {*record.sha256, *hashes}
     return all(record.sha256.get(file) == hashes.get(file) for file in files)
@@ -485,7 +611,11 @@ def _kept_parts(path, parts, seed, hashes):
     record = load_record(path) if path.exists() else None
     if record is None or record.seed != seed:
         return {}
-    of = lambda name: {key.rsplit("/", 1)[1]: a for key, a in record.arrays.items() if key.rsplit("/", 1)[0] == name}
+    of = lambda name: {
+        key.rsplit("/", 1)[1]: a
+        for key, a in record.arrays.items()
+        if key.rsplit("/", 1)[0] == name
+    }
     origin, kept = {"machine": record.machine, "date": record.date, "code": record.code}, {}
     for part in parts:
         if _same_part(part, record, hashes) and kept.keys() >= set(part.reads):
@@ -497,11 +627,16 @@ def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):
     "Outcomes of all parts by name, and arrays by part/array. What is `kept`, or an earlier run has finished, is read; `make_bench(checkpoint, finished)`."
     outcomes, arrays, done, seconds = {}, {}, [], 0.0
     for number, part in enumerate(parts):
-        path, bench = folder / f"{part.name}.npz", make_bench(folder / f"{part.name}.checkpoint", _metrics(outcomes))
+        path, bench = (
+            folder / f"{part.name}.npz",
+            make_bench(folder / f"{part.name}.checkpoint", _metrics(outcomes)),
+        )
         settings = settings | {"parameters": part.parameters}
         found = kept.get(part.name) or _read_part(path, settings)
         if found is None:
-            bench.report(f"part {number + 1} of {len(parts)}: {part.name}{_time_left(parts[number:], done, seconds)}")
+            bench.report(
+                f"part {number + 1} of {len(parts)}: {part.name}{_time_left(parts[number:], done, seconds)}"
+            )
             start = time.perf_counter()
             found = _run_part(experiment, part, bench, path, settings, code)
             done, seconds = [*done, part], seconds + time.perf_counter() - start
@@ -510,8 +645,19 @@ def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):
     return outcomes, arrays
 
 # %% ../../nbs/experiments/records.ipynb #cell-030
-def perform(name: str, experiment: Experiment, data: str, *, profile: str = "paper", out: str | PathLike = "results", seed: int = 0,
-            data_home: str | PathLike | None = None, verbose: bool = False, again: bool = False, report: Callable = lambda words: None) -> Path:
+def perform(
+    name: str,
+    experiment: Experiment,
+    data: str,
+    *,
+    profile: str = "paper",
+    out: str | PathLike = "results",
+    seed: int = 0,
+    data_home: str | PathLike | None = None,
+    verbose: bool = False,
+    again: bool = False,
+    report: Callable = lambda words: None,
+) -> Path:
     """The path of the record of an experiment on a data set, which is run if need be, and goes on where an earlier run was stopped.
 
     Parameters
@@ -554,18 +700,42 @@ def perform(name: str, experiment: Experiment, data: str, *, profile: str = "pap
     if experiment.lacks():
         raise ValueError(f"{name} needs a package that is not installed; {experiment.lacks()}")
     _check_folder(out)
-    code, machine = describe_code(), describe_machine()       # of this start
+    code, machine = describe_code(), describe_machine()  # of this start
     report(f"loading {data}")
-    images, prepare, folder = _load(loaders[data], data_home), _prepare_once(report), path.with_suffix(".parts")
-    records = {other: load_record(record_path(other, data, profile, out)) for other in experiment.needs}
+    images, prepare, folder = (
+        _load(loaders[data], data_home),
+        _prepare_once(report),
+        path.with_suffix(".parts"),
+    )
+    records = {
+        other: load_record(record_path(other, data, profile, out)) for other in experiment.needs
+    }
     needs = {other: record.digest() for other, record in records.items()}
-    settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed} | ({"needs": needs} if needs else {})
+    settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed} | (
+        {"needs": needs} if needs else {}
+    )
+
     def make_bench(checkpoint, finished):
         return Bench(images, profile, seed, checkpoint, verbose, report, finished, records, prepare)
+
     kept = {} if again or needs else _kept_parts(path, parts, seed, images.sha256)
     outcomes, arrays = _run_parts(experiment, parts, make_bench, settings, folder, code, kept)
-    save_record(path, Record(name, data, profile, seed, images.sha256, code, machine, datetime.now(timezone.utc).date().isoformat(),
-                             outcomes, arrays, needs))
+    save_record(
+        path,
+        Record(
+            name,
+            data,
+            profile,
+            seed,
+            images.sha256,
+            code,
+            machine,
+            datetime.now(timezone.utc).date().isoformat(),
+            outcomes,
+            arrays,
+            needs,
+        ),
+    )
     rmtree(folder, ignore_errors=True)
     return path
 
@@ -578,9 +748,11 @@ def describe_run(record: Record) -> str:
     n = machine.get("threads", machine["cores"])
     threads = "" if n == machine["cores"] else f", matrix products with {n} thread{'s' * (n > 1)}"
     resumed = ", once interrupted" if any(part["resumed"] for part in record.parts.values()) else ""
-    rows = {"time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
-            "machine": f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}",
-            "code": f"{_versions(record)}, {record.date}"}
+    rows = {
+        "time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
+        "machine": f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}",
+        "code": f"{_versions(record)}, {record.date}",
+    }
     head = f"| record | {datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed} |\n|---|---|\n"
     return head + "\n".join(f"| {name} | {text} |" for name, text in rows.items())
 
@@ -607,8 +779,10 @@ def compare_errors(record: Record, experiment: Experiment) -> str:
     for key, source in experiment.source[record.data].items():
         part, metric = key.rsplit("/", 1)
         ours = record.metrics(part)[metric]
-        lines.append(f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % | {100 * (ours - source):+.2f} | "
-                     f"{explain_difference(source, ours, record.metrics(part)['n_test'])} |")
+        lines.append(
+            f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % | {100 * (ours - source):+.2f} | "
+            f"{explain_difference(source, ours, record.metrics(part)['n_test'])} |"
+        )
     return "\n".join(lines)
 
 
@@ -618,5 +792,8 @@ def explain_difference(source: float, ours: float, n: int) -> str:
     size = abs(ours - source) / deviation
     if round(ours, 4) == round(source, 4):
         return "none"
-    return (f"less than one standard error of the measurement ({100 * deviation:.2f} points)" if size < 1
-            else f"{size:.1f} standard errors of the measurement ({100 * deviation:.2f} points)")
+    return (
+        f"less than one standard error of the measurement ({100 * deviation:.2f} points)"
+        if size < 1
+        else f"{size:.1f} standard errors of the measurement ({100 * deviation:.2f} points)"
+    )

@@ -48,9 +48,11 @@ def timed(function: Callable) -> tuple:
 
 def in_turns(*functions: Callable, rounds: int = 7, rest: float = 0) -> np.ndarray:
     "Best time of each of several functions, called in turn, each after so many seconds of `rest`, in seconds."
+
     def rested(f):
         time.sleep(rest)
         return timed(f)[1]
+
     return np.min([[rested(f) for f in functions] for _ in range(rounds)], axis=0)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-007
@@ -79,12 +81,20 @@ class Case:
         return model, CapsuleParameters(0.05 * weights)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-009
-AMOUNTS = {"products": "operation of the two products", "elements": "element of a pose vector",
-           "capsules": "capsule of an example", "read": "byte of the inputs",
-           "checked": "byte that is checked", "copied": "byte copied from a file",
-           "blocks": "block of examples", "solution": "operation of the M-step",
-           "iterations": "iteration", "sent": "byte sent", "tasks": "partition",
-           "calls": "iteration of a cluster"}
+AMOUNTS = {
+    "products": "operation of the two products",
+    "elements": "element of a pose vector",
+    "capsules": "capsule of an example",
+    "read": "byte of the inputs",
+    "checked": "byte that is checked",
+    "copied": "byte copied from a file",
+    "blocks": "block of examples",
+    "solution": "operation of the M-step",
+    "iterations": "iteration",
+    "sent": "byte sent",
+    "tasks": "partition",
+    "calls": "iteration of a cluster",
+}
 
 
 def amounts(case: Case, cores: int | None = None) -> dict:
@@ -95,15 +105,24 @@ def amounts(case: Case, cores: int | None = None) -> dict:
     """
     n, p, d, m, cluster = case.n, case.p, case.d, case.m, case.where == "cluster"
     rows, hands = _block_rows(case), min(case.hands, cores or case.hands)
-    piece = math.ceil(n / case.partitions) if cluster else rows    # what is handed out as a whole
+    piece = math.ceil(n / case.partitions) if cluster else rows  # what is handed out as a whole
     pieces = math.ceil(math.ceil(n / piece) / hands)
     share, blocks = min(n, piece * pieces), pieces * math.ceil(piece / rows)
     read = 4 * share * p
-    return {"products": 4 * share * p * d * m, "elements": share * d * m, "capsules": share * m,
-            "read": read, "checked": read * (case.where != "memory"),
-            "copied": read * (case.where == "file"), "blocks": blocks,
-            "solution": 4 * d * m * p**2, "iterations": 1, "sent": cluster * 16 * d * m * p,
-            "tasks": cluster * case.partitions, "calls": int(cluster)}
+    return {
+        "products": 4 * share * p * d * m,
+        "elements": share * d * m,
+        "capsules": share * m,
+        "read": read,
+        "checked": read * (case.where != "memory"),
+        "copied": read * (case.where == "file"),
+        "blocks": blocks,
+        "solution": 4 * d * m * p**2,
+        "iterations": 1,
+        "sent": cluster * 16 * d * m * p,
+        "tasks": cluster * case.partitions,
+        "calls": int(cluster),
+    }
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-009-1
 def _block_rows(case):
@@ -111,7 +130,9 @@ def _block_rows(case):
     return model.block_rows(parameters)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-015
-def write_examples(folder: str | PathLike, n: int, p: int, seed: int = 0, rows: int = 2**16) -> None:
+def write_examples(
+    folder: str | PathLike, n: int, p: int, seed: int = 0, rows: int = 2**16
+) -> None:
     "Write noisy random features of digits, X.npy (n, p), float32, and y.npy (n,), to `folder`."
     rng, images = np.random.default_rng(seed), load_digits()
     pixels = images.images.reshape(len(images.images), -1) / images.scale
@@ -139,7 +160,17 @@ def stepper(case: Case, data: Any) -> Callable:
     def step():
         nonlocal state
         with em.threads(1 if case.where == "cluster" else case.hands) as pool:
-            state = next(em.iterate(model, state, data, (em.Round(10**9, {"threshold": 0.5}),), momentum=0.5, pool=pool))
+            state = next(
+                em.iterate(
+                    model,
+                    state,
+                    data,
+                    (em.Round(10**9, {"threshold": 0.5}),),
+                    momentum=0.5,
+                    pool=pool,
+                )
+            )
+
     return step
 
 
@@ -176,11 +207,13 @@ def local_cluster(workers: int, processes: bool = True) -> Iterator:
 
     at_ease = {f"distributed.worker.memory.{act}": False for act in ("target", "spill", "pause")}
     options = {"processes": processes, "dashboard_address": ":0", "silence_logs": 50}
-    before = dict(os.environ)   # Dask sets variables for its workers here, and leaves them set
+    before = dict(os.environ)  # Dask sets variables for its workers here, and leaves them set
     try:
-        with (dask.config.set(at_ease),
-              LocalCluster(workers, threads_per_worker=1, **options) as one,
-              Client(one) as client):
+        with (
+            dask.config.set(at_ease),
+            LocalCluster(workers, threads_per_worker=1, **options) as one,
+            Client(one) as client,
+        ):
             yield client
     finally:
         os.environ.clear()
@@ -214,7 +247,7 @@ def forget(path: str | PathLike) -> bool:
     if not hasattr(os, "posix_fadvise"):
         return False
     with open(path, "rb") as file:
-        os.fsync(file.fileno())                              # what is not yet written cannot be dropped
+        os.fsync(file.fileno())  # what is not yet written cannot be dropped
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return True
 
@@ -227,12 +260,19 @@ def read_file(path: str | PathLike, buffer: int = 2**23) -> None:
             pass
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-023
-MACHINE = {"product, float32": "GFLOP/s", "product, float64": "GFLOP/s",
-           "product, float32, one thread": "GFLOP/s", "product, float64, one thread": "GFLOP/s",
-           "copy in memory": "GB/s", "read from disk": "GB/s"}
+MACHINE = {
+    "product, float32": "GFLOP/s",
+    "product, float64": "GFLOP/s",
+    "product, float32, one thread": "GFLOP/s",
+    "product, float64, one thread": "GFLOP/s",
+    "copy in memory": "GB/s",
+    "read from disk": "GB/s",
+}
 
 
-def machine_figures(folder: str | PathLike, size: int = 2048, megabytes: int = 512, rounds: int = 5) -> tuple:
+def machine_figures(
+    folder: str | PathLike, size: int = 2048, megabytes: int = 512, rounds: int = 5
+) -> tuple:
     "For each of `MACHINE`: operations or bytes, and the best time that they took, in seconds."
     rng, nbytes = np.random.default_rng(0), megabytes * 2**20
     a = rng.standard_normal((size, size))
@@ -247,8 +287,14 @@ def machine_figures(folder: str | PathLike, size: int = 2048, megabytes: int = 5
             x @ x
 
     read = lambda: timed(lambda: read_file(path))[1]
-    seconds = in_turns(lambda: b @ b, lambda: a @ a, lambda: alone(b), lambda: alone(a),
-                       lambda: np.copyto(target, source), rounds=rounds)
+    seconds = in_turns(
+        lambda: b @ b,
+        lambda: a @ a,
+        lambda: alone(b),
+        lambda: alone(a),
+        lambda: np.copyto(target, source),
+        rounds=rounds,
+    )
     reading = min(read() for _ in range(2) if forget(path) or True)
     path.unlink()
     return [2 * size**3] * 4 + [2 * nbytes, nbytes], np.append(seconds, reading)
@@ -267,6 +313,7 @@ def resident(highest: bool = False) -> int:
         return 1024 * int(lines["VmHWM" if highest else "VmRSS"].split()[0])
     except (OSError, KeyError):
         import resource
+
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -290,15 +337,24 @@ def fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict) 
         X = _read_rows(path, n) if in_memory else np.load(path, mmap_mode="r")[:n]
         model, seconds = timed(lambda: CapsuleClassifier.paper(**parameters).fit(X, y))
     weights = hashlib.sha256(np.ascontiguousarray(model.coef_).tobytes()).hexdigest()
-    return {"seconds": seconds, "before": before, "peak": resident(highest=True),
-            "weights": weights, "n_iter": int(model.n_iter_)}
+    return {
+        "seconds": seconds,
+        "before": before,
+        "peak": resident(highest=True),
+        "weights": weights,
+        "n_iter": int(model.n_iter_),
+    }
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-028
-_APART = ("import json, sys; from capslit.experiments.scaling import fit_here; "
-          "print(json.dumps(fit_here(*json.loads(sys.argv[1]))))")
+_APART = (
+    "import json, sys; from capslit.experiments.scaling import fit_here; "
+    "print(json.dumps(fit_here(*json.loads(sys.argv[1]))))"
+)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-028-1
-def fit_apart(folder: str | PathLike, n: int, in_memory: bool, parameters: dict, apart: bool = True) -> dict:
+def fit_apart(
+    folder: str | PathLike, n: int, in_memory: bool, parameters: dict, apart: bool = True
+) -> dict:
     """Time, memory, weights and iterations of a fit of the first n examples of a file, in a process of its own.
 
     Parameters
@@ -328,13 +384,21 @@ def fit_apart(folder: str | PathLike, n: int, in_memory: bool, parameters: dict,
     return json.loads(done.stdout)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-030
-SIZES = {"n": (3_125, 6_250, 12_500, 25_000, 50_000, 100_000, 200_000, 400_000),
-         "p": (16, 32, 64, 128, 256, 512, 784), "d": (1, 2, 4, 8, 16, 32),
-         "m": (2, 5, 10, 20, 50, 100)}
-SENT = ((1, 2, 16), (4, 10, 196), (8, 50, 196), (16, 50, 256), (16, 50, 512))   # d, m, p
+SIZES = {
+    "n": (3_125, 6_250, 12_500, 25_000, 50_000, 100_000, 200_000, 400_000),
+    "p": (16, 32, 64, 128, 256, 512, 784),
+    "d": (1, 2, 4, 8, 16, 32),
+    "m": (2, 5, 10, 20, 50, 100),
+}
+SENT = ((1, 2, 16), (4, 10, 196), (8, 50, 196), (16, 50, 256), (16, 50, 512))  # d, m, p
 HANDS = (1, 2, 4)
-CHECKS = (Case(120_000, 300, 6, 26), Case(30_000, 96, 12, 5, 2), Case(700_000, 64, 2, 10, 2),
-          Case(300_000, 128, 3, 20, 2, "file"), Case(150_000, 128, 3, 20, 2, "cluster", 6))
+CHECKS = (
+    Case(120_000, 300, 6, 26),
+    Case(30_000, 96, 12, 5, 2),
+    Case(700_000, 64, 2, 10, 2),
+    Case(300_000, 128, 3, 20, 2, "file"),
+    Case(150_000, 128, 3, 20, 2, "cluster", 6),
+)
 SMALL_CHECKS = (Case(3_000, 20, 3, 4), Case(2_500, 30, 2, 5, 1, "cluster", 2))
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-030-1
@@ -344,11 +408,12 @@ def curves(quick: bool) -> dict:
     base, many = (Case(2_000), Case(2_000, 16, 2)) if quick else (Case(), Case(400_000))
     there = replace(many, n=many.n // 2, where="cluster", partitions=8)
     small = Case(4_096, 16, 2, hands=hands, where="cluster")
-    found = {name: [replace(base, **{name: value}) for value in values[few]]
-             for name, values in SIZES.items()}
+    found = {
+        name: [replace(base, **{name: value}) for value in values[few]]
+        for name, values in SIZES.items()
+    }
     longer = found["n"] if quick else found["n"][3:]
-    found["file"] = [replace(case, where="file", hands=w)
-                     for case in longer for w in HANDS[:hands]]
+    found["file"] = [replace(case, where="file", hands=w) for case in longer for w in HANDS[:hands]]
     found["threads"] = [replace(many, hands=w) for w in HANDS[few]]
     found["workers"] = [replace(there, hands=w) for w in HANDS[: 1 if quick else None]]
     found["partitions"] = [replace(small, partitions=k) for k in (2, 4, 16, 64)[few]]
@@ -409,8 +474,10 @@ def run_memory(part: Part, bench: Bench) -> tuple:
     with TemporaryDirectory(dir=bench.checkpoint.parent) as folder:
         write_examples(Path(folder), max(given["sizes"]), given["p"], bench.seed)
         for n in given["sizes"]:
-            fits = [fit_apart(folder, n, in_memory, given["fit"], given["apart"])
-                    for in_memory in (False, True)]
+            fits = [
+                fit_apart(folder, n, in_memory, given["fit"], given["apart"])
+                for in_memory in (False, True)
+            ]
             rows.append(_numbers(fits))
             same.append(fits[0]["weights"] == fits[1]["weights"])
     return {"same_weights": same}, {MEMORY: np.array(rows)}
@@ -447,15 +514,30 @@ def run_large(part: Part, bench: Bench) -> tuple:
     n, p, fit, apart = (part.parameters[key] for key in ("n", "p", "fit", "apart"))
     case = Case(n, p, fit["capsule_dim"], 10, hands=2, where="file")
     with TemporaryDirectory(dir=bench.checkpoint.parent) as folder:
-        bench.step("write", f"writing {4 * n * p / 1e9:.1f} GB",
-                   lambda: write_examples(Path(folder), n, p, bench.seed))
-        passes = bench.step("passes", "passing over the file",
-                            lambda: time_passes(folder, case, part.parameters["passes"]))
-        fits = [bench.step(where, f"fitting {4 * n * p / 1e9:.1f} GB, {where}",
-                           lambda: fit_apart(folder, n, where == "in memory", fit, apart))
-                for where in ("from a file", "in memory")]
-    metrics = {"bytes": 4 * n * p, "n_iter": fits[0]["n_iter"], "case": asdict(case),
-               "same_weights": fits[0]["weights"] == fits[1]["weights"]}
+        bench.step(
+            "write",
+            f"writing {4 * n * p / 1e9:.1f} GB",
+            lambda: write_examples(Path(folder), n, p, bench.seed),
+        )
+        passes = bench.step(
+            "passes",
+            "passing over the file",
+            lambda: time_passes(folder, case, part.parameters["passes"]),
+        )
+        fits = [
+            bench.step(
+                where,
+                f"fitting {4 * n * p / 1e9:.1f} GB, {where}",
+                lambda: fit_apart(folder, n, where == "in memory", fit, apart),
+            )
+            for where in ("from a file", "in memory")
+        ]
+    metrics = {
+        "bytes": 4 * n * p,
+        "n_iter": fits[0]["n_iter"],
+        "case": asdict(case),
+        "same_weights": fits[0]["weights"] == fits[1]["weights"],
+    }
     return metrics, {"seconds": passes, MEMORY: _numbers(fits)}
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-037
@@ -469,8 +551,7 @@ def run_scaling(part: Part, bench: Bench) -> tuple:
     return bench.step("measure", f"measuring {part.name}", lambda: run(part, bench))
 
 
-SCALING = Experiment("How cost grows", ("digits",), scaling_parts, run_scaling,
-                     extra="dask")
+SCALING = Experiment("How cost grows", ("digits",), scaling_parts, run_scaling, extra="dask")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-039
 def cost_model(cases: list, seconds: Sequence, cores: int | None = None) -> dict:
@@ -531,12 +612,23 @@ def forecast(costs: dict, case: Case, cluster: Cluster) -> dict:
     schedule = spent.pop("tasks") + spent.pop("calls")
     send = steps * (cluster.latency + 8 * case.d * case.m * case.p / cluster.bandwidth)
     compute, read = sum(spent.values()), on_disk * size / cluster.disk
-    return {"compute": compute, "read": read, "send": send, "schedule": schedule,
-            "total": max(compute, read) + send + schedule}
+    return {
+        "compute": compute,
+        "read": read,
+        "send": send,
+        "schedule": schedule,
+        "total": max(compute, read) + send + schedule,
+    }
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-048
-PANELS = {"n": "examples $n$", "p": "inputs $p$", "d": "dimension $d$", "m": "capsules $m$",
-          "threads": "threads", "workers": "worker processes"}
+PANELS = {
+    "n": "examples $n$",
+    "p": "inputs $p$",
+    "d": "dimension $d$",
+    "m": "capsules $m$",
+    "threads": "threads",
+    "workers": "worker processes",
+}
 
 
 def draw_growth(record: Record, costs: dict) -> Any:
@@ -551,8 +643,12 @@ def draw_growth(record: Record, costs: dict) -> Any:
             _draw_curve(axis, record, costs, "file", alone, "C2", "s")
         axis.set(xlabel=words, ylabel="time / ms" if axis in axes[:, 0] else "")
     line, points, *_, file = axes[0, 0].get_lines()
-    figure.legend([line, points, file], ["cost model", "measured", "measured, from a file"],
-                  loc="outside upper center", ncols=3)
+    figure.legend(
+        [line, points, file],
+        ["cost model", "measured", "measured, from a file"],
+        loc="outside upper center",
+        ncols=3,
+    )
     return figure
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-048-1
@@ -563,8 +659,9 @@ def _draw_curve(axis, record, costs, name, shown, colour, marker):
     cases, seconds = zip(*[pair for pair in zip(*measured(record, name)) if shown(pair[0])])
     size = {"file": "n", "threads": "hands", "workers": "hands"}.get(name, name)
     x, cores = [getattr(case, size) for case in cases], record.machine["cores"]
-    axis.plot(x, [1e3 * foretell(costs, case, cores) for case in cases],
-              color="C1", label="_cost model")
+    axis.plot(
+        x, [1e3 * foretell(costs, case, cores) for case in cases], color="C1", label="_cost model"
+    )
     words = f"_measured{', from a file' * (name == 'file')}"
     axis.plot(x, 1e3 * np.array(seconds), marker, color=colour, label=words)
     axis.set(xscale="log", yscale="log")

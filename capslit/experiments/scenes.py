@@ -60,7 +60,7 @@ def _to_the_middle(inked):
     return np.where(np.any(inked, axis=1), (length - 1 - first - last) // 2, 0)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-006
-LEVELS = 20                      # probabilities are twentieths, and none is 1
+LEVELS = 20  # probabilities are twentieths, and none is 1
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-006-1
 def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
@@ -99,28 +99,42 @@ def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.nda
 # %% ../../nbs/experiments/scenes.ipynb #cell-010
 class Scenes(NamedTuple):
     "n scenes of J digits each: images without and with noise, and the digits with their places."
-    clean: np.ndarray        # (n, height, width)   bool
-    noisy: np.ndarray        # (n, height, width)   bool, with pixels flipped
-    digits: np.ndarray       # (n, J)      classes
-    rows: np.ndarray         # (n, J)      of the upper left corner of each digit's frame
-    columns: np.ndarray      # (n, J)
-    inked: np.ndarray        # (n, J)      pixels that are black in this digit
-    shared: np.ndarray       # (n, J)      those of them that are black in another digit, too
+
+    clean: np.ndarray  # (n, height, width)   bool
+    noisy: np.ndarray  # (n, height, width)   bool, with pixels flipped
+    digits: np.ndarray  # (n, J)      classes
+    rows: np.ndarray  # (n, J)      of the upper left corner of each digit's frame
+    columns: np.ndarray  # (n, J)
+    inked: np.ndarray  # (n, J)      pixels that are black in this digit
+    shared: np.ndarray  # (n, J)      those of them that are black in another digit, too
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010-2
 def _check_templates(templates, shape):
     "Templates as integers that fit into scenes, and the shape of these, or ValueError."
     templates, shape = np.asarray(templates), tuple(int(side) for side in shape)
     hint = "pass np.rint(20 * probabilities).astype(int)"
-    check_indices("templates", check_shape("templates", templates, (None, None, None), empty=False, hint=hint), LEVELS)
+    check_indices(
+        "templates",
+        check_shape("templates", templates, (None, None, None), empty=False, hint=hint),
+        LEVELS,
+    )
     if len(shape) != 2 or any(big < small for big, small in zip(shape, templates.shape[1:])):
-        raise ValueError(f"shape must be the (height, width) of scenes into which templates of "
-                         f"{templates.shape[1:]} fit, not {shape}")
+        raise ValueError(
+            f"shape must be the (height, width) of scenes into which templates of "
+            f"{templates.shape[1:]} fit, not {shape}"
+        )
     return templates.astype(np.intp), shape
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010-1
-def make_scenes(templates: np.ndarray, n: int, n_digits: int, shape: Sequence, noise: float, rng: np.random.Generator,
-                instances: Sequence | None = None) -> Scenes:
+def make_scenes(
+    templates: np.ndarray,
+    n: int,
+    n_digits: int,
+    shape: Sequence,
+    noise: float,
+    rng: np.random.Generator,
+    instances: Sequence | None = None,
+) -> Scenes:
     """Scenes of digits at random places, black wherever one of them is, with pixels flipped.
 
     Parameters
@@ -145,12 +159,16 @@ def make_scenes(templates: np.ndarray, n: int, n_digits: int, shape: Sequence, n
     ValueError
         If templates are no twentieths or do not fit into the scenes, or noise is no probability.
     """
-    (templates, shape), noise = _check_templates(templates, shape), check_number("noise", float(noise), at_least=0, at_most=1)
+    (templates, shape), noise = (
+        _check_templates(templates, shape),
+        check_number("noise", float(noise), at_least=0, at_most=1),
+    )
     K, *size = templates.shape
     digits = rng.integers(K, size=(n, n_digits))
-    rows, columns = (rng.integers(big - small + 1, size=(n, n_digits))
-                     for big, small in zip(shape, size))
-    chance = np.floor(LEVELS * rng.random((n, *shape)))      # black where the template is above it
+    rows, columns = (
+        rng.integers(big - small + 1, size=(n, n_digits)) for big, small in zip(shape, size)
+    )
+    chance = np.floor(LEVELS * rng.random((n, *shape)))  # black where the template is above it
     inked = np.zeros((n, n_digits, *shape), bool)
     for i, j in np.ndindex(n, n_digits):
         corner = rows[i, j], columns[i, j]
@@ -161,13 +179,22 @@ def make_scenes(templates: np.ndarray, n: int, n_digits: int, shape: Sequence, n
             inked[window] = rng.choice(instances[digits[i, j]])
     clean, covered = np.any(inked, axis=1), np.sum(inked, axis=1, keepdims=True) > 1
     noisy = clean ^ (rng.random(clean.shape) < noise)
-    return Scenes(clean, noisy, digits, rows, columns, np.sum(inked, axis=(2, 3)),
-                  np.sum(inked & covered, axis=(2, 3)))
+    return Scenes(
+        clean,
+        noisy,
+        digits,
+        rows,
+        columns,
+        np.sum(inked, axis=(2, 3)),
+        np.sum(inked & covered, axis=(2, 3)),
+    )
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-013
-READINGS = {"original": lambda v, b: np.maximum(v, b),
-            "truncated": lambda v, _: np.maximum(v, 0.5),
-            "mixture": lambda v, alpha: alpha * v + (1 - alpha) / 2}
+READINGS = {
+    "original": lambda v, b: np.maximum(v, b),
+    "truncated": lambda v, _: np.maximum(v, 0.5),
+    "mixture": lambda v, alpha: alpha * v + (1 - alpha) / 2,
+}
 
 
 def read(name: str, value: float | None = None) -> np.ndarray:
@@ -179,10 +206,11 @@ def read(name: str, value: float | None = None) -> np.ndarray:
 # %% ../../nbs/experiments/scenes.ipynb #cell-024
 class Found(NamedTuple):
     "Experts and their places, in the order in which they were found; −1 where there is none."
-    experts: np.ndarray      # (n, J)
-    rows: np.ndarray         # (n, J)
-    columns: np.ndarray      # (n, J)
-    gains: np.ndarray        # (n, J)   by how many nats each raised the log-likelihood when added
+
+    experts: np.ndarray  # (n, J)
+    rows: np.ndarray  # (n, J)
+    columns: np.ndarray  # (n, J)
+    gains: np.ndarray  # (n, J)   by how many nats each raised the log-likelihood when added
 
     def first(self, count: int) -> "Found":
         "Only the first `count` of each scene."
@@ -194,7 +222,7 @@ class Found(NamedTuple):
         return Found(*(np.where(keep, a, none) for a, none in zip(self, (-1, -1, -1, 0.0))))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025
-BLOCK, LEAST = 8, 0.01           # scenes at a time; nats that an expert must gain
+BLOCK, LEAST = 8, 0.01  # scenes at a time; nats that an expert must gain
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-1
 class _SceneTables:
@@ -204,27 +232,31 @@ class _SceneTables:
         self.templates, self.shape = _check_templates(templates, shape)
         p = np.asarray(probabilities, float)
         if p.shape != (LEVELS,) or not (np.all(np.diff(p) >= 0) and 0 < p[0] and p[-1] < 1):
-            raise ValueError(f"probabilities must be {LEVELS} numbers that do not fall, above 0 and "
-                             "below 1; use read(name, value)")
+            raise ValueError(
+                f"probabilities must be {LEVELS} numbers that do not fall, above 0 and "
+                "below 1; use read(name, value)"
+            )
         h, w = self.templates.shape[1:]
         self.places = self.shape[0] - h + 1, self.shape[1] - w + 1
         level = np.arange(LEVELS)
-        self.log = np.log(np.stack([1 - p, p]))                          # (2, 20): white, black
-        self.votes = np.flatnonzero((p > p[0]) & np.isin(level, self.templates))           # (L,)
-        raised = self.log[:, np.maximum(level[:, None], self.votes)]     # (2, 20, L)
+        self.log = np.log(np.stack([1 - p, p]))  # (2, 20): white, black
+        self.votes = np.flatnonzero((p > p[0]) & np.isin(level, self.templates))  # (L,)
+        raised = self.log[:, np.maximum(level[:, None], self.votes)]  # (2, 20, L)
         gained = raised - self.log[:, :, None]
         self.table = gained.astype(np.float32).reshape(2 * LEVELS, -1)
         masks = np.zeros((*self.shape, len(self.votes), len(self.templates)), np.float32)
         masks[:h, :w] = np.moveaxis(self.templates[..., None] == self.votes, 0, -1)
-        self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))              # (height, width/2 + 1, L, K)
+        self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))  # (height, width/2 + 1, L, K)
 
     def _check_scenes(self, scenes):
         "Scenes as truth values; ValueError unless they hold zeros and ones and have the right size."
         scenes = np.asarray(scenes)
         check_shape("scenes", scenes, (None, *self.shape))
         if scenes.dtype != bool and not np.all((scenes == 0) | (scenes == 1)):
-            raise ValueError("scenes must hold zeros and ones; binarise them first, "
-                             "for example with scenes > 0.5")
+            raise ValueError(
+                "scenes must hold zeros and ones; binarise them first, "
+                "for example with scenes > 0.5"
+            )
         return scenes == 1
 
     @property
@@ -238,16 +270,16 @@ class _SceneGains(_SceneTables):
 
     def all_gains(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
         "What each expert at each place would add to the log-likelihood: (rows, columns, n, K)."
-        code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)       # (height, width, n)
-        votes = fft.rfft2(self.table[code], axes=(0, 1))                 # (height, width/2 + 1, n, L)
+        code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)  # (height, width, n)
+        votes = fft.rfft2(self.table[code], axes=(0, 1))  # (height, width/2 + 1, n, L)
         gains = fft.irfft2(votes @ self.masks, s=self.shape, axes=(0, 1))
-        return gains[:self.places[0], :self.places[1]]
+        return gains[: self.places[0], : self.places[1]]
 
     def best(self, scenes: np.ndarray, composed: np.ndarray) -> list:
         "The expert with the largest gain for each scene, its row and column, and this gain."
         found = []
         for start in range(0, len(scenes), BLOCK):
-            gains = self.all_gains(scenes[start:start + BLOCK], composed[start:start + BLOCK])
+            gains = self.all_gains(scenes[start : start + BLOCK], composed[start : start + BLOCK])
             table = np.moveaxis(gains, 2, 0).reshape(gains.shape[2], -1)
             top = np.argmax(table, axis=1)
             row, column, expert = np.unravel_index(top, (*self.places, len(self.templates)))
@@ -280,8 +312,12 @@ def _nothing(n):
 
 def _one_more(found):
     "`found` with an empty slot at the end."
-    return Found(*(np.pad(a, ((0, 0), (0, 1)), constant_values=none)
-                   for a, none in zip(found, (-1, -1, -1, 0.0))))
+    return Found(
+        *(
+            np.pad(a, ((0, 0), (0, 1)), constant_values=none)
+            for a, none in zip(found, (-1, -1, -1, 0.0))
+        )
+    )
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-4
 class SceneSearch(_SceneGains):
@@ -316,7 +352,9 @@ class SceneSearch(_SceneGains):
                     a[going, -1] = values[good]
         return found
 
-    def iterate(self, scenes: np.ndarray, found: Found, most: int, price: float = 0.0, sweeps: int = 20) -> Found:
+    def iterate(
+        self, scenes: np.ndarray, found: Found, most: int, price: float = 0.0, sweeps: int = 20
+    ) -> Found:
         """Coordinate-wise search: each expert in turn is taken away and chosen anew, until nothing changes.
 
         In each sweep every slot, and one slot more where all are full (up to `most`), is emptied
@@ -353,10 +391,12 @@ class SceneSearch(_SceneGains):
         return added | dropped
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029
-TOLERANCE = 2                    # pixels, in rows and in columns
+TOLERANCE = 2  # pixels, in rows and in columns
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029-1
-def judge(found: Found, scenes: Scenes, tolerance: int = TOLERANCE) -> tuple[np.ndarray, np.ndarray]:
+def judge(
+    found: Found, scenes: Scenes, tolerance: int = TOLERANCE
+) -> tuple[np.ndarray, np.ndarray]:
     """Match the experts that were found with the digits of the scenes.
 
     Parameters
@@ -385,8 +425,8 @@ def judge(found: Found, scenes: Scenes, tolerance: int = TOLERANCE) -> tuple[np.
     return seen, np.sum(found.experts >= 0, axis=1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037
-FAINT = 1 / 500                  # what stands for 0 where it must not be 0
-METHODS = {                      # reading, its value, with a price?, with a second look?
+FAINT = 1 / 500  # what stands for 0 where it must not be 0
+METHODS = {  # reading, its value, with a price?, with a second look?
     "original": ("original", FAINT, False, False),
     "truncated": ("truncated", None, False, False),
     "fair background": ("original", "ink", False, False),
@@ -421,8 +461,13 @@ def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
         scene), and each with `_se`.
     """
     every, right = np.all(seen, axis=1), np.sum(seen, axis=1)
-    values = {"found": np.mean(seen, axis=1), "all": every, "perfect": every & (detected == right),
-              "false": detected - right, "detected": detected}
+    values = {
+        "found": np.mean(seen, axis=1),
+        "all": every,
+        "perfect": every & (detected == right),
+        "false": detected - right,
+        "detected": detected,
+    }
     made = {name: float(np.mean(v)) for name, v in values.items()}
     return made | {f"{name}_se": float(np.std(v) / math.sqrt(len(v))) for name, v in values.items()}
 
@@ -442,10 +487,18 @@ def scene_parts(data: str, profile: str) -> tuple:
         grid = [("one", "own", 5, noise) for noise in (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)]
         grid += [("mean", "own", 5, noise) for noise in (0.0, 0.05, 0.1, 0.15, 0.2)]
         grid += [(kind, "unseen", 5, noise) for kind in ("one", "mean") for noise in (0.0, 0.1)]
-        grid += [("one", "own", n, 0.1) for n in (2, 10, 15)] + [("mean", "own", n, 0.1) for n in (2, 10)]
+        grid += [("one", "own", n, 0.1) for n in (2, 10, 15)] + [
+            ("mean", "own", n, 0.1) for n in (2, 10)
+        ]
     names = ("templates", "instances", "n_digits", "noise")
-    return tuple(Part(part_name(*one), dict(zip(names, one)) | common | {"most": one[2] + 5},
-                      one[2] * (4 if one[0] == "mean" else 1)) for one in grid)
+    return tuple(
+        Part(
+            part_name(*one),
+            dict(zip(names, one)) | common | {"most": one[2] + 5},
+            one[2] * (4 if one[0] == "mean" else 1),
+        )
+        for one in grid
+    )
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038-1
 def part_name(templates: str, instances: str, n_digits: int, noise: float) -> str:
@@ -453,7 +506,7 @@ def part_name(templates: str, instances: str, n_digits: int, noise: float) -> st
     return f"{templates}, {instances}, {n_digits} digits, noise {noise}"
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-039
-N_TRAIN, N_UNSEEN = 6000, 2000   # images to learn from; images that are then put into scenes
+N_TRAIN, N_UNSEEN = 6000, 2000  # images to learn from; images that are then put into scenes
 
 
 def set_the_scene(settings: dict, data: ImageData, seed: int) -> tuple:
@@ -476,7 +529,9 @@ def first_right(found: Found, scenes: Scenes) -> float:
     return float(np.mean(np.any(judge(found.first(1), scenes)[0], axis=1)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-039-1
-def sweep(templates: np.ndarray, scenes: Scenes, reading: str, values: Sequence, most: int) -> tuple[list, list]:
+def sweep(
+    templates: np.ndarray, scenes: Scenes, reading: str, values: Sequence, most: int
+) -> tuple[list, list]:
     "For each value of a reading, the rates of the plain search (dict), and the agreement."
     made, scores = [], []
     for value in values:
@@ -491,21 +546,30 @@ def run_scenes(part: Part, bench: Bench) -> tuple:
     "All methods in one condition."
     settings = part.parameters
     templates, scenes, tuning = bench.step(
-        "scenes", "making scenes", lambda: set_the_scene(settings, bench.data, bench.seed))
+        "scenes", "making scenes", lambda: set_the_scene(settings, bench.data, bench.seed)
+    )
     metrics, arrays = {}, {"overlap": scenes.shared / np.maximum(scenes.inked, 1)}
     tuned = {}
     for reading, values in (("original", BACKGROUNDS), ("mixture", ALPHAS)):
         words = f"tuning, {reading}"
         made, scores = bench.step(
-            words, words, lambda: sweep(templates, tuning, reading, values, settings["most"]))
-        arrays |= {f"{reading} {name}": [one[name] for one in made]
-                   for name in ("found", "found_se", "false", "first", "perfect")}
+            words, words, lambda: sweep(templates, tuning, reading, values, settings["most"])
+        )
+        arrays |= {
+            f"{reading} {name}": [one[name] for one in made]
+            for name in ("found", "found_se", "false", "first", "perfect")
+        }
         arrays[f"{reading} agreement"] = scores
-        below = [score if value < 0.5 or reading == "mixture" else -1
-                 for value, score in zip(values, scores)]
+        below = [
+            score if value < 0.5 or reading == "mixture" else -1
+            for value, score in zip(values, scores)
+        ]
         tuned[reading] = values[int(np.argmax(below))]
-    special = {"ink": lambda _: float(np.mean(tuning.noisy)), "tuned": tuned.get,
-               "noise": lambda _: 1 - 2 * max(settings["noise"], FAINT)}
+    special = {
+        "ink": lambda _: float(np.mean(tuning.noisy)),
+        "tuned": tuned.get,
+        "noise": lambda _: 1 - 2 * max(settings["noise"], FAINT),
+    }
     plain = {}
     for name, (reading, value, priced, iterated) in METHODS.items():
         value = special[value](reading) if isinstance(value, str) else value
@@ -520,12 +584,17 @@ def run_scenes(part: Part, bench: Bench) -> tuple:
             if not iterated:
                 return found
             return search.iterate(scenes.noisy, found, settings["most"], price)
+
         found = bench.step(name, name, work)
         seen, detected = judge(found, scenes)
-        metrics[name] = rates(seen, detected) | {"value": value, "first": first_right(found, scenes)}
+        metrics[name] = rates(seen, detected) | {
+            "value": value,
+            "first": first_right(found, scenes),
+        }
         arrays |= {f"{name} seen": seen, f"{name} detected": detected}
     return metrics | {"price": search.price, "n": settings["n"]}, arrays
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-041
-SCENES = Experiment("Scenes of digits, resolved one after the other", ("mnist",),
-                    scene_parts, run_scenes)
+SCENES = Experiment(
+    "Scenes of digits, resolved one after the other", ("mnist",), scene_parts, run_scenes
+)

@@ -85,16 +85,28 @@ def run_sharing(part: Part, bench: Bench) -> tuple:
     n, copies = settings.pop("n_train"), settings.pop("copies", 0)
     (X, y), (X_val, y_val), (X_test, y_test) = divided(bench.data, n, copies)
     model = SharedCapsuleClassifier(
-        **settings, image_shape=X.shape[1:], n_jobs=1, random_state=bench.seed,
+        **settings,
+        image_shape=X.shape[1:],
+        n_jobs=1,
+        random_state=bench.seed,
         verbose=int(bench.verbose),
     )
     validation = {"X_val": flat(X_val), "y_val": y_val, "checkpoint": bench.checkpoint}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        bench.step("fit", f"learning {part.name} from {len(y):,} images",
-                   lambda: model.fit(flat(X), y, **validation))
-    found = bench.step("test", "testing", lambda: moved_errors(model, X_test, y_test)
-                       | {"follows": place_follows(model, X_test, y_test, bench.seed)})
+        bench.step(
+            "fit",
+            f"learning {part.name} from {len(y):,} images",
+            lambda: model.fit(flat(X), y, **validation),
+        )
+    found = bench.step(
+        "test",
+        "testing",
+        lambda: (
+            moved_errors(model, X_test, y_test)
+            | {"follows": place_follows(model, X_test, y_test, bench.seed)}
+        ),
+    )
     log_loss = -np.mean(model.predict_log_proba(flat(X_test))[np.arange(len(y_test)), y_test])
     metrics, arrays = _course_of(model)
     return metrics | {"log_loss": float(log_loss)} | found, arrays
@@ -148,8 +160,7 @@ def _few_settings() -> dict:
 # %% ../../nbs/experiments/sharing.ipynb #sharing-11-2
 def _grid(dims: tuple) -> dict:
     "Dimensions without shifts and with shifts by one pixel, for two numbers of images."
-    return {f"n{n}-d{d}-r{r}": setting(n, d, r)
-            for n in (1000, 5000) for d in dims for r in (0, 1)}
+    return {f"n{n}-d{d}-r{r}": setting(n, d, r) for n in (1000, 5000) for d in dims for r in (0, 1)}
 
 
 def _mnist_settings() -> dict:
@@ -176,5 +187,6 @@ def sharing_parts(data: str, profile: str) -> tuple:
     return tuple(Part(name, p, _cost_of(p), independent=True) for name, p in plans.items())
 
 
-SHARING = Experiment("Shared weights, latent shifts and local maps", ("mnist", "fashion"),
-                     sharing_parts, run_sharing)
+SHARING = Experiment(
+    "Shared weights, latent shifts and local maps", ("mnist", "fashion"), sharing_parts, run_sharing
+)

@@ -27,9 +27,25 @@ from .drawing import DRAWING
 from .joint import JOINT
 from .layers import LAYERS
 from .lines_and_shapes import CAUSES, LINES, SHAPES
-from .figure2 import FIGURE2, FIGURE3, PLANES, POINTS, POINTS2, POINTS3, RADII, class_among_longest
+from capslit.experiments.figure2 import (
+    FIGURE2,
+    FIGURE3,
+    PLANES,
+    POINTS,
+    POINTS2,
+    POINTS3,
+    RADII,
+    class_among_longest,
+)
 from .figure4 import AXES, EIGHT, FIGURE4
-from .figure5 import ARCHITECTURES, FIGURE5, LINEAR, NONLINEAR, agreement, compare_predictions
+from capslit.experiments.figure5 import (
+    ARCHITECTURES,
+    FIGURE5,
+    LINEAR,
+    NONLINEAR,
+    agreement,
+    compare_predictions,
+)
 from .figure8 import FIGURE8, STARTS
 from .densities import COMPARISON
 from .heads import HEADS_ON_POSES
@@ -54,21 +70,63 @@ from .viewpoints import CAPSULES, VIEWPOINTS
 from ..validation import check_choice
 
 # %% ../../nbs/experiments/summary.ipynb #cell-004
-EXPERIMENTS = {"figure2": FIGURE2, "figure3": FIGURE3, "figure4": FIGURE4, "figure5": FIGURE5, "million": MILLION, "figure6": FIGURE6,
-               "figure7": FIGURE7, "passes": PASSES, "figure8": FIGURE8, "radii": RADII, "starts": STARTS, "sizes": SIZES,
-               "axes": AXES, "peers": PEERS, "calibration": CALIBRATION, "tables": CONTEST,
-               "priors": PRIORS, "open-questions": OPEN_QUESTIONS, "manifolds": MANIFOLDS, "manifolds-fine": FINE,
-               "manifolds-ablation": PREPARATION, "densities": COMPARISON,
-               "lines": LINES, "shapes": SHAPES, "causes": CAUSES,
-               "capsules": CAPSULES, "viewpoints": VIEWPOINTS, "ablation": ABLATION, "heads": HEADS_ON_POSES,
-               "scenes": SCENES, "quadrants": QUADRANTS, "inference": INFERENCE, "letters": LETTERS, "scaling": SCALING, "drawing": DRAWING,
-               "points2": POINTS2, "points3": POINTS3, "readings": READINGS, "poses": POSES,
-               "layers": LAYERS, "sharing": SHARING, "penalties": PENALTIES,
-               "overlaps": OVERLAPS, "joint": JOINT}
+EXPERIMENTS = {
+    "figure2": FIGURE2,
+    "figure3": FIGURE3,
+    "figure4": FIGURE4,
+    "figure5": FIGURE5,
+    "million": MILLION,
+    "figure6": FIGURE6,
+    "figure7": FIGURE7,
+    "passes": PASSES,
+    "figure8": FIGURE8,
+    "radii": RADII,
+    "starts": STARTS,
+    "sizes": SIZES,
+    "axes": AXES,
+    "peers": PEERS,
+    "calibration": CALIBRATION,
+    "tables": CONTEST,
+    "priors": PRIORS,
+    "open-questions": OPEN_QUESTIONS,
+    "manifolds": MANIFOLDS,
+    "manifolds-fine": FINE,
+    "manifolds-ablation": PREPARATION,
+    "densities": COMPARISON,
+    "lines": LINES,
+    "shapes": SHAPES,
+    "causes": CAUSES,
+    "capsules": CAPSULES,
+    "viewpoints": VIEWPOINTS,
+    "ablation": ABLATION,
+    "heads": HEADS_ON_POSES,
+    "scenes": SCENES,
+    "quadrants": QUADRANTS,
+    "inference": INFERENCE,
+    "letters": LETTERS,
+    "scaling": SCALING,
+    "drawing": DRAWING,
+    "points2": POINTS2,
+    "points3": POINTS3,
+    "readings": READINGS,
+    "poses": POSES,
+    "layers": LAYERS,
+    "sharing": SHARING,
+    "penalties": PENALTIES,
+    "overlaps": OVERLAPS,
+    "joint": JOINT,
+}
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005
-def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out: str | PathLike = "results",
-              report: Callable = lambda words: None, **options: Any) -> list:
+def reproduce(
+    name: str,
+    data: str | None = None,
+    *,
+    profile: str = "paper",
+    out: str | PathLike = "results",
+    report: Callable = lambda words: None,
+    **options: Any,
+) -> list:
     """The paths of the records of an experiment, which is run if need be, after those whose records it needs.
 
     Parameters
@@ -85,8 +143,13 @@ def reproduce(name: str, data: str | None = None, *, profile: str = "paper", out
     chosen = (data,) if data else experiment.quick if profile == "quick" else experiment.data
     for one in chosen:
         for other in experiment.needs:
-            reproduce(other, one, profile=profile, out=out, report=report, **options | {"again": False})
-    return [perform(name, experiment, one, profile=profile, out=out, report=report, **options) for one in chosen]
+            reproduce(
+                other, one, profile=profile, out=out, report=report, **options | {"again": False}
+            )
+    return [
+        perform(name, experiment, one, profile=profile, out=out, report=report, **options)
+        for one in chosen
+    ]
 
 # %% ../../nbs/experiments/summary.ipynb #cell-008
 @dataclass(frozen=True)
@@ -113,11 +176,18 @@ class Statement:
 def compare(statement: Statement, results: str | PathLike = RESULTS) -> list:
     "A row of the table, as a list of texts."
     records = [load_record(results / f"{name}.json") for name in statement.records]
-    return [statement.where, statement.says, statement.source, *statement.ours(*records), ", ".join(f"`{name}`" for name in statement.records)]
+    return [
+        statement.where,
+        statement.says,
+        statement.source,
+        *statement.ours(*records),
+        ", ".join(f"`{name}`" for name in statement.records),
+    ]
 
 # %% ../../nbs/experiments/summary.ipynb #cell-009
-def error_rate(where: str, says: str, name: str, data: str, key: str, digits: int = 2,
-               why: str | None = None) -> Statement:
+def error_rate(
+    where: str, says: str, name: str, data: str, key: str, digits: int = 2, why: str | None = None
+) -> Statement:
     "The Statement of an error rate of an experiment's `source`; `why` it differs, if not by chance."
     part, metric = key.rsplit("/", 1)
     source = EXPERIMENTS[name].source[data][key]
@@ -129,26 +199,37 @@ def error_rate(where: str, says: str, name: str, data: str, key: str, digits: in
         rate, n = found[metric], found[size]
         chance = f"by chance as much or more with P = {agreement(source, rate, n):.2f}"
         return f"{show(rate)} %", show(rate - source, "+"), why or chance
+
     return Statement(where, says, f"{show(source)} %", (f"{name}-{data}",), ours)
 
 # %% ../../nbs/experiments/summary.ipynb #cell-009-0
-def comparison(where: str, says: str, records: Sequence, cases: Callable,
-               why: str | Callable = "") -> Statement:
+def comparison(
+    where: str, says: str, records: Sequence, cases: Callable, why: str | Callable = ""
+) -> Statement:
     """The Statement that something holds in all cases.
 
     `cases(*records)` gives a list of truth values; `why`, or what it finds in the records, is said
     where some are false.
     """
+
     def ours(*records):
         held = list(cases(*records))
         missing = len(held) - sum(held)
         differs = (f"not in {missing}", _said(why, records)) if missing else ("none", "none")
         return f"in {sum(held)} of {len(held)} cases", *differs
+
     return Statement(where, says, "always", records, ours)
 
 # %% ../../nbs/experiments/summary.ipynb #cell-009-0-1
-def described(where: str, says: str, source: str, records: Sequence, ours: Callable,
-              differs: str, why: str | Callable) -> Statement:
+def described(
+    where: str,
+    says: str,
+    source: str,
+    records: Sequence,
+    ours: Callable,
+    differs: str,
+    why: str | Callable,
+) -> Statement:
     """The Statement of something that the paper says in words.
 
     `ours(*records)` gives what we find; `differs` and `why` are our judgement.
@@ -177,21 +258,32 @@ def zeros_near_circle(record: Record, radii: Record) -> str:
 def radii_by_threshold(record: Record, radii: Record) -> str:
     "The median radius of images in their own planes with a threshold and without, in words."
     none, high = (radii.metrics(f"threshold-{nu}")["median"] for nu in ("0", "0.8"))
-    return (f"thresholds: without one half of all images lie beyond {none:.2f}, "
-            f"with 0.8 beyond {high:.2f}")
+    return (
+        f"thresholds: without one half of all images lie beyond {none:.2f}, "
+        f"with 0.8 beyond {high:.2f}"
+    )
 
 # %% ../../nbs/experiments/summary.ipynb #stated-1-1
 def nearer_in_other_planes(record: Record) -> list:
     "Whether the median length of the images of a class is smaller in another plane than in their own, for each class and other plane."
     lengths, y = _plane_lengths(record)
     medians = np.stack([np.median(lengths[y == i], axis=0) for i in range(lengths.shape[1])])
-    return [medians[i, j] < medians[i, i] for i in range(len(medians)) for j in range(len(medians)) if i != j]
+    return [
+        medians[i, j] < medians[i, i]
+        for i in range(len(medians))
+        for j in range(len(medians))
+        if i != j
+    ]
 
 
 def own_class_is_longest(record: Record) -> str:
     "Which part of the hundred longest vectors of the planes is of the plane's class, in words."
-    shares = class_among_longest(record.array(PLANES, "squashed"), record.array(PLANES, "labels").astype(int))
-    return f"of the hundred longest of each plane {100 * shares.min():.0f} " + (f"to {100 * shares.max():.0f} %" if shares.min() < 1 else "%")
+    shares = class_among_longest(
+        record.array(PLANES, "squashed"), record.array(PLANES, "labels").astype(int)
+    )
+    return f"of the hundred longest of each plane {100 * shares.min():.0f} " + (
+        f"to {100 * shares.max():.0f} %" if shares.min() < 1 else "%"
+    )
 
 # %% ../../nbs/experiments/summary.ipynb #stated-2
 def shirts_in_planes(record: Record) -> str:
@@ -205,16 +297,27 @@ def shirts_in_planes(record: Record) -> str:
 
 def shirts_confused(record: Record) -> str:
     "The place of T-shirt and shirt among the pairs of classes by the number of confusions, in words."
-    confusion, names = record.array(PLANES, "confusion").astype(int), record.array(PLANES, "class_names").tolist()
+    confusion, names = (
+        record.array(PLANES, "confusion").astype(int),
+        record.array(PLANES, "class_names").tolist(),
+    )
     both = confusion + confusion.T
     pair = both[names.index("T-shirt"), names.index("shirt")]
     place = 1 + np.sum(both[np.triu_indices(len(both), 1)] > pair)
-    return f"number {place} of the 45 pairs, {pair} of {confusion.sum() - np.trace(confusion)} errors"
+    return (
+        f"number {place} of the 45 pairs, {pair} of {confusion.sum() - np.trace(confusion)} errors"
+    )
 
 
 def rounds_have_a_least_length(*records: Record) -> list:
     "Whether each round had more iterations than its patience."
-    return [n > patience for r in records for n, patience in zip(r.metrics(PLANES)["iterations"], r.parts[PLANES]["parameters"]["patience"])]
+    return [
+        n > patience
+        for r in records
+        for n, patience in zip(
+            r.metrics(PLANES)["iterations"], r.parts[PLANES]["parameters"]["patience"]
+        )
+    ]
 
 # %% ../../nbs/experiments/summary.ipynb #stated-3
 def _looks(images):
@@ -227,9 +330,15 @@ def _looks(images):
 
 def prototypes_vary(prototypes: Record, planes: Record, some: Record) -> str:
     "How much slant and ink of a class's prototypes vary, by their spread among some test images of the class, in words."
-    images, y = some.array(POINTS, "images"), planes.array(PLANES, "labels")[some.array(POINTS, "rows")]
+    images, y = (
+        some.array(POINTS, "images"),
+        planes.array(PLANES, "labels")[some.array(POINTS, "rows")],
+    )
     spread = lambda pictures: np.std(_looks(pictures), axis=1, ddof=1)
-    ratios = [spread(eight) / spread(images[y == c]) for c, eight in enumerate(prototypes.array(EIGHT, "images"))]
+    ratios = [
+        spread(eight) / spread(images[y == c])
+        for c, eight in enumerate(prototypes.array(EIGHT, "images"))
+    ]
     slant, ink = np.median(ratios, axis=0)
     return f"the spread of slant is {slant:.1f} times that of the class, of ink {ink:.1f} times (median of ten classes)"
 
@@ -250,8 +359,12 @@ def by_dimension(record: Record) -> list:
 def by_number(record: Record) -> list:
     "Pairs of parts of Figure 5: an architecture and the one with more capsules, at each dimension."
     rising = list(ARCHITECTURES)
-    return [(f"{a}-{d}", f"{b}-{d}") for a, b in zip(rising, rising[1:])
-            for d in DIMS if f"ovr-{d}" in record.parts]
+    return [
+        (f"{a}-{d}", f"{b}-{d}")
+        for a, b in zip(rising, rising[1:])
+        for d in DIMS
+        if f"ovr-{d}" in record.parts
+    ]
 
 # %% ../../nbs/experiments/summary.ipynb #cell-011-0
 def second_is_better(pairs: Callable) -> Callable:
@@ -261,32 +374,44 @@ def second_is_better(pairs: Callable) -> Callable:
 
 def told_apart(pairs: Callable) -> Callable:
     "A function that says how probable by chance the pairs are whose second is not better."
+
     def said(record):
         wrong = [(a, b) for a, b in pairs(record) if _error(record, b) >= _error(record, a)]
         found = [(a, b, *compare_predictions(record, a, b)) for a, b in wrong]
-        return "; ".join(f"{b} and {a}: {100 * by:+.2f}, P = {p:.2f}, paired"
-                         for a, b, by, p in found)
+        return "; ".join(
+            f"{b} and {a}: {100 * by:+.2f}, P = {p:.2f}, paired" for a, b, by, p in found
+        )
+
     return said
 
 # %% ../../nbs/experiments/summary.ipynb #cell-011-1
 def weights(architecture: str, factor: float) -> Callable:
     "Whether the architecture has so many times the weights of the multiclass one, at each dimension."
+
     def cases(record):
         dims = [part.rsplit("-", 1)[1] for part in record.parts if part.startswith("multiclass")]
         count = lambda a, d: record.metrics(f"{a}-{d}")["n_weights"]
         return [count(architecture, d) == factor * count("multiclass", d) for d in dims]
+
     return cases
 
 # %% ../../nbs/experiments/summary.ipynb #cell-012
 def green_is_lowest(digits: Record, million: Record) -> list:
     "Whether all versus all has the smaller test error with a million images, at each dimension."
     dims = [part.removeprefix("ovo-") for part in million.parts if part.startswith("ovo-")]
-    return [million.metrics(f"ovo-{d}")["test_error"] < digits.metrics(f"ovo-{d}")["test_error"] for d in dims]
+    return [
+        million.metrics(f"ovo-{d}")["test_error"] < digits.metrics(f"ovo-{d}")["test_error"]
+        for d in dims
+    ]
 
 
 def sixteen_is_best(million: Record) -> list:
     "Whether d = 16 has the smallest test error of the classifiers of a million images, each of the others being a case."
-    errors = {part: million.metrics(part)["test_error"] for part in million.parts if part.startswith("ovo-")}
+    errors = {
+        part: million.metrics(part)["test_error"]
+        for part in million.parts
+        if part.startswith("ovo-")
+    }
     return [errors["ovo-16"] < e for part, e in errors.items() if part != "ovo-16"]
 
 # %% ../../nbs/experiments/summary.ipynb #cell-012-1
@@ -299,9 +424,11 @@ def capacity_grows(*records: Record) -> list:
 def fewer_updates(*records: Record) -> str:
     "How many updates the pairs made whose training error does not fall, in words."
     found = [(a, b, r.metrics(a), r.metrics(b)) for r in records for a, b in by_dimension(r)]
-    return "; ".join(f"{b} stopped after {large['n_iter']} updates, {a} after {small['n_iter']}"
-                     for a, b, small, large in found
-                     if large["training_error"] >= small["training_error"])
+    return "; ".join(
+        f"{b} stopped after {large['n_iter']} updates, {a} after {small['n_iter']}"
+        for a, b, small, large in found
+        if large["training_error"] >= small["training_error"]
+    )
 
 
 def overfitting(*records: Record) -> list:
@@ -312,18 +439,28 @@ def overfitting(*records: Record) -> list:
 # %% ../../nbs/experiments/summary.ipynb #stated-5
 def beside(says: str, data: str, d: int, low: float, high: float, why: str) -> Statement:
     "The Statement that the three classifiers of Figure 5 with one dimension have errors like others, which lie from `low` to `high`."
+
     def ours(record):
         errors = {a: record.metrics(f"{a}-{d}")["test_error"] for a in ARCHITECTURES}
         off = {a: e - np.clip(e, low, high) for a, e in errors.items()}
-        return (", ".join(f"{a} {100 * e:.1f} %" for a, e in errors.items()),
-                ", ".join(f"{a} {100 * by:+.1f}" if by else f"{a} within" for a, by in off.items()), why)
+        return (
+            ", ".join(f"{a} {100 * e:.1f} %" for a, e in errors.items()),
+            ", ".join(f"{a} {100 * by:+.1f}" if by else f"{a} within" for a, by in off.items()),
+            why,
+        )
+
     reported = f"{100 * low:g} %" if low == high else f"{100 * low:g} to {100 * high:g} %"
-    return Statement("3.4, Figure 5", f"{TITLES[data]}, d = {d}: {says}", reported, (f"figure5-{data}",), ours)
+    return Statement(
+        "3.4, Figure 5", f"{TITLES[data]}, d = {d}: {says}", reported, (f"figure5-{data}",), ours
+    )
 
 
 def beaten_by(part: str) -> Callable:
     "A function that gives, for each point of Figure 5, whether the peer has the smaller test error."
-    return lambda ours, peers: [peers.metrics(part)["test_error"] < e for e in (_error(ours, f"{a}-{d}") for a in ARCHITECTURES for d in DIMS)]
+    return lambda ours, peers: [
+        peers.metrics(part)["test_error"] < e
+        for e in (_error(ours, f"{a}-{d}") for a in ARCHITECTURES for d in DIMS)
+    ]
 
 # %% ../../nbs/experiments/summary.ipynb #stated-5a
 def nearest_reading(record: Record) -> tuple:
@@ -333,69 +470,243 @@ def nearest_reading(record: Record) -> tuple:
     """
     names = ("test_error", "training_error")
     source = [MILLION.source["mnist"][f"ovo-16/{name}"] for name in names]
-    rates = {part: [record.metrics(part)[name] for name in names]
-             for part in record.parts if part.endswith("-16-1000000")}
+    rates = {
+        part: [record.metrics(part)[name] for name in names]
+        for part in record.parts
+        if part.endswith("-16-1000000")
+    }
     nearest = min(rates, key=lambda part: np.abs(np.log(np.divide(rates[part], source))).sum())
     settings, n = record.parts[nearest]["parameters"], record.metrics(nearest)["n_iter"]
     show = lambda sign, *rates: f"{100 * rates[0]:{sign}.2f} %, {100 * rates[1]:{sign}.4f} %"
-    made = {"ours": "our deformations of strength", "tangents": "along tangents, pixels:"}[settings["construction"]]
-    return (show("", *rates[nearest]), show("+", *(a - b for a, b in zip(rates[nearest], source))),
-            f"all make {n:,} updates; {made} {settings['strength']:g}, of 60,000 digits")
+    made = {"ours": "our deformations of strength", "tangents": "along tangents, pixels:"}[
+        settings["construction"]
+    ]
+    return (
+        show("", *rates[nearest]),
+        show("+", *(a - b for a, b in zip(rates[nearest], source))),
+        f"all make {n:,} updates; {made} {settings['strength']:g}, of 60,000 digits",
+    )
 
 # %% ../../nbs/experiments/summary.ipynb #stated-5b
 PLANES_STATED = [
-    comparison("3.1", "each round of learning has a least number of iterations", ("figure2-mnist", "figure3-fashion"), rounds_have_a_least_length),
-    error_rate("3.2, Figure 2", "test error, MNIST, d = 2", "figure2", "mnist", "multiclass-2/test_error"),
-    described("3.2, Figure 2", "zeros lie near the unit circle in their plane", "near", ("figure2-mnist", "radii-mnist"), zeros_near_circle,
-              "not near by our measure", radii_by_threshold),
-    *(comparison(f"3.2, Figure {k}", f"{TITLES[data]}: the images of a class lie closer to the origin in the other planes", (f"figure{k}-{data}",),
-                 nearer_in_other_planes) for k, data in ((2, "mnist"), (3, "fashion"))),
-    *(described(f"3.2, Figure {k}", f"{TITLES[data]}: the vectors nearest the circle are of the class of the panel", "all that one sees", (f"figure{k}-{data}",),
-                own_class_is_longest, "few or none", "images that are misread with confidence") for k, data in ((2, "mnist"), (3, "fashion"))),
-    error_rate("3.2, Figure 3", "test error, Fashion-MNIST, d = 2", "figure3", "fashion", "multiclass-2/test_error"),
-    described("3.2, Figure 3", "T-shirts have large radii in the plane of shirts, too", "large", ("figure3-fashion",), shirts_in_planes, "none", "none"),
-    described("3.2, Figure 3", "T-shirts and shirts are among the likeliest to be confused", "among", ("figure3-fashion",), shirts_confused, "none", "none"),
-    described("3.3, Figure 4", "prototypes of digits vary in orientation, thickness and style", "seen", ("figure4-mnist", "figure2-mnist", "points2-mnist"),
-              prototypes_vary, "none", "style is not measured"),
-    described("3.3, Figure 4", "prototypes of clothes vary in brightness, girth and design", "seen", ("figure4-fashion", "figure3-fashion", "points3-fashion"),
-              prototypes_vary, "none", "girth and design are not measured"),
+    comparison(
+        "3.1",
+        "each round of learning has a least number of iterations",
+        ("figure2-mnist", "figure3-fashion"),
+        rounds_have_a_least_length,
+    ),
+    error_rate(
+        "3.2, Figure 2", "test error, MNIST, d = 2", "figure2", "mnist", "multiclass-2/test_error"
+    ),
+    described(
+        "3.2, Figure 2",
+        "zeros lie near the unit circle in their plane",
+        "near",
+        ("figure2-mnist", "radii-mnist"),
+        zeros_near_circle,
+        "not near by our measure",
+        radii_by_threshold,
+    ),
+    *(
+        comparison(
+            f"3.2, Figure {k}",
+            f"{TITLES[data]}: the images of a class lie closer to the origin in the other planes",
+            (f"figure{k}-{data}",),
+            nearer_in_other_planes,
+        )
+        for k, data in ((2, "mnist"), (3, "fashion"))
+    ),
+    *(
+        described(
+            f"3.2, Figure {k}",
+            f"{TITLES[data]}: the vectors nearest the circle are of the class of the panel",
+            "all that one sees",
+            (f"figure{k}-{data}",),
+            own_class_is_longest,
+            "few or none",
+            "images that are misread with confidence",
+        )
+        for k, data in ((2, "mnist"), (3, "fashion"))
+    ),
+    error_rate(
+        "3.2, Figure 3",
+        "test error, Fashion-MNIST, d = 2",
+        "figure3",
+        "fashion",
+        "multiclass-2/test_error",
+    ),
+    described(
+        "3.2, Figure 3",
+        "T-shirts have large radii in the plane of shirts, too",
+        "large",
+        ("figure3-fashion",),
+        shirts_in_planes,
+        "none",
+        "none",
+    ),
+    described(
+        "3.2, Figure 3",
+        "T-shirts and shirts are among the likeliest to be confused",
+        "among",
+        ("figure3-fashion",),
+        shirts_confused,
+        "none",
+        "none",
+    ),
+    described(
+        "3.3, Figure 4",
+        "prototypes of digits vary in orientation, thickness and style",
+        "seen",
+        ("figure4-mnist", "figure2-mnist", "points2-mnist"),
+        prototypes_vary,
+        "none",
+        "style is not measured",
+    ),
+    described(
+        "3.3, Figure 4",
+        "prototypes of clothes vary in brightness, girth and design",
+        "seen",
+        ("figure4-fashion", "figure3-fashion", "points3-fashion"),
+        prototypes_vary,
+        "none",
+        "girth and design are not measured",
+    ),
 ]
 
 # %% ../../nbs/experiments/summary.ipynb #stated-6
 FIGURE_5_STATED = [
-    *(comparison("3.4, Figure 5", f"{TITLES[data]}: the error falls with the dimension", (f"figure5-{data}",), second_is_better(by_dimension), told_apart(by_dimension))
-      for data in LINEAR),
-    *(comparison("3.4, Figure 5", f"{TITLES[data]}: the error falls with the number of capsules", (f"figure5-{data}",), second_is_better(by_number), told_apart(by_number))
-      for data in LINEAR),
-    comparison("3.4", "one versus all has twice the weights", ("figure5-mnist",), weights("ovr", 2)),
-    comparison("3.4", "all versus all has m − 1 times the weights", ("figure5-mnist",), weights("ovo", 9)),
-    *(beside("the classifiers are comparable to other simple linear ones, such as logistic regression, one versus all", data, 1, LINEAR[data], LINEAR[data],
-             "other models: \"comparable\" is all that is claimed") for data in LINEAR),
-    *(beside("the models of higher dimension offer improvements like those of other nonlinear classifiers", data, 32, *NONLINEAR[data],
-             "\"similar\" is all that is claimed, and of no dimension or architecture by name") for data in LINEAR),
-    *(comparison("3.4", f"{TITLES[data]}: no model of Figure 5 is as good as the best support vector machines", (f"figure5-{data}", f"peers-{data}"),
-                 beaten_by("svm")) for data in LINEAR),
-    comparison("3.4", "MNIST: nor as convolutional networks", ("figure5-mnist", "capsules-mnist"), beaten_by("convolution-0")),
-    comparison("3.4", "Fashion-MNIST: nor as convolutional networks", ("figure5-fashion", "layers-fashion"), beaten_by("network-5")),
-    comparison("3.4, Figure 5", "the green curve, all versus all on a million digits, lies at the bottom", ("figure5-mnist", "million-mnist"), green_is_lowest),
-    comparison("3.4", "of the classifiers of a million digits that with d = 16 is the best", ("million-mnist",), sixteen_is_best),
-    error_rate("3.4", "test error after a million digits, all versus all, d = 16", "million", "mnist", "ovo-16/test_error"),
-    error_rate("3.4", "training error on the million digits", "million", "mnist", "ovo-16/training_error", digits=4,
-               why="each pair keeps the weights that its own few validation images choose; see the readings in the chapter"),
-    Statement("3.4", "both errors again, in the reading that comes nearest", "1.38 %, 0.0523 %",
-              ("readings-mnist",), nearest_reading),
-    comparison("4", "in all architectures the capacity grows with the dimension: the training error falls", ("figure5-mnist", "figure5-fashion"), capacity_grows, fewer_updates),
-    comparison("4", "the models overfit even with early stopping", ("figure5-mnist", "figure5-fashion"), overfitting),
+    *(
+        comparison(
+            "3.4, Figure 5",
+            f"{TITLES[data]}: the error falls with the dimension",
+            (f"figure5-{data}",),
+            second_is_better(by_dimension),
+            told_apart(by_dimension),
+        )
+        for data in LINEAR
+    ),
+    *(
+        comparison(
+            "3.4, Figure 5",
+            f"{TITLES[data]}: the error falls with the number of capsules",
+            (f"figure5-{data}",),
+            second_is_better(by_number),
+            told_apart(by_number),
+        )
+        for data in LINEAR
+    ),
+    comparison(
+        "3.4", "one versus all has twice the weights", ("figure5-mnist",), weights("ovr", 2)
+    ),
+    comparison(
+        "3.4", "all versus all has m − 1 times the weights", ("figure5-mnist",), weights("ovo", 9)
+    ),
+    *(
+        beside(
+            "the classifiers are comparable to other simple linear ones, such as logistic regression, one versus all",
+            data,
+            1,
+            LINEAR[data],
+            LINEAR[data],
+            'other models: "comparable" is all that is claimed',
+        )
+        for data in LINEAR
+    ),
+    *(
+        beside(
+            "the models of higher dimension offer improvements like those of other nonlinear classifiers",
+            data,
+            32,
+            *NONLINEAR[data],
+            '"similar" is all that is claimed, and of no dimension or architecture by name',
+        )
+        for data in LINEAR
+    ),
+    *(
+        comparison(
+            "3.4",
+            f"{TITLES[data]}: no model of Figure 5 is as good as the best support vector machines",
+            (f"figure5-{data}", f"peers-{data}"),
+            beaten_by("svm"),
+        )
+        for data in LINEAR
+    ),
+    comparison(
+        "3.4",
+        "MNIST: nor as convolutional networks",
+        ("figure5-mnist", "capsules-mnist"),
+        beaten_by("convolution-0"),
+    ),
+    comparison(
+        "3.4",
+        "Fashion-MNIST: nor as convolutional networks",
+        ("figure5-fashion", "layers-fashion"),
+        beaten_by("network-5"),
+    ),
+    comparison(
+        "3.4, Figure 5",
+        "the green curve, all versus all on a million digits, lies at the bottom",
+        ("figure5-mnist", "million-mnist"),
+        green_is_lowest,
+    ),
+    comparison(
+        "3.4",
+        "of the classifiers of a million digits that with d = 16 is the best",
+        ("million-mnist",),
+        sixteen_is_best,
+    ),
+    error_rate(
+        "3.4",
+        "test error after a million digits, all versus all, d = 16",
+        "million",
+        "mnist",
+        "ovo-16/test_error",
+    ),
+    error_rate(
+        "3.4",
+        "training error on the million digits",
+        "million",
+        "mnist",
+        "ovo-16/training_error",
+        digits=4,
+        why="each pair keeps the weights that its own few validation images choose; see the readings in the chapter",
+    ),
+    Statement(
+        "3.4",
+        "both errors again, in the reading that comes nearest",
+        "1.38 %, 0.0523 %",
+        ("readings-mnist",),
+        nearest_reading,
+    ),
+    comparison(
+        "4",
+        "in all architectures the capacity grows with the dimension: the training error falls",
+        ("figure5-mnist", "figure5-fashion"),
+        capacity_grows,
+        fewer_updates,
+    ),
+    comparison(
+        "4",
+        "the models overfit even with early stopping",
+        ("figure5-mnist", "figure5-fashion"),
+        overfitting,
+    ),
 ]
 SECTION_3 = PLANES_STATED + FIGURE_5_STATED
 
 # %% ../../nbs/experiments/summary.ipynb #cell-014
 def _holds(trend):
     "In how many of the iterations, of both pairs of updates, a trend of Figures 6 and 7 holds."
+
     def cases(*records):
         found = [record.metrics("trends") for record in records]
-        return [i < held for numbers in found for held in numbers[trend]
-                for i in range(numbers["n_updates"])]
+        return [
+            i < held
+            for numbers in found
+            for held in numbers[trend]
+            for i in range(numbers["n_updates"])
+        ]
+
     return cases
 
 
@@ -405,9 +716,13 @@ def _missing(trend):
 
     def said(*records):
         found = [(TITLES[record.data], record.metrics("trends")) for record in records]
-        missing = [(f"{data} {word} {kept}", numbers["n_updates"] - held) for data, numbers in found
-                   for word, held in zip(("without", "with"), numbers[trend])]
+        missing = [
+            (f"{data} {word} {kept}", numbers["n_updates"] - held)
+            for data, numbers in found
+            for word, held in zip(("without", "with"), numbers[trend])
+        ]
         return "; ".join(f"{words}: {n}" for words, n in missing if n)
+
     return said
 
 # %% ../../nbs/experiments/summary.ipynb #cell-014-2
@@ -415,7 +730,9 @@ def _ends(trend, record):
     "What a trend compares after the last update, unless both are zero: part, and the two values."
     what, pairs = TRENDS[trend]
     last = lambda part, name: float(record.array(part, f"{name}.{what}")[-1])
-    found = [(part, *(last(part, name) for name in pair)) for part in record.parts for pair in pairs]
+    found = [
+        (part, *(last(part, name) for name in pair)) for part in record.parts for pair in pairs
+    ]
     return [(part, low, high) for part, low, high in found if low or high]
 
 
@@ -426,11 +743,18 @@ def _at_the_end(trend):
 
 def _sizes_without(trend):
     "The sizes at which a trend does not hold in the end, in words."
+
     def said(*records):
-        found = [(TITLES[r.data], part.split("-"), low - high) for r in records
-                 for part, low, high in _ends(trend, r) if low >= high]
-        return "; ".join(f"{data}, m = {m}, d = {d}: {100 * by:+.2f} points"
-                         for data, (_, m, _, d), by in found)
+        found = [
+            (TITLES[r.data], part.split("-"), low - high)
+            for r in records
+            for part, low, high in _ends(trend, r)
+            if low >= high
+        ]
+        return "; ".join(
+            f"{data}, m = {m}, d = {d}: {100 * by:+.2f} points" for data, (_, m, _, d), by in found
+        )
+
     return said
 
 # %% ../../nbs/experiments/summary.ipynb #cell-014-3
@@ -438,43 +762,103 @@ def significant_since(*records: Record) -> str:
     "From which iteration on each gap is significant that is not so before the tenth, in words."
     gaps_of = lambda r: zip(("without", "with"), r.metrics("trends")["gap_significant_from"])
     found = [(TITLES[r.data], word, first) for r in records for word, first in gaps_of(r)]
-    return "; ".join(f"{data} {word} momentum: from iteration {first}"
-                     for data, word, first in found if first is None or first >= 10)
+    return "; ".join(
+        f"{data} {word} momentum: from iteration {first}"
+        for data, word, first in found
+        if first is None or first >= 10
+    )
 
 # %% ../../nbs/experiments/summary.ipynb #cell-014-0
 def gap_grows(*records: Record) -> list:
     "Whether the gap that a threshold opens grows from each stretch of iterations to the next, twice as long."
-    return [after > before for r in records for means in r.metrics("trends")["gap_means"] for before, after in zip(means, means[1:])]
+    return [
+        after > before
+        for r in records
+        for means in r.metrics("trends")["gap_means"]
+        for before, after in zip(means, means[1:])
+    ]
 
 
 def subspace_wins(record: Record) -> list:
     "Whether the subspace start reaches a lower training error than each of the random ones."
     best = record.metrics("subspace")["lowest"]
-    return [best < error for part in record.parts if part != "subspace" for error in record.array(part, "best")]
+    return [
+        best < error
+        for part in record.parts
+        if part != "subspace"
+        for error in record.array(part, "best")
+    ]
 
 
 def spread_of_starts(record: Record) -> str:
     "How far the random starts of one level of noise lie apart, in words."
-    ranges = [100 * np.ptp(record.array(part, "best")) for part in record.parts if part != "subspace"]
+    ranges = [
+        100 * np.ptp(record.array(part, "best")) for part in record.parts if part != "subspace"
+    ]
     return f"from the best to the worst of twenty {min(ranges):.1f} to {max(ranges):.1f} points"
+
+
 BOTH = ("figure7-mnist", "figure7-fashion")
 
 # %% ../../nbs/experiments/summary.ipynb #cell-014-1
 APPENDIX_B = [
-    *(comparison(f"B.1, Figure {k}", f"{says}, at each iteration", BOTH, _holds(trend), _missing(trend))
-      for k, says, trend in ((6, "momentum lowers the log-loss", "momentum_lowers_log_loss"),
-                             (6, "a threshold raises the log-loss", "threshold_raises_log_loss"),
-                             (7, "momentum lowers the training error", "momentum_lowers_error"),
-                             (7, "a threshold lowers the training error", "threshold_lowers_error"))),
-    comparison("B.1, Figure 7", "the gap is significant after fewer than 10 iterations", BOTH,
-               lambda *records: [first is not None and first < 10 for r in records for first in r.metrics("trends")["gap_significant_from"]],
-               significant_since),
+    *(
+        comparison(
+            f"B.1, Figure {k}", f"{says}, at each iteration", BOTH, _holds(trend), _missing(trend)
+        )
+        for k, says, trend in (
+            (6, "momentum lowers the log-loss", "momentum_lowers_log_loss"),
+            (6, "a threshold raises the log-loss", "threshold_raises_log_loss"),
+            (7, "momentum lowers the training error", "momentum_lowers_error"),
+            (7, "a threshold lowers the training error", "threshold_lowers_error"),
+        )
+    ),
+    comparison(
+        "B.1, Figure 7",
+        "the gap is significant after fewer than 10 iterations",
+        BOTH,
+        lambda *records: [
+            first is not None and first < 10
+            for r in records
+            for first in r.metrics("trends")["gap_significant_from"]
+        ],
+        significant_since,
+    ),
     comparison("B.1, Figure 7", "and grows thereafter", BOTH, gap_grows),
-    *(comparison("B.1", f"of many numbers of classes and dimensions: {says}, in the end", ("sizes-mnist", "sizes-fashion"), _at_the_end(trend), _sizes_without(trend))
-      for trend, says in (("momentum_lowers_log_loss", "momentum lowers the log-loss"), ("threshold_raises_log_loss", "a threshold raises the log-loss"),
-                          ("momentum_lowers_error", "momentum lowers the training error"), ("threshold_lowers_error", "a threshold lowers the training error"))),
-    *(described("B.2, Figure 8", f"{TITLES[data]}: there is some spread in the random starts", "some", (f"figure8-{data}",), spread_of_starts, "none", "none")
-      for data in LINEAR),
-    *(comparison("B.2, Figure 8", f"{TITLES[data]}: no random start learns as accurate a classifier as the subspace start",
-                 (f"figure8-{data}",), subspace_wins) for data in LINEAR),
+    *(
+        comparison(
+            "B.1",
+            f"of many numbers of classes and dimensions: {says}, in the end",
+            ("sizes-mnist", "sizes-fashion"),
+            _at_the_end(trend),
+            _sizes_without(trend),
+        )
+        for trend, says in (
+            ("momentum_lowers_log_loss", "momentum lowers the log-loss"),
+            ("threshold_raises_log_loss", "a threshold raises the log-loss"),
+            ("momentum_lowers_error", "momentum lowers the training error"),
+            ("threshold_lowers_error", "a threshold lowers the training error"),
+        )
+    ),
+    *(
+        described(
+            "B.2, Figure 8",
+            f"{TITLES[data]}: there is some spread in the random starts",
+            "some",
+            (f"figure8-{data}",),
+            spread_of_starts,
+            "none",
+            "none",
+        )
+        for data in LINEAR
+    ),
+    *(
+        comparison(
+            "B.2, Figure 8",
+            f"{TITLES[data]}: no random start learns as accurate a classifier as the subspace start",
+            (f"figure8-{data}",),
+            subspace_wins,
+        )
+        for data in LINEAR
+    ),
 ]

@@ -17,16 +17,29 @@ from typing import Any
 import numpy as np
 
 from .. import em
-from ..capsules.em_steps import (CapsuleParameters, CapsuleRegression, LeastSquares,
-                              second_moments)
-from ..capsules.online import (BatchSums, OnlineState, incremental, passive_aggressive,
-                                     stepwise)
+from capslit.capsules.em_steps import (
+    CapsuleParameters,
+    CapsuleRegression,
+    LeastSquares,
+    second_moments,
+)
+from capslit.capsules.online import (
+    BatchSums,
+    OnlineState,
+    incremental,
+    passive_aggressive,
+    stepwise,
+)
 from ..capsules.problems import initial_weights
 from .records import Bench, Experiment, Part, Protocol, Record
 
 # %% ../../nbs/experiments/updates.ipynb #cell-005
-UPDATES = {"em": (0.0, 0.0), "thresholded": (0.0, 0.8),  # name → (γ, ν)
-           "momentum": (0.9, 0.0), "momentum-thresholded": (0.9, 0.8)}
+UPDATES = {
+    "em": (0.0, 0.0),
+    "thresholded": (0.0, 0.8),  # name → (γ, ν)
+    "momentum": (0.9, 0.0),
+    "momentum-thresholded": (0.9, 0.8),
+}
 FOUR = {"capsule_dim": 4, "fit_intercept": False}
 
 
@@ -54,24 +67,45 @@ def multiclass_problem(batch: tuple, n_classes: int, dim: int, initialisations: 
     classes = range(n_classes)
     moments = em.accumulate(lambda block: second_moments(block, classes), batch, 4096)
     dims, targets = np.full((1, n_classes), dim), np.arange(n_classes)[None]
-    weights = [initial_weights(targets, dims, moments, affine=False, **how)[0]
-               for how in initialisations]
+    weights = [
+        initial_weights(targets, dims, moments, affine=False, **how)[0] for how in initialisations
+    ]
     k = len(weights)
     solver = LeastSquares.from_gram(moments.gram.sum(axis=0)[None])
     model = CapsuleRegression(targets.repeat(k, axis=0), dims.repeat(k, axis=0), solver)
     return model, CapsuleParameters(np.concatenate(weights))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-009
-def iterate(bench: Bench, model: Any, weights: CapsuleParameters, batch: tuple, n_updates: int, momentum: float, threshold: float) -> Any:
+def iterate(
+    bench: Bench,
+    model: Any,
+    weights: CapsuleParameters,
+    batch: tuple,
+    n_updates: int,
+    momentum: float,
+    threshold: float,
+) -> Any:
     """Let EM run for `n_updates` updates, come what may.
 
     Returns the Fit, whose history begins with the initial weights: n_updates + 1 entries.
     """
     rounds = (em.Round(n_updates + 2, {"threshold": threshold}),)
     words = f"{n_updates:,} updates of {len(model.targets)} stacked problems"
-    return bench.step("fit", words, lambda: em.fit(
-        model, weights, batch, rounds=rounds, momentum=momentum, monitor="error",
-        max_iter=n_updates + 1, progress=bench.verbose, checkpoint=bench.checkpoint))
+    return bench.step(
+        "fit",
+        words,
+        lambda: em.fit(
+            model,
+            weights,
+            batch,
+            rounds=rounds,
+            momentum=momentum,
+            monitor="error",
+            max_iter=n_updates + 1,
+            progress=bench.verbose,
+            checkpoint=bench.checkpoint,
+        ),
+    )
 
 # %% ../../nbs/experiments/updates.ipynb #cell-010
 def run_updates(part: Part, bench: Bench) -> tuple:
@@ -81,35 +115,55 @@ def run_updates(part: Part, bench: Bench) -> tuple:
     rng = np.random.default_rng(bench.seed)
     start = {"init": "subspace", "init_scale": 1.0, "rng": rng}
     model, weights = multiclass_problem(batch, m, settings["capsule_dim"], [start])
-    run = iterate(bench, model, weights, batch, settings["n_updates"],
-                  settings["momentum"], settings["threshold"])
+    run = iterate(
+        bench,
+        model,
+        weights,
+        batch,
+        settings["n_updates"],
+        settings["momentum"],
+        settings["threshold"],
+    )
     n, error = len(batch[0]), run.history["training_error"][:, 0]
     loss = -run.history["log_likelihood"][:, 0] / (n * np.log(m))
-    metrics = {"log_loss": float(loss[-1]), "training_error": float(error[-1]),
-               "lowest_training_error": float(error.min()), "n_train": n}
+    metrics = {
+        "log_loss": float(loss[-1]),
+        "training_error": float(error[-1]),
+        "lowest_training_error": float(error.min()),
+        "n_train": n,
+    }
     return metrics, {"log_loss": loss, "training_error": error}
 
 # %% ../../nbs/experiments/updates.ipynb #cell-011
 def update_parts(data: str, profile: str) -> tuple:
     "The four updates."
     n_updates = 1000 if profile == "paper" else 100
-    return tuple(Part(name, FOUR | {"momentum": momentum, "threshold": threshold,
-                                    "n_updates": n_updates})
-                 for name, (momentum, threshold) in UPDATES.items())
+    return tuple(
+        Part(name, FOUR | {"momentum": momentum, "threshold": threshold, "n_updates": n_updates})
+        for name, (momentum, threshold) in UPDATES.items()
+    )
 
 
-FIGURE6 = Experiment("Log-loss and training error under four updates", ("mnist", "fashion"),
-                     update_parts, run_updates)
+FIGURE6 = Experiment(
+    "Log-loss and training error under four updates",
+    ("mnist", "fashion"),
+    update_parts,
+    run_updates,
+)
 
 # %% ../../nbs/experiments/updates.ipynb #cell-025
 MOMENTUM = (("momentum", "em"), ("momentum-thresholded", "thresholded"))  # with and without
 TRENDS = {  # name → the quantity, and pairs of updates, the first of which should be lower
     "momentum_lowers_log_loss": ("log_loss", MOMENTUM),
-    "threshold_raises_log_loss": ("log_loss", (("em", "thresholded"),
-                                               ("momentum", "momentum-thresholded"))),
+    "threshold_raises_log_loss": (
+        "log_loss",
+        (("em", "thresholded"), ("momentum", "momentum-thresholded")),
+    ),
     "momentum_lowers_error": ("training_error", MOMENTUM),
-    "threshold_lowers_error": ("training_error", (("thresholded", "em"),
-                                                  ("momentum-thresholded", "momentum"))),
+    "threshold_lowers_error": (
+        "training_error",
+        (("thresholded", "em"), ("momentum-thresholded", "momentum")),
+    ),
 }
 
 
@@ -120,8 +174,9 @@ def gaps(curves: dict, trend: str) -> np.ndarray:
     pairs of the trend.
     """
     quantity, pairs = TRENDS[trend]
-    return np.stack([curves[higher][quantity] - curves[lower][quantity]
-                     for lower, higher in pairs])[:, 1:]
+    return np.stack(
+        [curves[higher][quantity] - curves[lower][quantity] for lower, higher in pairs]
+    )[:, 1:]
 
 # %% ../../nbs/experiments/updates.ipynb #cell-027
 def significant_from(low: np.ndarray, high: np.ndarray, n: int, errors: float = 5.0) -> int | None:
@@ -179,13 +234,19 @@ def trends(curves: dict, n: int, errors: float = 5.0) -> dict:
     numbers = {name: np.sum(gaps(curves, name) > 0, axis=1).tolist() for name in TRENDS}
     saved, pairs = gaps(curves, "threshold_lowers_error"), TRENDS["threshold_lowers_error"][1]
     error = {name: curve["training_error"] for name, curve in curves.items()}
-    numbers |= {"n_updates": saved.shape[1], "gap_after_10": saved[:, 9].tolist(),
-                "gap_at_end": saved[:, -1].tolist()}
+    numbers |= {
+        "n_updates": saved.shape[1],
+        "gap_after_10": saved[:, 9].tolist(),
+        "gap_at_end": saved[:, -1].tolist(),
+    }
     numbers["gap_means"] = [doubling_means(np.concatenate([[0.0], gap])) for gap in saved]
-    numbers["gap_significant_from"] = [significant_from(error[a], error[b], n, errors) for a, b in pairs]
+    numbers["gap_significant_from"] = [
+        significant_from(error[a], error[b], n, errors) for a, b in pairs
+    ]
     for what in ("log_loss", "training_error"):
-        numbers[f"momentum_reaches_{what}"] = [reach(curves[a][what], curves[b][what].min())
-                                               for a, b in MOMENTUM]
+        numbers[f"momentum_reaches_{what}"] = [
+            reach(curves[a][what], curves[b][what].min()) for a, b in MOMENTUM
+        ]
     numbers["log_loss_rises"] = [rises(curves[name]["log_loss"]) for name in UPDATES]
     return numbers
 
@@ -205,9 +266,13 @@ def run_trends(part: Part, bench: Bench) -> tuple:
     return numbers, {name: gaps(curves, name) for name in TRENDS}
 
 
-FIGURE7 = Experiment("The trends of four updates", ("mnist", "fashion"),
-                     lambda data, profile: (Part("trends", {"standard_errors": 5.0}),),
-                     run_trends, needs=("figure6",))
+FIGURE7 = Experiment(
+    "The trends of four updates",
+    ("mnist", "fashion"),
+    lambda data, profile: (Part("trends", {"standard_errors": 5.0}),),
+    run_trends,
+    needs=("figure6",),
+)
 
 # %% ../../nbs/experiments/updates.ipynb #sizes-2
 def _some_of_each(protocol, n_classes, n_each):
@@ -226,13 +291,20 @@ def run_sizes(part: Part, bench: Bench) -> tuple:
     for name, (momentum, threshold) in UPDATES.items():
         model, weights = multiclass_problem(batch, m, settings["capsule_dim"], [how])
         rounds = (em.Round(n_updates + 2, {"threshold": threshold}),)
-        run = bench.step(name, f"{n_updates} updates", lambda: em.fit(
-            model, weights, batch, rounds=rounds, momentum=momentum, max_iter=n_updates + 1))
+        run = bench.step(
+            name,
+            f"{n_updates} updates",
+            lambda: em.fit(
+                model, weights, batch, rounds=rounds, momentum=momentum, max_iter=n_updates + 1
+            ),
+        )
         logs, errors = (run.history[key][:, 0] for key in ("log_likelihood", "training_error"))
         curves[name] = {"log_loss": -logs / (len(batch[0]) * np.log(m)), "training_error": errors}
     return _gaps_of(curves) | {"n": len(batch[0])}, {
         f"{name}.{what}": curve.astype(np.float32)
-        for name, both in curves.items() for what, curve in both.items()}
+        for name, both in curves.items()
+        for what, curve in both.items()
+    }
 
 # %% ../../nbs/experiments/updates.ipynb #sizes-2b
 def _gaps_of(curves):
@@ -247,16 +319,29 @@ def size_parts(data: str, profile: str) -> tuple:
     paper = profile == "paper"
     classes, dims = ((2, 3, 5, 10), (1, 2, 4, 8, 16)) if paper else ((2, 3), (1, 2))
     common = {"n_each": 1000 if paper else 100, "n_updates": 100 if paper else 30}
-    return tuple(Part(f"classes-{m}-dim-{d}", {"n_classes": m, "capsule_dim": d} | common,
-                      float(m * (d + 4))) for m in classes for d in dims)
+    return tuple(
+        Part(
+            f"classes-{m}-dim-{d}", {"n_classes": m, "capsule_dim": d} | common, float(m * (d + 4))
+        )
+        for m in classes
+        for d in dims
+    )
 
 
-SIZES = Experiment("Four updates for many numbers of classes and dimensions",
-                   ("mnist", "fashion"), size_parts, run_sizes)
+SIZES = Experiment(
+    "Four updates for many numbers of classes and dimensions",
+    ("mnist", "fashion"),
+    size_parts,
+    run_sizes,
+)
 
 # %% ../../nbs/experiments/updates.ipynb #passes-2
-WAYS = {"whole": incremental, "incremental": incremental, "stepwise": partial(stepwise, decay=0.6),
-        "passive-aggressive": passive_aggressive}
+WAYS = {
+    "whole": incremental,
+    "incremental": incremental,
+    "stepwise": partial(stepwise, decay=0.6),
+    "passive-aggressive": passive_aggressive,
+}
 
 
 def batch_rows(n: int, size: int | None, seed: int) -> list:
@@ -271,21 +356,43 @@ def gram_matrices(X: np.ndarray, batches: Sequence) -> list:
     return [(X[rows].T.astype(float) @ X[rows].astype(float))[None] for rows in batches]
 
 
-def batch_sums(model: CapsuleRegression, weights: np.ndarray, batch: tuple, gram: np.ndarray, name: int, threshold: float) -> BatchSums:
+def batch_sums(
+    model: CapsuleRegression,
+    weights: np.ndarray,
+    batch: tuple,
+    gram: np.ndarray,
+    name: int,
+    threshold: float,
+) -> BatchSums:
     "The sums of a batch (x, y, None) under a threshold."
-    step = em.BoundStep(model, "e_step", CapsuleParameters(weights), {"threshold": np.full(1, threshold)})
+    step = em.BoundStep(
+        model, "e_step", CapsuleParameters(weights), {"threshold": np.full(1, threshold)}
+    )
     moments = em.accumulate(step, batch, 4096).moments
     return BatchSums(name, len(batch[0]), moments, gram, np.array([float(len(batch[0]))]))
 
 # %% ../../nbs/experiments/updates.ipynb #passes-3
-def walk(model: CapsuleRegression, weights: np.ndarray, data: tuple, way: str, momentum: float, threshold: float, n_passes: int, **options: Any) -> Iterator:
+def walk(
+    model: CapsuleRegression,
+    weights: np.ndarray,
+    data: tuple,
+    way: str,
+    momentum: float,
+    threshold: float,
+    n_passes: int,
+    **options: Any,
+) -> Iterator:
     """The weights (1, m, d, p) after each pass over the batches.
 
     `data` is (X, y, batches, Gram matrices of the batches); `way` is one of `WAYS`, and `options`
     go to its function.
     """
     X, y, batches, grams = data
-    state, before, update = OnlineState(way, np.full(len(model.targets[0]), True)), weights, WAYS[way]
+    state, before, update = (
+        OnlineState(way, np.full(len(model.targets[0]), True)),
+        weights,
+        WAYS[way],
+    )
 
     def solver(gram, mass, inertia=0.0):
         return LeastSquares.from_gram(gram, alpha=inertia)
@@ -315,14 +422,26 @@ def run_passes(part: Part, bench: Bench) -> tuple:
     model, first = multiclass_problem(batch, m, settings["capsule_dim"], [start])
     rows = batch_rows(len(protocol.X), settings["batch_size"], bench.seed)
     data = (protocol.X, protocol.y, rows, gram_matrices(protocol.X, rows))
-    sets = {"training": batch, "validation": (protocol.X_val, protocol.y_val, None),
-            "test": (protocol.X_test, protocol.y_test, None)}
+    sets = {
+        "training": batch,
+        "validation": (protocol.X_val, protocol.y_val, None),
+        "test": (protocol.X_test, protocol.y_test, None),
+    }
 
     def learn(**options):
-        passes = walk(model, first.weights, data, settings["way"], settings["momentum"],
-                      settings["threshold"], settings["n_passes"], **options)
-        return [[errors_after(model, weights, among) for among in sets.values()]
-                for weights in passes]
+        passes = walk(
+            model,
+            first.weights,
+            data,
+            settings["way"],
+            settings["momentum"],
+            settings["threshold"],
+            settings["n_passes"],
+            **options,
+        )
+        return [
+            [errors_after(model, weights, among) for among in sets.values()] for weights in passes
+        ]
 
     choices = [{"aggressiveness": c} for c in settings.get("aggressiveness", ())] or [{}]
     words = f"{settings['n_passes']} passes over {len(rows)} batches"
@@ -331,11 +450,15 @@ def run_passes(part: Part, bench: Bench) -> tuple:
     errors = np.array(found[int(np.argmin(last))]).T
     metrics = {f"{name}_error": float(path[-1]) for name, path in zip(sets, errors)}
     metrics |= choices[int(np.argmin(last))] | {"search": last, "n_batches": len(rows)}
-    return metrics | {"n_test": len(protocol.y_test)}, {f"{name}_error": path for name, path in zip(sets, errors)}
+    return metrics | {"n_test": len(protocol.y_test)}, {
+        f"{name}_error": path for name, path in zip(sets, errors)
+    }
 
 # %% ../../nbs/experiments/updates.ipynb #passes-7
-PASSES_SIZE = {"paper": {"sizes": (1000, 200), "n_passes": 10, "search": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)},
-               "quick": {"sizes": (128,), "n_passes": 4, "search": (0.3, 1.0)}}
+PASSES_SIZE = {
+    "paper": {"sizes": (1000, 200), "n_passes": 10, "search": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)},
+    "quick": {"sizes": (128,), "n_passes": 4, "search": (0.3, 1.0)},
+}
 
 
 def passes_parts(data: str, profile: str) -> tuple:
@@ -344,14 +467,26 @@ def passes_parts(data: str, profile: str) -> tuple:
     for way in WAYS:
         for size in (None,) if way == "whole" else chosen["sizes"]:
             for name, (momentum, threshold) in UPDATES.items():
-                settings = FOUR | {"way": way, "batch_size": size, "n_passes": chosen["n_passes"],
-                                   "momentum": momentum, "threshold": threshold}
+                settings = FOUR | {
+                    "way": way,
+                    "batch_size": size,
+                    "n_passes": chosen["n_passes"],
+                    "momentum": momentum,
+                    "threshold": threshold,
+                }
                 if way == "passive-aggressive":
                     settings["aggressiveness"] = list(chosen["search"])
-                parts.append(Part("-".join([way, *([str(size)] if size else []), name]), settings,
-                                  len(settings.get("aggressiveness", [1])), independent=True))
+                parts.append(
+                    Part(
+                        "-".join([way, *([str(size)] if size else []), name]),
+                        settings,
+                        len(settings.get("aggressiveness", [1])),
+                        independent=True,
+                    )
+                )
     return tuple(parts)
 
 
-PASSES = Experiment("Four updates, batch by batch and all at once", ("mnist", "fashion"),
-                    passes_parts, run_passes)
+PASSES = Experiment(
+    "Four updates, batch by batch and all at once", ("mnist", "fashion"), passes_parts, run_passes
+)

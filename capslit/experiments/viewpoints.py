@@ -18,11 +18,22 @@ from ..data.deformations import Deformations, Draws, deform, linear_maps
 from .records import Bench, Experiment, Part
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-004
-KINDS = {"capsules": ("capsules", "convolution"), "viewpoints": ("capsules", "convolution", "pooled")}
-FEATURES = {"mnist": ((64, 5, 2), (64, 3, 2)), "digits": ((32, 3, 1),)}                # what all have in common
-CAPSULES_OF = {"mnist": {"primary": 16, "capsules": ((8, 3, 1),)}, "digits": {"primary": 8, "capsules": ((8, 3, 2),)}}
-LAST = {"mnist": ((60, 3, 1),), "digits": ((48, 3, 2),)}                               # convolution of the others
-EPOCHS = {("capsules", "mnist"): 5, ("viewpoints", "mnist"): 4, ("capsules", "digits"): 4, ("viewpoints", "digits"): 4}
+KINDS = {
+    "capsules": ("capsules", "convolution"),
+    "viewpoints": ("capsules", "convolution", "pooled"),
+}
+FEATURES = {"mnist": ((64, 5, 2), (64, 3, 2)), "digits": ((32, 3, 1),)}  # what all have in common
+CAPSULES_OF = {
+    "mnist": {"primary": 16, "capsules": ((8, 3, 1),)},
+    "digits": {"primary": 8, "capsules": ((8, 3, 2),)},
+}
+LAST = {"mnist": ((60, 3, 1),), "digits": ((48, 3, 2),)}  # convolution of the others
+EPOCHS = {
+    ("capsules", "mnist"): 5,
+    ("viewpoints", "mnist"): 4,
+    ("capsules", "digits"): 4,
+    ("viewpoints", "digits"): 4,
+}
 
 
 def network(kind: str, data: ImageData, seed: int) -> tuple:
@@ -31,32 +42,59 @@ def network(kind: str, data: ImageData, seed: int) -> tuple:
     from torch import nn
 
     from capslit.routing import network as cn
+
     torch.manual_seed(seed)
     side, n_classes, features = data.images.shape[1], len(data.class_names), FEATURES[data.name]
     if kind == "capsules":
-        return cn.CapsuleNetwork(side, n_classes, features=features, **CAPSULES_OF[data.name]), cn.growing_spread_loss
+        return cn.CapsuleNetwork(
+            side, n_classes, features=features, **CAPSULES_OF[data.name]
+        ), cn.growing_spread_loss
     features = (*features, *LAST[data.name])
     loss = lambda scores, y, progress: nn.functional.cross_entropy(scores, y)
     if kind == "convolution":
         return cn.ConvolutionalNetwork(side, n_classes, features=features), loss
-    return nn.Sequential(nn.Unflatten(1, (1, side)), cn.stem(features), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-                         nn.Linear(features[-1][0], n_classes)), loss
+    return nn.Sequential(
+        nn.Unflatten(1, (1, side)),
+        cn.stem(features),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(features[-1][0], n_classes),
+    ), loss
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-006
-FAMILIAR = {"rotation": 10.0, "translation": 0.0, "scaling": 0.0, "shear": 0.0, "thickness": 0.0, "elastic": 0.0}
-NOVEL = {"rotation": 30.0, "translation": 8.0, "scaling": 25.0, "shear": 30.0, "thickness": 0.0, "elastic": 0.0}
+FAMILIAR = {
+    "rotation": 10.0,
+    "translation": 0.0,
+    "scaling": 0.0,
+    "shear": 0.0,
+    "thickness": 0.0,
+    "elastic": 0.0,
+}
+NOVEL = {
+    "rotation": 30.0,
+    "translation": 8.0,
+    "scaling": 25.0,
+    "shear": 30.0,
+    "thickness": 0.0,
+    "elastic": 0.0,
+}
 AMOUNTS = {  # kind of motion → amounts, the first of them none
-    "rotation": (0, 10, 20, 30, 40, 50),        # degrees, either way
-    "translation": (0, 2, 4, 6, 8, 10),         # percent of the side, in one of the eight directions
-    "scaling": (0, 10, 20, 30, 40, 50),         # percent, larger or smaller
-    "shear": (0, 10, 20, 30, 40, 50),           # percent, either way
+    "rotation": (0, 10, 20, 30, 40, 50),  # degrees, either way
+    "translation": (0, 2, 4, 6, 8, 10),  # percent of the side, in one of the eight directions
+    "scaling": (0, 10, 20, 30, 40, 50),  # percent, larger or smaller
+    "shear": (0, 10, 20, 30, 40, 50),  # percent, either way
 }
 
 
 def views(images: np.ndarray, settings: dict, seed: int) -> np.ndarray:
     "Each image seen from a viewpoint of its own, drawn evenly within `settings`."
     limits = Deformations(seed=seed, **settings)
-    return np.concatenate([deform(images[i:i + 1000], limits.draw(i, min(i + 1000, len(images)))) for i in range(0, len(images), 1000)])
+    return np.concatenate(
+        [
+            deform(images[i : i + 1000], limits.draw(i, min(i + 1000, len(images))))
+            for i in range(0, len(images), 1000)
+        ]
+    )
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-009
 def moved(images: np.ndarray, kind: str, amount: float) -> np.ndarray:
@@ -68,19 +106,41 @@ def moved(images: np.ndarray, kind: str, amount: float) -> np.ndarray:
     size = np.log1p(amount / 100) * way if kind == "scaling" else none
     shear = amount / 100 * way if kind == "shear" else none
     turn = 2 * np.pi * np.arange(n) / 8
-    shift = amount / 100 * np.stack([np.sin(turn), np.cos(turn)], 1) if kind == "translation" else np.zeros((n, 2))
+    shift = (
+        amount / 100 * np.stack([np.sin(turn), np.cos(turn)], 1)
+        if kind == "translation"
+        else np.zeros((n, 2))
+    )
     still = np.zeros((n, 2, 2, 2))
     draws = Draws(shift, linear_maps(angle, size, size, shear), none, still)
-    return np.concatenate([deform(images[i:i + 1000], Draws(*(d[i:i + 1000] for d in draws))) for i in range(0, n, 1000)])
+    return np.concatenate(
+        [
+            deform(images[i : i + 1000], Draws(*(d[i : i + 1000] for d in draws)))
+            for i in range(0, n, 1000)
+        ]
+    )
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011
 def parts_of(name: str) -> Callable:
     "The function that lists the parts: each network, trained from seed 0."
+
     def parts(data, profile):
-        return tuple(Part(f"{kind}-0", {"kind": kind, "seed": 0, "epochs": EPOCHS[name, data], "batch_size": 32,
-                                              "learning_rate": 0.01, "watches": 4 if kind == "capsules" else 16},
-                          20 if kind == "capsules" else 1)
-                     for kind in KINDS[name])
+        return tuple(
+            Part(
+                f"{kind}-0",
+                {
+                    "kind": kind,
+                    "seed": 0,
+                    "epochs": EPOCHS[name, data],
+                    "batch_size": 32,
+                    "learning_rate": 0.01,
+                    "watches": 4 if kind == "capsules" else 16,
+                },
+                20 if kind == "capsules" else 1,
+            )
+            for kind in KINDS[name]
+        )
+
     return parts
 
 
@@ -88,7 +148,10 @@ def divided(data: ImageData, profile: str) -> tuple:
     "Images from 0 to 1 and labels, for learning and for testing; in the quick profile a tenth of large sets, and half to learn from of small ones."
     images, n = np.asarray(data.images, np.float32) / np.float32(data.scale), data.n_train
     learned, tested = (1, 1) if profile != "quick" else (10, 10) if n > 10_000 else (2, 1)
-    return (images[:n // learned], data.labels[:n // learned]), (images[n:][::tested], data.labels[n:][::tested])
+    return (images[: n // learned], data.labels[: n // learned]), (
+        images[n:][::tested],
+        data.labels[n:][::tested],
+    )
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-1
 @contextmanager
@@ -106,10 +169,26 @@ def one_thread() -> Iterator:
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-3
 def _train(part, bench, images, y, watch=None):
     from capslit.routing import network as cn
+
     net, loss = network(part.parameters["kind"], bench.data, part.parameters["seed"])
-    settings = {name: part.parameters[name] for name in ("epochs", "batch_size", "learning_rate", "seed", "watches")}
-    learned = bench.step("training", f"training {part.name}", lambda: cn.learn(
-        net, loss, images, y, watch=watch, checkpoint=bench.checkpoint, report=bench.report, **settings))
+    settings = {
+        name: part.parameters[name]
+        for name in ("epochs", "batch_size", "learning_rate", "seed", "watches")
+    }
+    learned = bench.step(
+        "training",
+        f"training {part.name}",
+        lambda: cn.learn(
+            net,
+            loss,
+            images,
+            y,
+            watch=watch,
+            checkpoint=bench.checkpoint,
+            report=bench.report,
+            **settings,
+        ),
+    )
     return net, learned
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-2
@@ -117,7 +196,9 @@ def _about(net, n_test):
     import torch
 
     from capslit.routing.network import count_parameters
+
     return {"n_parameters": count_parameters(net), "n_test": n_test, "torch": torch.__version__}
+
 
 def _weights(net):
     "The network as it is now, as arrays of a record, named network.…"
@@ -128,22 +209,33 @@ def _weights(net):
 def run_capsules(part: Part, bench: Bench) -> tuple:
     "Train a network on the training images as they are, and measure its test error."
     from capslit.routing.network import predict
+
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     net, learned = _train(part, bench, X, y)
     predicted = bench.step("test", "testing", lambda: predict(net, X_test))
     metrics = _about(net, len(y_test)) | {"test_error": float(np.mean(predicted != y_test))}
-    arrays = {"predicted": predicted.astype(np.int8)} | {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
+    arrays = {"predicted": predicted.astype(np.int8)} | {
+        f"history-{name}": np.float32(a) for name, a in learned.history.items()
+    }
     return metrics, arrays | _weights(net)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013
 def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
     "Errors of a network on familiar, novel and exactly moved views of test images; metrics and arrays."
     from capslit.routing.network import predict
-    predicted = {name: predict(net, views(X, settings, seed)) for name, settings, seed in (("familiar", FAMILIAR, 2), ("novel", NOVEL, 3))}
+
+    predicted = {
+        name: predict(net, views(X, settings, seed))
+        for name, settings, seed in (("familiar", FAMILIAR, 2), ("novel", NOVEL, 3))
+    }
     metrics = {f"{name}_error": float(np.mean(classes != y)) for name, classes in predicted.items()}
     some, labels = X[:2500], y[:2500]
-    curves = {kind: np.float32([np.mean(predict(net, moved(some, kind, amount)) != labels) for amount in amounts])
-              for kind, amounts in motions.items()}
+    curves = {
+        kind: np.float32(
+            [np.mean(predict(net, moved(some, kind, amount)) != labels) for amount in amounts]
+        )
+        for kind, amounts in motions.items()
+    }
     return metrics, {name: classes.astype(np.int8) for name, classes in predicted.items()} | curves
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013-1
@@ -156,27 +248,51 @@ def run_viewpoints(part: Part, bench: Bench) -> tuple:
     `matched`, at the moment when it knew the familiar as well as the capsules do at theirs.
     """
     from capslit.routing.network import predict, restore
+
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     n = len(X) * 5 // 6
     held = views(X[n:], FAMILIAR, 1)
-    net, learned = _train(part, bench, lambda epoch: views(X[:n], FAMILIAR, 100 + epoch), y[:n],
-                          lambda net: {"held_out": float(np.mean(predict(net, held) != y[n:]))})
+    net, learned = _train(
+        part,
+        bench,
+        lambda epoch: views(X[:n], FAMILIAR, 100 + epoch),
+        y[:n],
+        lambda net: {"held_out": float(np.mean(predict(net, held) != y[n:]))},
+    )
     course = learned.history["held_out"]
     found, arrays = bench.step("test", "testing", lambda: judged(net, X_test, y_test, AMOUNTS))
     metrics = _about(net, len(y_test)) | {"held_out": float(course[-1])} | found
-    arrays = {"labels": y_test.astype(np.int8)} | arrays | {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
+    arrays = (
+        {"labels": y_test.astype(np.int8)}
+        | arrays
+        | {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
+    )
     arrays |= _weights(net)
     if part.parameters["kind"] != "capsules":
         goal = bench.finished["capsules-0"]["held_out"]
         moment = int(np.argmin(np.abs(course - goal)))
         restore(net, learned.snapshots, moment)
-        found, then = bench.step("matched", "testing the matched network", lambda: judged(net, X_test, y_test, AMOUNTS))
-        metrics |= {"moment": moment, "held_out-matched": float(course[moment])} | {f"{name}-matched": value for name, value in found.items()}
+        found, then = bench.step(
+            "matched", "testing the matched network", lambda: judged(net, X_test, y_test, AMOUNTS)
+        )
+        metrics |= {"moment": moment, "held_out-matched": float(course[moment])} | {
+            f"{name}-matched": value for name, value in found.items()
+        }
         arrays |= {f"{name}-matched": array for name, array in then.items()}
     return metrics, arrays
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-014
-CAPSULES = Experiment("A capsule network beside a convolutional one", ("mnist",), parts_of("capsules"),
-                      run_capsules, extra="torch")
-VIEWPOINTS = Experiment("Novel viewpoints: capsules and convolution, equally good on familiar views", ("mnist",),
-                        parts_of("viewpoints"), run_viewpoints, extra="torch")
+CAPSULES = Experiment(
+    "A capsule network beside a convolutional one",
+    ("mnist",),
+    parts_of("capsules"),
+    run_capsules,
+    extra="torch",
+)
+VIEWPOINTS = Experiment(
+    "Novel viewpoints: capsules and convolution, equally good on familiar views",
+    ("mnist",),
+    parts_of("viewpoints"),
+    run_viewpoints,
+    extra="torch",
+)

@@ -20,7 +20,14 @@ from .. import em
 from ..em.stack import WarmStarts
 from .e_steps import configurations, factorised_moments
 from .model import solve_weights
-from ..validation import as_floating, check_choice, check_count, check_number, check_shape, check_values
+from capslit.validation import (
+    as_floating,
+    check_choice,
+    check_count,
+    check_number,
+    check_shape,
+    check_values,
+)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-029
 class ChainParameters(NamedTuple):
@@ -29,21 +36,23 @@ class ChainParameters(NamedTuple):
     An observation of p numbers is y(t) = Σ_i W_i s_i(t) + ε with ε ~ N(0, σ² I); the rows of the weights
     belong to the states of the first chain, then to those of the second, and so on.
     """
-    log_initial: np.ndarray       # (q, d, k)     log π_i
-    log_transitions: np.ndarray   # (q, d, k, k)  log A_i, from a row to a column
-    weights: np.ndarray           # (q, d·k, p)   Wᵀ
-    log_noise: np.ndarray         # (q,)          log σ²
+
+    log_initial: np.ndarray  # (q, d, k)     log π_i
+    log_transitions: np.ndarray  # (q, d, k, k)  log A_i, from a row to a column
+    weights: np.ndarray  # (q, d·k, p)   Wᵀ
+    log_noise: np.ndarray  # (q,)          log σ²
 
 # %% ../../nbs/factorial/chains.ipynb #cell-030
 class ChainStatistics(NamedTuple):
     "Sums over sequences and times; ⟨·⟩ are expectations over the states, given the observations."
-    initial: np.ndarray            # Σ ⟨s_i(1)⟩             (q, d, k)
-    transitions: np.ndarray        # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩   (q, d, k, k)
-    second: np.ndarray             # Σ ⟨s sᵀ⟩               (q, d·k, d·k)
-    cross: np.ndarray              # Σ ⟨s⟩ yᵀ               (q, d·k, p)
-    square: np.ndarray             # Σ ‖y‖²                 (q,)
-    log_likelihood: np.ndarray     # or its lower bound     (q,)
-    weight: np.ndarray             # number of observations (q,)
+
+    initial: np.ndarray  # Σ ⟨s_i(1)⟩             (q, d, k)
+    transitions: np.ndarray  # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩   (q, d, k, k)
+    second: np.ndarray  # Σ ⟨s sᵀ⟩               (q, d·k, d·k)
+    cross: np.ndarray  # Σ ⟨s⟩ yᵀ               (q, d·k, p)
+    square: np.ndarray  # Σ ‖y‖²                 (q,)
+    log_likelihood: np.ndarray  # or its lower bound     (q,)
+    weight: np.ndarray  # number of observations (q,)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-032
 def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
@@ -60,7 +69,7 @@ def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
     if len(matrices) == 1:
         return matrices[0].swapaxes(1, 2) @ x
     x = x.swapaxes(1, 2)
-    for A in reversed(matrices):                               # the chain at the end moves to the front
+    for A in reversed(matrices):  # the chain at the end moves to the front
         k = round(K ** (1 / len(matrices))) if A is None else A.shape[1]
         x = x.reshape(q, -1, k).swapaxes(1, 2)
         x = x if A is None else A.swapaxes(1, 2) @ x
@@ -69,10 +78,11 @@ def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
 # %% ../../nbs/factorial/chains.ipynb #cell-035
 class _Smoothed(NamedTuple):
     "The result of forward and backward recursion, for T times, q problems, K states and n sequences."
-    posterior: np.ndarray          # P(z(t)|all y)                              (T, q, K, n)
-    filtered: np.ndarray           # P(z(t)|y(1)…y(t))                          (T, q, K, n)
-    ratio: np.ndarray              # posterior / P(z(t)|y(1)…y(t−1))            (T, q, K, n)
-    log_evidence: np.ndarray       # log of what the outputs sum to, by time    (T, q, n)
+
+    posterior: np.ndarray  # P(z(t)|all y)                              (T, q, K, n)
+    filtered: np.ndarray  # P(z(t)|y(1)…y(t))                          (T, q, K, n)
+    ratio: np.ndarray  # posterior / P(z(t)|y(1)…y(t−1))            (T, q, K, n)
+    log_evidence: np.ndarray  # log of what the outputs sum to, by time    (T, q, n)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-036
 def _forward(initial, matrices, log_outputs):
@@ -109,11 +119,15 @@ def _forward_backward(initial, matrices, log_outputs):
 # %% ../../nbs/factorial/chains.ipynb #cell-038
 def _transition_counts(matrices, smoothed, follows):
     "Σ ⟨s_i(t−1) s_i(t)ᵀ⟩ (q, d, k, k); `follows` (T − 1, n) is 1 where an observation has a successor."
-    def gathered(a):                                           # (T − 1, q, K, n) → (q, K, (T − 1)·n)
+
+    def gathered(a):  # (T − 1, q, K, n) → (q, K, (T − 1)·n)
         q, K = a.shape[1:3]
         return a.transpose(1, 2, 0, 3).reshape(q, K, -1)
 
-    before, after = gathered(smoothed.filtered[:-1]), gathered(smoothed.ratio[1:] * follows[:, None, None])
+    before, after = (
+        gathered(smoothed.filtered[:-1]),
+        gathered(smoothed.ratio[1:] * follows[:, None, None]),
+    )
     backwards, counts = [np.swapaxes(A, 1, 2) for A in matrices], []
     for i, A in enumerate(matrices):
         rest = [None if j == i else B for j, B in enumerate(backwards)]
@@ -146,16 +160,21 @@ def _shares(counts):
 # %% ../../nbs/factorial/chains.ipynb #cell-042
 class _Inferred(NamedTuple):
     "The result of an E-step for n sequences."
-    states: np.ndarray             # ⟨s(t)⟩                        (T, q, d·k, n)
-    second: np.ndarray             # Σ ⟨s sᵀ⟩                      (q, d·k, d·k)
-    transitions: np.ndarray        # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩          (q, d, k, k)
-    log_density: np.ndarray        # of each observation, given those before it, or its part of a bound   (T, q, n)
+
+    states: np.ndarray  # ⟨s(t)⟩                        (T, q, d·k, n)
+    second: np.ndarray  # Σ ⟨s sᵀ⟩                      (q, d·k, d·k)
+    transitions: np.ndarray  # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩          (q, d, k, k)
+    log_density: (
+        np.ndarray
+    )  # of each observation, given those before it, or its part of a bound   (T, q, n)
 
 
 def _chains(parameters):
     "Initial probabilities (q, k) and transition matrices (q, k, k) of each chain."
-    return ([np.exp(parameters.log_initial[:, i]) for i in range(parameters.log_initial.shape[1])],
-            [np.exp(parameters.log_transitions[:, i]) for i in range(parameters.log_initial.shape[1])])
+    return (
+        [np.exp(parameters.log_initial[:, i]) for i in range(parameters.log_initial.shape[1])],
+        [np.exp(parameters.log_transitions[:, i]) for i in range(parameters.log_initial.shape[1])],
+    )
 
 
 def _log_normaliser(parameters, Y, mask):
@@ -177,13 +196,20 @@ def _exact(parameters, Y, mask):
     "_Inferred, on the joint states, from Y (T, p, n) and a mask (T, n): 1 if observed, 0 if padding."
     q, d, k = parameters.log_initial.shape
     S = configurations(d, k)
-    initial, matrices = np.exp(parameters.log_initial.reshape(q, d * k) @ S.T), _chains(parameters)[1]
+    initial, matrices = (
+        np.exp(parameters.log_initial.reshape(q, d * k) @ S.T),
+        _chains(parameters)[1],
+    )
     log_outputs = _log_outputs(parameters, S @ parameters.weights, Y, mask)
     smoothed = _forward_backward(initial, matrices, log_outputs)
     mass = np.einsum("tqkn,tn->qk", smoothed.posterior, mask)
     second = (S.T * mass[:, None]) @ S
-    return _Inferred(S.T @ smoothed.posterior, second, _transition_counts(matrices, smoothed, mask[1:]),
-                     _log_normaliser(parameters, Y, mask) + smoothed.log_evidence * mask[:, None])
+    return _Inferred(
+        S.T @ smoothed.posterior,
+        second,
+        _transition_counts(matrices, smoothed, mask[1:]),
+        _log_normaliser(parameters, Y, mask) + smoothed.log_evidence * mask[:, None],
+    )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-045
 def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
@@ -193,12 +219,14 @@ def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
     """
     (q, d, k), precision = parameters.log_initial.shape, np.exp(-parameters.log_noise) / temperature
     W, (initial, matrices) = parameters.weights.reshape(q, d, k, -1), _chains(parameters)
-    squares = 0.5 * np.sum(W * W, axis=3)                                           # ½ diag WᵢᵀWᵢ
-    signals = [np.swapaxes(W[:, i], 1, 2) @ states[:, :, i] for i in range(d)]      # (T, q, p, n)
+    squares = 0.5 * np.sum(W * W, axis=3)  # ½ diag WᵢᵀWᵢ
+    signals = [np.swapaxes(W[:, i], 1, 2) @ states[:, :, i] for i in range(d)]  # (T, q, p, n)
     smoothed, bound = [None] * d, _log_normaliser(parameters, Y, mask)
-    for i in range(d)[::-1 if backwards else 1]:
+    for i in range(d)[:: -1 if backwards else 1]:
         rest = Y[:, None] - sum(signals[j] for j in range(d) if j != i)
-        h = (W[:, i] @ rest - squares[:, i, :, None]) * (precision[:, None, None] * mask[:, None, None])
+        h = (W[:, i] @ rest - squares[:, i, :, None]) * (
+            precision[:, None, None] * mask[:, None, None]
+        )
         smoothed[i] = _forward_backward(initial[i], [matrices[i]], h)
         m = states[:, :, i] = smoothed[i].posterior
         signals[i] = np.swapaxes(W[:, i], 1, 2) @ m
@@ -232,8 +260,12 @@ def _mean_field(parameters, Y, mask, warm_start, n_sweeps, tol):
     matrices = _chains(parameters)[1]
     counts = [_transition_counts([A], part, mask[1:])[:, 0] for A, part in zip(matrices, smoothed)]
     states = np.stack([part.posterior for part in smoothed], axis=2)
-    return _Inferred(states.reshape(len(Y), q, d * k, -1), _second_of_means(states, mask),
-                     np.stack(counts, axis=1), terms)
+    return _Inferred(
+        states.reshape(len(Y), q, d * k, -1),
+        _second_of_means(states, mask),
+        np.stack(counts, axis=1),
+        terms,
+    )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-048
 def _best_start(smoothed, terms, starts):
@@ -241,7 +273,7 @@ def _best_start(smoothed, terms, starts):
     q, n = terms.shape[1], terms.shape[2] // starts
     best = np.argmax(np.sum(terms, axis=0).reshape(q, starts, n), axis=1)
 
-    def taken(a):                                              # (T, q, K, starts·n) or (T, q, starts·n)
+    def taken(a):  # (T, q, K, starts·n) or (T, q, starts·n)
         index = best[:, None] if a.ndim == 3 else best[:, None, None]
         a = a.reshape(*a.shape[:-1], starts, n)
         return np.take_along_axis(a, index[None], axis=-2)[..., 0, :]
@@ -253,8 +285,11 @@ def _expected_fit(Y, mask, signals, states, squares, precision):
     "E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (T, q, n), of independent chains."
     total = sum(signals)
     error = np.sum(total * (total - 2 * Y[:, None]), axis=2)
-    error += sum(2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
-                 - np.sum(signals[i] ** 2, axis=2) for i in range(len(signals)))
+    error += sum(
+        2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
+        - np.sum(signals[i] ** 2, axis=2)
+        for i in range(len(signals))
+    )
     return -0.5 * precision[:, None] * error * mask[:, None]
 
 
@@ -277,10 +312,14 @@ def _statistics(found, parameters, Y, lengths):
     states, Y = found.states * mask[:, None, None], Y[:, :T]
     flat = states.transpose(1, 2, 3, 0).reshape(q, d * k, -1)
     return ChainStatistics(
-        np.sum(states[0], axis=2).reshape(q, d, k), found.transitions, found.second,
+        np.sum(states[0], axis=2).reshape(q, d, k),
+        found.transitions,
+        found.second,
         flat @ Y.reshape(-1, Y.shape[2]),
-        np.full(q, np.sum(np.sum(Y * Y, axis=2) * mask.T)), np.sum(found.log_density, axis=(0, 2)),
-        np.full(q, float(np.sum(lengths))))
+        np.full(q, np.sum(np.sum(Y * Y, axis=2) * mask.T)),
+        np.sum(found.log_density, axis=(0, 2)),
+        np.full(q, float(np.sum(lengths))),
+    )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052-2
 MAX_JOINT_STATES = 4096
@@ -289,8 +328,10 @@ MAX_JOINT_STATES = 4096
 def _joint_size(k, d):
     "kᵈ, or ValueError if that is too many for the exact E-step."
     if d * math.log(k) > math.log(MAX_JOINT_STATES) + 1e-9:
-        raise ValueError(f"n_states ** n_chains is {k} ** {d}, more than the {MAX_JOINT_STATES} joint "
-                         "states that the exact E-step can hold; pass e_step='mean_field', or use fewer chains or states")
+        raise ValueError(
+            f"n_states ** n_chains is {k} ** {d}, more than the {MAX_JOINT_STATES} joint "
+            "states that the exact E-step can hold; pass e_step='mean_field', or use fewer chains or states"
+        )
     return k**d
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052-3
@@ -303,7 +344,10 @@ def _blocks(model, parameters, Y, lengths, row):
     while len(order):
         T = int(lengths[order[0]])
         rows, order = np.split(order, [max(1, 2**22 // (size * T))])
-        mask, outputs = _mask(lengths[rows], T), np.ascontiguousarray(Y[rows, :T].transpose(1, 2, 0))
+        mask, outputs = (
+            _mask(lengths[rows], T),
+            np.ascontiguousarray(Y[rows, :T].transpose(1, 2, 0)),
+        )
         if model.inference == "exact":
             yield rows, _exact(parameters, outputs, mask)
             continue
@@ -336,13 +380,16 @@ class FactorialChains(WarmStarts):
         (n, T, d, k): for n sequences of at most T observations, and d chains of k states, mean field starts
         also from where its last E-step ended; only then does the bound never fall. None: each E-step begins anew.
     """
+
     inference: str = "exact"
     floor: float = 0.0
     n_sweeps: int = 50
     sweep_tol: float = 1e-6
     sequences: tuple | None = None
-    streams: tuple | None = field(default=None, repr=False)                   # numbers of the stacked problems
-    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, T, d, k), see `WarmStarts`
+    streams: tuple | None = field(default=None, repr=False)  # numbers of the stacked problems
+    memory: tuple | None = field(
+        default=None, repr=False, compare=False
+    )  # two arrays (q, n, T, d, k), see `WarmStarts`
 
     def __post_init__(self):
         check_choice("inference", self.inference, ("exact", "mean_field"))
@@ -353,7 +400,9 @@ class FactorialChains(WarmStarts):
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        return {name: getattr(self, name) for name in ("inference", "floor", "n_sweeps", "sweep_tol")}
+        return {
+            name: getattr(self, name) for name in ("inference", "floor", "n_sweeps", "sweep_tol")
+        }
 
     def block_rows(self, parameters: ChainParameters) -> int:
         "Sequences per block."
@@ -376,50 +425,75 @@ class FactorialChains(WarmStarts):
     def admissible(self, parameters: ChainParameters) -> ChainParameters:
         "Parameters with probabilities that sum to 1, none below the least, and noise above the floor."
         least = self.least_log_probability(parameters.log_initial.shape[1])
-        initial, transitions = (np.maximum(a - logsumexp(a, axis=-1, keepdims=True), least)
-                                for a in (parameters.log_initial, parameters.log_transitions))
-        noise = np.maximum(parameters.log_noise, math.log(self.floor)) if self.floor else parameters.log_noise
-        return parameters._replace(log_initial=initial, log_transitions=transitions, log_noise=noise)
+        initial, transitions = (
+            np.maximum(a - logsumexp(a, axis=-1, keepdims=True), least)
+            for a in (parameters.log_initial, parameters.log_transitions)
+        )
+        noise = (
+            np.maximum(parameters.log_noise, math.log(self.floor))
+            if self.floor
+            else parameters.log_noise
+        )
+        return parameters._replace(
+            log_initial=initial, log_transitions=transitions, log_noise=noise
+        )
 
     def e_step(self, parameters: ChainParameters, batch: tuple) -> ChainStatistics:
         "ChainStatistics of a batch of sequences."
         Y, lengths, row = _checked_batch(parameters, batch)
         if row is None and self.memory is not None:
-            raise ValueError("row is None, but a memory needs the numbers of the sequences; "
-                             "pass batches (Y, lengths, np.arange(n))")
-        return reduce(em.add, (_statistics(found, parameters, Y[rows], lengths[rows])
-                               for rows, found in _blocks(self, parameters, Y, lengths, row)))
+            raise ValueError(
+                "row is None, but a memory needs the numbers of the sequences; "
+                "pass batches (Y, lengths, np.arange(n))"
+            )
+        return reduce(
+            em.add,
+            (
+                _statistics(found, parameters, Y[rows], lengths[rows])
+                for rows, found in _blocks(self, parameters, Y, lengths, row)
+            ),
+        )
 
-    def infer(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def infer(
+        self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         "Expected states (n, T, q, d·k), 0 in the padding, and log-likelihoods or bounds (q, n)."
         states, terms = self.infer_each(parameters, Y, lengths)
         return states, np.sum(terms, axis=1).T
 
-    def infer_each(self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def infer_each(
+        self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         "Expected states (n, T, q, d·k), and the log-density of each observation given those before it, or its part of the bound (n, T, q); 0 in the padding."
         Y, lengths, _ = _checked_batch(parameters, (Y, lengths, None))
         q, d, k = parameters.log_initial.shape
         states, terms = np.zeros((*Y.shape[:2], q, d * k)), np.zeros((*Y.shape[:2], q))
         for rows, found in _blocks(replace(self, memory=None), parameters, Y, lengths, None):
             mask = _mask(lengths[rows], len(found.states))
-            states[rows, :len(mask)] = (found.states * mask[:, None, None]).transpose(3, 0, 1, 2)
-            terms[rows, :len(mask)] = found.log_density.transpose(2, 0, 1)
+            states[rows, : len(mask)] = (found.states * mask[:, None, None]).transpose(3, 0, 1, 2)
+            terms[rows, : len(mask)] = found.log_density.transpose(2, 0, 1)
         return states, terms
 
     def m_step(self, statistics: ChainStatistics) -> ChainParameters:
         "ChainParameters from the statistics."
         least = math.exp(self.least_log_probability(statistics.initial.shape[1]))
-        initial, transitions = (np.log(np.maximum(_shares(a), least))
-                                for a in (statistics.initial, statistics.transitions))
+        initial, transitions = (
+            np.log(np.maximum(_shares(a), least))
+            for a in (statistics.initial, statistics.transitions)
+        )
         W = solve_weights(statistics.second, statistics.cross)
-        error = statistics.square + np.sum(W * (statistics.second @ W - 2 * statistics.cross), axis=(1, 2))
+        error = statistics.square + np.sum(
+            W * (statistics.second @ W - 2 * statistics.cross), axis=(1, 2)
+        )
         size = statistics.weight * W.shape[2]
         rounding = 1e-13 * statistics.square / size + 1e-300
         noise = np.maximum(error / size, np.maximum(rounding, self.floor))
         return ChainParameters(initial, transitions, W, np.log(noise))
 
 # %% ../../nbs/factorial/chains.ipynb #cell-060
-def most_probable_path(parameters: ChainParameters, Y: np.ndarray, lengths: Any = None) -> np.ndarray:
+def most_probable_path(
+    parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
+) -> np.ndarray:
     """The most probable states of all chains at all times, by dynamic programming on the joint states.
 
     Parameters
@@ -451,7 +525,9 @@ def _best_step(best, log_transitions, moves):
     (d, k, _), (K, n), choices = log_transitions.shape, best.shape, []
     for i in range(d):
         ways = best.reshape(k**i, k, 1, -1, n) + log_transitions[i][:, :, None, None]
-        stays = np.where(np.eye(k, dtype=bool)[:, :, None, None], best.reshape(k**i, k, 1, -1, n), -np.inf)
+        stays = np.where(
+            np.eye(k, dtype=bool)[:, :, None, None], best.reshape(k**i, k, 1, -1, n), -np.inf
+        )
         ways = np.where(moves, ways, stays)
         choices.append(np.argmax(ways, axis=1).reshape(K, n))
         best = np.max(ways, axis=1).reshape(K, n)
@@ -461,7 +537,11 @@ def _best_step(best, log_transitions, moves):
 def _traced(last, came_from, k):
     "States (n, T, d) of the paths that end in the joint states `last` (n,)."
     T, d, K, n = came_from.shape
-    now, path, every = np.stack(np.unravel_index(last, (k,) * d)), np.empty((n, T, d), int), np.arange(n)
+    now, path, every = (
+        np.stack(np.unravel_index(last, (k,) * d)),
+        np.empty((n, T, d), int),
+        np.arange(n),
+    )
     path[:, T - 1] = now.T
     for t in range(T - 1, 0, -1):
         for i in reversed(range(d)):
@@ -470,7 +550,9 @@ def _traced(last, came_from, k):
     return path
 
 # %% ../../nbs/factorial/chains.ipynb #cell-062
-def simulate(parameters: ChainParameters, n_sequences: int, length: int, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def simulate(
+    parameters: ChainParameters, n_sequences: int, length: int, random_state: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw sequences from a factorial hidden Markov model.
 
     Parameters
@@ -489,7 +571,9 @@ def simulate(parameters: ChainParameters, n_sequences: int, length: int, random_
     states = np.empty((length, n_sequences, d), int)
     chance, moves = rng.random(states.shape), parameters.log_transitions[0]
     for t in range(length):
-        probabilities = np.exp(moves[np.arange(d), states[t - 1]] if t else parameters.log_initial[0])
+        probabilities = np.exp(
+            moves[np.arange(d), states[t - 1]] if t else parameters.log_initial[0]
+        )
         edges = np.cumsum(probabilities, axis=-1) / np.sum(probabilities, axis=-1, keepdims=True)
         states[t] = np.sum(chance[t][..., None] >= edges[..., :-1], axis=-1)
     states = states.swapaxes(0, 1)

@@ -27,33 +27,42 @@ class Field(NamedTuple):
 
     Where the last term is not quadratic, `constants` stand in its place.
     """
-    linear: np.ndarray             # (b, d·k)    W_iᵀy/σ² − ½ diag(W_iᵀW_i)/σ² + log π_i
-    coupling: np.ndarray           # (d·k, d·k)  W_iᵀW_l/σ² for i ≠ l, 0 for i = l
-    base: np.ndarray               # (b,)        what does not depend on s
-    shape: tuple                   # (d, k)
-    constants: np.ndarray | None = None   # (k^d,)      the last term for each configuration
+
+    linear: np.ndarray  # (b, d·k)    W_iᵀy/σ² − ½ diag(W_iᵀW_i)/σ² + log π_i
+    coupling: np.ndarray  # (d·k, d·k)  W_iᵀW_l/σ² for i ≠ l, 0 for i = l
+    base: np.ndarray  # (b,)        what does not depend on s
+    shape: tuple  # (d, k)
+    constants: np.ndarray | None = None  # (k^d,)      the last term for each configuration
 
 
 class Terms(NamedTuple):
     "What the Fields of all examples have in common: linear = y·slopesᵀ + offsets, and what does not depend on y."
-    slopes: np.ndarray             # (d·k, p)
-    offsets: np.ndarray            # (d·k,)
+
+    slopes: np.ndarray  # (d·k, p)
+    offsets: np.ndarray  # (d·k,)
     coupling: np.ndarray | None
     shape: tuple
     constants: np.ndarray | None = None
 
     def field(self, y: np.ndarray, base: np.ndarray) -> Field:
         "The Field of examples y (b, p), whose base (b,) is given."
-        return Field(y @ self.slopes.T + self.offsets, self.coupling, base, self.shape, self.constants)
+        return Field(
+            y @ self.slopes.T + self.offsets, self.coupling, base, self.shape, self.constants
+        )
 
 
 class Posterior(NamedTuple):
     "The result of an E-step for one problem: expectations and bounds of each example, moments summed over them."
-    means: np.ndarray              # (b, d·k)    ⟨s⟩
-    moments: np.ndarray            # (d·k, d·k)  Σ w ⟨s sᵀ⟩
-    bound: np.ndarray              # (b,)        log p(y), or a lower bound
-    counts: np.ndarray | None = None      # (k^d,)      Σ w p(s | y), if all configurations were looked at
-    kept: np.ndarray | None = None        # (b, …)      where the next E-step may start, see `FactorialVectorModel.with_memory`
+
+    means: np.ndarray  # (b, d·k)    ⟨s⟩
+    moments: np.ndarray  # (d·k, d·k)  Σ w ⟨s sᵀ⟩
+    bound: np.ndarray  # (b,)        log p(y), or a lower bound
+    counts: np.ndarray | None = (
+        None  # (k^d,)      Σ w p(s | y), if all configurations were looked at
+    )
+    kept: np.ndarray | None = (
+        None  # (b, …)      where the next E-step may start, see `FactorialVectorModel.with_memory`
+    )
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-056
 def squared_norms(y: np.ndarray) -> np.ndarray:
@@ -64,7 +73,7 @@ def squared_norms(y: np.ndarray) -> np.ndarray:
 def gaussian_terms(weights: np.ndarray, log_priors: np.ndarray, log_noise: float) -> Terms:
     "The Terms of weights (d, k, p), log-priors (d, k) and a log-variance."
     d, k, p = weights.shape
-    scale = np.exp(-0.5 * log_noise)                         # 1/σ, on either side: no overflow
+    scale = np.exp(-0.5 * log_noise)  # 1/σ, on either side: no overflow
     W = weights.reshape(d * k, p) * scale
     gram = W @ W.T
     offsets = log_priors.reshape(-1) - 0.5 * np.diagonal(gram)
@@ -74,10 +83,14 @@ def gaussian_terms(weights: np.ndarray, log_priors: np.ndarray, log_noise: float
 
 def gaussian_base(norms: Any, count: float, log_noise: float) -> Any:
     "What does not depend on the states, for examples of `count` numbers with these `squared_norms`; or its sum, from those of both."
-    return -0.5 * ((np.sqrt(norms) * np.exp(-0.5 * log_noise)) ** 2 + count * (np.log(2 * np.pi) + log_noise))
+    return -0.5 * (
+        (np.sqrt(norms) * np.exp(-0.5 * log_noise)) ** 2 + count * (np.log(2 * np.pi) + log_noise)
+    )
 
 
-def gaussian_field(y: np.ndarray, weights: np.ndarray, log_priors: np.ndarray, log_noise: float) -> Field:
+def gaussian_field(
+    y: np.ndarray, weights: np.ndarray, log_priors: np.ndarray, log_noise: float
+) -> Field:
     "The Field of examples y (b, p) under weights (d, k, p), log-priors (d, k), a log-variance."
     base = gaussian_base(squared_norms(y), y.shape[1], log_noise)
     return gaussian_terms(weights, log_priors, log_noise).field(y, base)
@@ -91,13 +104,12 @@ def configurations(n_vectors: int, n_states: int) -> np.ndarray:
     table.setflags(write=False)
     return table
 
-
 # %% ../../nbs/factorial/e_steps.ipynb #cell-063
 def spread_out(linear: np.ndarray, shape: tuple) -> np.ndarray:
     "Σ_i linear_i(s_i) for all configurations (b, k^d), from linear (b, d·k)."
-    (d, k), table = shape, linear[:, :shape[1]]
+    (d, k), table = shape, linear[:, : shape[1]]
     for i in range(1, d):
-        table = (table[:, :, None] + linear[:, None, i * k:(i + 1) * k]).reshape(len(linear), -1)
+        table = (table[:, :, None] + linear[:, None, i * k : (i + 1) * k]).reshape(len(linear), -1)
     return table
 
 
@@ -116,7 +128,9 @@ def pairwise(coupling: np.ndarray, shape: tuple) -> np.ndarray:
     (d, k), total = shape, np.zeros(1)
     for i in range(d):
         own = slice(i * k, (i + 1) * k)
-        added = spread_out(coupling[:i * k, own].T, (i, k)).T if i else np.zeros((1, k))     # (k^i, k)
+        added = (
+            spread_out(coupling[: i * k, own].T, (i, k)).T if i else np.zeros((1, k))
+        )  # (k^i, k)
         total = (total[:, None] + added).reshape(-1)
     return total
 
@@ -125,7 +139,7 @@ def count_pairs(counts: np.ndarray, shape: tuple) -> np.ndarray:
     "Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (k^d,)."
     (d, k), rows = shape, []
     for i in range(d):
-        given = np.moveaxis(counts.reshape((k,) * d), i, 0).reshape(k, -1)                   # (k, k^(d−1))
+        given = np.moveaxis(counts.reshape((k,) * d), i, 0).reshape(k, -1)  # (k, k^(d−1))
         others = sum_up(given, (d - 1, k)).reshape(k, d - 1, k) if d > 1 else np.zeros((k, 0, k))
         own = np.diag(np.sum(given, axis=1))[:, None]
         rows.append(np.concatenate([others[:, :i], own, others[:, i:]], axis=1).reshape(k, d * k))
@@ -230,9 +244,14 @@ def add_halves(first, second, L, R, states, others, sums, k, weight, scale, leas
     divide_by_total(sums, k, weight, scale, least, total, R)
 
 
-_STEPS = [OnDemand(*step, enough=2**26) for step in (
-    (below_greatest,), (multiply_halves, multiply_states),
-    (add_halves, add_states, divide_by_total))]
+_STEPS = [
+    OnDemand(*step, enough=2**26)
+    for step in (
+        (below_greatest,),
+        (multiply_halves, multiply_states),
+        (add_halves, add_states, divide_by_total),
+    )
+]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-d
 def _moved(constants, shape):
@@ -270,16 +289,23 @@ def _look_again(products, again, fields, weight, scale, sums, logs, entries=2**1
     "Examples numbered `again` once more, by `_enumerate`: in blocks of up to so many entries, or 16 examples."
     size = max(16, entries // len(products.constants))
     for start in range(0, len(again), size):
-        part = again[start:start + size]
+        part = again[start : start + size]
         linear, base = fields[:, part].T + products.offsets, np.zeros(len(part))
-        exact = _enumerate(Field(linear, None, base, products.shape, products.constants), weight[part])
+        exact = _enumerate(
+            Field(linear, None, base, products.shape, products.constants), weight[part]
+        )
         sums[:, part], logs[part] = exact.means.T * scale[part], exact.bound
         products.enumerated += exact.counts
 
 
 def _part(products, fields, weight, scale):
     "`scale` (b,) times ⟨s⟩ (d·k, b), and log Σ (b,) over the configurations, for fields (d·k, b); adds the counts up."
-    (below, multiply, add), k, C, logs = products.steps, products.shape[1], products.C, np.empty(len(weight))
+    (below, multiply, add), k, C, logs = (
+        products.steps,
+        products.shape[1],
+        products.C,
+        np.empty(len(weight)),
+    )
     total, E, sums, L, R, first, second = products.arrays(len(weight))
     below(fields, products.moved, k, E, logs)
     np.exp(E, out=E)
@@ -297,16 +323,29 @@ def _part(products, fields, weight, scale):
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-c
 class _Products:
     "Exact posteriors of n examples by products, `_part` by part, for constants (k^d,); and the sums of their counts."
+
     def __init__(self, constants, offsets, shape, n):
         (d, k), h = shape, shape[0] - shape[0] // 2
         below_zero, moved = _moved(constants, shape)
-        self.constants, self.offsets, self.shape, self.moved = constants, offsets, shape, moved + offsets
-        self.C, self.halves = np.exp(below_zero).reshape(k**h, -1), (_state_rows(0, h, k), _state_rows(h, d - h, k))
+        self.constants, self.offsets, self.shape, self.moved = (
+            constants,
+            offsets,
+            shape,
+            moved + offsets,
+        )
+        self.C, self.halves = (
+            np.exp(below_zero).reshape(k**h, -1),
+            (_state_rows(0, h, k), _state_rows(h, d - h, k)),
+        )
         rows, plain = sum(self.C.shape), (_below_greatest, multiply_halves, add_halves)
         self.steps = [step(n * rows) or arrays for step, arrays in zip(_STEPS, plain)]
         size = int(np.clip(min(2**15 // rows, 2**13 // (d * k)), 128, 1000))
         self.parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-        self.multiplied, self.enumerated, self.kept = np.zeros(self.C.shape), np.zeros(len(constants)), [()]
+        self.multiplied, self.enumerated, self.kept = (
+            np.zeros(self.C.shape),
+            np.zeros(len(constants)),
+            [()],
+        )
 
     def arrays(self, b):
         "Arrays to work with, for b examples."
@@ -345,7 +384,12 @@ def _exact_posterior(field, weight):
 def _exact_sums(y, weight, terms):
     "What `Exact.sums` returns: each part of y is read once from the memory, and is in the cache for the rest."
     products = _Products(_constants(terms), terms.offsets, terms.shape, len(y))
-    cross, bound, second, columns = np.zeros(terms.slopes.shape), 0.0, 0.0, np.ascontiguousarray(terms.slopes.T)
+    cross, bound, second, columns = (
+        np.zeros(terms.slopes.shape),
+        0.0,
+        0.0,
+        np.ascontiguousarray(terms.slopes.T),
+    )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for part in products.parts:
             x, w = y[part], weight[part]
@@ -361,19 +405,24 @@ def _exact_sums(y, weight, terms):
 @dataclass(frozen=True)
 class Exact:
     "E-step by enumeration of all k^d configurations; no more than `limit` of them."
+
     limit: int = 2**18
 
     def check(self, d: int, k: int) -> None:
         "ValueError if there are too many configurations."
         if d * np.log(k) > np.log(self.limit) + 1e-9:
-            raise ValueError(f"the exact E-step would look at n_states ** n_vectors = {k}**{d} configurations, "
-                             f"more than {self.limit:,}; use 'truncated', 'mean_field' or 'gibbs' instead")
+            raise ValueError(
+                f"the exact E-step would look at n_states ** n_vectors = {k}**{d} configurations, "
+                f"more than {self.limit:,}; use 'truncated', 'mean_field' or 'gibbs' instead"
+            )
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
-        return int(np.clip(2**20 // (k**(d - d // 2) + k**(d // 2)), 128, 8192))
+        return int(np.clip(2**20 // (k ** (d - d // 2) + k ** (d // 2)), 128, 8192))
 
-    def __call__(self, field: Field, weight: np.ndarray, warm_start: Any = None, uniform: Any = None) -> Posterior:
+    def __call__(
+        self, field: Field, weight: np.ndarray, warm_start: Any = None, uniform: Any = None
+    ) -> Posterior:
         "The Posterior of a Field, with weights (b,)."
         return _exact_posterior(field, weight)
 
@@ -424,6 +473,7 @@ class MeanField:
 
     Every example goes on until no mean changes by more than `tol`, or for `n_sweeps` sweeps.
     """
+
     n_sweeps: int = 50
     tol: float = 1e-6
 
@@ -440,9 +490,17 @@ class MeanField:
         "An empty array for the warm starts of n examples of q problems."
         return np.full((q, n, d * k), np.nan)
 
-    def __call__(self, field: Field, weight: np.ndarray, warm_start: np.ndarray | None = None, uniform: Any = None) -> Posterior:
+    def __call__(
+        self,
+        field: Field,
+        weight: np.ndarray,
+        warm_start: np.ndarray | None = None,
+        uniform: Any = None,
+    ) -> Posterior:
         "The Posterior of a Field, with weights (b,): for each example the better one of a uniform and a warm start."
-        means = mean_field_sweeps(field, np.full(field.linear.shape, 1 / field.shape[1]), self.n_sweeps, self.tol)
+        means = mean_field_sweeps(
+            field, np.full(field.linear.shape, 1 / field.shape[1]), self.n_sweeps, self.tol
+        )
         bound = mean_field_bound(field, means)
         if warm_start is not None:
             warm = mean_field_sweeps(field, warm_start.copy(), self.n_sweeps, self.tol)
@@ -485,7 +543,9 @@ def _joint(field, states):
     return joint
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-073
-def uniform_numbers(rows: np.ndarray, per_row: int, seed: int, stream: int, step: int) -> np.ndarray:
+def uniform_numbers(
+    rows: np.ndarray, per_row: int, seed: int, stream: int, step: int
+) -> np.ndarray:
     """Numbers (b, per_row), uniform between 0 and 1, that depend on seed, stream, step and each row's number alone.
 
     They come from NumPy's Philox generator, whose counter is set to the row.
@@ -497,17 +557,18 @@ def uniform_numbers(rows: np.ndarray, per_row: int, seed: int, stream: int, step
     for part in np.split(np.arange(len(rows)), cuts):
         counter = [int(rows[part[0]]) * quads, 0, int(step), int(stream)]
         generator = np.random.Generator(np.random.Philox(counter=counter, key=[seed, 0]))
-        numbers[part[0]:part[-1] + 1] = generator.random((len(part), 4 * quads))
+        numbers[part[0] : part[-1] + 1] = generator.random((len(part), 4 * quads))
     return numbers[place.reshape(-1), :per_row]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-074-1
 @dataclass
 class _Chains:
     "Gibbs chains, one for each example."
-    states: np.ndarray             # (b, d)
-    one_hot: np.ndarray            # (b, d·k)  the same
-    joint: np.ndarray              # (b,)      log p(y, s) − base
-    codes: np.ndarray              # (b,)      hash codes of the configurations
+
+    states: np.ndarray  # (b, d)
+    one_hot: np.ndarray  # (b, d·k)  the same
+    joint: np.ndarray  # (b,)      log p(y, s) − base
+    codes: np.ndarray  # (b,)      hash codes of the configurations
 
 
 def _random_chains(field, keys, uniform):
@@ -515,7 +576,9 @@ def _random_chains(field, keys, uniform):
     (d, k), b = field.shape, len(uniform)
     states = np.minimum((uniform * k).astype(int), k - 1)
     codes = np.sum(keys[np.arange(d), states], axis=1, dtype=np.uint64)
-    return _Chains(states, np.eye(k)[states].reshape(b, d * k), _joint(field, states[:, None])[:, 0], codes)
+    return _Chains(
+        states, np.eye(k)[states].reshape(b, d * k), _joint(field, states[:, None])[:, 0], codes
+    )
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-074-2
 def _draw_vector(field, chains, keys, i, uniform):
@@ -526,7 +589,10 @@ def _draw_vector(field, chains, keys, i, uniform):
     k, every = field.shape[1], np.arange(len(uniform))
     own, old = slice(i * k, (i + 1) * k), chains.states[:, i].copy()
     logits = field.linear[:, own] - chains.one_hot @ field.coupling[:, own]
-    joint, codes = chains.joint - logits[every, old], chains.codes - keys[i, old]      # without vector i
+    joint, codes = (
+        chains.joint - logits[every, old],
+        chains.codes - keys[i, old],
+    )  # without vector i
     means, chances = chains.one_hot.copy(), _softmax(logits)
     means[:, own] = chances
     new = np.sum(np.cumsum(chances, axis=1)[:, :-1] < uniform[:, None], axis=1)
@@ -541,6 +607,7 @@ class Gibbs:
 
     The first `burn_in` sweeps are not counted. The bound sums over the configurations that were looked at.
     """
+
     n_samples: int = 10
     burn_in: int = 5
     seed: int = 0
@@ -559,7 +626,13 @@ class Gibbs:
         "How many uniform random numbers an example needs."
         return d * (1 + self.burn_in + self.n_samples)
 
-    def __call__(self, field: Field, weight: np.ndarray, warm_start: Any = None, uniform: np.ndarray | None = None) -> Posterior:
+    def __call__(
+        self,
+        field: Field,
+        weight: np.ndarray,
+        warm_start: Any = None,
+        uniform: np.ndarray | None = None,
+    ) -> Posterior:
         "The Posterior of a Field, with weights (b,) and uniform numbers (b, `numbers(d)`)."
         d, k = field.shape
         uniform, keys = uniform.reshape(len(field.linear), -1, d), _hash_keys(d * k).reshape(d, k)
@@ -567,7 +640,10 @@ class Gibbs:
         for t, i in np.ndindex(uniform.shape[1] - 1, d):
             free, joint, codes = _draw_vector(field, chains, keys, i, uniform[:, 1 + t, i])
             if t >= self.burn_in:
-                means, moments = means + free, moments + factorised_moments(free, weight, field.shape)
+                means, moments = (
+                    means + free,
+                    moments + factorised_moments(free, weight, field.shape),
+                )
                 seen.append((joint, codes))
         looked_at = _distinct(*(np.concatenate(part, axis=1) for part in zip(*seen)))
         share = 1 / (d * self.n_samples)
@@ -589,7 +665,12 @@ def _moves(field, states, joint):
 def _widen(field, states, joint, size):
     "The best `size` distinct ones of configurations (b, c, d), of values (b, c), and of all that differ in one vector."
     (d, k), (b, c) = field.shape, joint.shape
-    keys, every, flat, moved = _hash_keys(d * k), np.arange(b)[:, None], states + k * np.arange(d), _moves(field, states, joint)
+    keys, every, flat, moved = (
+        _hash_keys(d * k),
+        np.arange(b)[:, None],
+        states + k * np.arange(d),
+        _moves(field, states, joint),
+    )
     least = np.min(joint, axis=1, keepdims=True) if c >= size else -np.inf
     few = max(int(np.max(np.sum(moved >= least, axis=1))), size)
     pick = _largest(moved, min(few, moved.shape[1]))
@@ -601,7 +682,9 @@ def _widen(field, states, joint, size):
     chosen = _largest(joint, min(size, joint.shape[1]))
     order = np.argsort(-np.take_along_axis(joint, chosen, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(chosen, order, axis=1)
-    joint, parent, i, j, stays = (np.take_along_axis(a, best, axis=1) for a in (joint, parent, i, j, stays))
+    joint, parent, i, j, stays = (
+        np.take_along_axis(a, best, axis=1) for a in (joint, parent, i, j, stays)
+    )
     states = states[every, parent]
     old = np.take_along_axis(states, i[..., None], axis=2)
     np.put_along_axis(states, i[..., None], np.where(stays[..., None], old, j[..., None]), axis=2)
@@ -646,6 +729,7 @@ class Truncated:
     The search starts from mean field and goes on, one vector's state being changed at a time, until
     nothing better is found, or for `n_rounds` rounds.
     """
+
     n_configurations: int = 32
     n_rounds: int = 20
     start: MeanField = MeanField(10, 1e-3)
@@ -663,16 +747,24 @@ class Truncated:
         "An empty array for the warm starts of n examples of q problems."
         return np.zeros((q, n, self.n_configurations, d), np.int16)
 
-    def __call__(self, field: Field, weight: np.ndarray, warm_start: np.ndarray | None = None, uniform: Any = None) -> Posterior:
+    def __call__(
+        self,
+        field: Field,
+        weight: np.ndarray,
+        warm_start: np.ndarray | None = None,
+        uniform: Any = None,
+    ) -> Posterior:
         "The Posterior of a Field, with weights (b,)."
         (d, k), b = field.shape, len(field.linear)
-        means = mean_field_sweeps(field, np.full(field.linear.shape, 1 / k), self.start.n_sweeps, self.start.tol)
+        means = mean_field_sweeps(
+            field, np.full(field.linear.shape, 1 / k), self.start.n_sweeps, self.start.tol
+        )
         states = np.argmax(means.reshape(b, 1, d, k), axis=3)
         if warm_start is not None:
             states = np.concatenate([states, warm_start.astype(int)], axis=1)
         states, joint = _beam_search(field, states, min(self.n_configurations, k**d), self.n_rounds)
         kept = np.zeros((b, self.n_configurations, d), np.int16)
-        kept[:, :states.shape[1]] = states
+        kept[:, : states.shape[1]] = states
         return _posterior_among(field, weight, states, joint)._replace(kept=kept)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-084

@@ -18,7 +18,14 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
-from .chains import ChainParameters, FactorialChains, _joint_size, _mask, most_probable_path, simulate
+from capslit.factorial.chains import (
+    ChainParameters,
+    FactorialChains,
+    _joint_size,
+    _mask,
+    most_probable_path,
+    simulate,
+)
 from .model import state_names, state_rows
 from ..validation import atomic, check_count, check_size, error_context, validate_inputs
 
@@ -30,8 +37,10 @@ def _checked_lengths(lengths, n):
     given = np.asarray(lengths)
     whole = given.ndim == 1 and given.dtype.kind in "iu" and given.size > 0
     if not whole or given.min() < 1 or given.sum() != n:
-        raise ValueError("lengths must be whole numbers of at least 1, one for each sequence, "
-                         f"that sum to the {n} rows of X")
+        raise ValueError(
+            "lengths must be whole numbers of at least 1, one for each sequence, "
+            f"that sum to the {n} rows of X"
+        )
     return given.astype(int)
 
 
@@ -108,8 +117,21 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(self, n_chains: int = 2, n_states: int = 2, *, e_step: str = "exact", n_init: int = 5, tol: float = 1e-4, patience: int = 3,
-                 max_iter: int = 300, min_noise: float = 1e-6, n_sweeps: int = 3, random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        n_chains: int = 2,
+        n_states: int = 2,
+        *,
+        e_step: str = "exact",
+        n_init: int = 5,
+        tol: float = 1e-4,
+        patience: int = 3,
+        max_iter: int = 300,
+        min_noise: float = 1e-6,
+        n_sweeps: int = 3,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.n_chains = n_chains
         self.n_states = n_states
         self.e_step = e_step
@@ -123,7 +145,15 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, checkpoint: Any = None, checkpoint_every: float = 10.0) -> "FactorialHMM":
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> "FactorialHMM":
         """Learn the chains by EM.
 
         Parameters
@@ -154,13 +184,25 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         unit = math.sqrt(np.mean(X * X)) or 1.0
         X = X / unit
         Y, _ = _padded(X, lengths)
-        model = FactorialChains(self.e_step, floor=self.min_noise, n_sweeps=self.n_sweeps,
-                                sequences=(*Y.shape[:2], self.n_chains, self.n_states))
+        model = FactorialChains(
+            self.e_step,
+            floor=self.min_noise,
+            n_sweeps=self.n_sweeps,
+            sequences=(*Y.shape[:2], self.n_chains, self.n_states),
+        )
         batch = Y, lengths, np.arange(len(Y))
-        found = model.admissible(self._learn(model, self._starts(X), batch, checkpoint, n_threads=1,
-                                             checkpoint_every=checkpoint_every))
+        found = model.admissible(
+            self._learn(
+                model,
+                self._starts(X),
+                batch,
+                checkpoint,
+                n_threads=1,
+                checkpoint_every=checkpoint_every,
+            )
+        )
         self._keep(found, origin, unit)
-        log_unit = X.shape[1] * math.log(unit)                                # densities are per unit of X
+        log_unit = X.shape[1] * math.log(unit)  # densities are per unit of X
         self.lower_bound_ -= log_unit
         self.history_ = {name: values - len(X) * log_unit for name, values in self.history_.items()}
 
@@ -170,8 +212,12 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         q, d, k = self.n_init, self.n_chains, self.n_states
         rows = X[rng.randint(n, size=(q, d * k))] / math.sqrt(d)
         transitions = (rng.dirichlet(np.ones(k), (q, d, k)) + 1 / k) / 2
-        return ChainParameters(np.full((q, d, k), -math.log(k)), np.log(transitions),
-                               rows + 0.1 * rng.standard_normal(rows.shape), np.zeros(q))
+        return ChainParameters(
+            np.full((q, d, k), -math.log(k)),
+            np.log(transitions),
+            rows + 0.1 * rng.standard_normal(rows.shape),
+            np.zeros(q),
+        )
 
     def _keep(self, parameters, origin, unit):
         "Set the parameters as attributes, in the units of X."
@@ -206,8 +252,12 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         with np.errstate(over="ignore"):
             X = np.clip((X.astype(np.float64) - self.intercept_) / unit, -1e140, 1e140)
         with np.errstate(divide="ignore"):
-            parameters = ChainParameters(np.log(self.initial_)[None], np.log(self.transitions_)[None],
-                                         self.weights_.reshape(1, -1, X.shape[1]) / unit, np.zeros(1))
+            parameters = ChainParameters(
+                np.log(self.initial_)[None],
+                np.log(self.transitions_)[None],
+                self.weights_.reshape(1, -1, X.shape[1]) / unit,
+                np.zeros(1),
+            )
         model = FactorialChains(self.e_step, n_sweeps=200)
         return model, model.admissible(parameters), *_padded(X, lengths), lengths
 
@@ -282,9 +332,12 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         check_is_fitted(self)
         check_count("n_samples", n_samples)
         with np.errstate(divide="ignore"):
-            parameters = ChainParameters(np.log(self.initial_)[None], np.log(self.transitions_)[None],
-                                         self.weights_.reshape(1, self._n_features_out, -1),
-                                         np.log([self.noise_variance_]))
+            parameters = ChainParameters(
+                np.log(self.initial_)[None],
+                np.log(self.transitions_)[None],
+                self.weights_.reshape(1, self._n_features_out, -1),
+                np.log([self.noise_variance_]),
+            )
         seed = check_random_state(self.random_state).randint(2**31)
         Y, states = simulate(parameters, 1, int(n_samples), seed)
         return self.intercept_ + Y[0], states[0]
@@ -293,7 +346,9 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
 def _checked_rows(estimator, X, **options):
     "X (n_total, p) as scikit-learn checks it; ValueError for a list of sequences, too."
     if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) == 2:
-        raise ValueError("X is a list of sequences; pass np.concatenate(X), and lengths=[len(x) for x in X]")
+        raise ValueError(
+            "X is a list of sequences; pass np.concatenate(X), and lengths=[len(x) for x in X]"
+        )
     with error_context("X"):
         return validate_inputs(estimator, X, dtype=[np.float64, np.float32], order="C", **options)
 
@@ -301,8 +356,10 @@ def _checked_rows(estimator, X, **options):
 def _check_y(X, y):
     "ValueError for y of another length than X, such as the lengths of sequences in its place."
     if y is not None and np.asarray(y).shape[:1] != X.shape[:1]:
-        raise ValueError(f"y is ignored, but has shape {np.asarray(y).shape} for {X.shape[0]} rows of X; "
-                         "pass the lengths of sequences by name, as lengths=…")
+        raise ValueError(
+            f"y is ignored, but has shape {np.asarray(y).shape} for {X.shape[0]} rows of X; "
+            "pass the lengths of sequences by name, as lengths=…"
+        )
 
 
 def _centred(X):
@@ -320,7 +377,9 @@ def _log_joint(parameters, Y, states, mask):
     log_noise = parameters.log_noise[0]
     size = mask.sum() * Y.shape[2] * (log_noise + math.log(2 * math.pi))
     fit = -0.5 * (np.sum(error[mask] ** 2) * math.exp(-log_noise) + size)
-    return float(fit + np.sum(parameters.log_initial[0][chains, states[:, 0]]) + np.sum(moves[mask[:, 1:]]))
+    return float(
+        fit + np.sum(parameters.log_initial[0][chains, states[:, 0]]) + np.sum(moves[mask[:, 1:]])
+    )
 
 
 def _variational_paths(model, parameters, Y, lengths):
@@ -331,7 +390,11 @@ def _variational_paths(model, parameters, Y, lengths):
     signals = np.einsum("ntik,ikp->intp", expected, W)
     for i in range(d):
         one, left = slice(i, i + 1), Y - (np.sum(signals, axis=0) - signals[i])
-        alone = ChainParameters(parameters.log_initial[:, one], parameters.log_transitions[:, one],
-                                W[None, i], parameters.log_noise)
+        alone = ChainParameters(
+            parameters.log_initial[:, one],
+            parameters.log_transitions[:, one],
+            W[None, i],
+            parameters.log_noise,
+        )
         states[:, :, i] = most_probable_path(alone, left, lengths)[:, :, 0]
     return states

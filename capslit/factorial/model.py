@@ -16,31 +16,50 @@ from scipy.special import expit, gammaln
 
 from ..arrays import to_numpy
 from ..em.stack import WarmStarts
-from .e_steps import (Exact, Gibbs, Terms, as_e_step, configurations, gaussian_base, gaussian_terms, squared_norms,
-                                       uniform_numbers)
-from ..validation import as_floating, check_choice, check_count, check_indices, check_number, check_shape, check_values
+from capslit.factorial.e_steps import (
+    Exact,
+    Gibbs,
+    Terms,
+    as_e_step,
+    configurations,
+    gaussian_base,
+    gaussian_terms,
+    squared_norms,
+    uniform_numbers,
+)
+from capslit.validation import (
+    as_floating,
+    check_choice,
+    check_count,
+    check_indices,
+    check_number,
+    check_shape,
+    check_values,
+)
 
 # %% ../../nbs/factorial/model.ipynb #cell-053
 class CauseParameters(NamedTuple):
     "Parameters of q stacked models: y = Σ W_i s_i + ε, s_i ~ π_i, one of k states, for i = 1 … d, and ε ~ N(0, σ²I)."
-    log_priors: np.ndarray         # (q, d, k)     log π
-    weights: np.ndarray            # (q, d, k, p)  the column of W_i that belongs to state j
-    log_noise: np.ndarray          # (q,)          log σ²; not used by counts and bits
-    step: np.ndarray               # (q,)          EM steps taken, for random numbers
+
+    log_priors: np.ndarray  # (q, d, k)     log π
+    weights: np.ndarray  # (q, d, k, p)  the column of W_i that belongs to state j
+    log_noise: np.ndarray  # (q,)          log σ²; not used by counts and bits
+    step: np.ndarray  # (q,)          EM steps taken, for random numbers
 
 
 class CauseStatistics(NamedTuple):
     "Sums over examples, each with its weight w. ⟨·⟩ is the expectation that the E-step finds."
-    mass: np.ndarray               # (q, d·k)       Σ w ⟨s⟩
-    moments: np.ndarray            # (q, d·k, d·k)  Σ w ⟨s sᵀ⟩
-    cross: np.ndarray              # (q, d·k, p)    Σ w ⟨s⟩ yᵀ
-    counts: np.ndarray             # (q, c)         Σ w p(configuration | y); c = 0 for Gaussian observables
-    second: np.ndarray             # (q,)           Σ w ‖y‖²
-    bound: np.ndarray              # (q,)           Σ w (log p(y), or its lower bound)
-    log_likelihood: np.ndarray     # (q,)           the same
-    weight: np.ndarray             # (q,)           Σ w
-    steps: np.ndarray              # (q,)           Σ w · step
-    start: np.ndarray              # (q, d·k, p)    Σ w · weights: where scoring starts; (q, 0, 0) if Gaussian
+
+    mass: np.ndarray  # (q, d·k)       Σ w ⟨s⟩
+    moments: np.ndarray  # (q, d·k, d·k)  Σ w ⟨s sᵀ⟩
+    cross: np.ndarray  # (q, d·k, p)    Σ w ⟨s⟩ yᵀ
+    counts: np.ndarray  # (q, c)         Σ w p(configuration | y); c = 0 for Gaussian observables
+    second: np.ndarray  # (q,)           Σ w ‖y‖²
+    bound: np.ndarray  # (q,)           Σ w (log p(y), or its lower bound)
+    log_likelihood: np.ndarray  # (q,)           the same
+    weight: np.ndarray  # (q,)           Σ w
+    steps: np.ndarray  # (q,)           Σ w · step
+    start: np.ndarray  # (q, d·k, p)    Σ w · weights: where scoring starts; (q, 0, 0) if Gaussian
 
 # %% ../../nbs/factorial/model.ipynb #cell-060
 def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
@@ -60,8 +79,10 @@ def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
     """
     (d, k), states = shape, np.asarray(as_floating(name, states), np.float64)
     if states.ndim != 2 or states.shape[1] not in (d, d * k):
-        raise ValueError(f"{name} has shape {states.shape}, but states of shape (n, {d * k}), as transform returns them, "
-                         f"or their numbers of shape (n, {d}), as predict does, are needed")
+        raise ValueError(
+            f"{name} has shape {states.shape}, but states of shape (n, {d * k}), as transform returns them, "
+            f"or their numbers of shape (n, {d}), as predict does, are needed"
+        )
     check_values(name, states)
     if k == 1 or states.shape[1] == d * k:
         return states
@@ -72,7 +93,9 @@ def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
 # %% ../../nbs/factorial/model.ipynb #cell-060-1
 def state_names(kind: str, shape: tuple) -> np.ndarray:
     "Names (d·k,) of the columns of rows of states, such as vector0_state3."
-    return np.array([f"{kind}{i}_state{j}" for i in range(shape[0]) for j in range(shape[1])], dtype=object)
+    return np.array(
+        [f"{kind}{i}_state{j}" for i in range(shape[0]) for j in range(shape[1])], dtype=object
+    )
 
 # %% ../../nbs/factorial/model.ipynb #cell-079
 def solve_weights(moments: np.ndarray, cross: np.ndarray, ridge: float = 0.0) -> np.ndarray:
@@ -92,17 +115,24 @@ def expected_error(statistics: CauseStatistics, weights: np.ndarray) -> np.ndarr
 # %% ../../nbs/factorial/model.ipynb #cell-081
 class Observable(NamedTuple):
     "An exponential family with its natural parameter η = Σ W_i s_i: log p(y) = y·η − A(η) + base(y)."
-    cumulant: Callable             # A
-    mean: Callable                 # A′, the inverse of the link
-    variance: Callable             # A″
-    link: Callable                 # η that belongs to a mean
+
+    cumulant: Callable  # A
+    mean: Callable  # A′, the inverse of the link
+    variance: Callable  # A″
+    link: Callable  # η that belongs to a mean
     base: Callable
-    largest: float | None          # of the possible y, whose least is 0
+    largest: float | None  # of the possible y, whose least is 0
 
 
 OBSERVABLES = {
-    "bernoulli": Observable(lambda t: np.logaddexp(0, t), expit, lambda t: expit(t) * expit(-t),
-                            lambda m: np.log(m) - np.log1p(-m), np.zeros_like, 1),
+    "bernoulli": Observable(
+        lambda t: np.logaddexp(0, t),
+        expit,
+        lambda t: expit(t) * expit(-t),
+        lambda m: np.log(m) - np.log1p(-m),
+        np.zeros_like,
+        1,
+    ),
     "poisson": Observable(np.exp, np.exp, np.exp, np.log, lambda y: -gammaln(y + 1), None),
 }
 
@@ -129,8 +159,15 @@ def _improved(value, W, here, step):
     return W, here
 
 # %% ../../nbs/factorial/model.ipynb #cell-082-1
-def score_weights(observable: Observable, counts: tuple, cross: np.ndarray, start: np.ndarray, ridge: float = 0.0,
-                  n_steps: int = 10, tol: float = 1e-10) -> np.ndarray:
+def score_weights(
+    observable: Observable,
+    counts: tuple,
+    cross: np.ndarray,
+    start: np.ndarray,
+    ridge: float = 0.0,
+    n_steps: int = 10,
+    tol: float = 1e-10,
+) -> np.ndarray:
     """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by scoring.
 
     `counts` are the configurations S (c, d·k) and their expected numbers (c,), as a pair; `cross` (d·k, p) is Σ w ⟨s⟩yᵀ.
@@ -142,7 +179,9 @@ def score_weights(observable: Observable, counts: tuple, cross: np.ndarray, star
 
     def value(W):
         with np.errstate(over="ignore"):
-            cost = np.sum(counts * observable.cumulant(S @ W), axis=0) + 0.5 * ridge * np.sum(W * W, axis=0)
+            cost = np.sum(counts * observable.cumulant(S @ W), axis=0) + 0.5 * ridge * np.sum(
+                W * W, axis=0
+            )
             return np.sum(cross * W, axis=0) - cost
 
     here = value(W)
@@ -164,8 +203,10 @@ def _check_settings(model):
     check_choice("priors", model.priors, ("equal", "learned"))
     check_choice("observable", model.observable, ("gaussian", *OBSERVABLES))
     if model.observable != "gaussian" and not isinstance(model.inference, Exact):
-        raise ValueError(f"observable {model.observable!r} needs the exact E-step: its log-density is not quadratic "
-                         "in the states, and the other E-steps use pairs of states; pass inference='exact'")
+        raise ValueError(
+            f"observable {model.observable!r} needs the exact E-step: its log-density is not quadratic "
+            "in the states, and the other E-steps use pairs of states; pass inference='exact'"
+        )
     check_number("ridge", model.ridge, at_least=0)
     check_number("floor", model.floor, at_least=0)
     check_number("n_examples", model.n_examples, at_least=0, integer=True)
@@ -182,7 +223,9 @@ def _checked_examples(model, y, p=None):
 def _checked_batch(model, parameters, batch):
     "The batch (y, weight, row), and the numbers of the stacked problems, or an error."
     (d, k), (q, *_, p) = (model.n_vectors, model.n_states), np.shape(parameters.weights)
-    check_shape("weights", parameters.weights, (q, d, k, p), hint=f"the model has {d} vectors of {k} states")
+    check_shape(
+        "weights", parameters.weights, (q, d, k, p), hint=f"the model has {d} vectors of {k} states"
+    )
     for name, shape in {"log_priors": (q, d, k), "log_noise": (q,), "step": (q,)}.items():
         check_shape(name, getattr(parameters, name), shape)
     y, weight, row = (*batch, None, None)[:3]
@@ -191,8 +234,10 @@ def _checked_batch(model, parameters, batch):
     check_shape("weight", weight, (len(y),))
     streams = range(q) if model.streams is None else model.streams
     if row is None and (isinstance(model.inference, Gibbs) or model.memory is not None):
-        raise ValueError("row is None, but Gibbs sampling and a memory need the numbers of the examples; "
-                         "pass batches (y, weight, np.arange(n))")
+        raise ValueError(
+            "row is None, but Gibbs sampling and a memory need the numbers of the examples; "
+            "pass batches (y, weight, np.arange(n))"
+        )
     if row is not None:
         row = check_shape("row", to_numpy(row), (len(y),)).astype(np.int64)
     return (y, weight.astype(np.float64, copy=False), row), streams
@@ -205,13 +250,20 @@ def _initialise(model, y, n_problems, rng, spread):
     mean, size = np.mean(y, axis=0), np.std(y, axis=0)
     if model.observable != "gaussian":
         top = 0.99 if model.observable == "bernoulli" else np.inf
-        mean, size = OBSERVABLES[model.observable].link(np.clip(mean, 0.01, top)), np.ones(y.shape[1])
-    weights = mean / d + spread * size / np.sqrt(d) * rng.normal(size=(n_problems, d, k, y.shape[1]))
+        mean, size = (
+            OBSERVABLES[model.observable].link(np.clip(mean, 0.01, top)),
+            np.ones(y.shape[1]),
+        )
+    weights = mean / d + spread * size / np.sqrt(d) * rng.normal(
+        size=(n_problems, d, k, y.shape[1])
+    )
     variance = float(np.mean(size**2)) or 1.0
     noise = max(variance, model.floor) if model.noise == "learned" else model.noise
-    log_priors, log_noise = np.full((n_problems, d, k), -np.log(k)), np.full(n_problems, np.log(noise))
+    log_priors, log_noise = (
+        np.full((n_problems, d, k), -np.log(k)),
+        np.full(n_problems, np.log(noise)),
+    )
     return CauseParameters(log_priors, weights, log_noise, np.zeros(n_problems))
-
 
 # %% ../../nbs/factorial/model.ipynb #cell-089
 def _terms(model, parameters, q):
@@ -261,7 +313,13 @@ def _sums(model, parameters, q, stream, batch):
             base = weight @ _base(model, parameters, q, y)
         return *sums, bound + base, second
     found = _posterior(model, parameters, q, stream, batch)
-    return found.moments, (found.means.T * weight) @ y, found.counts, weight @ found.bound, weight @ squared_norms(y)
+    return (
+        found.moments,
+        (found.means.T * weight) @ y,
+        found.counts,
+        weight @ found.bound,
+        weight @ squared_norms(y),
+    )
 
 # %% ../../nbs/factorial/model.ipynb #cell-090
 def _e_step(model, parameters, batch):
@@ -273,16 +331,25 @@ def _e_step(model, parameters, batch):
     total, gaussian, bound = np.sum(weight), model.observable == "gaussian", np.array(bound)
     return CauseStatistics(
         mass=np.stack([np.diagonal(each) for each in moments]),
-        moments=np.stack(moments), cross=np.stack(cross),
+        moments=np.stack(moments),
+        cross=np.stack(cross),
         counts=np.zeros((n, 0)) if gaussian else np.stack(counts),
-        second=np.array(second), bound=bound, log_likelihood=bound,
-        weight=np.full(n, total), steps=total * parameters.step,
-        start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p))
+        second=np.array(second),
+        bound=bound,
+        log_likelihood=bound,
+        weight=np.full(n, total),
+        steps=total * parameters.step,
+        start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p),
+    )
 
 # %% ../../nbs/factorial/model.ipynb #cell-091
 def _m_step(model, statistics):
     "CauseParameters that maximise the expected log-likelihood."
-    n, (d, k), p = len(statistics.weight), (model.n_vectors, model.n_states), statistics.cross.shape[2]
+    n, (d, k), p = (
+        len(statistics.weight),
+        (model.n_vectors, model.n_states),
+        statistics.cross.shape[2],
+    )
     log_priors, log_noise = np.full((n, d, k), -np.log(k)), np.zeros(n)
     if model.priors == "learned":
         shares = statistics.mass.reshape(n, d, k) / statistics.weight[:, None, None]
@@ -293,8 +360,12 @@ def _m_step(model, statistics):
     else:
         family, S = OBSERVABLES[model.observable], configurations(d, k)
         start = statistics.start / statistics.weight[:, None, None]
-        weights = np.stack([score_weights(family, (S, counts), cross, begin, model.ridge)
-                            for counts, cross, begin in zip(statistics.counts, statistics.cross, start)])
+        weights = np.stack(
+            [
+                score_weights(family, (S, counts), cross, begin, model.ridge)
+                for counts, cross, begin in zip(statistics.counts, statistics.cross, start)
+            ]
+        )
     step = np.rint(statistics.steps / statistics.weight) + 1
     return CauseParameters(log_priors, weights.reshape(n, d, k, p), log_noise, step)
 
@@ -304,7 +375,9 @@ def _log_noise(model, statistics, weights):
     if model.noise != "learned":
         return np.full(len(weights), np.log(model.noise))
     count = statistics.weight * weights.shape[2]
-    error = expected_error(statistics, weights) + model.ridge * np.sum(weights * weights, axis=(1, 2))
+    error = expected_error(statistics, weights) + model.ridge * np.sum(
+        weights * weights, axis=(1, 2)
+    )
     least = np.where(statistics.second > 0, 1e-12 * statistics.second / count, 1e-300)
     return np.log(np.maximum(np.maximum(error / count, least), model.floor))
 
@@ -313,7 +386,11 @@ def _objective(model, parameters, statistics):
     "Penalised log-likelihood (q,), or its bound: what EM maximises."
     if not model.ridge:
         return statistics.bound
-    scale = np.exp(-0.5 * parameters.log_noise) if model.observable == "gaussian" else np.ones(len(statistics.bound))
+    scale = (
+        np.exp(-0.5 * parameters.log_noise)
+        if model.observable == "gaussian"
+        else np.ones(len(statistics.bound))
+    )
     scaled = parameters.weights * scale[:, None, None, None]
     return statistics.bound - 0.5 * model.ridge * np.sum(scaled * scaled, axis=(1, 2, 3))
 
@@ -346,6 +423,7 @@ class FactorialVectorModel(WarmStarts):
 
     Source: Ghahramani (1995), sections 2 and 3.
     """
+
     n_vectors: int
     n_states: int
     inference: Any = "exact"
@@ -355,8 +433,10 @@ class FactorialVectorModel(WarmStarts):
     ridge: float = 0.0
     floor: float = 0.0
     n_examples: int = 0
-    streams: tuple | None = field(default=None, repr=False)                   # numbers of the stacked problems
-    memory: tuple | None = field(default=None, repr=False, compare=False)     # two arrays (q, n, …), see `WarmStarts`
+    streams: tuple | None = field(default=None, repr=False)  # numbers of the stacked problems
+    memory: tuple | None = field(
+        default=None, repr=False, compare=False
+    )  # two arrays (q, n, …), see `WarmStarts`
 
     def __post_init__(self):
         object.__setattr__(self, "inference", as_e_step(self.inference))
@@ -372,7 +452,9 @@ class FactorialVectorModel(WarmStarts):
     def block_rows(self, parameters: CauseParameters) -> int:
         "Examples per block, such that what the E-step derives from them stays in the cache."
         rows = self.inference.block_rows(self.n_vectors, self.n_states)
-        return rows if self.observable == "gaussian" else 8 * rows      # the table of constants costs more
+        return (
+            rows if self.observable == "gaussian" else 8 * rows
+        )  # the table of constants costs more
 
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         "An empty memory (q, n, …) of `n_examples`; None if there are none, and for the exact and Gibbs E-steps, which need none."
@@ -380,7 +462,9 @@ class FactorialVectorModel(WarmStarts):
             return None
         return self.inference.memory(n_problems, self.n_examples, self.n_vectors, self.n_states)
 
-    def initialise(self, y: Any, n_problems: int = 1, random_state: Any = None, spread: float = 1.0) -> CauseParameters:
+    def initialise(
+        self, y: Any, n_problems: int = 1, random_state: Any = None, spread: float = 1.0
+    ) -> CauseParameters:
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).
 
         The mean is shared out among the vectors; the random differences between states have `spread`
@@ -415,8 +499,10 @@ class FactorialVectorModel(WarmStarts):
         batch, streams = _checked_batch(self, parameters, (y, None, row))
         size, model = self.block_rows(parameters), replace(self, memory=None)
         for start in range(0, len(batch[0]), size):
-            block = tuple(a[start:start + size] for a in batch)
-            yield [_posterior(model, parameters, q, stream, block) for q, stream in enumerate(streams)]
+            block = tuple(a[start : start + size] for a in batch)
+            yield [
+                _posterior(model, parameters, q, stream, block) for q, stream in enumerate(streams)
+            ]
 
     def bound(self, parameters: CauseParameters, y: np.ndarray) -> np.ndarray:
         "log p(y) of each example (q, n), or its lower bound if the E-step is not exact."
@@ -427,7 +513,9 @@ class FactorialVectorModel(WarmStarts):
         "log p(y) of each example (q, n), by enumeration; ValueError if there are too many configurations."
         return replace(self, inference=Exact(), memory=None).bound(parameters, y)
 
-    def expected_states(self, parameters: CauseParameters, y: np.ndarray, row: np.ndarray | None = None) -> np.ndarray:
+    def expected_states(
+        self, parameters: CauseParameters, y: np.ndarray, row: np.ndarray | None = None
+    ) -> np.ndarray:
         "⟨s⟩ of each example (q, n, d·k), as the E-step finds it; `row` (n,) numbers them, for Gibbs sampling."
         found = [[f.means for f in block] for block in self._posteriors(parameters, y, row)]
         return np.concatenate(found, axis=1)
@@ -438,7 +526,9 @@ class FactorialVectorModel(WarmStarts):
         eta = states @ parameters.weights.reshape(q, d * k, p)
         return eta if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(eta)
 
-    def sample(self, parameters: CauseParameters, n: int, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def sample(
+        self, parameters: CauseParameters, n: int, random_state: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         "n examples of each stacked model (q, n, p), and the states (q, n, d) that made them."
         rng, (q, d, k, _) = np.random.default_rng(random_state), parameters.weights.shape
         limits = np.cumsum(np.exp(parameters.log_priors), axis=2)[:, None, :, :-1]

@@ -22,12 +22,26 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from .e_steps import Exact, Gibbs, MeanField, Truncated
-from .model import OBSERVABLES, CauseParameters, FactorialVectorModel, state_names, state_rows
+from capslit.factorial.model import (
+    OBSERVABLES,
+    CauseParameters,
+    FactorialVectorModel,
+    state_names,
+    state_rows,
+)
 from ..estimator.base import EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_count, check_size, check_spread, error_context, scaled_inputs, validate_inputs
+from capslit.validation import (
+    atomic,
+    check_count,
+    check_size,
+    check_spread,
+    error_context,
+    scaled_inputs,
+    validate_inputs,
+)
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005
 def _distinct_rows(X, weight):
@@ -41,10 +55,12 @@ def _centres(rows, weight, k, seed):
     if len(rows) <= k:
         return rows[np.arange(k) % len(rows)], np.arange(len(rows))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)    # of fewer distinct rows than centres
-        one, other = (KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight)
-                      for t in range(2))
-    best = other if other.inertia_ < (1 - 1e-9) * one.inertia_ else one      # but for rounding
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of fewer distinct rows than centres
+        one, other = (
+            KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight)
+            for t in range(2)
+        )
+    best = other if other.inertia_ < (1 - 1e-9) * one.inertia_ else one  # but for rounding
     return best.cluster_centers_, best.labels_
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005-1
@@ -78,8 +94,10 @@ def _check_range(X, observable):
     largest = OBSERVABLES[observable].largest
     if X.min() < 0 or (largest is not None and X.max() > largest):
         limits = "be at least 0" if largest is None else f"lie between 0 and {largest}"
-        raise ValueError(f"X must {limits} for observable={observable!r}, but spans {X.min():g} to {X.max():g}; "
-                         "pass observable='gaussian', or move and scale X")
+        raise ValueError(
+            f"X must {limits} for observable={observable!r}, but spans {X.min():g} to {X.max():g}; "
+            "pass observable='gaussian', or move and scale X"
+        )
 
 
 def _measured(batch, start, observable, origin=0.0, unit=1.0):
@@ -101,7 +119,7 @@ def _origin_and_unit(data, X, weight):
         scaled, share = X / largest, weight / np.sum(weight)
         origin = share @ scaled
         variance = float(np.mean(share @ (scaled - origin) ** 2))
-    if variance < 1e-28:                                              # of rounding alone
+    if variance < 1e-28:  # of rounding alone
         variance = 0.0
     unit = math.sqrt(check_spread(variance * largest**2, np.float64)) or largest
     return origin * largest, unit
@@ -128,7 +146,15 @@ class _FitMixin(EMEstimator, _InputScaling):
     "The fit by EM."
 
     @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None, checkpoint_every: float = 10.0) -> "FactorialVectorQuantizer":
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> "FactorialVectorQuantizer":
         """Learn the causes by EM.
 
         Parameters
@@ -150,15 +176,27 @@ class _FitMixin(EMEstimator, _InputScaling):
         """
         self._validate_params()
         self._check_sizes()
-        data = read_training_data(self, X, None, sample_weight, labelled=False, precisions=(np.float64,))
-        X, weight = _measured(data.sample(self.random_state, 4 * self.n_states), 0, self.observable)[:2]
+        data = read_training_data(
+            self, X, None, sample_weight, labelled=False, precisions=(np.float64,)
+        )
+        X, weight = _measured(
+            data.sample(self.random_state, 4 * self.n_states), 0, self.observable
+        )[:2]
         rng, gaussian = check_random_state(self.random_state), self.observable == "gaussian"
-        origin, unit = _origin_and_unit(data, X, weight) if gaussian else (np.zeros(data.n_features), 1.0)
+        origin, unit = (
+            _origin_and_unit(data, X, weight) if gaussian else (np.zeros(data.n_features), 1.0)
+        )
         total = np.sum(weight) if len(X) == data.n_samples else data.total
         model = self._model(unit, total, rng.randint(2**31 - 1), self._remembered(data))
         measured = partial(_measured, observable=self.observable, origin=origin, unit=unit)
         parameters = self._starts(model, *measured((X, weight), 0)[:2], rng)
-        found = self._learn(model, parameters, data.apply(measured).batches, checkpoint, checkpoint_every=checkpoint_every)
+        found = self._learn(
+            model,
+            parameters,
+            data.apply(measured).batches,
+            checkpoint,
+            checkpoint_every=checkpoint_every,
+        )
         self._keep(model.admissible(found), origin, unit, total)
         return self
 
@@ -168,8 +206,10 @@ class _FitMixin(EMEstimator, _InputScaling):
             with error_context("e_step"):
                 Exact().check(self.n_vectors, self.n_states)
         elif self.observable != "gaussian":
-            raise ValueError(f"observable='{self.observable}' needs e_step='exact', "
-                             f"not e_step='{self.e_step}', which needs a log-density that is quadratic in the states")
+            raise ValueError(
+                f"observable='{self.observable}' needs e_step='exact', "
+                f"not e_step='{self.e_step}', which needs a log-density that is quadratic in the states"
+            )
         if self.e_step == "gibbs" and self.acceleration is not None:
             raise ValueError("acceleration must be None for e_step='gibbs', whose steps are random")
 
@@ -181,17 +221,30 @@ class _FitMixin(EMEstimator, _InputScaling):
         "The model for the EM driver, for numbers measured in `unit`."
         noise = self.noise if self.noise == "learned" else float(self.noise) / unit / unit
         if noise != "learned" and not 1e-290 < noise < 1e290:
-            raise ValueError(f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; "
-                             "pass noise='learned'")
+            raise ValueError(
+                f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; "
+                "pass noise='learned'"
+            )
         return FactorialVectorModel(
-            self.n_vectors, self.n_states, self._inference(seed), noise, self.priors, self.observable,
-            ridge=float(self.ridge * total), floor=float(self.min_noise), n_examples=n_examples)
+            self.n_vectors,
+            self.n_states,
+            self._inference(seed),
+            noise,
+            self.priors,
+            self.observable,
+            ridge=float(self.ridge * total),
+            floor=float(self.min_noise),
+            n_examples=n_examples,
+        )
 
     def _inference(self, seed=0):
         "The E-step."
-        return {"exact": Exact(), "mean_field": MeanField(self.n_sweeps),
-                "gibbs": Gibbs(self.n_samples, self.burn_in, int(seed)),
-                "truncated": Truncated(self.n_configurations)}[self.e_step]
+        return {
+            "exact": Exact(),
+            "mean_field": MeanField(self.n_sweeps),
+            "gibbs": Gibbs(self.n_samples, self.burn_in, int(seed)),
+            "truncated": Truncated(self.n_configurations),
+        }[self.e_step]
 
     def _starts(self, model, X, weight, rng):
         "CauseParameters of `n_init` stacked starts."
@@ -201,16 +254,23 @@ class _FitMixin(EMEstimator, _InputScaling):
         noise = 1.0 if model.noise == "learned" else model.noise
         if self.observable != "gaussian":
             family = OBSERVABLES[self.observable]
-            level = family.link(np.clip(mean, 0.05, 0.95 if self.observable == "bernoulli" else None))
-            rows, slope = rows - mean, 1 / family.variance(level)        # one step of scoring
+            level = family.link(
+                np.clip(mean, 0.05, 0.95 if self.observable == "bernoulli" else None)
+            )
+            rows, slope = rows - mean, 1 / family.variance(level)  # one step of scoring
         else:
             level = np.zeros(rows.shape[1])
-        with threadpool_limits(1, "openmp"):                             # sums in one order: the same bits
-            weights = [_starting_weights(self.init, rows, weight, shape, rng) for _ in range(self.n_init)]
+        with threadpool_limits(1, "openmp"):  # sums in one order: the same bits
+            weights = [
+                _starting_weights(self.init, rows, weight, shape, rng) for _ in range(self.n_init)
+            ]
         q = self.n_init
-        return CauseParameters(np.full((q, *shape), -math.log(shape[1])),
-                               level / shape[0] + slope * np.stack(weights),
-                               np.full(q, math.log(noise)), np.zeros(q))
+        return CauseParameters(
+            np.full((q, *shape), -math.log(shape[1])),
+            level / shape[0] + slope * np.stack(weights),
+            np.full(q, math.log(noise)),
+            np.zeros(q),
+        )
 
     def _keep(self, found, origin, unit, total):
         "Set the public attributes."
@@ -219,7 +279,7 @@ class _FitMixin(EMEstimator, _InputScaling):
         self.noise_variance_ = None
         if self.observable == "gaussian":
             self.noise_variance_ = float(np.exp(found.log_noise[0])) * unit * unit
-        log_unit = self.n_features_in_ * math.log(unit)                  # densities are per unit of X
+        log_unit = self.n_features_in_ * math.log(unit)  # densities are per unit of X
         self.lower_bound_ -= log_unit
         self.history_ = {name: values - total * log_unit for name, values in self.history_.items()}
 
@@ -252,7 +312,7 @@ class _StatesMixin(_FitMixin, TransformerMixin):
         X = self._checked(X)
         model, parameters = self._fitted()
         Y, _ = self._scaled(X)
-        same = np.zeros(len(Y), int)                     # the same random numbers for every example
+        same = np.zeros(len(Y), int)  # the same random numbers for every example
         return model.expected_states(parameters, Y, same)[0]
 
     @by_blocks
@@ -298,7 +358,9 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
     def n_parameters_(self) -> int:
         check_is_fitted(self)
         d, k, p = self.components_.shape
-        learned = d * (k - 1) * (self.priors == "learned") + (self.observable == "gaussian" and self.noise == "learned")
+        learned = d * (k - 1) * (self.priors == "learned") + (
+            self.observable == "gaussian" and self.noise == "learned"
+        )
         return int(p * (d * (k - 1) + 1) + learned)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -418,10 +480,31 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         **EMEstimator._parameter_constraints,
     }
 
-    def __init__(self, n_vectors: int = 2, n_states: int = 2, *, e_step: str = "exact", observable: str = "gaussian", noise: float | str = "learned",
-                 priors: str = "equal", init: str = "kmeans", n_init: int = 10, n_samples: int = 10, burn_in: int = 5, n_sweeps: int = 50,
-                 n_configurations: int = 32, ridge: float = 1e-6, min_noise: float = 1e-6, tol: float = 1e-4, patience: int = 5, max_iter: int = 200,
-                 acceleration: Any = None, n_jobs: int | None = None, random_state: Any = None, verbose: int = 0):
+    def __init__(
+        self,
+        n_vectors: int = 2,
+        n_states: int = 2,
+        *,
+        e_step: str = "exact",
+        observable: str = "gaussian",
+        noise: float | str = "learned",
+        priors: str = "equal",
+        init: str = "kmeans",
+        n_init: int = 10,
+        n_samples: int = 10,
+        burn_in: int = 5,
+        n_sweeps: int = 50,
+        n_configurations: int = 32,
+        ridge: float = 1e-6,
+        min_noise: float = 1e-6,
+        tol: float = 1e-4,
+        patience: int = 5,
+        max_iter: int = 200,
+        acceleration: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
         self.n_vectors = n_vectors
         self.n_states = n_states
         self.e_step = e_step

@@ -17,8 +17,18 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from ..arrays import to_numpy
 from ..estimator.persistence import Saved
-from ..validation import (as_floating, atomic, check_choice, check_distribution, check_labelled,
-                                check_number, check_shape, check_weights, error_context, validate_inputs)
+from capslit.validation import (
+    as_floating,
+    atomic,
+    check_choice,
+    check_distribution,
+    check_labelled,
+    check_number,
+    check_shape,
+    check_weights,
+    error_context,
+    validate_inputs,
+)
 from .estimator import log_shares
 from .factor_analysers import SHARES, MixtureOfFactorAnalyzers, _by_share, _learned
 from .linear_manifolds import _checked_tangents
@@ -28,8 +38,10 @@ def _check_takes(names, density, method):
     "Raise ValueError unless a method of `density` has arguments of all these names."
     for name in names:
         if name not in signature(method).parameters:
-            raise ValueError(f"{name} must be None, since {type(density).__name__} knows nothing of it; "
-                             f"use a density of capslit.mixtures, or pass no {name}")
+            raise ValueError(
+                f"{name} must be None, since {type(density).__name__} knows nothing of it; "
+                f"use a density of capslit.mixtures, or pass no {name}"
+            )
 
 
 def _log_priors(priors, counts):
@@ -52,15 +64,15 @@ class _ClassDensities:
         """
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32],
-                                order="C")
+            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         given = {} if tangents is None else {"tangents": tangents}
         _check_takes(given, self.densities_[0], self.densities_[0].score_samples)
-        found = np.stack([density.score_samples(X, **given) for density in self.densities_],
-                         axis=1)
+        found = np.stack([density.score_samples(X, **given) for density in self.densities_], axis=1)
         if np.any(np.isnan(found)):
-            raise ValueError(f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
-                             "scale X, or regularise the density")
+            raise ValueError(
+                f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
+                "scale X, or regularise the density"
+            )
         return found
 
     def predict_joint_log_proba(self, X: Any, *, tangents: Any = None) -> np.ndarray:
@@ -84,8 +96,7 @@ class _ClassDensities:
         best = np.argmax(self.predict_log_proba(X, tangents=tangents), axis=1)
         return self.classes_[best]
 
-    def rejects(self, X: Any, *, density: float = 0.01,
-                probability: float = 0.0) -> np.ndarray:
+    def rejects(self, X: Any, *, density: float = 0.01, probability: float = 0.0) -> np.ndarray:
         """Whether to reject each example (n,), because it is unlikely in
         every class or ambiguous.
 
@@ -107,8 +118,7 @@ class _ClassDensities:
         strange = np.all(log_densities < levels, axis=1) if density > 0 else False
         log_priors = _log_priors(self.priors, self.counts_)
         lost = np.max(log_densities, axis=1, keepdims=True) == -np.inf
-        sure = np.exp(np.max(log_shares(np.where(lost, 0, log_densities) + log_priors),
-                             axis=1))
+        sure = np.exp(np.max(log_shares(np.where(lost, 0, log_densities) + log_priors), axis=1))
         return (sure <= probability) | strange
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-059
@@ -139,8 +149,9 @@ def _confusion(densities, X, y, weight, log_priors, unit):
     """Weighted errors and the sum of −log P(y|x), (n_shares, 2), of examples left out with
     as much noise as each of SHARES.
     """
-    joint = np.stack([_by_share(density, X, None, unit) for density in densities],
-                     axis=2) + log_priors
+    joint = (
+        np.stack([_by_share(density, X, None, unit) for density in densities], axis=2) + log_priors
+    )
     logs = np.stack([log_shares(each) for each in joint])
     wrong = np.sum(weight * (np.argmax(joint, axis=2) != y), axis=1)
     lost = -np.sum(weight * logs[:, np.arange(len(y)), y], axis=1)
@@ -166,15 +177,22 @@ def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
     mass = np.ones(len(X)) if weight is None else weight.astype(np.float64)
     unit = density.noise_unit or _mean_variance(X, mass) or 1.0
     density = clone(density).set_params(added_noise=0.1, noise_unit=unit)
-    if np.min(np.bincount(y)) // 3 * 2 < max(2, density._asked_components()):      # too few to leave any out
+    if np.min(np.bincount(y)) // 3 * 2 < max(
+        2, density._asked_components()
+    ):  # too few to leave any out
         return density
     trial, found = clone(density).set_params(added_noise=1e-3), 0.0
     for own, held in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
-        jobs = [delayed(_learned)(trial, X, weight, tangents, own[y[own] == c]) for c in range(len(log_priors))]
-        found += _confusion(Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], mass[held],
-                            log_priors, unit)
-    return density.set_params(added_noise=SHARES[min(range(len(SHARES)),
-                                                     key=lambda k: tuple(found[k]))])
+        jobs = [
+            delayed(_learned)(trial, X, weight, tangents, own[y[own] == c])
+            for c in range(len(log_priors))
+        ]
+        found += _confusion(
+            Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], mass[held], log_priors, unit
+        )
+    return density.set_params(
+        added_noise=SHARES[min(range(len(SHARES)), key=lambda k: tuple(found[k]))]
+    )
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-060
 class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEstimator):
@@ -224,16 +242,21 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, density: Any = None, *, priors: Any = "empirical", cv: Any = None,
-                 n_jobs: int | None = None):
+    def __init__(
+        self,
+        density: Any = None,
+        *,
+        priors: Any = "empirical",
+        cv: Any = None,
+        n_jobs: int | None = None,
+    ):
         self.density = density
         self.priors = priors
         self.cv = cv
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *,
-            tangents: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, tangents: Any = None) -> Self:
         """Fit one density to the examples of each class.
 
         Parameters
@@ -256,28 +279,42 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         weight = check_weights(X, sample_weight)
         if weight is not None:
-            X, y, weight, tangents = (a if a is None else a[weight > 0] for a in (X, y, weight, tangents))
+            X, y, weight, tangents = (
+                a if a is None else a[weight > 0] for a in (X, y, weight, tangents)
+            )
         self.classes_, index = np.unique(y, return_inverse=True)
         self.counts_ = np.bincount(index, weight)
-        check_number("the number of classes in y", len(self.classes_), at_least=2,
-                     integer=True,
-                     hint="for one class fit the density itself")
+        check_number(
+            "the number of classes in y",
+            len(self.classes_),
+            at_least=2,
+            integer=True,
+            hint="for one class fit the density itself",
+        )
         density, log_priors = self._density(), _log_priors(self.priors, self.counts_)
         if _left_open(density):
-            density = _common_noise(density, X, index, weight, tangents, log_priors,
-                                    self.n_jobs)
+            density = _common_noise(density, X, index, weight, tangents, log_priors, self.n_jobs)
         given = {"sample_weight": weight, "tangents": tangents}
-        jobs = [delayed(_fitted_density)(density, label, X[index == c], self.cv,
-                                         {name: a if a is None else a[index == c] for name, a in given.items()})
-                for c, label in enumerate(self.classes_.tolist())]
+        jobs = [
+            delayed(_fitted_density)(
+                density,
+                label,
+                X[index == c],
+                self.cv,
+                {name: a if a is None else a[index == c] for name, a in given.items()},
+            )
+            for c, label in enumerate(self.classes_.tolist())
+        ]
         fitted = Parallel(n_jobs=self.n_jobs)(jobs)
         self.densities_, self.levels_ = (list(part) for part in zip(*fitted))
         return self
 
     def _density(self):
         if isinstance(self.density, type):
-            raise TypeError(f"density is the class {self.density.__name__}; pass an estimator, "
-                            f"such as {self.density.__name__}()")
+            raise TypeError(
+                f"density is the class {self.density.__name__}; pass an estimator, "
+                f"such as {self.density.__name__}()"
+            )
         return MixtureOfFactorAnalyzers() if self.density is None else self.density
 
     @atomic
@@ -298,14 +335,17 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         check_is_fitted(self)
         classes, order = self._extended(label)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32],
-                                order="C")
+            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         density = self._density()
         if _left_open(density):
-            density = clone(density).set_params(**{name: getattr(self.densities_[0], name) for name in ("added_noise", "noise_unit")})
-        density, levels = _fitted_density(density, label, X, self.cv,
-                                          {"tangents": tangents})
+            density = clone(density).set_params(
+                **{
+                    name: getattr(self.densities_[0], name)
+                    for name in ("added_noise", "noise_unit")
+                }
+            )
+        density, levels = _fitted_density(density, label, X, self.cv, {"tangents": tangents})
         self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]
         self.densities_ = [[*self.densities_, density][i] for i in order]
         self.levels_ = [[*self.levels_, levels][i] for i in order]
@@ -313,11 +353,15 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
 
     def _extended(self, label):
         "The classes with one more at the end, and the order that sorts them."
-        check_choice("priors", self.priors, ("empirical", "uniform"))   # an array has no entry for the new class
+        check_choice(
+            "priors", self.priors, ("empirical", "uniform")
+        )  # an array has no entry for the new class
         new = np.asarray([label], dtype=object if self.classes_.dtype == object else None)
         kinds = [labels.dtype.kind.replace("u", "i") for labels in (new, self.classes_)]
         if new.ndim != 1 or kinds[0] != kinds[1] or new[0] in self.classes_:
-            raise ValueError("label must be one new label of the same kind as the classes "
-                             f"{self.classes_.tolist()[:10]}, not {label!r}")
+            raise ValueError(
+                "label must be one new label of the same kind as the classes "
+                f"{self.classes_.tolist()[:10]}, not {label!r}"
+            )
         classes = np.concatenate([self.classes_, new])
         return classes, np.argsort(classes)

@@ -27,8 +27,19 @@ from ..estimator.prediction import by_blocks
 from ..estimator.training_data import TrainingData, read_training_data
 from ..estimator.persistence import Saved
 from .gaussian import MixtureParameters, Mixtures, _distances, mixture_parameters
-from ..validation import (as_floating, atomic, check_count, check_distribution, check_number, check_shape, check_size,
-                                check_spread, check_values, error_context, validate_inputs)
+from capslit.validation import (
+    as_floating,
+    atomic,
+    check_count,
+    check_distribution,
+    check_number,
+    check_shape,
+    check_size,
+    check_spread,
+    check_values,
+    error_context,
+    validate_inputs,
+)
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-069
 class MixtureExamples:
@@ -45,8 +56,13 @@ class MixtureExamples:
         "The `TrainingData`, checked."
         data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
         check_size(np.array([data.largest], data.dtype))
-        check_number("n_components", self._asked_components(), at_most=data.n_samples, integer=True,
-                     hint=f"X has only n_samples = {data.n_samples} examples")
+        check_number(
+            "n_components",
+            self._asked_components(),
+            at_most=data.n_samples,
+            integer=True,
+            hint=f"X has only n_samples = {data.n_samples} examples",
+        )
         return data
 
     def _sample(self, data):
@@ -62,7 +78,9 @@ class MixtureExamples:
         return self.warm_start and hasattr(self, "means_")
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-069-1
-def centred(data: TrainingData, X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def centred(
+    data: TrainingData, X: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
     """A sample X (s, p) of the `TrainingData` about their mean, that mean (p,), and their variance.
 
     The mean is weighted; the variance is the mean of those of the features.
@@ -83,7 +101,13 @@ def nearest(X, points):
     return np.argmin(squares, axis=1)
 
 
-def start_labels(init: str, X: np.ndarray, weight: np.ndarray | None, n_components: int, rng: np.random.RandomState) -> np.ndarray:
+def start_labels(
+    init: str,
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    n_components: int,
+    rng: np.random.RandomState,
+) -> np.ndarray:
     "Components (n,) of the examples X (n, p) of weight (n,) or None; `init` says how."
     if n_components == 1:
         return np.zeros(len(X), int)
@@ -96,7 +120,9 @@ def start_labels(init: str, X: np.ndarray, weight: np.ndarray | None, n_componen
         rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
         return nearest(X, X[rng.choice(rows, n_components, replace=len(rows) < n_components)])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)   # fewer distinct examples than components
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # fewer distinct examples than components
         means = KMeans(n_components, n_init=1, random_state=rng)
         return means.fit(X, sample_weight=weight).labels_
 
@@ -104,8 +130,10 @@ def start_labels(init: str, X: np.ndarray, weight: np.ndarray | None, n_componen
 def log_shares(joint: np.ndarray) -> np.ndarray:
     "Logarithms of the shares of exp(joint) in its rows; equal shares where all of a row is −∞."
     top = np.max(joint, axis=1, keepdims=True)
-    far = np.abs(top) > 1e-3 / np.finfo(joint.dtype).eps      # where rounding would swallow what logsumexp adds
-    with np.errstate(invalid="ignore"):                       # −∞ − (−∞)
+    far = (
+        np.abs(top) > 1e-3 / np.finfo(joint.dtype).eps
+    )  # where rounding would swallow what logsumexp adds
+    with np.errstate(invalid="ignore"):  # −∞ − (−∞)
         joint = np.where(top == -np.inf, 0.0, np.where(far, joint - top, joint))
     return joint - logsumexp(joint, axis=1, keepdims=True)
 
@@ -132,7 +160,7 @@ class MixtureDensities(DensityMixin):
         parts = em.blocks((X, *more), rows or model.block_rows(parameters))
         with np.errstate(over="ignore", invalid="ignore"):
             joint = np.concatenate([model.log_joint(parameters, *part)[0].T for part in parts])
-        return np.where(joint < np.inf, joint, -np.inf)           # ∞ − ∞ is too far away as well
+        return np.where(joint < np.inf, joint, -np.inf)  # ∞ − ∞ is too far away as well
 
     @by_blocks
     def score_samples(self, X: Any) -> np.ndarray:
@@ -205,7 +233,9 @@ def _checked_precisions(precisions, covariance_type, shape):
     symmetric = np.allclose(R, np.swapaxes(R, -1, -2), atol=1e-8)
     if not (np.all(diagonal > 0) and symmetric and np.min(np.linalg.eigvalsh(R)) > 0):
         raise ValueError(f"{name} must be symmetric and positive definite for every component")
-    return np.linalg.inv((R + np.swapaxes(R, -1, -2)) / 2) / scale[..., :, None] / scale[..., None, :]
+    return (
+        np.linalg.inv((R + np.swapaxes(R, -1, -2)) / 2) / scale[..., :, None] / scale[..., None, :]
+    )
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-078-2
 def _given_start(mixture, p):
@@ -228,7 +258,10 @@ def _last_fit(mixture, p):
     "Weights, means and covariances of the last fit, by name, or ValueError if p features need other shapes."
     m, kind = mixture.n_components, mixture.covariance_type
     shapes = {"weights": (m,), "means": (m, p), "covariances": covariance_shape(kind, m, p)}
-    found = {name: check_shape(f"{name}_", getattr(mixture, f"{name}_"), shape, hint=WARM_START_HINT) for name, shape in shapes.items()}
+    found = {
+        name: check_shape(f"{name}_", getattr(mixture, f"{name}_"), shape, hint=WARM_START_HINT)
+        for name, shape in shapes.items()
+    }
     return found | {"covariances": _written_out(kind, found["covariances"], m, p)}
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-080
@@ -260,8 +293,11 @@ def _one_start(mixture, model, X, weight, given, rng):
         else:
             labels = start_labels(mixture.init_params, X, weight, mixture.n_components, rng)
         found = _labelled(model, X, weight, labels, mixture.n_components)
-        found = {"weights": np.exp(found.log_weights[0]), "means": found.means[0],
-                 "covariances": found.covariances[0]}
+        found = {
+            "weights": np.exp(found.log_weights[0]),
+            "means": found.means[0],
+            "covariances": found.covariances[0],
+        }
         given = found | given
     parts = (given[name] for name in ("weights", "means", "covariances"))
     return mixture_parameters(*(part[None] for part in parts))
@@ -279,14 +315,17 @@ class _GaussianStart(MixtureExamples):
             given["means"] = given["means"] - origin
         model = Mixtures(self.covariance_type, self.reg_covar)
         rng = check_random_state(self.random_state)
-        starts = [_one_start(self, model, Y, weight, given, rng)
-                  for _ in range(1 if "means" in given else self.n_init)]
+        starts = [
+            _one_start(self, model, Y, weight, given, rng)
+            for _ in range(1 if "means" in given else self.n_init)
+        ]
         model = Mixtures(self.covariance_type, self.reg_covar, origin)
         return model, MixtureParameters(*map(np.concatenate, zip(*starts)))
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-082
-class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, InformationCriteria, Saved,
-                      BaseEstimator):
+class GaussianMixture(
+    EMEstimator, _GaussianStart, MixtureDensities, InformationCriteria, Saved, BaseEstimator
+):
     """Mixture of Gaussians, learned by EM.
 
     Parameters
@@ -366,10 +405,25 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         "precisions_init": ["array-like", None],
     }
 
-    def __init__(self, n_components: int = 1, *, covariance_type: str = "full", tol: float = 1e-3, reg_covar: float = 1e-6,
-                 max_iter: int = 500, n_init: int = 1, init_params: str = "kmeans", weights_init: Any = None, means_init: Any = None,
-                 precisions_init: Any = None, patience: int = 3, n_jobs: int | None = None, random_state: Any = None, warm_start: bool = False,
-                 verbose: int = 0):
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        covariance_type: str = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 500,
+        n_init: int = 1,
+        init_params: str = "kmeans",
+        weights_init: Any = None,
+        means_init: Any = None,
+        precisions_init: Any = None,
+        patience: int = 3,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ):
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.tol = tol
@@ -387,8 +441,15 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         self.verbose = verbose
 
     @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> Self:
         """Learn the mixture by EM.
 
         Parameters
@@ -414,7 +475,9 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         model, parameters = self._begin(data, *sample)
         drawn = len(sample[0]) < data.n_samples or self.n_components > 1 and self.means_init is None
         drawn = drawn and not self._goes_on()
-        found = self._learn(model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every)
+        found = self._learn(
+            model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every
+        )
         self._keep(model, found)
         return self
 
@@ -426,21 +489,38 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         "Set what is known of the course of EM; not converged if the objective has fallen since its best value."
         super()._record(result, best)
         path, top = self.history_["objective"], np.max(self.history_["objective"])
-        fall = self.lower_bound_ * (1 - path[-1] / top) if top else 0.0              # per example
+        fall = self.lower_bound_ * (1 - path[-1] / top) if top else 0.0  # per example
         if self.converged_ and fall > self.tol + 1e-9 * (1 + abs(self.lower_bound_)):
             self.converged_ = False
-            cause, remedy = (f"reg_covar = {self.reg_covar:g} is large beside the covariances", "lower reg_covar") if self.reg_covar else (
-                "an empty component has taken over half of another", "lower n_components")
-            warnings.warn(f"EM has ended while its objective fell, by {fall:.2g} per example: {cause}. The best parameters "
-                          f"are kept, but EM does not rest there; {remedy}, or raise patience", ConvergenceWarning, stacklevel=4)
+            cause, remedy = (
+                (
+                    f"reg_covar = {self.reg_covar:g} is large beside the covariances",
+                    "lower reg_covar",
+                )
+                if self.reg_covar
+                else ("an empty component has taken over half of another", "lower n_components")
+            )
+            warnings.warn(
+                f"EM has ended while its objective fell, by {fall:.2g} per example: {cause}. The best parameters "
+                f"are kept, but EM does not rest there; {remedy}, or raise patience",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _keep(self, model, parameters):
         "Set the public attributes."
         log_weights, means, covariances, precisions_cholesky = (leaf[0] for leaf in parameters)
         self.weights_, self.means_ = np.exp(log_weights), means + model.origin
-        self.covariances_, self.precisions_cholesky_ = (_as_shared(self.covariance_type, a) for a in (covariances, precisions_cholesky))
+        self.covariances_, self.precisions_cholesky_ = (
+            _as_shared(self.covariance_type, a) for a in (covariances, precisions_cholesky)
+        )
         m, p = means.shape
-        of_covariance = {"full": m * p * (p + 1) // 2, "tied": p * (p + 1) // 2, "diag": m * p, "spherical": m}
+        of_covariance = {
+            "full": m * p * (p + 1) // 2,
+            "tied": p * (p + 1) // 2,
+            "diag": m * p,
+            "spherical": m,
+        }
         self.n_parameters_ = m - 1 + m * p + of_covariance[self.covariance_type]
 
     def _fitted(self):
@@ -448,7 +528,10 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         origin = self.weights_ @ self.means_
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights_)
-        shared = (_written_out(self.covariance_type, a, *self.means_.shape) for a in (self.covariances_, self.precisions_cholesky_))
+        shared = (
+            _written_out(self.covariance_type, a, *self.means_.shape)
+            for a in (self.covariances_, self.precisions_cholesky_)
+        )
         kept = log_weights, self.means_ - origin, *shared
         model = Mixtures(self.covariance_type, origin=origin)
         return model, MixtureParameters(*(a[None] for a in kept))
@@ -460,8 +543,13 @@ class GaussianMixture(EMEstimator, _GaussianStart, MixtureDensities, Information
         return U @ np.swapaxes(U, -1, -2) if self.covariance_type in ("full", "tied") else U**2
 
     def _draws(self, rng, counts):
-        full, S = self.covariance_type in ("full", "tied"), _written_out(self.covariance_type, self.covariances_, *self.means_.shape)
+        full, S = (
+            self.covariance_type in ("full", "tied"),
+            _written_out(self.covariance_type, self.covariances_, *self.means_.shape),
+        )
         roots = np.linalg.cholesky(S) if full else np.sqrt(S)
         drawn = [rng.standard_normal((n, self.means_.shape[1])) for n in counts]
-        return [mean + (e @ root.T if full else e * root)
-                for mean, e, root in zip(self.means_, drawn, roots)]
+        return [
+            mean + (e @ root.T if full else e * root)
+            for mean, e, root in zip(self.means_, drawn, roots)
+        ]

@@ -21,8 +21,13 @@ from ..estimator.base import InformationCriteria
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .stacking import stack
 from .estimator import centred, checked_means, start_labels
-from .linear_manifolds import (MixtureOfPCA, _checked_directions, _Mixture, _signed,
-                                               _with_tangents)
+from capslit.mixtures.linear_manifolds import (
+    MixtureOfPCA,
+    _checked_directions,
+    _Mixture,
+    _signed,
+    _with_tangents,
+)
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #cell-022
 def _principal(loadings, noise):
@@ -33,7 +38,19 @@ def _principal(loadings, noise):
     return _signed(loadings @ np.swapaxes(turns, 1, 2))
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-2
-SHARES = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)       # of `noise_unit`, from which added noise is chosen
+SHARES = (
+    1e-6,
+    1e-5,
+    1e-4,
+    1e-3,
+    3e-3,
+    0.01,
+    0.03,
+    0.1,
+    0.2,
+    0.4,
+    0.8,
+)  # of `noise_unit`, from which added noise is chosen
 
 
 def _fifths(X, weight):
@@ -50,11 +67,16 @@ def _by_share(density, X, tangents, unit, shares=SHARES):
     """Log-densities (n_shares, n) of X under a fitted density with as much noise as each of
     `shares`; −∞ where it has more already.
     """
-    found, given = np.full((len(shares), len(X)), -np.inf), {} if tangents is None else {"tangents": tangents}
+    found, given = (
+        np.full((len(shares), len(X)), -np.inf),
+        {} if tangents is None else {"tangents": tangents},
+    )
     for k, share in enumerate(shares):
         if share >= density.added_noise_:
             noisier = copy(density)
-            noisier.noise_variances_ = density.noise_variances_ + (share - density.added_noise_) * unit
+            noisier.noise_variances_ = (
+                density.noise_variances_ + (share - density.added_noise_) * unit
+            )
             found[k] = noisier.score_samples(X, **given)
     return found
 
@@ -77,12 +99,13 @@ def _held_out(density, X, weight, tangents, unit, shares=SHARES):
     for own, held in _fifths(X, weight):
         if len(own) < max(density.n_components, 2):
             return np.full(found.shape, -np.inf)
-        found[:, held] = _by_share(_learned(density, X, weight, tangents, own), X[held],
-                                   None, unit, shares)
+        found[:, held] = _by_share(
+            _learned(density, X, weight, tangents, own), X[held], None, unit, shares
+        )
     return found
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-5
-_MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))       # factors of the two sizes
+_MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))  # factors of the two sizes
 _STEPS = ((1.5, 1), (0.75, 1), (1, 1.5), (1, 0.75))
 
 
@@ -91,19 +114,22 @@ def _climb(gain, start, largest, moves=_MOVES):
     `moves` raises gain(m, r); a size whose largest is None stays.
     """
     here, best, since = start, gain(*start), 0
-    moves = [move for move in moves if all(top is not None or factor == 1 for factor, top in zip(move, largest))]
+    moves = [
+        move
+        for move in moves
+        if all(top is not None or factor == 1 for factor, top in zip(move, largest))
+    ]
     while since < len(moves):
-        there = tuple(size if top is None else max(least,
-                                                   min(int(size * factor)
-                                                       or int(factor > 1), top))
-                      for size, factor, top, least in zip(here, moves[0], largest, (1, 0)))
+        there = tuple(
+            size if top is None else max(least, min(int(size * factor) or int(factor > 1), top))
+            for size, factor, top, least in zip(here, moves[0], largest, (1, 0))
+        )
         found = gain(*there) if there != here else -np.inf
         if found > best:
             here, best, since = there, found, 0
         else:
             moves, since = moves[1:] + moves[:1], since + 1
     return here
-
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7
 class _Trials:
@@ -121,11 +147,19 @@ class _Trials:
         "An estimator of this size and kind, with the least noise."
         (X, *_), means = self.data, self.density.means_init
         return clone(self.density).set_params(
-            n_components=m, n_factors=_checked_directions("n_factors", r, X),
-            noise=kind[0], tied=kind[1], added_noise=self.shares[0], noise_unit=self.unit,
-            means_init=None if means is None
-            else checked_means(means, m, X.shape[1]) - self.origin,
-            n_init=1, random_state=0, verbose=0, warm_start=False, stacked=False)
+            n_components=m,
+            n_factors=_checked_directions("n_factors", r, X),
+            noise=kind[0],
+            tied=kind[1],
+            added_noise=self.shares[0],
+            noise_unit=self.unit,
+            means_init=None if means is None else checked_means(means, m, X.shape[1]) - self.origin,
+            n_init=1,
+            random_state=0,
+            verbose=0,
+            warm_start=False,
+            stacked=False,
+        )
 
     def _left_out(self, size):
         "Log-densities (n_shares, n) of examples left out."
@@ -139,14 +173,22 @@ class _Trials:
         """
         if size not in self.best:
             found, weight = self._left_out(size), self.data[1]
-            total = found.sum(axis=1) if weight is None else found[:, weight > 0] @ weight[weight > 0]
+            total = (
+                found.sum(axis=1) if weight is None else found[:, weight > 0] @ weight[weight > 0]
+            )
             best = int(np.argmax(total))
             told = len(self.shares) == 1 or total.max() > total.min()
             self.best[size] = self.shares[best] if told else 0.01, total[best]
             if self.density.verbose:
-                print(f"{_described(*size)}: examples left out have a log-likelihood of {total[best]:.6g}")
+                print(
+                    f"{_described(*size)}: examples left out have a log-likelihood of {total[best]:.6g}"
+                )
             if self.density.stacked and np.any(found):
-                self.rows |= {(*size, share): row for share, row, gain in zip(self.shares, found, total) if gain > -np.inf}
+                self.rows |= {
+                    (*size, share): row
+                    for share, row, gain in zip(self.shares, found, total)
+                    if gain > -np.inf
+                }
         return self.best[size]
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7-a
@@ -173,12 +215,17 @@ class _Choice:
         """
         for name in ("means_init", "weights_init"):
             if self.n_components == "auto" and getattr(self, name) is not None:
-                raise ValueError(f'{name} must be None where n_components is "auto", since several '
-                                 f"numbers are tried; give n_components, or no {name}")
+                raise ValueError(
+                    f'{name} must be None where n_components is "auto", since several '
+                    f"numbers are tried; give n_components, or no {name}"
+                )
         names = "n_components", "n_factors", "added_noise", "noise", "tied"
         asked = [getattr(self, name) for name in names]
         if self._goes_on():
-            asked = [getattr(self, name + "_", value) if value == "auto" else value for name, value in zip(names, asked)]
+            asked = [
+                getattr(self, name + "_", value) if value == "auto" else value
+                for name, value in zip(names, asked)
+            ]
         trials = _Trials(self, X, weight, tangents, self._unit(unit), origin)
         if "auto" in asked[:2] or "auto" in asked[3:]:
             asked = self._chosen(asked, trials)
@@ -193,16 +240,25 @@ class _Choice:
         """
         n, p = trials.data[0].shape
         noises = ["diagonal", "isotropic"] if asked[3] == "auto" else asked[3:4]
-        kinds = [(noise, tied) for tied in ([False, True] if asked[4] == "auto" else asked[4:]) for noise in noises]
+        kinds = [
+            (noise, tied)
+            for tied in ([False, True] if asked[4] == "auto" else asked[4:])
+            for noise in noises
+        ]
 
         def climb(kind, start, moves=_MOVES):
-            most = [top if value == "auto" else None for value, top in zip(asked, (max(1, n // (2 if kind[1] else 4)), p))]
+            most = [
+                top if value == "auto" else None
+                for value, top in zip(asked, (max(1, n // (2 if kind[1] else 4)), p))
+            ]
             return *_climb(lambda m, r: trials(m, r, kind)[1], start, most, moves), kind
 
-        starts = {tuple(value if value != "auto" else least for value, least in zip(asked, (1, r))) for r in (min(2, p), 0)}
+        starts = {
+            tuple(value if value != "auto" else least for value, least in zip(asked, (1, r)))
+            for r in (min(2, p), 0)
+        }
         gain = lambda size: trials(*size)[1]
-        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)),
-                   key=gain)
+        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)), key=gain)
         for kind in kinds[1:]:
             best = max(best, climb(kind, best[:2]), key=gain)
         if len(kinds) > 1:
@@ -218,8 +274,10 @@ def _stacked(trials, best):
     alone, if none could be.
     """
     if not trials.rows:
-        warnings.warn("X has too few distinct examples to leave some out; the stack has one "
-                      "member, and lower_bound_ is that of its training examples")
+        warnings.warn(
+            "X has too few distinct examples to leave some out; the stack has one "
+            "member, and lower_bound_ is that of its training examples"
+        )
         return [best], np.ones(1), None
     weight, found = trials.data[1], np.stack(list(trials.rows.values()), axis=1)
     members, weights, _ = stack(found, weight)
@@ -241,16 +299,26 @@ class _Stack(_Choice):
         """Try sizes and kinds, weigh them by examples left out, learn the
         members and join them.
         """
-        if "auto" not in (self.n_components, self.n_factors, self.noise, self.tied,
-                          self.added_noise):
-            raise ValueError('stacked is True, but nothing is "auto", so that there is nothing to '
-                             'stack; set n_components="auto" and n_factors="auto"')
+        if "auto" not in (
+            self.n_components,
+            self.n_factors,
+            self.noise,
+            self.tied,
+            self.added_noise,
+        ):
+            raise ValueError(
+                'stacked is True, but nothing is "auto", so that there is nothing to '
+                'stack; set n_components="auto" and n_factors="auto"'
+            )
         if checkpoint is not None:
-            raise ValueError("checkpoint must be None where stacked is True; "
-                             "several mixtures are learned")
+            raise ValueError(
+                "checkpoint must be None where stacked is True; several mixtures are learned"
+            )
         if self.warm_start:
-            raise ValueError("warm_start must be False where stacked is True; "
-                             "the members of a stack are learned anew")
+            raise ValueError(
+                "warm_start must be False where stacked is True; "
+                "the members of a stack are learned anew"
+            )
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         rows, weight, along = self._sample(data)
         given = np.ones(len(rows), rows.dtype) if weight is None else weight
@@ -261,16 +329,21 @@ class _Stack(_Choice):
         members, weights, left_out = _stacked(trials, best)
         how = {name: getattr(self, name) for name in _AS_ASKED}
         how |= {"added_noise": self.added_noise_} if left_out is None else {}
-        own = {size: trials.estimator(*size).set_params(**how)
-               for size in dict.fromkeys(member[:3] for member in members)}
+        own = {
+            size: trials.estimator(*size).set_params(**how)
+            for size in dict.fromkeys(member[:3] for member in members)
+        }
         for size, density in own.items():
             if self.verbose:
                 print(f"learned from all examples, for the stack: {_described(*size)}")
             density.fit(X, sample_weight=sample_weight, tangents=tangents)
-        self.stack_ = [dict(zip(_MEMBER, (float(w), m, r, *kind, share)))
-                       for w, (m, r, kind, share) in zip(weights, members)]
-        self._join([(w, own[member[:3]], member[3]) for w, member in zip(weights, members)],
-                   trials.unit)
+        self.stack_ = [
+            dict(zip(_MEMBER, (float(w), m, r, *kind, share)))
+            for w, (m, r, kind, share) in zip(weights, members)
+        ]
+        self._join(
+            [(w, own[member[:3]], member[3]) for w, member in zip(weights, members)], trials.unit
+        )
         self.n_iter_ = sum(d.n_iter_ for d in own.values())
         self.converged_ = all(d.converged_ for d in own.values())
         self.history_ = own[members[int(np.argmax(weights))][:3]].history_
@@ -281,12 +354,14 @@ class _Stack(_Choice):
     def _join(self, members, unit):
         "Set the parameters from members: weights, fitted densities, their shares of noise."
         r = max(density.n_factors_ for _, density, _ in members)
-        padded = [np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_)))
-                  for _, d, _ in members]
+        padded = [
+            np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_))) for _, d, _ in members
+        ]
         self.weights_ = np.concatenate([w * d.weights_ for w, d, _ in members])
         self.means_ = np.concatenate([d.means_ for _, d, _ in members])
         self.noise_variances_ = np.concatenate(
-            [d.noise_variances_ + (share - d.added_noise_) * unit for _, d, share in members])
+            [d.noise_variances_ + (share - d.added_noise_) * unit for _, d, share in members]
+        )
         self.loadings_ = _principal(np.concatenate(padded), self.noise_variances_)
         self.n_components_, self.n_factors_ = len(self.weights_), r
         self.noise_, self.tied_ = "diagonal", False
@@ -408,8 +483,10 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """
 
-    _layout, _renamed = 3, {1: {"reg_covar": "added_noise", "init": "init_params"},
-                            2: {"init": "init_params"}}
+    _layout, _renamed = (
+        3,
+        {1: {"reg_covar": "added_noise", "init": "init_params"}, 2: {"init": "init_params"}},
+    )
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
@@ -419,22 +496,37 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         "noise": [StrOptions({"diagonal", "isotropic", "auto"})],
         "tied": ["boolean", StrOptions({"auto"})],
         "stacked": ["boolean"],
-        "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random",
-                                    "random_from_data"})],
+        "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
         "added_noise": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "min_noise": [Interval(Real, 0, None, closed="left")],
         "noise_unit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(self, n_components: int | str = 1, n_factors: int | str = 2, *,
-                 noise: str = "diagonal", tied: bool | str = False, stacked: bool = False,
-                 responsibilities: str = "soft",
-                 init_params: str = "pca", weights_init: Any = None, means_init: Any = None,
-                 n_init: int = 1, added_noise: float | str = "auto",
-                 min_noise: float = 1e-6, noise_unit: Any = None, tol: float = 1e-3,
-                 patience: int = 3, max_iter: int = 500, acceleration: Any = None,
-                 n_jobs: int | None = None, random_state: Any = None,
-                 warm_start: bool = False, verbose: int = 0):
+    def __init__(
+        self,
+        n_components: int | str = 1,
+        n_factors: int | str = 2,
+        *,
+        noise: str = "diagonal",
+        tied: bool | str = False,
+        stacked: bool = False,
+        responsibilities: str = "soft",
+        init_params: str = "pca",
+        weights_init: Any = None,
+        means_init: Any = None,
+        n_init: int = 1,
+        added_noise: float | str = "auto",
+        min_noise: float = 1e-6,
+        noise_unit: Any = None,
+        tol: float = 1e-3,
+        patience: int = 3,
+        max_iter: int = 500,
+        acceleration: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ):
         self.n_components = n_components
         self.n_factors = n_factors
         self.noise = noise
@@ -464,10 +556,12 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         "Components (n,) of the examples."
         m, r = self._size(X)
         if self.init_params != "pca" or r == 0 or 2 * r >= X.shape[1]:
-            return start_labels("kmeans" if self.init_params == "pca" else self.init_params,
-                                X, weight, m, rng)
-        start = MixtureOfPCA(m, r, responsibilities="hard", max_iter=30,
-                             n_jobs=self.n_jobs, random_state=rng)
+            return start_labels(
+                "kmeans" if self.init_params == "pca" else self.init_params, X, weight, m, rng
+            )
+        start = MixtureOfPCA(
+            m, r, responsibilities="hard", max_iter=30, n_jobs=self.n_jobs, random_state=rng
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             return start.fit_predict(X, sample_weight=weight, tangents=tangents)
@@ -476,8 +570,14 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         "The model, and the parameters of the start as the noise allows them."
         unit = self._unit(unit)
         floor = max(self.min_noise * unit, np.finfo(float).tiny)
-        model = LinearManifolds(self.noise_, self.responsibilities == "hard", self.tied_,
-                                added=self.added_noise_ * unit, floor=floor, origin=origin)
+        model = LinearManifolds(
+            self.noise_,
+            self.responsibilities == "hard",
+            self.tied_,
+            added=self.added_noise_ * unit,
+            floor=floor,
+            origin=origin,
+        )
         noise = np.exp(start.log_noise)
         if self.noise_ == "isotropic":
             noise = np.broadcast_to(np.mean(noise, axis=-1, keepdims=True), noise.shape)
@@ -498,8 +598,12 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     def _fitted(self):
         "The model and its parameters from the public attributes."
         origin = self.weights_ @ self.means_
-        kept = (np.log(self.weights_), self.means_ - origin, self.loadings_,
-                np.log(self.noise_variances_))
+        kept = (
+            np.log(self.weights_),
+            self.means_ - origin,
+            self.loadings_,
+            np.log(self.noise_variances_),
+        )
         return LinearManifolds(origin=origin), ManifoldParameters(*(a[None] for a in kept))
 
     @property
@@ -525,7 +629,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     @property
     def precisions_(self) -> np.ndarray:
         check_is_fitted(self)
-        scaled = self.components_ / self.noise_variances_[:, None, :]                       # GᵀΨ⁻¹
+        scaled = self.components_ / self.noise_variances_[:, None, :]  # GᵀΨ⁻¹
         inner = np.eye(scaled.shape[1]) + scaled @ self.loadings_
         diagonal = np.eye(scaled.shape[2]) / self.noise_variances_[:, :, None]
         return diagonal - np.swapaxes(scaled, 1, 2) @ np.linalg.solve(inner, scaled)

@@ -25,10 +25,11 @@ class ManifoldParameters(NamedTuple):
     diagonal; x and μ are measured from the model's `origin`. In PCA only the column space of
     G matters, and Ψ is the temperature.
     """
-    log_weights: object        # (k, m)        log π; zero in PCA, whose components are not weighed
-    means: object              # (k, m, p)     μ
-    loadings: object           # (k, m, p, r)  G
-    log_noise: object          # (k, m, p)     log diag Ψ
+
+    log_weights: object  # (k, m)        log π; zero in PCA, whose components are not weighed
+    means: object  # (k, m, p)     μ
+    loadings: object  # (k, m, p, r)  G
+    log_noise: object  # (k, m, p)     log diag Ψ
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-048
 class ManifoldStatistics(NamedTuple):
@@ -36,25 +37,27 @@ class ManifoldStatistics(NamedTuple):
 
     Tangents t and added noise contribute to the second-order sums only.
     """
-    mass: object               # Σ q       (k, m)
-    first: object              # Σ q x     (k, m, p)
-    second: object             # Σ q x²    (k, m, p)
-    codes: object              # Σ q z     (k, m, r)
-    cross: object              # Σ q x zᵀ  (k, m, p, r)
-    inner: object              # Σ q z zᵀ  (k, m, r, r)
-    log_likelihood: object     # (k,)      of the examples as they are
-    bound: object              # (k,)      penalised log-likelihood
-    weight: object             # (k,)
+
+    mass: object  # Σ q       (k, m)
+    first: object  # Σ q x     (k, m, p)
+    second: object  # Σ q x²    (k, m, p)
+    codes: object  # Σ q z     (k, m, r)
+    cross: object  # Σ q x zᵀ  (k, m, p, r)
+    inner: object  # Σ q z zᵀ  (k, m, r, r)
+    log_likelihood: object  # (k,)      of the examples as they are
+    bound: object  # (k,)      penalised log-likelihood
+    weight: object  # (k,)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-050
 class _Form(NamedTuple):
     "Coefficients of −2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx − offset, of components."
-    maps: object               # V                               (k, m, p, r)
-    offset: object             # Vᵀμ                             (k, m, r)
-    precision: object          # diag Ψ⁻¹                        (k, m, p)
-    shift: object              # Ψ⁻¹μ                            (k, m, p)
-    constant: object           # log|C| + p log 2π + μᵀΨ⁻¹μ      (k, m)
-    spread: object             # tr C⁻¹                          (k, m)
+
+    maps: object  # V                               (k, m, p, r)
+    offset: object  # Vᵀμ                             (k, m, r)
+    precision: object  # diag Ψ⁻¹                        (k, m, p)
+    shift: object  # Ψ⁻¹μ                            (k, m, p)
+    constant: object  # log|C| + p log 2π + μᵀΨ⁻¹μ      (k, m)
+    spread: object  # tr C⁻¹                          (k, m)
 
 
 def _eye(like):
@@ -65,8 +68,8 @@ def _eye(like):
 def _whitened(loadings, log_noise):
     "V = Ψ⁻¹G L⁻ᵀ with LLᵀ = I + GᵀΨ⁻¹G, and log|C| + p log 2π."
     xp = namespace(loadings)
-    scaled = xp.exp(-log_noise)[..., None] * loadings                              # Ψ⁻¹G
-    gram = xp.matrix_transpose(loadings) @ scaled                                  # GᵀΨ⁻¹G
+    scaled = xp.exp(-log_noise)[..., None] * loadings  # Ψ⁻¹G
+    gram = xp.matrix_transpose(loadings) @ scaled  # GᵀΨ⁻¹G
     L = xp.linalg.cholesky(gram + _eye(gram))
     V = xp.matrix_transpose(xp.linalg.solve(L, xp.matrix_transpose(scaled)))
     determinant = 2 * xp.sum(xp.log(xp.linalg.diagonal(L)), axis=-1)
@@ -89,7 +92,10 @@ def _form(parameters, costed):
     if costed:
         V, constant = _whitened(parameters.loadings, parameters.log_noise)
     else:
-        V, constant = _orthonormal(parameters.loadings) * xp.sqrt(precision[..., :1])[..., None], 0.0
+        V, constant = (
+            _orthonormal(parameters.loadings) * xp.sqrt(precision[..., :1])[..., None],
+            0.0,
+        )
     shift, offset = precision * mu, xp.sum(V * mu[..., None], axis=-2)
     spread = xp.sum(precision, axis=-1) - xp.sum(V * V, axis=(-2, -1))
     return _Form(V, offset, precision, shift, constant + xp.sum(shift * mu, axis=-1), spread)
@@ -103,9 +109,12 @@ def _log_joint(log_weights, form, x):
     def cast(a, *shape):
         return xp.astype(xp.reshape(a, shape), x.dtype)
 
-    linear = xp.concat([cast(xp.matrix_transpose(form.maps), k * m * r, p), cast(form.shift, k * m, p)]) @ x.T
-    z = xp.reshape(linear[:k * m * r, :], (k, m, r, x.shape[0])) - cast(form.offset, k, m, r, 1)
-    squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * linear[k * m * r:, :]
+    linear = (
+        xp.concat([cast(xp.matrix_transpose(form.maps), k * m * r, p), cast(form.shift, k * m, p)])
+        @ x.T
+    )
+    z = xp.reshape(linear[: k * m * r, :], (k, m, r, x.shape[0])) - cast(form.offset, k, m, r, 1)
+    squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * linear[k * m * r :, :]
     distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
     return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
 
@@ -116,7 +125,9 @@ def _inner_products(form, tangents, codes):
     i, j = np.triu_indices(t)
     place = np.zeros((t, t), int)
     place[i, j] = place[j, i] = np.arange(len(i))
-    first, second, place = (xp.asarray(a.reshape(-1), device=array_device(tangents)) for a in (i, j, place))
+    first, second, place = (
+        xp.asarray(a.reshape(-1), device=array_device(tangents)) for a in (i, j, place)
+    )
     products = xp.take(tangents, first, axis=1) * xp.take(tangents, second, axis=1)
     precision = xp.astype(xp.reshape(form.precision, (-1, p)), tangents.dtype)
     products = xp.reshape(xp.reshape(products, (-1, p)) @ precision.T, (b, len(i), -1))
@@ -132,12 +143,14 @@ def _freed(form, x, z, tangents):
         return xp.astype(xp.reshape(a, shape), x.dtype)
 
     flat = xp.reshape(tangents, (b * t, p))
-    codes = xp.reshape(flat @ cast(xp.matrix_transpose(form.maps), k * m * r, p).T, (b, t, k * m, r))
-    codes = xp.permute_dims(codes, (2, 0, 1, 3))                                            # TV
+    codes = xp.reshape(
+        flat @ cast(xp.matrix_transpose(form.maps), k * m * r, p).T, (b, t, k * m, r)
+    )
+    codes = xp.permute_dims(codes, (2, 0, 1, 3))  # TV
     slope = xp.reshape(tangents * x[:, None, :], (b * t, p)) @ cast(form.precision, k * m, p).T
     slope = xp.reshape(slope - flat @ cast(form.shift, k * m, p).T, (b, t, k * m))
     own = xp.permute_dims(xp.reshape(z, (k * m, r, b)), (0, 2, 1))[..., None]
-    slope = xp.permute_dims(slope, (2, 0, 1))[..., None] - codes @ own                      # T C⁻¹ (x − μ)
+    slope = xp.permute_dims(slope, (2, 0, 1))[..., None] - codes @ own  # T C⁻¹ (x − μ)
     lower = xp.linalg.cholesky(_inner_products(form, tangents, codes))
     scaled = xp.linalg.solve(lower, slope)[..., 0]
     gain = 0.5 * xp.sum(scaled * scaled, axis=2) - xp.sum(xp.log(xp.linalg.diagonal(lower)), axis=2)
@@ -161,7 +174,7 @@ def _second_order(q, x, z):
 def _component_sums(q, kept, z, x, tangents, V):
     "Σ q x, Σ q z and second-order sums of one component; those of tangents follow, if there are any."
     xp = namespace(x)
-    rows = xp.nonzero(kept)[0]                # most examples belong to another component alone
+    rows = xp.nonzero(kept)[0]  # most examples belong to another component alone
     if rows.shape[0] < x.shape[0]:
         q, x, z = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), xp.take(z, rows, axis=1)
     sums = q @ x, z @ q, *_second_order(q, x, z)
@@ -176,8 +189,10 @@ def _component_sums(q, kept, z, x, tangents, V):
 def _stacked(sums):
     "Tuples of arrays, one for each problem and component, as a tuple of float64 arrays (k, m, …)."
     xp = namespace(sums[0][0][0])
-    return tuple(xp.stack([xp.stack([xp.astype(s[f], xp.float64) for s in row]) for row in sums])
-                 for f in range(len(sums[0][0])))
+    return tuple(
+        xp.stack([xp.stack([xp.astype(s[f], xp.float64) for s in row]) for row in sums])
+        for f in range(len(sums[0][0]))
+    )
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-064
 def _checked_batch(parameters, batch):
@@ -207,19 +222,27 @@ def _statistics(batch, q, z, form, likelihood, bound, added):
         total = xp.sum(weight, dtype=f64)
     likelihood, bound = (xp.sum(a, axis=1, dtype=f64) for a in (likelihood, bound))
     mass = xp.sum(q, axis=2, dtype=f64)
-    sums = [[_component_sums(q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, form.maps[i, j, ...])
-             for j in range(m)] for i in range(k)]
+    sums = [
+        [
+            _component_sums(
+                q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, form.maps[i, j, ...]
+            )
+            for j in range(m)
+        ]
+        for i in range(k)
+    ]
     first, codes, second, cross, inner, *of_tangents = _stacked(sums)
-    if of_tangents:                                                    # less ½ Σ q tᵀC⁻¹t
+    if of_tangents:  # less ½ Σ q tᵀC⁻¹t
         squares = xp.sum(of_tangents[0] * form.precision, axis=-1) - xp.linalg.trace(of_tangents[2])
         bound = bound - 0.5 * xp.sum(squares, axis=1)
         second, cross, inner = (a + t for a, t in zip((second, cross, inner), of_tangents))
-    if added:                                                          # S + αI, between V and Vᵀ
+    if added:  # S + αI, between V and Vᵀ
         share = added * mass[..., None]
         second, cross = second + share, cross + share[..., None] * form.maps
         inner = inner + share[..., None] * (xp.matrix_transpose(form.maps) @ form.maps)
-    return ManifoldStatistics(mass, first, second, codes, cross, inner, likelihood, bound,
-                              xp.broadcast_to(total, (k,)))
+    return ManifoldStatistics(
+        mass, first, second, codes, cross, inner, likelihood, bound, xp.broadcast_to(total, (k,))
+    )
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-067
 def _moments(statistics):
@@ -241,6 +264,7 @@ def _pooled(moments, mass):
     def mean(a):
         weight = xp.reshape(share, (*share.shape, *(1,) * (len(a.shape) - 2)))
         return xp.broadcast_to(xp.sum(weight * a, axis=1, keepdims=True), a.shape)
+
     return [mean(a) for a in moments]
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-067-a
@@ -267,15 +291,19 @@ def _least_noise(statistics, floor, noise):
     if noise == "isotropic":
         square = xp.broadcast_to(typical, square.shape)
     square = xp.where(square > 0, square, xp.where(typical > 0, typical, 1.0))
-    return xp.maximum(1e-12 * square, xp.asarray(floor, dtype=square.dtype, device=array_device(square)))
+    return xp.maximum(
+        1e-12 * square, xp.asarray(floor, dtype=square.dtype, device=array_device(square))
+    )
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #full-3
 def _full_step(cross, inner, floor):
     "Loadings (k, m, p, p) and noise variances (k, m, p) with G Gᵀ + Ψ = S, whose eigenvalues are raised to twice the floor (k, m)."
     xp = namespace(cross)
     rounding = 1e-14 * xp.linalg.trace(inner)[..., None, None] + 1e-300
-    half = xp.linalg.solve(xp.linalg.cholesky(inner + rounding * _eye(inner)), xp.matrix_transpose(cross))
-    values, axes = xp.linalg.eigh(xp.matrix_transpose(half) @ half)                 # S
+    half = xp.linalg.solve(
+        xp.linalg.cholesky(inner + rounding * _eye(inner)), xp.matrix_transpose(cross)
+    )
+    values, axes = xp.linalg.eigh(xp.matrix_transpose(half) @ half)  # S
     values = xp.maximum(values, 2 * floor[..., None])
     noise = 0.5 * xp.min(values, axis=-1, keepdims=True)
     root = (axes * xp.sqrt(values - noise)[..., None, :]) @ xp.matrix_transpose(axes)
@@ -308,10 +336,14 @@ def _revived(parameters, mass, weighed):
         return xp.reshape(xp.take(flat, xp.asarray(rows, device=array_device(a)), axis=0), a.shape)
 
     log_weights, means, loadings, log_noise = map(taken, parameters)
-    share, side = (xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side))
+    share, side = (
+        xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side)
+    )
     along = loadings[..., 0] if loadings.shape[-1] else xp.exp(0.5 * log_noise)
     means = means + side[..., None] * along
-    return ManifoldParameters(log_weights + xp.log(share) * float(weighed), means, loadings, log_noise)
+    return ManifoldParameters(
+        log_weights + xp.log(share) * float(weighed), means, loadings, log_noise
+    )
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072
 @dataclass(frozen=True)
@@ -341,6 +373,7 @@ class LinearManifolds:
         From where x and the means are measured; subtract what the data have in common to keep
         digits.
     """
+
     noise: str = "diagonal"
     hard: bool = False
     tied: bool = False
@@ -381,7 +414,9 @@ class LinearManifolds:
         total = log_sum(parameters.log_weights[..., None])[0]
         log_noise = parameters.log_noise
         if self.floor:
-            least = xp.asarray(math.log(self.floor), dtype=log_noise.dtype, device=array_device(log_noise))
+            least = xp.asarray(
+                math.log(self.floor), dtype=log_noise.dtype, device=array_device(log_noise)
+            )
             log_noise = xp.maximum(log_noise, least)
         return parameters._replace(log_weights=parameters.log_weights - total, log_noise=log_noise)
 
@@ -391,7 +426,7 @@ class LinearManifolds:
         if self.noise == "none":
             R = xp.linalg.pinv(G)
             return R, xp.zeros_like(R @ G)
-        scaled = xp.matrix_transpose(G) * xp.exp(-log_noise)[..., None, :]                    # GᵀΨ⁻¹
+        scaled = xp.matrix_transpose(G) * xp.exp(-log_noise)[..., None, :]  # GᵀΨ⁻¹
         inverse = scaled @ G
         covariance = xp.linalg.inv(inverse + _eye(inverse))
         return covariance @ scaled, covariance
@@ -406,8 +441,10 @@ class LinearManifolds:
         "Joint log-densities, whitened codes, the `_Form` and the examples measured from the origin."
         xp, parameters = namespace(x), self.admissible(parameters)
         if self.noise == "none" and parameters.loadings.shape[-1] > x.shape[1]:
-            raise ValueError(f"loadings has {parameters.loadings.shape[-1]} columns for {x.shape[1]} features; "
-                             "PCA has at most one per feature")
+            raise ValueError(
+                f"loadings has {parameters.loadings.shape[-1]} columns for {x.shape[1]} features; "
+                "PCA has at most one per feature"
+            )
         if self.origin is not None:
             x = x - xp.astype(xp.asarray(self.origin, device=array_device(x)), x.dtype)
         form = _form(parameters, self.noise != "none")
@@ -432,10 +469,20 @@ class LinearManifolds:
         xp, mass, free = namespace(mean), statistics.mass, self.noise == "none"
         G = _loadings(cross, inner, _least_code_cost(statistics) if free else 1.0)
         if free:
-            log_weights, log_noise = xp.zeros_like(mass), xp.zeros_like(mean) + math.log(self.temperature)
+            log_weights, log_noise = (
+                xp.zeros_like(mass),
+                xp.zeros_like(mean) + math.log(self.temperature),
+            )
         else:
-            noise, least = variance - xp.sum(G * G, axis=-1), _least_noise(statistics, self.floor, self.noise)    # diag(S − GGᵀ)
-            least = xp.broadcast_to(xp.max(least, axis=1, keepdims=True), least.shape) if self.tied else least
+            noise, least = (
+                variance - xp.sum(G * G, axis=-1),
+                _least_noise(statistics, self.floor, self.noise),
+            )  # diag(S − GGᵀ)
+            least = (
+                xp.broadcast_to(xp.max(least, axis=1, keepdims=True), least.shape)
+                if self.tied
+                else least
+            )
             if G.shape[-1] == G.shape[-2]:
                 G, noise = _full_step(cross, inner, xp.max(least, axis=-1))
             if self.noise == "isotropic":

@@ -24,20 +24,22 @@ class MixtureParameters(NamedTuple):
     Means are measured from the model's `origin`. With independent features covariances are
     variances (k, m, p) and U is the vector of inverse standard deviations.
     """
-    log_weights: object           # (k, m)        log π
-    means: object                 # (k, m, p)     μ
-    covariances: object           # (k, m, p, p)  Σ
-    precisions_cholesky: object   # (k, m, p, p)  U, upper triangular, U Uᵀ = Σ⁻¹
+
+    log_weights: object  # (k, m)        log π
+    means: object  # (k, m, p)     μ
+    covariances: object  # (k, m, p, p)  Σ
+    precisions_cholesky: object  # (k, m, p, p)  U, upper triangular, U Uᵀ = Σ⁻¹
 
 
 class MixtureStatistics(NamedTuple):
     "Sums over examples x, weighed by the responsibilities r, about the means μ of the E-step; w: weights of the examples."
-    mass: object                  # Σ r                  (k, m)
-    first: object                 # Σ r (x − μ)          (k, m, p)
-    second: object                # Σ r (x − μ)(x − μ)ᵀ  (k, m, p, p), or squares (k, m, p)
-    centre: object                # Σ w μ                (k, m, p)
-    log_likelihood: object        # (k,)
-    weight: object                # Σ w                  (k,)
+
+    mass: object  # Σ r                  (k, m)
+    first: object  # Σ r (x − μ)          (k, m, p)
+    second: object  # Σ r (x − μ)(x − μ)ᵀ  (k, m, p, p), or squares (k, m, p)
+    centre: object  # Σ w μ                (k, m, p)
+    log_likelihood: object  # (k,)
+    weight: object  # Σ w                  (k,)
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-040
 def log_sum(joint: Any) -> tuple:
@@ -92,7 +94,8 @@ def _roots(S, typical, strict):
         raise ValueError(
             f"the covariance of component {component} is singular: it has collapsed onto too few "
             "distinct examples, or a feature is constant or follows from others, and the likelihood "
-            f"has no maximum; raise reg_covar (say, to {remedy:.1g}), or lower n_components")
+            f"has no maximum; raise reg_covar (say, to {remedy:.1g}), or lower n_components"
+        )
     return U
 
 
@@ -109,15 +112,16 @@ def mixture_parameters(weights: Any, means: Any, covariances: Any) -> MixturePar
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-048
 class _Distances(NamedTuple):
     "Squared distances of examples from components, and what they were computed from."
-    squares: object               # ‖Uᵀ(x − μ)‖²  (k·m, b)
-    means: object                 # μ             (k·m, p), in the precision of x
-    pure: object                  # x²            (b, p) for independent features, or None
-    narrow: tuple                 # the components for which products would not do
+
+    squares: object  # ‖Uᵀ(x − μ)‖²  (k·m, b)
+    means: object  # μ             (k·m, p), in the precision of x
+    pure: object  # x²            (b, p) for independent features, or None
+    narrow: tuple  # the components for which products would not do
 
 
 def _differences(x, mu):
     "x − μ (g, b, p), for a few of the means (k·m, p) after another, and which they are."
-    few = max(1, 2**16 // (x.shape[0] * x.shape[1]))          # as many as stay in the cache
+    few = max(1, 2**16 // (x.shape[0] * x.shape[1]))  # as many as stay in the cache
     for start in range(0, mu.shape[0], few):
         some = slice(start, min(start + few, mu.shape[0]))
         yield x[None, :, :] - mu[some, None, :], some
@@ -148,8 +152,10 @@ def _distances(parameters, x):
     "_Distances of examples x (b, p) from all components, in the precision of x."
     xp, (k, m, _) = namespace(x), parameters.means.shape
     U = parameters.precisions_cholesky
-    mu, U = (xp.astype(xp.reshape(a, (k * m, *a.shape[2:])), x.dtype, copy=False)
-             for a in (parameters.means, U))
+    mu, U = (
+        xp.astype(xp.reshape(a, (k * m, *a.shape[2:])), x.dtype, copy=False)
+        for a in (parameters.means, U)
+    )
     return (_full_distances if U.ndim == 3 else _diag_distances)(x, mu, U)
 
 
@@ -214,7 +220,11 @@ def _shared(covariance_type, mass, S):
     if covariance_type == "tied":
         share = (mass / np.sum(mass, axis=1, keepdims=True))[..., None, None]
         S = np.repeat(np.sum(share * S, axis=1, keepdims=True), S.shape[1], axis=1)
-    return np.repeat(np.mean(S, axis=-1, keepdims=True), S.shape[-1], axis=-1) if covariance_type == "spherical" else S
+    return (
+        np.repeat(np.mean(S, axis=-1, keepdims=True), S.shape[-1], axis=-1)
+        if covariance_type == "spherical"
+        else S
+    )
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-057
 def _checked_block(parameters, batch):
@@ -246,6 +256,7 @@ class Mixtures:
         From where x and the means are measured; subtract what the data have in common to keep
         digits.
     """
+
     covariance_type: str = "full"
     reg_covar: float = 0.0
     origin: object = None
@@ -271,8 +282,10 @@ class Mixtures:
     def objective(self, parameters: MixtureParameters, statistics: MixtureStatistics) -> Any:
         "Penalised log-likelihood (k,): the penalty α/2 Σ tr Σ⁻¹ is that of the added variance α."
         xp, U = namespace(statistics.mass), parameters.precisions_cholesky
-        trace = xp.sum(U * U, axis=tuple(range(2, U.ndim)))                                  # tr Σ⁻¹
-        return statistics.log_likelihood - 0.5 * self.reg_covar * xp.sum(statistics.mass * trace, axis=1)
+        trace = xp.sum(U * U, axis=tuple(range(2, U.ndim)))  # tr Σ⁻¹
+        return statistics.log_likelihood - 0.5 * self.reg_covar * xp.sum(
+            statistics.mass * trace, axis=1
+        )
 
     def log_joint(self, parameters: MixtureParameters, x: Any) -> Any:
         "log π_j + log N_j(x) (k, m, b) of a block x (b, p) (routing:3)."
@@ -293,7 +306,9 @@ class Mixtures:
         log_densities, r = log_sum(_log_joint(parameters, x, found.squares))
         return self.sums(found, x, weight, r, log_densities)
 
-    def sums(self, found: _Distances, x: Any, weight: Any, r: Any, log_densities: Any) -> MixtureStatistics:
+    def sums(
+        self, found: _Distances, x: Any, weight: Any, r: Any, log_densities: Any
+    ) -> MixtureStatistics:
         "MixtureStatistics of measured x, responsibilities r (k, m, b), log-densities (k, b)."
         xp, f64, (k, m, b) = namespace(x), namespace(x).float64, r.shape
         total = xp.asarray(float(b), dtype=f64, device=array_device(x))
@@ -302,11 +317,13 @@ class Mixtures:
             total = xp.sum(weight, dtype=f64)
         moments = _full_moments if self.covariance_type in ("full", "tied") else _diag_moments
         moments = moments(found, x, xp.reshape(r, (k * m, b)))
-        first, second, mu = (xp.reshape(xp.astype(a, f64), (k, m, *a.shape[1:]))
-                             for a in (*moments, found.means))
+        first, second, mu = (
+            xp.reshape(xp.astype(a, f64), (k, m, *a.shape[1:])) for a in (*moments, found.means)
+        )
         mass, likelihood = xp.sum(r, axis=2, dtype=f64), xp.sum(log_densities, axis=1, dtype=f64)
-        return MixtureStatistics(mass, first, second, mu * total, likelihood,
-                                 xp.broadcast_to(total, (k,)))
+        return MixtureStatistics(
+            mass, first, second, mu * total, likelihood, xp.broadcast_to(total, (k,))
+        )
 
     def m_step(self, statistics: MixtureStatistics) -> MixtureParameters:
         "MixtureParameters from statistics; empty components take half of the heaviest one."

@@ -23,8 +23,16 @@ from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 from ..validation import as_floating, atomic, check_number, check_shape, check_values
 from .factor_analysis import LinearManifolds, ManifoldParameters
-from .estimator import (WARM_START_HINT, MixtureDensities, MixtureExamples, centred,
-                                        checked_means, checked_weights, nearest, start_labels)
+from capslit.mixtures.estimator import (
+    WARM_START_HINT,
+    MixtureDensities,
+    MixtureExamples,
+    centred,
+    checked_means,
+    checked_weights,
+    nearest,
+    start_labels,
+)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-005
 def _local_pca(X, weight, tangents, r):
@@ -62,8 +70,12 @@ def _start(X, weight, tangents, labels, shape, floor):
     everybody = np.flatnonzero(weight > 0)
     members = [rows if rows.size else everybody for rows in members]
     share = np.array([np.sum(weight[rows], dtype=np.float64) for rows in members])
-    parts = [_component(X[rows], weight[rows], None if tangents is None else tangents[rows],
-                        shape[1], floor) for rows in members]
+    parts = [
+        _component(
+            X[rows], weight[rows], None if tangents is None else tangents[rows], shape[1], floor
+        )
+        for rows in members
+    ]
     means, loadings, noise = (np.stack(part) for part in zip(*parts))
     return ManifoldParameters(np.log(share / np.sum(share)), means, loadings, np.log(noise))
 
@@ -73,8 +85,9 @@ def _tied_start(X, weight, tangents, labels, shape, floor):
     means of their components.
     """
     start = _start(X, weight, tangents, labels, (shape[0], 0), floor)
-    _, loadings, noise = _component(X - start.means[labels].astype(X.dtype), weight,
-                                    tangents, shape[1], floor)
+    _, loadings, noise = _component(
+        X - start.means[labels].astype(X.dtype), weight, tangents, shape[1], floor
+    )
     loadings, log_noise = (np.repeat(a[None], shape[0], axis=0) for a in (loadings, np.log(noise)))
     return start._replace(loadings=loadings, log_noise=log_noise)
 
@@ -104,8 +117,9 @@ def _with_tangents(data, tangents):
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-012
 def _checked_directions(name, r, X):
     "The number of directions, or ValueError if X (n, p) has fewer features."
-    return check_number(name, r, at_most=X.shape[1], integer=True,
-                        hint=f"X has n_features = {X.shape[1]}")
+    return check_number(
+        name, r, at_most=X.shape[1], integer=True, hint=f"X has n_features = {X.shape[1]}"
+    )
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
 class _Fit(EMEstimator, MixtureExamples):
@@ -116,9 +130,16 @@ class _Fit(EMEstimator, MixtureExamples):
     stacked = False
 
     @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None,
-            checkpoint: Any = None,
-            checkpoint_every: float = 10.0) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        tangents: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> Self:
         """Learn the mixture by EM.
 
         Parameters
@@ -149,19 +170,24 @@ class _Fit(EMEstimator, MixtureExamples):
         model, parameters = self._begin(data, *sample)
         chance = self._size(sample[0])[0] > 1 and self.means_init is None
         drawn = (len(sample[0]) < data.n_samples or chance) and not self._goes_on()
-        chosen = self._learn(model, parameters, data.batches, checkpoint, drawn,
-                             checkpoint_every=checkpoint_every)
+        chosen = self._learn(
+            model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every
+        )
         self._keep(model, model.admissible(chosen), data.batches)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, *,
-                    tangents: Any = None) -> np.ndarray:
+    def fit_predict(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None
+    ) -> np.ndarray:
         "Learn the mixture, and return the most responsible component (n,) of each example."
         return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
 
     def _begin(self, data, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
-        rng, ones = check_random_state(self.random_state), np.ones(len(X), X.dtype) if weight is None else weight
+        rng, ones = (
+            check_random_state(self.random_state),
+            np.ones(len(X), X.dtype) if weight is None else weight,
+        )
         X, origin, variance = centred(data, X, ones)
         unit, starts = variance or 1.0, []
         self._choose(X, weight, tangents, unit, origin)
@@ -176,8 +202,7 @@ class _Fit(EMEstimator, MixtureExamples):
             elif m > 1:
                 labels = self._labels(X, weight, tangents, rng)
             start = _tied_start if getattr(self, "tied_", False) else _start
-            starts.append(start(X, ones, tangents, labels, (m, r),
-                                1e-3 * unit)._replace(**given))
+            starts.append(start(X, ones, tangents, labels, (m, r), 1e-3 * unit)._replace(**given))
         return self._model(origin, unit, ManifoldParameters(*map(np.stack, zip(*starts))))
 
     def _choose(self, X, weight, tangents, unit, origin):
@@ -205,14 +230,17 @@ class _Fit(EMEstimator, MixtureExamples):
         """
         model, parameters = self._fitted()
         shape = 1, size[0], len(origin), size[1]
-        check_shape("the array of directions of the last fit", parameters.loadings, shape,
-                    hint=WARM_START_HINT)
+        check_shape(
+            "the array of directions of the last fit",
+            parameters.loadings,
+            shape,
+            hint=WARM_START_HINT,
+        )
         return parameters._replace(means=parameters.means + (model.origin - origin))
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-020
 class _Mixture(
-    _Fit, MixtureDensities, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved,
-    BaseEstimator
+    _Fit, MixtureDensities, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Saved, BaseEstimator
 ):
     """Base of mixtures of linear manifolds: all but the kind of noise.
 
@@ -244,7 +272,9 @@ class _Mixture(
     def codes(self, X: Any) -> np.ndarray:
         "E[h|x] (n, n_components, n_directions) under each component."
         X = self._checked(X)
-        return np.stack([(X - mean) @ R.T for mean, R in zip(self.means_, self.recognition_)], axis=1)
+        return np.stack(
+            [(X - mean) @ R.T for mean, R in zip(self.means_, self.recognition_)], axis=1
+        )
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
@@ -348,13 +378,26 @@ class MixtureOfPCA(_Mixture):
         "explained_variance": [Interval(Real, 0, 1, closed="right"), None],
     }
 
-    def __init__(self, n_components: int = 1, n_dims: int = 2, *,
-                 responsibilities: str = "soft", temperature: float | str = "auto",
-                 explained_variance: Any = None, init_params: str = "kmeans",
-                 means_init: Any = None, n_init: int = 1, tol: float = 1e-3,
-                 patience: int = 3, max_iter: int = 500,
-                 acceleration: Any = None, n_jobs: int | None = None,
-                 random_state: Any = None, warm_start: bool = False, verbose: int = 0):
+    def __init__(
+        self,
+        n_components: int = 1,
+        n_dims: int = 2,
+        *,
+        responsibilities: str = "soft",
+        temperature: float | str = "auto",
+        explained_variance: Any = None,
+        init_params: str = "kmeans",
+        means_init: Any = None,
+        n_init: int = 1,
+        tol: float = 1e-3,
+        patience: int = 3,
+        max_iter: int = 500,
+        acceleration: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ):
         self.n_components = n_components
         self.n_dims = n_dims
         self.responsibilities = responsibilities
@@ -381,23 +424,21 @@ class MixtureOfPCA(_Mixture):
         """
         temperature = self.temperature
         if temperature == "auto":
-            left = np.sum(np.exp(start.log_weights)
-                          * np.mean(np.exp(start.log_noise), axis=-1), axis=1)
+            left = np.sum(
+                np.exp(start.log_weights) * np.mean(np.exp(start.log_noise), axis=-1), axis=1
+            )
             temperature = float(np.mean(left))
         log_noise = np.full_like(start.log_noise, math.log(temperature))
-        start = start._replace(log_weights=np.zeros_like(start.log_weights),
-                               log_noise=log_noise)
+        start = start._replace(log_weights=np.zeros_like(start.log_weights), log_noise=log_noise)
         hard = self.responsibilities == "hard"
-        return LinearManifolds("none", hard, temperature=float(temperature),
-                               origin=origin), start
+        return LinearManifolds("none", hard, temperature=float(temperature), origin=origin), start
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
         work = em.BoundStep(model, "e_step", parameters)
         statistics = em.accumulate(work, batch, model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
-        variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2,
-                           axis=1)
+        variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2, axis=1)
         directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
         kept = lengths > 1e-10 * np.max(lengths, axis=1, keepdims=True)
         if self.explained_variance is not None:
@@ -406,8 +447,7 @@ class MixtureOfPCA(_Mixture):
         self.components_ = np.swapaxes(_signed(directions) * kept[:, None, :], 1, 2)
         self.explained_variances_ = lengths**2 * kept
         rest = np.maximum(variances - np.sum(self.explained_variances_, axis=1), 0)
-        self.noise_variances_ = rest / np.maximum(directions.shape[1]
-                                                  - np.sum(kept, axis=1), 1)
+        self.noise_variances_ = rest / np.maximum(directions.shape[1] - np.sum(kept, axis=1), 1)
         self.weights_, self.means_ = mass[:, 0] / np.sum(mass), parameters.means[0] + model.origin
         self.temperature_ = model.temperature
 
@@ -415,8 +455,7 @@ class MixtureOfPCA(_Mixture):
         "The model and its parameters from the public attributes."
         origin, (m, p) = self.weights_ @ self.means_, self.means_.shape
         log_noise = np.full((m, p), math.log(self.temperature_))
-        kept = (np.zeros(m), self.means_ - origin, np.swapaxes(self.components_, 1, 2),
-                log_noise)
+        kept = (np.zeros(m), self.means_ - origin, np.swapaxes(self.components_, 1, 2), log_noise)
         model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
         return model, ManifoldParameters(*(a[None] for a in kept))
 
@@ -426,8 +465,9 @@ class MixtureOfPCA(_Mixture):
         """
         last = super()._last_fit(origin, size)
         lengths = np.sqrt(self.explained_variances_)[None, :, None, :]
-        return last._replace(log_weights=np.log(self.weights_)[None],
-                             loadings=last.loadings * lengths)
+        return last._replace(
+            log_weights=np.log(self.weights_)[None], loadings=last.loadings * lengths
+        )
 
     @by_blocks
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:

@@ -17,14 +17,16 @@ from .gaussian import log_proportions, log_sum
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-10
 class Weights(NamedTuple):
     "Parameters of `FixedDensities`."
-    log_weights: Any                            # (k, m)
+
+    log_weights: Any  # (k, m)
 
 
 class WeightStatistics(NamedTuple):
     "Statistics of `FixedDensities`."
-    mass: Any                                   # (k, m), sums of responsibilities
-    log_likelihood: Any                         # (k,)
-    weight: Any                                 # (k,), of the examples
+
+    mass: Any  # (k, m), sums of responsibilities
+    log_likelihood: Any  # (k,)
+    weight: Any  # (k,), of the examples
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-11
 class FixedDensities:

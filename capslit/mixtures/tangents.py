@@ -19,15 +19,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import em
 from ..estimator.persistence import Saved
-from ..validation import (as_floating, atomic, check_choice, check_count, check_image_shape, check_indices, check_labelled,
-                                check_number, check_shape, check_values, error_context, validate_inputs)
+from capslit.validation import (
+    as_floating,
+    atomic,
+    check_choice,
+    check_count,
+    check_image_shape,
+    check_indices,
+    check_labelled,
+    check_number,
+    check_shape,
+    check_values,
+    error_context,
+    validate_inputs,
+)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-005
 def _kernels(sigma):
     "Weights that smooth by a Gaussian, and that smooth and differentiate; lengths in pixels."
     radius = max(1, int(np.ceil(4 * sigma)))
     k, width = np.arange(-radius, radius + 1.0), 2 * max(sigma, 0.02) ** 2
-    smoothing = np.exp(-k**2 / width)
+    smoothing = np.exp(-(k**2) / width)
     slope = k * np.exp(-np.maximum(k**2 - 1, 0) / width)
     return smoothing / smoothing.sum(), slope / (k @ slope)
 
@@ -38,9 +50,20 @@ BORDERS = ("constant", "nearest", "reflect", "mirror", "wrap")
 def _matrices(shape, sigma, mode, dtype):
     "For each axis of an image, a matrix that smooths along it and one that differentiates."
     check_choice("mode", mode, BORDERS)
-    check_number("sigma", sigma, at_least=0, at_most=max(shape), hint="it is a number of pixels, at most the side of the image")
-    return [[correlate1d(np.eye(size), weights, axis=0, mode=mode).astype(dtype)
-             for weights in _kernels(sigma)] for size in shape]
+    check_number(
+        "sigma",
+        sigma,
+        at_least=0,
+        at_most=max(shape),
+        hint="it is a number of pixels, at most the side of the image",
+    )
+    return [
+        [
+            correlate1d(np.eye(size), weights, axis=0, mode=mode).astype(dtype)
+            for weights in _kernels(sigma)
+        ]
+        for size in shape
+    ]
 
 
 def _check_images(images):
@@ -72,21 +95,28 @@ def smooth(images: Any, sigma: float = 0.5, *, mode: str = "constant") -> np.nda
     return down @ images @ across.T
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-011
-TANGENTS = ("horizontal", "vertical", "rotation", "scaling", "hyperbolic", "diagonal",
-            "thickness")
+TANGENTS = ("horizontal", "vertical", "rotation", "scaling", "hyperbolic", "diagonal", "thickness")
 
 
 def _velocities(height, width, radius, dtype):
     "Velocities, downwards and to the right, of the linear kinds, at points measured from the centre."
     y = ((np.arange(height) - (height - 1) / 2) / radius).astype(dtype)[:, None]
     x = ((np.arange(width) - (width - 1) / 2) / radius).astype(dtype)
-    return {"horizontal": (0, 1), "vertical": (1, 0), "rotation": (-x, y), "scaling": (y, x),
-            "hyperbolic": (-y, x), "diagonal": (x, y)}
+    return {
+        "horizontal": (0, 1),
+        "vertical": (1, 0),
+        "rotation": (-x, y),
+        "scaling": (y, x),
+        "hyperbolic": (-y, x),
+        "diagonal": (x, y),
+    }
 
 
 def _derivatives(images, sigma, mode):
     "Derivatives of the smoothed images along the two axes, downwards and to the right, (n, height, width) each."
-    (smooth_y, slope_y), (smooth_x, slope_x) = _matrices(images.shape[1:], sigma, mode, images.dtype)
+    (smooth_y, slope_y), (smooth_x, slope_x) = _matrices(
+        images.shape[1:], sigma, mode, images.dtype
+    )
     return slope_y @ images @ smooth_x.T, smooth_y @ images @ slope_x.T
 
 
@@ -99,8 +129,14 @@ def _thickness(down, right):
     return relative * length * (total / np.where(squares > 0, squares, 1))
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-012
-def tangent_vectors(images: Any, sigma: float = 0.5, kinds: Sequence[str] = TANGENTS, *, unit: str = "pixel",
-                    mode: str = "constant") -> np.ndarray:
+def tangent_vectors(
+    images: Any,
+    sigma: float = 0.5,
+    kinds: Sequence[str] = TANGENTS,
+    *,
+    unit: str = "pixel",
+    mode: str = "constant",
+) -> np.ndarray:
     """Tangent vectors of images: derivatives with respect to the amount of each motion.
 
     The smoothed image plus λ times its tangent is, to first order in λ, the smoothed image moved
@@ -149,8 +185,9 @@ def _check_kinds(kinds):
     "The kinds of tangents as a tuple."
     names = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     if not names or len(set(names)) < len(names) or not set(names) <= set(TANGENTS):
-        raise ValueError(f"kinds must name at least one of {', '.join(TANGENTS)}, each once; "
-                         f"not {kinds!r}")
+        raise ValueError(
+            f"kinds must name at least one of {', '.join(TANGENTS)}, each once; not {kinds!r}"
+        )
     return names
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-033
@@ -201,7 +238,7 @@ def _explained(C, u, v, spring):
     return gain
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-038
-ROWS, COLUMNS = 32, 256                                      # pairs that are worked on together
+ROWS, COLUMNS = 32, 256  # pairs that are worked on together
 
 
 def _all_pairs(X, Y, U, V, spring, pool):
@@ -211,14 +248,17 @@ def _all_pairs(X, Y, U, V, spring, pool):
 
     def work(block):
         i, j = block
-        C = U[:, None, i] @ V[:, j].swapaxes(1, 2)           # (J, L, rows, columns)
+        C = U[:, None, i] @ V[:, j].swapaxes(1, 2)  # (J, L, rows, columns)
         u = own_u[:, i, None] - U[:, i] @ Y[j].T
         v = X[i] @ V[:, j].swapaxes(1, 2) - own_v[:, None, j]
         D[i, j] -= _explained(C, u, v, spring)
 
     if len(U) or len(V):
-        blocks = [(slice(i, i + ROWS), slice(j, j + COLUMNS))
-                  for i in range(0, len(X), ROWS) for j in range(0, len(Y), COLUMNS)]
+        blocks = [
+            (slice(i, i + ROWS), slice(j, j + COLUMNS))
+            for i in range(0, len(X), ROWS)
+            for j in range(0, len(Y), COLUMNS)
+        ]
         for _ in em.ordered_map(work, blocks, pool):
             pass
     return np.maximum(D, 0, out=D)
@@ -231,8 +271,8 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
 
     def work(start):
         i, near = slice(start, start + rows), candidates[start : start + rows]
-        d, planes = X[i, None] - Y[near], V[:, near]         # (rows, c, p), (L, rows, c, p)
-        own = U[:, i].transpose(1, 2, 0)                     # (rows, p, J)
+        d, planes = X[i, None] - Y[near], V[:, near]  # (rows, c, p), (L, rows, c, p)
+        own = U[:, i].transpose(1, 2, 0)  # (rows, p, J)
         C = np.ascontiguousarray(np.moveaxis(planes @ own, -1, 0))
         u, v = np.moveaxis(d @ own, -1, 0), np.einsum("lrcp,rcp->lrc", planes, d)
         D[i] = np.sum(d * d, axis=2) - _explained(C, u, v, spring)
@@ -242,8 +282,16 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
     return np.maximum(D, 0, out=D)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-040
-def tangent_distance(X: Any, Y: Any, tangents_X: Any = None, tangents_Y: Any = None, *, candidates: Any = None, spring: float = 0.0,
-                     n_threads: int | None = None) -> np.ndarray:
+def tangent_distance(
+    X: Any,
+    Y: Any,
+    tangents_X: Any = None,
+    tangents_Y: Any = None,
+    *,
+    candidates: Any = None,
+    spring: float = 0.0,
+    n_threads: int | None = None,
+) -> np.ndarray:
     """Squared tangent distances: between two points, a point and a plane, or two planes (hinton:tangent-distance).
 
     Parameters
@@ -324,10 +372,21 @@ class _Planes(Saved, BaseEstimator):
 
     def _check_numbers(self, n_samples):
         "Raise ValueError unless there are enough neighbours to be found."
-        check_number("n_neighbors", self.n_neighbors, at_most=n_samples, integer=True,
-                     hint=f"there are n_samples = {n_samples} training examples")
-        check_number("n_candidates", self.n_candidates, at_least=self.n_neighbors, integer=True, optional=True,
-                     hint=f"n_neighbors = {self.n_neighbors} are chosen from them")
+        check_number(
+            "n_neighbors",
+            self.n_neighbors,
+            at_most=n_samples,
+            integer=True,
+            hint=f"there are n_samples = {n_samples} training examples",
+        )
+        check_number(
+            "n_candidates",
+            self.n_candidates,
+            at_least=self.n_neighbors,
+            integer=True,
+            optional=True,
+            hint=f"n_neighbors = {self.n_neighbors} are chosen from them",
+        )
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-061
 def _smallest(D, k):
@@ -342,7 +401,9 @@ def _smallest(D, k):
 class _Search(_Planes):
     "Base of `TangentDistanceClassifier`: the nearest tangent planes."
 
-    def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
+    def kneighbors(
+        self, X: Any, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> Any:
         """The nearest training examples.
 
         Parameters
@@ -363,7 +424,14 @@ class _Search(_Planes):
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         m = len(self.examples_)
         limit = m if self.n_candidates is None else min(self.n_candidates, m)
-        check_number("n_neighbors", k, at_least=1, at_most=limit, integer=True, hint=f"there are {limit} examples to choose from")
+        check_number(
+            "n_neighbors",
+            k,
+            at_least=1,
+            at_most=limit,
+            integer=True,
+            hint=f"there are {limit} examples to choose from",
+        )
         found = [self._nearest(X[i : i + 256], int(k), limit) for i in range(0, len(X), 256)]
         distances, rows = (np.concatenate(parts) for parts in zip(*found))
         return (distances, rows) if return_distance else rows
@@ -440,8 +508,19 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(self, n_neighbors: int = 1, *, sides: int = 2, sigma: float = 0.5, kinds: Sequence[str] = TANGENTS, image_shape: Any = None,
-                 n_candidates: int | None = None, spring: float = 0.01, mode: str = "constant", n_jobs: int | None = None):
+    def __init__(
+        self,
+        n_neighbors: int = 1,
+        *,
+        sides: int = 2,
+        sigma: float = 0.5,
+        kinds: Sequence[str] = TANGENTS,
+        image_shape: Any = None,
+        n_candidates: int | None = None,
+        spring: float = 0.01,
+        mode: str = "constant",
+        n_jobs: int | None = None,
+    ):
         self.n_neighbors = n_neighbors
         self.sides = sides
         self.sigma = sigma

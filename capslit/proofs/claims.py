@@ -53,7 +53,7 @@ def explicit(expr: sympy.Expr, define: Mapping | tuple = ()):
     return _explicit(expr, tuple(dict(define).items()))
 
 
-@lru_cache(maxsize=10_000)                                     # a mutant shares one side, at least, with its statement
+@lru_cache(maxsize=10_000)  # a mutant shares one side, at least, with its statement
 def _explicit(expr, define):
     def derive(e):
         return e.expr.diff(*e.variable_count)
@@ -69,13 +69,22 @@ def _explicit(expr, define):
 
 # %% ../../nbs/proofs/claims.ipynb #cell-010
 OPERATORS = {
-    "Add": operator.add, "Mul": operator.mul, "Pow": operator.pow, "Equality": operator.eq,
-    "LessThan": operator.le, "StrictLessThan": operator.lt,
-    "GreaterThan": operator.ge, "StrictGreaterThan": operator.gt,
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Pow": operator.pow,
+    "Equality": operator.eq,
+    "LessThan": operator.le,
+    "StrictLessThan": operator.lt,
+    "GreaterThan": operator.ge,
+    "StrictGreaterThan": operator.gt,
 }
 FUNCTIONS = {
-    "Abs": mpmath.fabs, "Max": max, "Min": min, "KroneckerDelta": lambda i, j: mpmath.mpf(i == j),
-    "uppergamma": mpmath.gammainc, "lowergamma": lambda s, x: mpmath.gammainc(s, 0, x),
+    "Abs": mpmath.fabs,
+    "Max": max,
+    "Min": min,
+    "KroneckerDelta": lambda i, j: mpmath.mpf(i == j),
+    "uppergamma": mpmath.gammainc,
+    "lowergamma": lambda s, x: mpmath.gammainc(s, 0, x),
 }
 
 # %% ../../nbs/proofs/claims.ipynb #cell-011
@@ -158,6 +167,7 @@ class NoValue(ArithmeticError):
 
 class Environment:
     "Values of symbols at one point: drawn when first asked for, or bound by an integral or sum."
+
     def __init__(self, points: Any, index: int):
         self.points, self.index, self.functions = points, index, points.functions
         self.values = {s: mpmath.mpf(v) for s, v in points.chosen(index).items()}
@@ -179,7 +189,15 @@ class Points:
     `where` is a relation between symbols of `domain` that the points satisfy; indexed symbols
     such as `mu[1]` take the domain of their base.
     """
-    def __init__(self, domain: Mapping | None = None, where: sympy.Basic = sympy.true, seed: int = 0, define: Mapping | None = None, functions: Mapping | None = None):
+
+    def __init__(
+        self,
+        domain: Mapping | None = None,
+        where: sympy.Basic = sympy.true,
+        seed: int = 0,
+        define: Mapping | None = None,
+        functions: Mapping | None = None,
+    ):
         self.domain, self.where, self.seed = dict(domain or {}), where, seed
         self.define, self.environments = dict(define or {}), {}
         self.functions = {str(f): g for f, g in (functions or {}).items()}
@@ -211,20 +229,26 @@ class Points:
 @dataclass(frozen=True)
 class Verdict:
     "What a check found: whether the statement holds, the evidence, and how far a proof reaches."
+
     holds: bool
     evidence: str = ""
-    symbols: str = ""                                          # what stayed symbolic in a proof, such as "β, s"
-    sizes: str = ""                                            # the sizes put in, such as "D = 3, p = 2"
+    symbols: str = ""  # what stayed symbolic in a proof, such as "β, s"
+    sizes: str = ""  # the sizes put in, such as "D = 3, p = 2"
 
     @property
     def reach(self):
         "The symbols of a proof and the sizes put in, in words; empty for other checks."
-        return f"in {self.symbols}{', with ' + self.sizes if self.sizes else ''}" if self.symbols else ""
+        return (
+            f"in {self.symbols}{', with ' + self.sizes if self.sizes else ''}"
+            if self.symbols
+            else ""
+        )
 
 
 @dataclass(frozen=True)
 class Check:
     "A named way to accept or reject a statement: `run(statement)` returns a Verdict."
+
     name: str
     run: Callable[[Any], Verdict]
     about: str = ""
@@ -250,7 +274,12 @@ def settle(relation: sympy.Basic, expr: sympy.Expr, simplify: Callable):
             return Verdict(False, counterexample)
         zero = simplify(expr) == 0
         return Verdict(zero, f"residual {'simplifies' if zero else 'does not simplify'} to 0")
-    sign = {sympy.Le: "nonpositive", sympy.Lt: "negative", sympy.Ge: "nonnegative", sympy.Gt: "positive"}
+    sign = {
+        sympy.Le: "nonpositive",
+        sympy.Lt: "negative",
+        sympy.Ge: "nonnegative",
+        sympy.Gt: "positive",
+    }
     sign = sign[relation.func]
     proved = bool(getattr(simplify(expr), f"is_{sign}"))
     return Verdict(proved, f"the difference is {'' if proved else 'not seen to be '}{sign}")
@@ -258,41 +287,74 @@ def settle(relation: sympy.Basic, expr: sympy.Expr, simplify: Callable):
 # %% ../../nbs/proofs/claims.ipynb #cell-023
 def names(exprs: Sequence, functions: bool = False):
     "The names of the symbols in `exprs`, an indexed one by its base; or of the functions that nothing is known of."
-    found = {f.func for e in exprs for f in e.atoms(AppliedUndef)} if functions else \
-        {s for e in exprs for s in e.free_symbols if not isinstance(s, sympy.Indexed)}
-    found |= {s for m in found if isinstance(m, sympy.MatrixSymbol) for n in m.shape for s in n.free_symbols}
+    found = (
+        {f.func for e in exprs for f in e.atoms(AppliedUndef)}
+        if functions
+        else {s for e in exprs for s in e.free_symbols if not isinstance(s, sympy.Indexed)}
+    )
+    found |= {
+        s
+        for m in found
+        if isinstance(m, sympy.MatrixSymbol)
+        for n in m.shape
+        for s in n.free_symbols
+    }
     return {sympy.pretty(sympy.Symbol(str(s))) for s in found}
 
 
 def fixed_bounds(statement: Any):
     "The sums and products of `statement` that have a number of terms, in words."
     formal = {e for r in relations(statement) for e in r.atoms(sympy.Sum, sympy.Product)}
-    ends = {limits for e in formal for limits in e.limits if limits[1].is_number and limits[2].is_Integer}
+    ends = {
+        limits
+        for e in formal
+        for limits in e.limits
+        if limits[1].is_number and limits[2].is_Integer
+    }
     return [f"{v} = {low}, …, {high}" for v, low, high in sorted(ends, key=str)]
 
 # %% ../../nbs/proofs/claims.ipynb #symbols-followed
-def reach(statement: sympy.Basic, given: sympy.Basic, compared: sympy.Basic, prepare: Callable | None):
+def reach(
+    statement: sympy.Basic, given: sympy.Basic, compared: sympy.Basic, prepare: Callable | None
+):
     """The names of what stays a symbol from the `statement` to what is `compared`; ValueError for one that became a number.
 
     `prepare` made `compared` from `given`, in which the definitions are inserted. A symbol that is missing in the end has
     cancelled, or was replaced. So an unknown function of it is added to the left side: its argument afterwards tells.
     """
-    lost = {s for s in given.free_symbols if isinstance(s, sympy.Symbol) and names([s]) - names([compared])}
+    lost = {
+        s
+        for s in given.free_symbols
+        if isinstance(s, sympy.Symbol) and names([s]) - names([compared])
+    }
     kept = names([statement, given]) - names(lost) | names([compared], functions=True)
     if not lost or not prepare:
         return kept | names(lost)
     probes = {sympy.Function(f"probe_{s}"): s for s in lost}
     try:
-        planted = given.func(given.lhs + sum(p(s) for p, s in probes.items()), given.rhs, evaluate=False)
-        after = {e.func: e.args[0] for e in prepare(planted).doit().atoms(AppliedUndef) if e.func in probes}
-    except Exception:                                          # `prepare` takes statements of one form only
+        planted = given.func(
+            given.lhs + sum(p(s) for p, s in probes.items()), given.rhs, evaluate=False
+        )
+        after = {
+            e.func: e.args[0]
+            for e in prepare(planted).doit().atoms(AppliedUndef)
+            if e.func in probes
+        }
+    except Exception:  # `prepare` takes statements of one form only
         after = {p: sympy.S.Zero for p, s in probes.items() if s.is_integer}
     if numbers := [str(probes[p]) for p, at in after.items() if at.is_number]:
-        raise ValueError(f"sizes: numbers are put in for {', '.join(sorted(numbers))}; declare them")
+        raise ValueError(
+            f"sizes: numbers are put in for {', '.join(sorted(numbers))}; declare them"
+        )
     return kept | names(after.values()) & names(lost)
 
 # %% ../../nbs/proofs/claims.ipynb #symbolic-check
-def symbolic(prepare: Callable | None = None, define: Mapping | None = None, simplify: Callable = sympy.simplify, sizes: Mapping | None = None):
+def symbolic(
+    prepare: Callable | None = None,
+    define: Mapping | None = None,
+    simplify: Callable = sympy.simplify,
+    sizes: Mapping | None = None,
+):
     """Proof by algebra: lhs − rhs simplifies to zero, or to something of the asserted sign.
 
     `prepare(relation)` returns a relation or a residual that is easier to simplify; `define`
@@ -301,7 +363,10 @@ def symbolic(prepare: Callable | None = None, define: Mapping | None = None, sim
     """
     sizes = {s: v if isinstance(v, (list, tuple, range)) else [v] for s, v in (sizes or {}).items()}
     words = [f"{s} = {', '.join(map(str, v))}" for s, v in sizes.items()]
-    choices = [{s: v for s, v in zip(sizes, values) if not isinstance(s, str)} for values in product(*sizes.values())]
+    choices = [
+        {s: v for s, v in zip(sizes, values) if not isinstance(s, str)}
+        for values in product(*sizes.values())
+    ]
 
     def residual(relation, values):
         sides = (explicit(side.subs(values), define or {}) for side in relation.args)
@@ -309,7 +374,11 @@ def symbolic(prepare: Callable | None = None, define: Mapping | None = None, sim
         made = prepare(given) if prepare else given
         if made in (sympy.true, sympy.false):
             return given, made, sympy.Integer(0 if made else 1)
-        return given, made, made.lhs - made.rhs if isinstance(made, Relational) else sympy.sympify(made)
+        return (
+            given,
+            made,
+            made.lhs - made.rhs if isinstance(made, Relational) else sympy.sympify(made),
+        )
 
     def run(statement):
         kept = set()
@@ -320,7 +389,12 @@ def symbolic(prepare: Callable | None = None, define: Mapping | None = None, sim
                 if not verdict.holds:
                     return verdict
             kept |= reach(relation.subs(values), given, made, prepare)
-        return Verdict(True, verdict.evidence, ", ".join(sorted(kept)), ", ".join(words + fixed_bounds(statement)))
+        return Verdict(
+            True,
+            verdict.evidence,
+            ", ".join(sorted(kept)),
+            ", ".join(words + fixed_bounds(statement)),
+        )
 
     return Check("symbolic", run, "by algebra")
 
@@ -334,8 +408,15 @@ def compare(relation: sympy.Basic, lhs: Any, rhs: Any, tol: float, scale: float)
     return side < 0 if isinstance(relation, (sympy.Lt, sympy.Gt)) else side <= slack
 
 # %% ../../nbs/proofs/claims.ipynb #cell-027
-def numeric(domain: Mapping | None = None, points: int = 5, digits: int = 50, tol: float = 1e-30, define: Mapping | None = None, functions: Mapping | None = None,
-            where: sympy.Basic = sympy.true):
+def numeric(
+    domain: Mapping | None = None,
+    points: int = 5,
+    digits: int = 50,
+    tol: float = 1e-30,
+    define: Mapping | None = None,
+    functions: Mapping | None = None,
+    where: sympy.Basic = sympy.true,
+):
     """Comparison of both sides at random admissible points, by mpmath.
 
     Parameters
@@ -368,9 +449,17 @@ def numeric(domain: Mapping | None = None, points: int = 5, digits: int = 50, to
     return Check("numeric", run, f"{points} random points, {digits} digits")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-030
-def implementation(functions: Mapping, domain: Mapping | None = None, points: int = 5, tol: float = 1e-12, define: Mapping | None = None, where: sympy.Basic = sympy.true,
-                   digits: int = 30):
+def implementation(
+    functions: Mapping,
+    domain: Mapping | None = None,
+    points: int = 5,
+    tol: float = 1e-12,
+    define: Mapping | None = None,
+    where: sympy.Basic = sympy.true,
+    digits: int = 30,
+):
     """`numeric` with the package's NumPy code, functions of floats, for the sympy `functions`."""
+
     def in_floats(function):
         return lambda *args: mpmath.mpf(float(np.asarray(function(*map(float, args))).item()))
 
@@ -379,8 +468,15 @@ def implementation(functions: Mapping, domain: Mapping | None = None, points: in
     return Check("implementation", run, f"{points} random points, relative error below {tol:g}")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-032
-def limit(domain: Mapping | None = None, steps: tuple[int, int] = (2, 8), tol: float = 1e-6, define: Mapping | None = None, functions: Mapping | None = None, digits: int = 50,
-          points: int = 2):
+def limit(
+    domain: Mapping | None = None,
+    steps: tuple[int, int] = (2, 8),
+    tol: float = 1e-6,
+    define: Mapping | None = None,
+    functions: Mapping | None = None,
+    digits: int = 50,
+    points: int = 2,
+):
     """Limits taken numerically, 10^-k away from the limiting point, or at ±10^k for ±∞.
 
     From the first k of `steps` to the last, the two sides must come nearer to each other, and end within `tol`.
@@ -392,10 +488,13 @@ def limit(domain: Mapping | None = None, steps: tuple[int, int] = (2, 8), tol: f
             step = sympy.Integer(10) ** k
             back = -1 if str(side) == "-" else 1
             return f.subs(v, sympy.sign(to) * step if to.is_infinite else to + back / step)
+
         return e.replace(sympy.Limit, approach)
 
     def gap(relation, i, k):
-        (difference,), point = source.values([near(relation.lhs, k) - near(relation.rhs, k)], i, digits)
+        (difference,), point = source.values(
+            [near(relation.lhs, k) - near(relation.rhs, k)], i, digits
+        )
         return abs(difference), point
 
     def run(statement):
@@ -409,8 +508,15 @@ def limit(domain: Mapping | None = None, steps: tuple[int, int] = (2, 8), tol: f
     return Check("limit", run, "at two arguments that approach the limit")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-035
-def monte_carlo(estimates: Mapping, domain: Mapping | None = None, n: int = 100_000, points: int = 1, width: int = 5, define: Mapping | None = None,
-                where: sympy.Basic = sympy.true):
+def monte_carlo(
+    estimates: Mapping,
+    domain: Mapping | None = None,
+    n: int = 100_000,
+    points: int = 1,
+    width: int = 5,
+    define: Mapping | None = None,
+    where: sympy.Basic = sympy.true,
+):
     """The statement holds within `width` standard errors of estimates by sampling.
 
     `estimates` maps a sympy function to a Python function `(rng, n, *args)` that returns the mean
@@ -425,6 +531,7 @@ def monte_carlo(estimates: Mapping, domain: Mapping | None = None, n: int = 100_
                 memory[key] = estimates[f](np.random.default_rng(0), n, *map(float, args))
             mean, error = memory[key]
             return mpmath.mpf(float(mean + shift * error))
+
         return at
 
     def end(shift):
@@ -474,8 +581,13 @@ def on_problems(generate: Callable, count: int = 10, tol: float = 1e-9):
 # %% ../../nbs/proofs/claims.ipynb #on-symbols
 def on_symbols(*arguments, simplify: Callable = sympy.simplify):
     "Proof by algebra of a callable statement: with symbols or matrices of symbols as `arguments`, what it returns simplifies to zero."
+
     def entries(value):
-        return list(np.ravel(value)) if isinstance(value, (np.ndarray, sympy.MatrixBase)) else [sympy.sympify(value)]
+        return (
+            list(np.ravel(value))
+            if isinstance(value, (np.ndarray, sympy.MatrixBase))
+            else [sympy.sympify(value)]
+        )
 
     def run(statement):
         found = statement(*arguments)
@@ -486,8 +598,14 @@ def on_symbols(*arguments, simplify: Callable = sympy.simplify):
         symbols = names([e for a in arguments for e in entries(a)])
         given = dict(zip(inspect.signature(statement).parameters, arguments))
         shapes = {name: getattr(a, "shape", ()) for name, a in given.items()}
-        sizes = [f"{name} of size {' × '.join(map(str, n))}" for name, n in shapes.items() if n and all(sympy.sympify(k).is_number for k in n)]
-        sizes += [f"{name} = {a}" for name, a in given.items() if isinstance(a, (int, sympy.Integer))]
+        sizes = [
+            f"{name} of size {' × '.join(map(str, n))}"
+            for name, n in shapes.items()
+            if n and all(sympy.sympify(k).is_number for k in n)
+        ]
+        sizes += [
+            f"{name} = {a}" for name, a in given.items() if isinstance(a, (int, sympy.Integer))
+        ]
         return Verdict(True, "simplifies to 0", ", ".join(sorted(symbols)), ", ".join(sizes))
 
     return Check("symbolic", run, "by algebra")
@@ -514,14 +632,20 @@ def functions_called():
 def claims_of_code(codes: set):
     "The claims that the docstrings of the package's functions among `codes` name; the checks' own code left out."
     home = Path(capslit.__file__).parent
-    files = {c: Path(c.co_filename) for c in codes if c.co_consts and isinstance(c.co_consts[0], str)}
-    own = (c for c, file in files.items() if file.is_relative_to(home) and not file.is_relative_to(home / "proofs"))
+    files = {
+        c: Path(c.co_filename) for c in codes if c.co_consts and isinstance(c.co_consts[0], str)
+    }
+    own = (
+        c
+        for c, file in files.items()
+        if file.is_relative_to(home) and not file.is_relative_to(home / "proofs")
+    )
     return sorted({id for c in own for id in claims_named(c.co_consts[0])})
 
 # %% ../../nbs/proofs/claims.ipynb #cell-040
 KINDS = ("definition", "identity", "inequality", "limit", "algorithm step")
-SLOW = ("symbolic", "limit")          # checks that come after the others
-ENOUGH = 3                            # mutants that a check rejects before it is spared those that another has rejected
+SLOW = ("symbolic", "limit")  # checks that come after the others
+ENOUGH = 3  # mutants that a check rejects before it is spared those that another has rejected
 
 
 class ClaimError(AssertionError):
@@ -531,6 +655,7 @@ class ClaimError(AssertionError):
 @dataclass
 class Trial:
     "One mutant: which checks saw it, which killed it, on what evidence; or why it is equivalent."
+
     name: str
     seen: list = field(default_factory=list)
     killers: list = field(default_factory=list)
@@ -544,6 +669,7 @@ REPORT_MIME = "application/vnd.capslit.claim+json"
 @dataclass
 class Report:
     "The verdicts of a claim in plain data: checks (name, about, verdict), a Trial per mutant."
+
     id: str
     title: str
     kind: str
@@ -554,7 +680,9 @@ class Report:
     trials: list
     problems: list
     seconds: float
-    code: list = field(default_factory=list)                   # for each check, the claims that the code it ran names
+    code: list = field(
+        default_factory=list
+    )  # for each check, the claims that the code it ran names
 
     @property
     def tried(self):
@@ -575,7 +703,9 @@ class Report:
     def proved(self):
         "'in general' if a proof by algebra has no size put in, 'for some sizes' if all have, or empty."
         proofs = [verdict for _, _, verdict in self.checks if verdict.holds and verdict.symbols]
-        return "" if not proofs else "for some sizes" if all(p.sizes for p in proofs) else "in general"
+        return (
+            "" if not proofs else "for some sizes" if all(p.sizes for p in proofs) else "in general"
+        )
 
     @property
     def survivors(self):
@@ -596,12 +726,15 @@ class Report:
     def from_dict(cls, data: dict) -> "Report":
         "The report that `dataclasses.asdict` has taken apart."
         checks = [(name, about, Verdict(**verdict)) for name, about, verdict in data["checks"]]
-        return cls(**data | {"checks": checks, "trials": [Trial(**trial) for trial in data["trials"]]})
+        return cls(
+            **data | {"checks": checks, "trials": [Trial(**trial) for trial in data["trials"]]}
+        )
 
 # %% ../../nbs/proofs/claims.ipynb #cell-042
 @dataclass
 class Claim:
     "A statement with its checks; `report` holds what the checks found."
+
     id: str
     title: str
     kind: str
@@ -617,7 +750,9 @@ class Claim:
         check_count("the number of checks", len(self.checks))
         if isinstance(self.statement, (sympy.Basic, bool, tuple, list)):
             for r in relations(self.statement):
-                check_type("statement", r, Relational, hint="sympy has evaluated it; use evaluate=False")
+                check_type(
+                    "statement", r, Relational, hint="sympy has evaluated it; use evaluate=False"
+                )
             parts = map(sympy.latex, relations(self.statement))
             self.tex = self.tex or r",\qquad ".join(parts)
 
@@ -630,16 +765,34 @@ class Claim:
             with functions_called() as called:
                 checks.append((check.name, check.about, check.run(self.statement)))
             code.append(claims_of_code(called))
-        kills = Counter()                                      # by each check
+        kills = Counter()  # by each check
         trials = [self.trial(name, new, kills) for name, new in mutants(self.statement).items()]
-        made = Report(self.id, self.title, self.kind, self.chapter, self.tex, list(self.uses),
-                      checks, trials, [], time.perf_counter() - start, code)
+        made = Report(
+            self.id,
+            self.title,
+            self.kind,
+            self.chapter,
+            self.tex,
+            list(self.uses),
+            checks,
+            trials,
+            [],
+            time.perf_counter() - start,
+            code,
+        )
         made.problems += [f"the {c} check fails: {v.evidence}" for c, _, v in checks if not v.holds]
-        made.problems += [f"the {c} check does not say what stayed symbolic" for c, _, v in checks if c == "symbolic" and v.holds and not v.symbols]
+        made.problems += [
+            f"the {c} check does not say what stayed symbolic"
+            for c, _, v in checks
+            if c == "symbolic" and v.holds and not v.symbols
+        ]
         unknown = set(self.equivalent) - {t.name for t in trials}
         made.problems += [f"no mutant is called {name!r}" for name in sorted(unknown)]
-        made.problems += [f"listed as equivalent, but rejected: {t.name}" for t in trials
-                          if t.equivalent and set(t.killers) - {"symbolic"}]
+        made.problems += [
+            f"listed as equivalent, but rejected: {t.name}"
+            for t in trials
+            if t.equivalent and set(t.killers) - {"symbolic"}
+        ]
         if self.kind == "identity":
             made.problems += [f"mutant survives: {name}" for name in made.survivors]
         return made
@@ -694,7 +847,16 @@ def collecting():
         _collected = before
 
 # %% ../../nbs/proofs/claims.ipynb #cell-045
-def claim(id: str, title: str, kind: str, statement: Any, checks: Sequence[Check], uses: Sequence[str] = (), equivalent: Mapping | None = None, tex: str = ""):
+def claim(
+    id: str,
+    title: str,
+    kind: str,
+    statement: Any,
+    checks: Sequence[Check],
+    uses: Sequence[str] = (),
+    equivalent: Mapping | None = None,
+    tex: str = "",
+):
     """A Claim, verified at once unless claims are being collected (see `collecting`).
 
     Parameters
@@ -736,7 +898,9 @@ def marked(name: str, verdict: Verdict):
 def check_html(name: str, about: str, verdict: Verdict):
     "A check and its evidence, as a row of a table."
     shown, status = marked(name, verdict)
-    return tag("tr", tag("td", shown), tag("td", escape(f"{about}: {verdict.evidence}")), class_=status)
+    return tag(
+        "tr", tag("td", shown), tag("td", escape(f"{about}: {verdict.evidence}")), class_=status
+    )
 
 
 def trial_html(trial: Trial):
@@ -757,7 +921,9 @@ def report_html(r: Report):
     badges = []
     for name, _, verdict in r.checks:
         shown, status = marked(name, verdict)
-        badges.append(tag("span", shown, " ", tag("small", r.count(name)), class_=f"claim-badge {status}"))
+        badges.append(
+            tag("span", shown, " ", tag("small", r.count(name)), class_=f"claim-badge {status}")
+        )
     rows = *(check_html(*check) for check in r.checks), *map(trial_html, r.trials)
     return tag(
         "div",
@@ -765,8 +931,19 @@ def report_html(r: Report):
         tag("div", formula(rf"\displaystyle {r.tex}" if r.tex else ""), class_="claim-statement"),
         tag("div", *badges, class_="claim-checks"),
         *(tag("div", escape(problem), class_="claim-problem") for problem in r.problems),
-        tag("details", tag("summary", f"Evidence: {r.killed} of {r.tried} mutants rejected{kept}"),
-            tag("div", tag("table", *rows), class_="claim-scroll", tabindex="0", role="region", aria_label=f"Evidence for {r.id}"),
-            class_="claim-trials"),
-        class_=f"claim {'claim-bad' if r.problems else 'claim-good'}", id=r.anchor,
+        tag(
+            "details",
+            tag("summary", f"Evidence: {r.killed} of {r.tried} mutants rejected{kept}"),
+            tag(
+                "div",
+                tag("table", *rows),
+                class_="claim-scroll",
+                tabindex="0",
+                role="region",
+                aria_label=f"Evidence for {r.id}",
+            ),
+            class_="claim-trials",
+        ),
+        class_=f"claim {'claim-bad' if r.problems else 'claim-good'}",
+        id=r.anchor,
     )

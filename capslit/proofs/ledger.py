@@ -32,12 +32,14 @@ def collect_notebook(notebook: str | Path):
         for number, cell in enumerate(cells):
             source = "".join(cell["source"])
             if is_claim_cell(cell):
-                name = f"<{chapter_of(notebook)}, cell {number}>"       # linecache keeps sources by this name
+                name = f"<{chapter_of(notebook)}, cell {number}>"  # linecache keeps sources by this name
                 linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
                 try:
                     exec(compile(source, name, "exec"), namespace)
                 except ImportError as error:
-                    if "pip install capslit[" in str(error):       # an extra that is not installed: no claims from here on
+                    if "pip install capslit[" in str(
+                        error
+                    ):  # an extra that is not installed: no claims from here on
                         break
                     raise
     for made in claims:
@@ -54,7 +56,9 @@ def notebooks(path: str | Path):
     "The notebooks below `path`, in the order of their names; FileNotFoundError if there is none."
     found = sorted(p for p in Path(path).rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
     if not found:
-        raise FileNotFoundError(f"path: there is no notebook below {path}; pass the chapters' folder")
+        raise FileNotFoundError(
+            f"path: there is no notebook below {path}; pass the chapters' folder"
+        )
     return found
 
 
@@ -67,7 +71,11 @@ def natural(id: str):
     "A sort key: saul:2.9 < saul:2.10 < saul:A.1, and the papers' equations before our own."
     source, _, rest = id.partition(":")
     words = re.findall(r"\d+|[^\d.]+", rest)
-    return source == "capslit", source, [(0, int(w), "") if w.isdigit() else (1, 0, w) for w in words]
+    return (
+        source == "capslit",
+        source,
+        [(0, int(w), "") if w.isdigit() else (1, 0, w) for w in words],
+    )
 
 
 def numbered(source: str, **counts):
@@ -87,11 +95,14 @@ NAMED = {
         greedy truncation 1 online initialisation initialisation-maximum geometric truth""",
 }
 REQUIRED = {"saul": numbered("saul", _2=28, _3=2, A=22)}
-REQUIRED |= {source: [f"{source}:{name}" for name in names.split()] for source, names in NAMED.items()}
+REQUIRED |= {
+    source: [f"{source}:{name}" for name in names.split()] for source, names in NAMED.items()
+}
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-012
 class Ledger(dict):
     "Claims or Reports by id, in natural order."
+
     def __init__(self, entries: Iterable = ()):
         super().__init__()
         for entry in sorted(entries, key=lambda e: natural(e.id)):
@@ -129,12 +140,25 @@ class Ledger(dict):
         A claim stands if its foundations stand, and the claims too that the code of one of its checks
         names. A definition rests on no code, and no claim on what its own code says.
         """
-        code = {id: [set(ids) & self.keys() - {id} for ids in getattr(e, "code", ())] for id, e in self.items()}
-        needs = {id: [set(self.foundations(id)) | (ids if self[id].kind != "definition" else set()) for ids in code[id] or [set()]] for id in self}
+        code = {
+            id: [set(ids) & self.keys() - {id} for ids in getattr(e, "code", ())]
+            for id, e in self.items()
+        }
+        needs = {
+            id: [
+                set(self.foundations(id)) | (ids if self[id].kind != "definition" else set())
+                for ids in code[id] or [set()]
+            ]
+            for id in self
+        }
         standing = set()
-        while new := {id for id in self if id not in standing and any(ids <= standing for ids in needs[id])}:
+        while new := {
+            id for id in self if id not in standing and any(ids <= standing for ids in needs[id])
+        }:
             standing |= new
-        lacking = {id: min((ids - standing for ids in needs[id]), key=len) for id in self.keys() - standing}
+        lacking = {
+            id: min((ids - standing for ids in needs[id]), key=len) for id in self.keys() - standing
+        }
         return sorted({circle for id in lacking if (circle := shortest_circle(id, lacking))})
 
     def _repr_html_(self):
@@ -163,7 +187,11 @@ def recorded_reports(notebook: Path, executed: Path) -> list[Report]:
     cells = [json.loads(path.read_text(encoding="utf-8"))["cells"] for path in (notebook, executed)]
     claims = {cell["id"] for cell in cells[0] if is_claim_cell(cell)}
     outputs = chain.from_iterable(cell["outputs"] for cell in cells[1] if cell["id"] in claims)
-    found = [Report.from_dict(output["data"][REPORT_MIME]) for output in outputs if REPORT_MIME in output.get("data", {})]
+    found = [
+        Report.from_dict(output["data"][REPORT_MIME])
+        for output in outputs
+        if REPORT_MIME in output.get("data", {})
+    ]
     return [replace(report, chapter=chapter_of(notebook)) for report in found]
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-013
@@ -173,10 +201,19 @@ def survey(path: str | Path, n_jobs: int = 1, executed: str | Path | None = None
     They are read from the notebooks' copies in the folder `executed`, in which they were checked when their chapters ran;
     the claims of notebooks without such a copy are checked now, by `n_jobs` processes.
     """
-    copies = {notebook: Path(executed, notebook.relative_to(path)) for notebook in notebooks(path)} if executed else {}
+    copies = (
+        {notebook: Path(executed, notebook.relative_to(path)) for notebook in notebooks(path)}
+        if executed
+        else {}
+    )
     read = [notebook for notebook, copy in copies.items() if copy.is_file()]
     made = [report for notebook in read for report in recorded_reports(notebook, copies[notebook])]
-    tasks = [(notebook, part, n_jobs) for notebook in notebooks(path) if notebook not in read for part in range(n_jobs)]
+    tasks = [
+        (notebook, part, n_jobs)
+        for notebook in notebooks(path)
+        if notebook not in read
+        for part in range(n_jobs)
+    ]
     if n_jobs == 1 or not tasks:
         return Ledger(chain(made, *(some_reports(*task) for task in tasks)))
     with ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn")) as pool:
@@ -189,8 +226,13 @@ def some_reports(notebook: str | Path, part: int, parts: int):
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-015
 SOURCES = {
-    "saul": "Saul (2021)", "hinton": "Hinton, Dayan and Revow (1997)", "ghahramani": "Ghahramani (1995)", "goessling": "Goessling and Amit (2015)",
-    "routing": "EM routing", "bridge": "Capsule regression beside EM routing", "capslit": "This book",
+    "saul": "Saul (2021)",
+    "hinton": "Hinton, Dayan and Revow (1997)",
+    "ghahramani": "Ghahramani (1995)",
+    "goessling": "Goessling and Amit (2015)",
+    "routing": "EM routing",
+    "bridge": "Capsule regression beside EM routing",
+    "capslit": "This book",
 }
 
 
@@ -198,37 +240,84 @@ def number(id: str):
     "The name of a numbered equation, 'Saul 2.16' for saul:2.16; empty for a claim that has a title only."
     source, _, rest = id.partition(":")
     numbered = re.fullmatch(r"([A-Z]\.)?[\d.]+", rest) and source in SOURCES
-    return f"{'EM routing' if source == 'routing' else source.capitalize()} {rest}" if numbered else ""
+    return (
+        f"{'EM routing' if source == 'routing' else source.capitalize()} {rest}" if numbered else ""
+    )
 
 
 def chapter_titles(path: str | Path):
     "The titles of the notebooks below `path` by the chapters' places among them."
-    first = {notebook: "".join(json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]["source"]) for notebook in notebooks(path)}
-    return {chapter_of(notebook): text.partition("\n")[0].lstrip("# ") for notebook, text in first.items()}
+    first = {
+        notebook: "".join(json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]["source"])
+        for notebook in notebooks(path)
+    }
+    return {
+        chapter_of(notebook): text.partition("\n")[0].lstrip("# ")
+        for notebook, text in first.items()
+    }
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-016
 def entry_html(r: Report, titles: Mapping, root: str):
     "A Report as an entry of the list: number, title and kind; when opened, a link to the place where it is derived."
     name = tag("b", number(r.id)) + " " if number(r.id) else ""
     summary = tag("summary", "✗ " if r.problems else "", name, escape(r.title), data_kind=r.kind)
-    place = tag("a", f"Derived and checked in: {escape(titles.get(r.chapter, r.chapter))}", href=f"{root}/{r.chapter}.html#{r.anchor}")
-    return tag("details", summary, place, class_="claim-card", id=r.anchor, data_id=r.id,
-               data_chapter=r.chapter, data_checks="|".join(name for name, _, _ in r.checks))
+    place = tag(
+        "a",
+        f"Derived and checked in: {escape(titles.get(r.chapter, r.chapter))}",
+        href=f"{root}/{r.chapter}.html#{r.anchor}",
+    )
+    return tag(
+        "details",
+        summary,
+        place,
+        class_="claim-card",
+        id=r.anchor,
+        data_id=r.id,
+        data_chapter=r.chapter,
+        data_checks="|".join(name for name, _, _ in r.checks),
+    )
 
 
 def ledger_html(ledger: Ledger, titles: Mapping = {}, root: str = ".."):
     "A Ledger as an HTML list by sources; `titles` are the chapters', and `root` is the path to the book's parts."
     parts = {source: [] for source in SOURCES}
     for entry in ledger.values():
-        parts.setdefault(entry.id.partition(":")[0], []).append(entry_html(getattr(entry, "report", entry), titles, root))
-    sections = [tag("section", tag("h3", escape(f"{SOURCES.get(source, source)}: {len(entries)} claims")), *entries, data_source=source)
-                for source, entries in parts.items() if entries]
+        parts.setdefault(entry.id.partition(":")[0], []).append(
+            entry_html(getattr(entry, "report", entry), titles, root)
+        )
+    sections = [
+        tag(
+            "section",
+            tag("h3", escape(f"{SOURCES.get(source, source)}: {len(entries)} claims")),
+            *entries,
+            data_source=source,
+        )
+        for source, entries in parts.items()
+        if entries
+    ]
     return tag("div", *sections, class_="claim-ledger")
 
 # %% ../../nbs/proofs/ledger.ipynb #card-code
 def card(r: Report, rests: Sequence[str], users: Sequence[str]):
     "The contents of a Report's card: statement, checks with evidence, mutants with their fate, what it rests on and what rests on it."
-    fates = [(t.name, "equivalent: " + t.equivalent if t.equivalent else t.evidence or "passes all checks") for t in r.trials]
-    checks = [(f"{name} {verdict.reach}".rstrip(), about, verdict.evidence, verdict.holds, r.count(name)) for name, about, verdict in r.checks]
-    return {"tex": r.tex, "problems": r.problems, "checks": checks, "killed": r.killed, "tried": r.tried, "mutants": fates,
-            "rests": list(rests), "users": list(users)}
+    fates = [
+        (
+            t.name,
+            "equivalent: " + t.equivalent if t.equivalent else t.evidence or "passes all checks",
+        )
+        for t in r.trials
+    ]
+    checks = [
+        (f"{name} {verdict.reach}".rstrip(), about, verdict.evidence, verdict.holds, r.count(name))
+        for name, about, verdict in r.checks
+    ]
+    return {
+        "tex": r.tex,
+        "problems": r.problems,
+        "checks": checks,
+        "killed": r.killed,
+        "tried": r.tried,
+        "mutants": fates,
+        "rests": list(rests),
+        "users": list(users),
+    }

@@ -59,7 +59,7 @@ def node_mutants(e: sympy.Basic):
 # %% ../../nbs/proofs/mutants.ipynb #cell-008
 def put(e: sympy.Basic, i: int, new: sympy.Basic):
     "The sympy tree `e` with `new` in the place of its argument number `i`."
-    return e.func(*e.args[:i], new, *e.args[i + 1:])
+    return e.func(*e.args[:i], new, *e.args[i + 1 :])
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-009
 def bound_mutants(e: sympy.Basic):
@@ -74,7 +74,7 @@ def bound_mutants(e: sympy.Basic):
             place = ("lower", "upper")[j]
             name = "order raised" if len(bounds) == 1 else f"{place} bound {bound} shifted"
             if not bound.is_infinite:
-                moved = (*bounds[:j], bound + 1, *bounds[j + 1:])
+                moved = (*bounds[:j], bound + 1, *bounds[j + 1 :])
                 yield f"{name} for {v}", put(e, i, sympy.Tuple(v, *moved))
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-010
@@ -82,7 +82,9 @@ def tree_mutants(e: sympy.Basic):
     "All mutants of a sympy expression in one place, as pairs of a name and the altered one."
     yield from node_mutants(e)
     first = 2 if isinstance(e, sympy.MatrixBase) else 0
-    last = 1 if isinstance(e, (*FORMAL, ExprCondPair)) else 0 if isinstance(e, sympy.Indexed) else None
+    last = (
+        1 if isinstance(e, (*FORMAL, ExprCondPair)) else 0 if isinstance(e, sympy.Indexed) else None
+    )
     for i in range(len(e.args))[first:last]:
         for name, new in tree_mutants(e.args[i]):
             yield name, put(e, i, new)
@@ -101,9 +103,21 @@ def relation_mutants(r: sympy.Basic):
             yield f"{side}: {name}", r.func(*sides, evaluate=False)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-014
-SWAPPED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
-REVERSED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt,
-            ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+SWAPPED = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+}
+REVERSED = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
 
 
 def syntax_mutants(node: ast.AST):
@@ -130,6 +144,7 @@ def syntax_mutants(node: ast.AST):
 # %% ../../nbs/proofs/mutants.ipynb #cell-015
 class _Replace(ast.NodeTransformer):
     "Puts `new` in the place of the node `old`."
+
     def __init__(self, old, new):
         self.old, self.new = old, new
 
@@ -163,7 +178,7 @@ def mutants(statement: Any):
         parts, distinct = relations(statement), {}
         for i, part in enumerate(parts):
             for name, new in relation_mutants(part):
-                altered = new if statement is part else (*parts[:i], new, *parts[i + 1:])
+                altered = new if statement is part else (*parts[:i], new, *parts[i + 1 :])
                 if new != part:
                     distinct.setdefault(altered, name if len(parts) == 1 else f"({i + 1}) {name}")
         pairs = [(name, altered) for altered, name in distinct.items()]
@@ -177,6 +192,7 @@ def mutants(statement: Any):
 # %% ../../nbs/proofs/mutants.ipynb #cell-022
 def same(altered: Any, original: Any):
     "Whether two sympy statements agree by algebra: the residuals are equal up to a factor."
+
     def agree(a, b):
         if a == b or a.func is not b.func:
             return a == b
@@ -188,6 +204,7 @@ def same(altered: Any, original: Any):
             return bool(constant) or sympy.simplify(p - q) == 0
         except (TypeError, ValueError, NotImplementedError):
             return False
+
     if callable(altered):
         return False
     return all(map(agree, relations(altered), relations(original)))

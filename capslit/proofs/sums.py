@@ -30,7 +30,10 @@ def terms(e: sympy.Expr):
         factors = [terms(e.base) for _ in range(int(e.exp))]
     else:
         return [(e.func(*map(flat, e.args)) if e.has(sympy.Sum) else e, ())]
-    return [(prod(f for f, _ in chosen), sum((limits for _, limits in chosen), ())) for chosen in product(*factors)]
+    return [
+        (prod(f for f, _ in chosen), sum((limits for _, limits in chosen), ()))
+        for chosen in product(*factors)
+    ]
 
 
 def summed(e: sympy.Sum):
@@ -43,8 +46,10 @@ def summed(e: sympy.Sum):
 def contracted(f: sympy.Expr, limits: tuple):
     "A term without the sums that a Kronecker delta ends or whose index does not occur."
     for i, (v, low, high) in enumerate(limits):
-        rest = limits[:i] + limits[i + 1:]
-        if v not in f.free_symbols and not any(v in set().union(*(b.free_symbols for b in other[1:])) for other in rest):
+        rest = limits[:i] + limits[i + 1 :]
+        if v not in f.free_symbols and not any(
+            v in set().union(*(b.free_symbols for b in other[1:])) for other in rest
+        ):
             return contracted(f * (high - low + 1), rest)
         for delta in sympy.Mul.make_args(f):
             if isinstance(delta, sympy.KroneckerDelta) and v in delta.args:
@@ -86,6 +91,7 @@ class Derivation:
 
     `left` is what they all are, a sympy expression or LaTeX; `form` brings a difference into a form that is 0 if it vanishes.
     """
+
     left: Any
     steps: tuple
     form: Callable = flat
@@ -93,7 +99,9 @@ class Derivation:
     def __post_init__(self):
         for number, (before, after) in enumerate(pairwise(self.steps), 1):
             if self.form(before - after) != 0:
-                raise ClaimError(f"step {number} is false: the difference is {self.form(before - after)}")
+                raise ClaimError(
+                    f"step {number} is false: the difference is {self.form(before - after)}"
+                )
 
     def _repr_latex_(self):
         left = self.left if isinstance(self.left, str) else sympy.latex(self.left)

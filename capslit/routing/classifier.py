@@ -22,14 +22,14 @@ from ..estimator.persistence import Saved
 from ..validation import atomic, check_labelled, validate_inputs
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-4
-SMALLEST = 4                                                  # side of the smallest grid
+SMALLEST = 4  # side of the smallest grid
 
 
 def as_images(X: np.ndarray, scale: float) -> np.ndarray:
     "Rows (n, p), divided by `scale`, as float32 images (n, side, side), with zeros where p is no square."
     side = max(SMALLEST, int(np.ceil(np.sqrt(X.shape[1]))))
     images = np.zeros((len(X), side**2), np.float32)
-    images[:, :X.shape[1]] = X / scale
+    images[:, : X.shape[1]] = X / scale
     return images.reshape(-1, side, side)
 
 
@@ -48,14 +48,17 @@ def held_out(codes: np.ndarray, fraction: float, rng: np.random.RandomState) -> 
     held = np.zeros(len(codes), bool)
     for c in range(codes.max() + 1):
         rows = rng.permutation(np.flatnonzero(codes == c))
-        held[rows[:int(fraction * len(rows))]] = True
+        held[rows[: int(fraction * len(rows))]] = True
     return held
 
 
 def best_sharpness(activations: np.ndarray, codes: np.ndarray) -> float:
     "The number s, from e⁻³ to e⁵, with which softmax(s · activations) makes the classes most likely."
+
     def loss(log_s):
-        return -np.mean(log_softmax(np.exp(log_s) * activations, axis=1)[np.arange(len(codes)), codes])
+        return -np.mean(
+            log_softmax(np.exp(log_s) * activations, axis=1)[np.arange(len(codes)), codes]
+        )
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 5), method="bounded").x))
 
@@ -66,31 +69,61 @@ class _TrainedNetwork:
     def _train(self, images, codes, seed):
         "A network trained on images and their classes; sets `settings_`, `weights_` and `history_`."
         from capslit.routing import network as cn
-        import torch                                          # what is missing is said by the line before
-        names = ("primary", "capsules", "n_iterations", "e_step", "weighted", "shared", "coordinates")
+        import torch  # what is missing is said by the line before
+
+        names = (
+            "primary",
+            "capsules",
+            "n_iterations",
+            "e_step",
+            "weighted",
+            "shared",
+            "coordinates",
+        )
         features = default_features(images.shape[1]) if self.features is None else self.features
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            net = cn.CapsuleNetwork(images.shape[1], len(self.classes_), features=features, **{name: getattr(self, name) for name in names})
-        run = cn.learn(net, cn.growing_spread_loss, images, codes, epochs=self.epochs, batch_size=min(self.batch_size, len(images)),
-                       learning_rate=self.learning_rate, seed=seed)
-        self.settings_, self.weights_, self.history_ = net.settings, cn.network_arrays(net), run.history
+            net = cn.CapsuleNetwork(
+                images.shape[1],
+                len(self.classes_),
+                features=features,
+                **{name: getattr(self, name) for name in names},
+            )
+        run = cn.learn(
+            net,
+            cn.growing_spread_loss,
+            images,
+            codes,
+            epochs=self.epochs,
+            batch_size=min(self.batch_size, len(images)),
+            learning_rate=self.learning_rate,
+            seed=seed,
+        )
+        self.settings_, self.weights_, self.history_ = (
+            net.settings,
+            cn.network_arrays(net),
+            run.history,
+        )
         return net
 
     def network(self) -> Any:
         "The `CapsuleNetwork` of PyTorch with the learned weights, in evaluation mode."
         from capslit.routing import network as cn
+
         check_is_fitted(self)
         return cn.network_from_arrays(self.settings_, self.weights_)
 
     def _images(self, X):
         "Checked images (n, side, side), in the units of the network."
-        X = validate_inputs(self, rows_of(X), reset=False, dtype=[np.float64, np.float32], order="C")
+        X = validate_inputs(
+            self, rows_of(X), reset=False, dtype=[np.float64, np.float32], order="C"
+        )
         return as_images(X, self.scale_)
 
     def _activations(self, X):
         "Activations (n, n_classes) of the class capsules."
         from capslit.routing.network import scores
+
         check_is_fitted(self)
         return scores(self.network().double(), self._images(X))
 
@@ -121,7 +154,9 @@ class _TrainedNetwork:
 
         net, images = self.network().double(), self._images(X).astype(np.float64)
         with torch.no_grad():
-            return np.concatenate([net.capsules(part).poses.numpy() for part in torch.as_tensor(images).split(250)])
+            return np.concatenate(
+                [net.capsules(part).poses.numpy() for part in torch.as_tensor(images).split(250)]
+            )
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-10
 class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEstimator):
@@ -161,18 +196,36 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
     """
 
     _parameter_constraints = {
-        "features": ["array-like", None], "capsules": ["array-like"],
+        "features": ["array-like", None],
+        "capsules": ["array-like"],
         "e_step": [StrOptions({"factor", "exponent"})],
-        **{name: [Interval(Integral, 1, None, closed="left")] for name in ("primary", "n_iterations", "epochs", "batch_size")},
+        **{
+            name: [Interval(Integral, 1, None, closed="left")]
+            for name in ("primary", "n_iterations", "epochs", "batch_size")
+        },
         **{name: ["boolean"] for name in ("weighted", "shared", "coordinates")},
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "random_state": ["random_state"],
     }
 
-    def __init__(self, *, features: Sequence | None = None, primary: int = 8, capsules: Sequence = ((6, 3, 1),), n_iterations: int = 2,
-                 e_step: str = "factor", weighted: bool = True, shared: bool = True, coordinates: bool = True, epochs: int = 5,
-                 batch_size: int = 32, learning_rate: float = 0.01, validation_fraction: float = 0.1, random_state: Any = None):
+    def __init__(
+        self,
+        *,
+        features: Sequence | None = None,
+        primary: int = 8,
+        capsules: Sequence = ((6, 3, 1),),
+        n_iterations: int = 2,
+        e_step: str = "factor",
+        weighted: bool = True,
+        shared: bool = True,
+        coordinates: bool = True,
+        epochs: int = 5,
+        batch_size: int = 32,
+        learning_rate: float = 0.01,
+        validation_fraction: float = 0.1,
+        random_state: Any = None,
+    ):
         self.features = features
         self.primary = primary
         self.capsules = capsules
@@ -200,7 +253,9 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
         X, y = check_labelled(self, rows_of(X), y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has 1 class, {self.classes_.tolist()}; a classifier needs at least two")
+            raise ValueError(
+                f"y has 1 class, {self.classes_.tolist()}; a classifier needs at least two"
+            )
         rng = check_random_state(self.random_state)
         self.scale_ = float(np.abs(X).max()) or 1.0
         held = held_out(codes, self.validation_fraction, rng)

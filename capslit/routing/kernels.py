@@ -45,10 +45,10 @@ def transpose(bits, mask, tiles, dealt, rest):
     pieces, places = dealt.view(np.complex128).reshape(len(tiles), -1), tiles.view(np.complex128)
     top = bits[0, 0] & mask
     for t in range(-(-len(bits) // LANES)):
-        part = bits[LANES * t:LANES * (t + 1)]
+        part = bits[LANES * t : LANES * (t + 1)]
         if len(part) < LANES:
             rest[:] = 0
-            rest[:len(part)] = part
+            rest[: len(part)] = part
             top = deal(rest, dealt, mask, top)
         else:
             top = deal(part, dealt, mask, top)
@@ -109,9 +109,9 @@ def fit_parent(X, share, least, last, mean, exponents, four):
         four[0, l % 4], four[1, l % 4] = mean[l], np.sqrt(half / (variance + least))
         if l % 4 == 3 or l == d - 1:
             log_sigma += half * number(np.log(volume))
-            four[1, l % 4 + 1:], volume = 0, 1.0
+            four[1, l % 4 + 1 :], volume = 0, 1.0
             if not last:
-                add_exponents(X[l - l % 4:l + 1], four[0], four[1], exponents)
+                add_exponents(X[l - l % 4 : l + 1], four[0], four[1], exponents)
     return log_sigma
 
 # %% ../../nbs/routing/kernels.ipynb #cell-014
@@ -166,8 +166,24 @@ def assign(logits, R, sums, top, bits, power, layout):
             found[t] *= top[t]
 
 # %% ../../nbs/routing/kernels.ipynb #cell-020
-def iterate(X, activations, beta_u, beta_a, lam, log_unit, least, wide, tiny, last, logits, R,
-            work, four, means, log_active):
+def iterate(
+    X,
+    activations,
+    beta_u,
+    beta_a,
+    lam,
+    log_unit,
+    least,
+    wide,
+    tiny,
+    last,
+    logits,
+    R,
+    work,
+    four,
+    means,
+    log_active,
+):
     "An M-step of all parents: means (m, d), in the place of the last ones, ln a (m,), and the logits (m, n), unless it is the `last`. X (m, d, n or more), assignments R, `work` (2, n) with the `sums` of `assign`, `four` (2, 4); `wide` is added to the variances of an empty parent."
     number = X.dtype.type
     zero, one, d = number(0), number(1), number(X.shape[1])
@@ -178,8 +194,9 @@ def iterate(X, activations, beta_u, beta_a, lam, log_unit, least, wide, tiny, la
         if mass < zero:
             mass, empty = shares_by_logarithms(row, sums, activations, tiny, share)
             means[j] *= zero if empty else one
-        log_sigma = fit_parent(X[j], share, least + wide if empty else least, last, means[j],
-                               row, four)
+        log_sigma = fit_parent(
+            X[j], share, least + wide if empty else least, last, means[j], row, four
+        )
         x = lam * (beta_a[j] - (d * (beta_u[j] + log_unit) + log_sigma) * mass)
         log_active[j] = min(x, zero) - np.log1p(np.exp(-abs(x)))
         for t in range(len(row)):
@@ -203,8 +220,9 @@ def own_units(bits, mask, least, rows, space, first):
     return factor, one
 
 # %% ../../nbs/routing/kernels.ipynb #cell-023
-def route(votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mask, poses,
-          active, assigned):
+def route(
+    votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mask, poses, active, assigned
+):
     """Routing of k problems; returns the number of the first one whose votes are not finite, or k.
 
     Parameters
@@ -218,23 +236,56 @@ def route(votes, bits, activations, beta_u, beta_a, lambdas, floors, layout, mas
         `FLOAT_LAYOUT` of the precision; all bits of a number but that of its sign.
     poses, active, assigned : (k, m, d), (k, m) and (k, n, m) arrays, which are filled
     """
-    (k, n, D), (_, m, d), number, lines = votes.shape, poses.shape, votes.dtype.type, -(-votes.shape[1] // 16)
+    (k, n, D), (_, m, d), number, lines = (
+        votes.shape,
+        poses.shape,
+        votes.dtype.type,
+        -(-votes.shape[1] // 16),
+    )
     # an odd number: rows a power of two apart would share one place in the cache
     rows = np.empty((D, 4 * (lines | 1), LANES), votes.dtype)
-    X, space, integers = rows.reshape(m, d, -1), np.empty((2, LANES * D), bits.dtype), np.empty(max(n, 1), bits.dtype)
-    logits, R, work, power = np.empty((m, n), votes.dtype), np.empty((m, n), votes.dtype), np.empty((2, n), votes.dtype), integers.view(votes.dtype)
+    X, space, integers = (
+        rows.reshape(m, d, -1),
+        np.empty((2, LANES * D), bits.dtype),
+        np.empty(max(n, 1), bits.dtype),
+    )
+    logits, R, work, power = (
+        np.empty((m, n), votes.dtype),
+        np.empty((m, n), votes.dtype),
+        np.empty((2, n), votes.dtype),
+        integers.view(votes.dtype),
+    )
     four = np.zeros((2, 4), votes.dtype)
     for q in range(k):
         factor, unit = own_units(bits[q], mask, floors[1], rows, space, integers)
         if factor == number(0):
             return q
-        least, log_unit = (floors[0] * factor) * (floors[0] * factor) + (floors[2] * unit) * (floors[2] * unit), -np.log(factor)
+        least, log_unit = (
+            (floors[0] * factor) * (floors[0] * factor) + (floors[2] * unit) * (floors[2] * unit),
+            -np.log(factor),
+        )
         R[:], logits[:], work[0], poses[q] = number(1) / number(m), number(0), number(m), number(0)
         for s in range(len(lambdas)):
             if s:
                 assign(logits, R, work[0], work[1], integers, power, layout)
-            iterate(X, activations[q], beta_u[q], beta_a[q], lambdas[s], log_unit, least,
-                    unit * unit, floors[3], s + 1 == len(lambdas), logits, R, work, four, poses[q], active[q])
+            iterate(
+                X,
+                activations[q],
+                beta_u[q],
+                beta_a[q],
+                lambdas[s],
+                log_unit,
+                least,
+                unit * unit,
+                floors[3],
+                s + 1 == len(lambdas),
+                logits,
+                R,
+                work,
+                four,
+                poses[q],
+                active[q],
+            )
         finish(factor, R, poses[q], active[q], assigned[q])
     return k
 
@@ -250,10 +301,23 @@ def finish(factor, R, poses, active, assigned):
 # %% ../../nbs/routing/kernels.ipynb #cell-025
 def compiled_route():
     "`route`, compiled when it is first called; None where Numba is not installed or switched off."
-    return compiled(route, exponentials, deal, place, transpose,
-                    mean_and_variance, add_exponents, fit_parent, shares,
-                    shares_by_logarithms, assign, iterate, own_units, finish,
-                    reordered=(products, moments))
+    return compiled(
+        route,
+        exponentials,
+        deal,
+        place,
+        transpose,
+        mean_and_variance,
+        add_exponents,
+        fit_parent,
+        shares,
+        shares_by_logarithms,
+        assign,
+        iterate,
+        own_units,
+        finish,
+        reordered=(products, moments),
+    )
 
 
 def worth_compiling(n_numbers: int, n_iterations: int) -> bool:
@@ -261,9 +325,15 @@ def worth_compiling(n_numbers: int, n_iterations: int) -> bool:
     return n_numbers * n_iterations >= 2**24
 
 # %% ../../nbs/routing/kernels.ipynb #cell-026
-def route_in_loops(votes: np.ndarray, activations: np.ndarray, beta_u: np.ndarray,
-                   beta_a: np.ndarray, lambdas: Sequence, floor: float,
-                   kernel: Callable | None = None) -> tuple | None:
+def route_in_loops(
+    votes: np.ndarray,
+    activations: np.ndarray,
+    beta_u: np.ndarray,
+    beta_a: np.ndarray,
+    lambdas: Sequence,
+    floor: float,
+    kernel: Callable | None = None,
+) -> tuple | None:
     """Poses (k, m, d), activations (k, m) and assignments (k, n, m) of k problems; None if a vote is not finite.
 
     Parameters
@@ -274,18 +344,26 @@ def route_in_loops(votes: np.ndarray, activations: np.ndarray, beta_u: np.ndarra
     kernel : `route`, or, by default, what `compiled_route` returns
     """
     (k, n, m, d), dtype, kernel = votes.shape, votes.dtype, kernel or compiled_route()
-    given = [read_only(a)
-             for a in (votes.reshape(k, n, m * d), activations, beta_u, beta_a)]
+    given = [read_only(a) for a in (votes.reshape(k, n, m * d), activations, beta_u, beta_a)]
     given.insert(1, given[0].view(f"i{dtype.itemsize}"))
     smallest, root = float(np.finfo(dtype).smallest_normal), math.sqrt(floor)
-    floors = tuple(dtype.type(x) for x in (root, max(1e-15 * root, smallest),
-                                           4 * np.finfo(dtype).eps, math.sqrt(smallest)))
-    settings = np.array(lambdas, dtype), floors, FLOAT_LAYOUT[dtype], given[1].dtype.type(np.iinfo(given[1].dtype).max)
+    floors = tuple(
+        dtype.type(x)
+        for x in (root, max(1e-15 * root, smallest), 4 * np.finfo(dtype).eps, math.sqrt(smallest))
+    )
+    settings = (
+        np.array(lambdas, dtype),
+        floors,
+        FLOAT_LAYOUT[dtype],
+        given[1].dtype.type(np.iinfo(given[1].dtype).max),
+    )
     found = [np.empty(shape, dtype) for shape in ((k, m, d), (k, m), (k, n, m))]
 
     def finite(start):
         part = slice(start, start + size)
-        return kernel(*(a[part] for a in given), *settings, *(a[part] for a in found)) == len(found[0][part])
+        return kernel(*(a[part] for a in given), *settings, *(a[part] for a in found)) == len(
+            found[0][part]
+        )
 
     with threads(None if k > 1 else 1) as pool:
         size = max(1, k // (2 * pool._max_workers)) if pool else max(1, k)

@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import to_numpy
-from ..validation import as_floating, check_choice, check_count, check_labels, check_number, check_shape, check_values
+from capslit.validation import (
+    as_floating,
+    check_choice,
+    check_count,
+    check_labels,
+    check_number,
+    check_shape,
+    check_values,
+)
 from .procedure import Routed, em_routing, inverse_temperatures
 from ..storage import load_arrays, save_arrays
 
@@ -31,13 +39,14 @@ except ImportError as error:
     raise ImportError(words) from error
 
 # %% ../../nbs/routing/network.ipynb #cell-004
-SIDE = 4                     # poses are matrices, 4 × 4
+SIDE = 4  # poses are matrices, 4 × 4
 
 
 class Capsules(NamedTuple):
     "The capsules of a layer on a grid (h, w); without h and w where there is no grid any more."
-    poses: torch.Tensor          # (n, h, w, types, 4, 4)
-    activations: torch.Tensor    # (n, h, w, types), between 0 and 1
+
+    poses: torch.Tensor  # (n, h, w, types, 4, 4)
+    activations: torch.Tensor  # (n, h, w, types), between 0 and 1
 
 
 def as_capsules(routed: Routed) -> Capsules:
@@ -60,8 +69,10 @@ class PrimaryCapsules(nn.Module):
     def forward(self, features: torch.Tensor) -> Capsules:
         n, _, height, width = features.shape
         poses = self.poses(features).permute(0, 2, 3, 1)
-        return Capsules(poses.reshape(n, height, width, self.n_types, SIDE, SIDE),
-                        torch.sigmoid(self.activations(features)).permute(0, 2, 3, 1))
+        return Capsules(
+            poses.reshape(n, height, width, self.n_types, SIDE, SIDE),
+            torch.sigmoid(self.activations(features)).permute(0, 2, 3, 1),
+        )
 
 # %% ../../nbs/routing/network.ipynb #cell-008
 def cast_votes(poses: torch.Tensor, transformations: torch.Tensor) -> torch.Tensor:
@@ -109,25 +120,40 @@ class RoutedCapsules(nn.Module):
         How many places with the same matrices vote for the same parents.
     """
 
-    def __init__(self, n_in: int, n_out: int, n_iterations: int = 2, spread: float = 0.1, n_places: int = 1,
-                 e_step: str = "factor", weighted: bool = True):
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        n_iterations: int = 2,
+        spread: float = 0.1,
+        n_places: int = 1,
+        e_step: str = "factor",
+        weighted: bool = True,
+    ):
         super().__init__()
         check_count("n_iterations", n_iterations)
         check_choice("e_step", e_step, ("factor", "exponent"))
         noise = torch.randn(n_in, n_out, SIDE, SIDE)
         self.transformations = nn.Parameter(torch.eye(SIDE) + spread * noise)
         self.beta_u = nn.Parameter(torch.ones(n_out))
-        self.beta_a = nn.Parameter(torch.zeros(n_out))        # in units of the logit
+        self.beta_a = nn.Parameter(torch.zeros(n_out))  # in units of the logit
         self.n_iterations, self.e_step, self.weighted = n_iterations, e_step, weighted
-        mass = n_places * n_in / n_out / 2                    # of a parent, if half are active
-        self.last = 1 / (mass * SIDE**2)                      # λ of the last iteration
+        mass = n_places * n_in / n_out / 2  # of a parent, if half are active
+        self.last = 1 / (mass * SIDE**2)  # λ of the last iteration
         self.final = self.last / inverse_temperatures(n_iterations, 1.0)[-1]
 
     def route(self, votes: torch.Tensor, activations: torch.Tensor) -> Routed:
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
         activations = activations if self.weighted else torch.full_like(activations, 0.5)
-        return em_routing(votes, activations, self.beta_u, self.beta_a / self.last, self.n_iterations,
-                          inverse_temperature=self.final, e_step=self.e_step)
+        return em_routing(
+            votes,
+            activations,
+            self.beta_u,
+            self.beta_a / self.last,
+            self.n_iterations,
+            inverse_temperature=self.final,
+            e_step=self.e_step,
+        )
 
 # %% ../../nbs/routing/network.ipynb #cell-020
 class ConvolutionalCapsules(RoutedCapsules):
@@ -137,8 +163,9 @@ class ConvolutionalCapsules(RoutedCapsules):
     `stride` apart. All windows share their matrices, β_u and β_a; each routes on its own.
     """
 
-    def __init__(self, types_in: int, types_out: int, size: int = 3, stride: int = 1,
-                 **settings: Any):
+    def __init__(
+        self, types_in: int, types_out: int, size: int = 3, stride: int = 1, **settings: Any
+    ):
         super().__init__(size**2 * types_in, types_out, **settings)
         self.size, self.stride = size, stride
 
@@ -165,7 +192,15 @@ class ClassCapsules(RoutedCapsules):
     child, row and column as fractions of height and width, is added to its votes.
     """
 
-    def __init__(self, types_in: int, n_classes: int, n_places: int = 1, shared: bool = True, coordinates: bool = True, **settings: Any):
+    def __init__(
+        self,
+        types_in: int,
+        n_classes: int,
+        n_places: int = 1,
+        shared: bool = True,
+        coordinates: bool = True,
+        **settings: Any,
+    ):
         own, alike = (1, n_places) if shared else (n_places, 1)
         super().__init__(own * types_in, n_classes, n_places=alike, **settings)
         self.shared, self.coordinates = shared, coordinates
@@ -176,7 +211,9 @@ class ClassCapsules(RoutedCapsules):
         poses = capsules.poses if self.shared else capsules.poses.reshape(n, 1, 1, -1, SIDE, SIDE)
         votes = cast_votes(poses, self.transformations)
         votes = votes.reshape(n, height, width, types, *votes.shape[-2:])
-        return (votes + places(votes) if self.coordinates else votes).flatten(1, 3), capsules.activations.flatten(1)
+        return (votes + places(votes) if self.coordinates else votes).flatten(
+            1, 3
+        ), capsules.activations.flatten(1)
 
     def forward(self, capsules: Capsules) -> Capsules:
         return as_capsules(self.route(*self.votes(capsules)))
@@ -184,8 +221,13 @@ class ClassCapsules(RoutedCapsules):
 # %% ../../nbs/routing/network.ipynb #cell-028
 def stem(layers: Sequence) -> nn.Sequential:
     "Convolutions with batch normalisation and ReLU: `layers` of (channels, size, stride)."
-    check_shape("features", np.asarray(layers), (None, 3), empty=False,
-                hint="pass at least one layer (channels, size, stride)")
+    check_shape(
+        "features",
+        np.asarray(layers),
+        (None, 3),
+        empty=False,
+        hint="pass at least one layer (channels, size, stride)",
+    )
     modules, before = [], 1
     for channels, size, stride in layers:
         convolution = nn.Conv2d(before, channels, size, stride)
@@ -198,9 +240,11 @@ def side_after(side: int, layers: Sequence) -> int:
     "Side of the grid that layers of (…, size, stride) leave; ValueError if nothing is left."
     for *_, size, stride in layers:
         if side < size:
-            raise ValueError(f"side: a grid of {side} × {side} places is too small for "
-                             f"windows of {size} × {size}; use larger images or smaller "
-                             f"layers")
+            raise ValueError(
+                f"side: a grid of {side} × {side} places is too small for "
+                f"windows of {size} × {size}; use larger images or smaller "
+                f"layers"
+            )
         side = (side - size) // stride + 1
     return side
 
@@ -237,21 +281,51 @@ class CapsuleNetwork(nn.Module):
     that the chapter names.
     """
 
-    def __init__(self, side: int, n_classes: int, *, features: Sequence = ((64, 5, 2), (64, 3, 2)), primary: int = 16,
-                 capsules: Sequence = ((8, 3, 1),), n_iterations: int = 2, spread: float = 0.1,
-                 e_step: str = "factor", weighted: bool = True, shared: bool = True, coordinates: bool = True):
+    def __init__(
+        self,
+        side: int,
+        n_classes: int,
+        *,
+        features: Sequence = ((64, 5, 2), (64, 3, 2)),
+        primary: int = 16,
+        capsules: Sequence = ((8, 3, 1),),
+        n_iterations: int = 2,
+        spread: float = 0.1,
+        e_step: str = "factor",
+        weighted: bool = True,
+        shared: bool = True,
+        coordinates: bool = True,
+    ):
         super().__init__()
-        routing = {"n_iterations": n_iterations, "spread": spread, "e_step": e_step, "weighted": weighted}
+        routing = {
+            "n_iterations": n_iterations,
+            "spread": spread,
+            "e_step": e_step,
+            "weighted": weighted,
+        }
         last = {"shared": shared, "coordinates": coordinates}
         _check_counts(side=side, n_classes=n_classes, primary=primary)
-        self.settings = {"side": side, "n_classes": n_classes, "features": _lists(features),
-                         "primary": primary, "capsules": _lists(capsules)} | last | routing
+        self.settings = (
+            {
+                "side": side,
+                "n_classes": n_classes,
+                "features": _lists(features),
+                "primary": primary,
+                "capsules": _lists(capsules),
+            }
+            | last
+            | routing
+        )
         places = side_after(side, (*features, *capsules)) ** 2
         types = [primary, *(layer[0] for layer in capsules)]
         self.features = stem(features)
         self.primary = PrimaryCapsules(features[-1][0], primary)
-        self.hidden = nn.Sequential(*(ConvolutionalCapsules(before, *layer, **routing)
-                                      for before, layer in zip(types, capsules)))
+        self.hidden = nn.Sequential(
+            *(
+                ConvolutionalCapsules(before, *layer, **routing)
+                for before, layer in zip(types, capsules)
+            )
+        )
         self.classes = ClassCapsules(types[-1], n_classes, n_places=places, **last, **routing)
 
     def parts(self, images: torch.Tensor) -> Capsules:
@@ -273,8 +347,13 @@ class ConvolutionalNetwork(nn.Module):
     `features` are convolutions (channels, size, stride), as for `CapsuleNetwork`; a linear layer follows.
     """
 
-    def __init__(self, side: int, n_classes: int, *,
-                 features: Sequence = ((64, 5, 2), (64, 3, 2), (64, 3, 1))):
+    def __init__(
+        self,
+        side: int,
+        n_classes: int,
+        *,
+        features: Sequence = ((64, 5, 2), (64, 3, 2), (64, 3, 1)),
+    ):
         super().__init__()
         _check_counts(side=side, n_classes=n_classes)
         self.settings = {"side": side, "n_classes": n_classes, "features": _lists(features)}
@@ -299,23 +378,25 @@ def spread_loss(activations: torch.Tensor, y: torch.Tensor, margin: float) -> to
     """
     right = activations.gather(1, y[:, None])
     short = F.relu(margin - (right - activations)) ** 2
-    return (short.sum(1) - margin**2).mean()                     # the term j = y is margin²
+    return (short.sum(1) - margin**2).mean()  # the term j = y is margin²
 
 
-def growing_spread_loss(activations: torch.Tensor, y: torch.Tensor, progress: float) -> torch.Tensor:
+def growing_spread_loss(
+    activations: torch.Tensor, y: torch.Tensor, progress: float
+) -> torch.Tensor:
     "`spread_loss` with a margin from 0.2 to 0.9, growing while `progress` goes from 0 to 0.7."
     return spread_loss(activations, y, 0.2 + 0.7 * min(1, progress / 0.7))
 
 # %% ../../nbs/routing/network.ipynb #cell-043
 class Learned(NamedTuple):
     "Training history and snapshots of a network, one entry for each time that it was watched."
-    history: dict     # name → array: epoch, loss of the last batch, what `watch` returned
-    snapshots: dict   # name of a parameter or buffer → array with one more leading axis
+
+    history: dict  # name → array: epoch, loss of the last batch, what `watch` returned
+    snapshots: dict  # name of a parameter or buffer → array with one more leading axis
 
 
 def _columns(rows):
-    return {name: np.array([row[name] for row in rows])
-            for name in (rows[0] if rows else {})}
+    return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else {})}
 
 
 def _rows(columns):
@@ -369,16 +450,18 @@ class _Training:
     def __init__(self, network, learning_rate, n_steps):
         self.network = network
         self.optimiser = torch.optim.Adam(network.parameters(), learning_rate)
-        rise = 0.2 if n_steps != 5 else 0.4       # a rise of one step is divided by zero
+        rise = 0.2 if n_steps != 5 else 0.4  # a rise of one step is divided by zero
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimiser, learning_rate, total_steps=n_steps, pct_start=rise)
+            self.optimiser, learning_rate, total_steps=n_steps, pct_start=rise
+        )
         self.history, self.snapshots, self.epoch = [], [], 0
 
     def step(self, value):
         "One step against the gradient of the loss `value`, which is returned as a number."
         if not torch.isfinite(value):
-            raise FloatingPointError(f"the loss is {value.item()} in epoch {self.epoch}; "
-                                     "choose a smaller learning_rate")
+            raise FloatingPointError(
+                f"the loss is {value.item()} in epoch {self.epoch}; choose a smaller learning_rate"
+            )
         self.optimiser.zero_grad()
         value.backward()
         self.optimiser.step()
@@ -398,29 +481,48 @@ _CHECKPOINT = "capslit.routing.network.training/1"
 
 def _save(path, run, signature):
     "Write the state of a training to a file, atomically."
-    parts = {"network": network_arrays(run.network), "history": _columns(run.history),
-             "snapshots": _columns(run.snapshots)}
+    parts = {
+        "network": network_arrays(run.network),
+        "history": _columns(run.history),
+        "snapshots": _columns(run.snapshots),
+    }
     kept = run.optimiser.state_dict()
     parts |= {f"optimiser.{k}": state for k, state in kept["state"].items()}
-    arrays = {f"{part}/{name}": to_numpy(leaf) for part, leaves in parts.items()
-              for name, leaf in leaves.items()}
-    save_arrays(path, arrays, {
-        "schema": _CHECKPOINT, "signature": signature, "epoch": run.epoch,
-        "groups": kept["param_groups"], "schedule": run.schedule.state_dict()})
+    arrays = {
+        f"{part}/{name}": to_numpy(leaf)
+        for part, leaves in parts.items()
+        for name, leaf in leaves.items()
+    }
+    save_arrays(
+        path,
+        arrays,
+        {
+            "schema": _CHECKPOINT,
+            "signature": signature,
+            "epoch": run.epoch,
+            "groups": kept["param_groups"],
+            "schedule": run.schedule.state_dict(),
+        },
+    )
 
 # %% ../../nbs/routing/network.ipynb #cell-051
 def _load(path, run, signature):
     "Load the state of a training; ValueError if the file belongs to another."
     arrays, meta = load_arrays(path)
     if meta.get("schema") != _CHECKPOINT or meta.get("signature") != signature:
-        raise ValueError(f"checkpoint {path} was written by a run with other settings, data "
-                         "or network; delete it, or pass another path")
+        raise ValueError(
+            f"checkpoint {path} was written by a run with other settings, data "
+            "or network; delete it, or pass another path"
+        )
     parts = {}
     for name, array in arrays.items():
         part, leaf = name.split("/", 1)
         parts.setdefault(part, {})[leaf] = array
-    tensors = {part: {name: torch.as_tensor(array) for name, array in leaves.items()}
-               for part, leaves in parts.items() if part not in ("history", "snapshots")}
+    tensors = {
+        part: {name: torch.as_tensor(array) for name, array in leaves.items()}
+        for part, leaves in parts.items()
+        if part not in ("history", "snapshots")
+    }
     run.network.load_state_dict(tensors.pop("network"))
     state = {int(part.partition(".")[2]): leaves for part, leaves in tensors.items()}
     run.optimiser.load_state_dict({"state": state, "param_groups": meta["groups"]})
@@ -431,6 +533,7 @@ def _load(path, run, signature):
 # %% ../../nbs/routing/network.ipynb #cell-052
 def _signature(network, loss, images, y, watch, settings):
     "Settings and data compared on resume."
+
     def name(function):
         return getattr(function, "__qualname__", type(function).__qualname__)
 
@@ -440,16 +543,18 @@ def _signature(network, loss, images, y, watch, settings):
 
     return settings | {
         "network": {name: list(leaf.shape) for name, leaf in network.state_dict().items()},
-        "images": name(images) if callable(images) else digest(images), "y": digest(y),
-        "loss": name(loss), "watch": name(watch)}
+        "images": name(images) if callable(images) else digest(images),
+        "y": digest(y),
+        "loss": name(loss),
+        "watch": name(watch),
+    }
 
 # %% ../../nbs/routing/network.ipynb #cell-053
 def _steps(n, epochs, batch_size, learning_rate, watches):
     "Number of batches in an epoch; ValueError for invalid settings."
     _check_counts(epochs=epochs, batch_size=batch_size, watches=watches)
     check_number("learning_rate", learning_rate, above=0)
-    check_number("batch_size", batch_size, at_most=n,
-                 hint="it may not exceed the number of images")
+    check_number("batch_size", batch_size, at_most=n, hint="it may not exceed the number of images")
     return n // batch_size
 
 
@@ -469,10 +574,21 @@ def _batches(n, batch_size, seed):
     return order.split(batch_size)[: n // batch_size]
 
 # %% ../../nbs/routing/network.ipynb #cell-054
-def learn(network: nn.Module, loss: Callable, images: Any, y: Any, *, epochs: int,
-          batch_size: int = 32, learning_rate: float = 1e-2,
-          watches: int = 1, watch: Callable | None = None, seed: int = 0,
-          checkpoint: Any = None, report: Callable | None = None) -> Learned:
+def learn(
+    network: nn.Module,
+    loss: Callable,
+    images: Any,
+    y: Any,
+    *,
+    epochs: int,
+    batch_size: int = 32,
+    learning_rate: float = 1e-2,
+    watches: int = 1,
+    watch: Callable | None = None,
+    seed: int = 0,
+    checkpoint: Any = None,
+    report: Callable | None = None,
+) -> Learned:
     """Train a network, in place, by Adam with one cycle of learning rates.
 
     Parameters
@@ -517,9 +633,20 @@ def learn(network: nn.Module, loss: Callable, images: Any, y: Any, *, epochs: in
     run = _Training(network, learning_rate, epochs * n_steps)
     if checkpoint is not None:
         checkpoint = Path(checkpoint).expanduser()
-        signature = _signature(network, loss, images, y, watch, {
-            "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
-            "watches": watches, "seed": seed})
+        signature = _signature(
+            network,
+            loss,
+            images,
+            y,
+            watch,
+            {
+                "epochs": epochs,
+                "batch_size": batch_size,
+                "learning_rate": learning_rate,
+                "watches": watches,
+                "seed": seed,
+            },
+        )
         if checkpoint.exists():
             _load(checkpoint, run, signature)
     for epoch in range(run.epoch, epochs):
@@ -559,9 +686,11 @@ def save_network(path: Any, network: nn.Module) -> None:
 
 def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwork") -> nn.Module:
     "A network with these settings and with the numbers that `network_arrays` gave, in evaluation mode."
-    with torch.random.fork_rng(devices=[]):            # its first numbers are not needed
+    with torch.random.fork_rng(devices=[]):  # its first numbers are not needed
         network = _KINDS[kind](**settings)
-    network.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()}, assign=True)
+    network.load_state_dict(
+        {name: torch.as_tensor(array) for name, array in arrays.items()}, assign=True
+    )
     return network.eval()
 
 # %% ../../nbs/routing/network.ipynb #cell-056-a

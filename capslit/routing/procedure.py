@@ -21,9 +21,10 @@ from ..validation import as_floating, check_choice, check_count, check_shape, ch
 # %% ../../nbs/routing/procedure.ipynb #cell-008
 class Parents(NamedTuple):
     "m Gaussians with independent dimensions, each with a weight."
-    poses: object         # (…, m, d)   M_j, the means
-    variances: object     # (…, m, d)   σ_j²
-    activations: object   # (…, m)      a_j; in procedure 1 π_j
+
+    poses: object  # (…, m, d)   M_j, the means
+    variances: object  # (…, m, d)   σ_j²
+    activations: object  # (…, m)      a_j; in procedure 1 π_j
 
 # %% ../../nbs/routing/procedure.ipynb #cell-009
 def _log_densities(votes, parents):
@@ -76,8 +77,7 @@ def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
     return Parents(M, variances, xp.exp(_log_sigmoid(lam * (beta_a - cost)))), R
 
 # %% ../../nbs/routing/procedure.ipynb #cell-017
-def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any,
-                lam: float) -> tuple:
+def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
     """One pass of procedure 2 as printed: an activation in the place of the weight (routing:procedure-2).
 
     `inputs` (…, n, d), `lam` is λ; returns the new Parents and the assignments R (…, n, m).
@@ -87,8 +87,9 @@ def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any,
     return _printed_pass(inputs, xp.ones_like(inputs[..., 0]), parents, beta_u, beta_a, lam)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-020
-def procedure_3(inputs: Any, activations: Any, parents: Parents, beta_u: Any, beta_a: Any,
-                lam: float) -> tuple:
+def procedure_3(
+    inputs: Any, activations: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float
+) -> tuple:
     """One pass of procedure 3 as printed: shares weighted by the activations (…, n) of the children (routing:procedure-3).
 
     Only their ratios count: r_ij sums to one, and a common factor of them cancels.
@@ -96,8 +97,9 @@ def procedure_3(inputs: Any, activations: Any, parents: Parents, beta_u: Any, be
     return _printed_pass(inputs, activations, parents, beta_u, beta_a, lam)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-023
-def corrected_procedure(votes: Any, activations: Any, assignments: Any, beta_u: Any,
-                        beta_a: Any, lam: float) -> tuple:
+def corrected_procedure(
+    votes: Any, activations: Any, assignments: Any, beta_u: Any, beta_a: Any, lam: float
+) -> tuple:
     """One iteration of the corrected procedure by its equations, M-step first (capslit:routing).
 
     `votes` (…, n, m, d), `activations` (…, n), `assignments` (…, n, m), `lam` is λ; returns
@@ -121,19 +123,21 @@ def inverse_temperatures(n_iterations: int, final: float = 0.01) -> list[float]:
 # %% ../../nbs/routing/procedure.ipynb #cell-055
 class Routed(NamedTuple):
     "The result of routing: m parents, from the votes of n children."
-    poses: object         # (…, m, d)   M_j
-    activations: object   # (…, m)      a_j, between 0 and 1
+
+    poses: object  # (…, m, d)   M_j
+    activations: object  # (…, m)      a_j, between 0 and 1
     # (…, n, m)   R_ij of the last M-step; sums to one over the parents
     assignments: object
 
 
 class _Clusters(NamedTuple):
     "Gaussians fitted to the votes for the m parents of k problems."
-    mean: object          # (k, m, d)
-    variance: object      # (k, m, d)
-    log_sigma: object     # (k, m)      Σ ln σ
-    mass: object          # (k, m)      Σ a_i R_ij
-    squares: object       # (k, m, n, d)   (V_ij − M_j)²
+
+    mean: object  # (k, m, d)
+    variance: object  # (k, m, d)
+    log_sigma: object  # (k, m)      Σ ln σ
+    mass: object  # (k, m)      Σ a_i R_ij
+    squares: object  # (k, m, n, d)   (V_ij − M_j)²
 
 # %% ../../nbs/routing/procedure.ipynb #cell-056
 _NOT_FINITE = "votes contains NaN or infinity; see which layer makes them"
@@ -159,7 +163,7 @@ def _m_step(votes, log_R, activations, floor):
     total = xp.sum(weights, axis=-1)
     empty = total < float(xp.finfo(votes.dtype).smallest_normal) ** 0.5
     share = weights / xp.where(empty, xp.ones_like(total), total)[..., None]
-    share = share[:, :, None, :]                              # r_ij, a row for each parent
+    share = share[:, :, None, :]  # r_ij, a row for each parent
     mean = share @ votes
     squares = (votes - mean) ** 2
     least = floor[:, None] + xp.astype(empty, votes.dtype)
@@ -207,8 +211,7 @@ def _blocks(arrays, rows):
     if rows >= k:
         return [arrays]
     end = k - k % rows
-    stacks = [xp.unstack(xp.reshape(a[:end, ...], (-1, rows, *a.shape[1:])))
-              for a in arrays]
+    stacks = [xp.unstack(xp.reshape(a[:end, ...], (-1, rows, *a.shape[1:]))) for a in arrays]
     rest = [tuple(a[end:, ...] for a in arrays)] if end < k else []
     return [*zip(*stacks), *rest]
 
@@ -224,8 +227,10 @@ def _like(votes, name, value, shape):
     try:
         return xp.broadcast_to(value, shape)
     except (ValueError, RuntimeError) as error:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, which does not broadcast to "
-                         f"{shape}; pass one number, or one for each parent") from error
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}, which does not broadcast to "
+            f"{shape}; pass one number, or one for each parent"
+        ) from error
 
 # %% ../../nbs/routing/procedure.ipynb #cell-064
 def _schedule(n_iterations, inverse_temperature):
@@ -242,13 +247,16 @@ def _shared_memory(given):
     "What was given, with tensors as NumPy arrays of the same memory; None if one of them is on another device or is differentiated."
     torch = sys.modules.get("torch")
     tensors = [a for a in given if torch and isinstance(a, torch.Tensor)]
-    if any(a.device.type != "cpu" or torch.is_grad_enabled() and a.requires_grad
-           or torch.autograd.forward_ad.unpack_dual(a).tangent is not None
-           for a in tensors):
+    if any(
+        a.device.type != "cpu"
+        or torch.is_grad_enabled()
+        and a.requires_grad
+        or torch.autograd.forward_ad.unpack_dual(a).tangent is not None
+        for a in tensors
+    ):
         return None
     try:
-        return [a.detach().numpy() if torch and isinstance(a, torch.Tensor) else a
-                for a in given]
+        return [a.detach().numpy() if torch and isinstance(a, torch.Tensor) else a for a in given]
     # being traced, or mapped over
     except (RuntimeError, TypeError):
         return None
@@ -262,8 +270,18 @@ def _route_in_loops(problems, xp, lambdas, floor):
     return Routed(*(xp.asarray(a) for a in found))
 
 # %% ../../nbs/routing/procedure.ipynb #cell-065
-def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterations: int = 3, *, inverse_temperature: Any = 0.01,
-               e_step: str = "factor", variance_floor: float = 1e-9, block_bytes: float | None = None) -> Routed:
+def em_routing(
+    votes: Any,
+    activations: Any,
+    beta_u: Any,
+    beta_a: Any,
+    n_iterations: int = 3,
+    *,
+    inverse_temperature: Any = 0.01,
+    e_step: str = "factor",
+    variance_floor: float = 1e-9,
+    block_bytes: float | None = None,
+) -> Routed:
     """Route n children to m parents by EM on their votes.
 
     Runs on NumPy, PyTorch and other array-API libraries, on the device of `votes`, which also
@@ -302,9 +320,14 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     votes = as_floating("votes", votes)
     xp, (*batch, n, m, d) = namespace(votes), (0, 0, 0) if votes.ndim < 3 else votes.shape
     if 0 in (n, m, d):
-        raise ValueError(f"votes has shape {tuple(votes.shape)}, but shape (…, n, m, d) is needed, "
-                         "with at least one child, one parent and one dimension")
-    lambdas, tempered = _schedule(n_iterations, inverse_temperature), check_choice("e_step", e_step, ("factor", "exponent")) == "exponent"
+        raise ValueError(
+            f"votes has shape {tuple(votes.shape)}, but shape (…, n, m, d) is needed, "
+            "with at least one child, one parent and one dimension"
+        )
+    lambdas, tempered = (
+        _schedule(n_iterations, inverse_temperature),
+        check_choice("e_step", e_step, ("factor", "exponent")) == "exponent",
+    )
     floor = np.asarray(variance_floor, dtype=np.float64)
     floor = float(check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0))
     given = votes, activations, beta_u, beta_a
@@ -314,19 +337,32 @@ def em_routing(votes: Any, activations: Any, beta_u: Any, beta_a: Any, n_iterati
     here = namespace(votes)
     a = as_floating("activations", activations)
     if a.ndim and tuple(a.shape) == tuple(votes.shape[:-3]):
-        raise ValueError(f"votes has shape {tuple(votes.shape)}, as of matrices; poses are vectors here: "
-                         "reshape votes to (…, n, m, d), with the numbers of a matrix in one axis")
+        raise ValueError(
+            f"votes has shape {tuple(votes.shape)}, as of matrices; poses are vectors here: "
+            "reshape votes to (…, n, m, d), with the numbers of a matrix in one axis"
+        )
     a = check_shape("activations", a, (*batch, n))
     a = check_values("activations", _like(votes, "activations", a, a.shape), lower=0)
-    betas = (_like(votes, name, beta, (*batch, m))
-             for name, beta in (("beta_u", beta_u), ("beta_a", beta_a)))
-    problems = [here.reshape(x, (math.prod(batch), *x.shape[len(batch):]))
-                for x in (votes, a, *betas)]
+    betas = (
+        _like(votes, name, beta, (*batch, m))
+        for name, beta in (("beta_u", beta_u), ("beta_a", beta_a))
+    )
+    problems = [
+        here.reshape(x, (math.prod(batch), *x.shape[len(batch) :])) for x in (votes, a, *betas)
+    ]
     if block_bytes is None:
         block_bytes = 2**21 if "cpu" in str(device_of(votes)).lower() else math.inf
     row_bytes = n * m * d * here.finfo(votes.dtype).bits // 8
-    rows = max(1, math.prod(batch)) if block_bytes == math.inf else max(1, int(block_bytes // row_bytes))
+    rows = (
+        max(1, math.prod(batch))
+        if block_bytes == math.inf
+        else max(1, int(block_bytes // row_bytes))
+    )
     loops = shared and isinstance(votes, np.ndarray)
-    parts = [_route_in_loops(problems, xp, lambdas, floor)] if loops else [_route(*block, lambdas, floor, tempered) for block in _blocks(problems, rows)]
+    parts = (
+        [_route_in_loops(problems, xp, lambdas, floor)]
+        if loops
+        else [_route(*block, lambdas, floor, tempered) for block in _blocks(problems, rows)]
+    )
     whole = parts[0] if len(parts) == 1 else (xp.concat(x, axis=0) for x in zip(*parts))
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

@@ -1,4 +1,6 @@
-"""The common form of all benchmarks: a module has `rows()`, which yields them one after another, and can be run alone."""
+"""The common form of all benchmarks: a module has `rows()`, which yields them one after another,
+and can be run alone.
+"""
 
 import time
 import warnings
@@ -10,15 +12,17 @@ import numpy as np
 from capslit.experiments import scaling
 from capslit.experiments.scaling import timed  # noqa: F401
 
-# the matrix library's threads stay awake for a tenth of a second after a product, and would be charged to the next
+# the matrix library's threads stay awake for a tenth of a second after a product, and would be
+# charged to the next
 in_turns = partial(scaling.in_turns, rest=0.15)
 
 
 class Row(NamedTuple):
     """One line of the table.
 
-    `what` we do, the `ratio` of what it takes to what the other takes (time, where nothing else is said; below 1 we are better), `to` what,
-    and the `aim` that the ratio should not exceed, if there is one.
+    `what` we do, the `ratio` of what it takes to what the other takes (time, where nothing else is
+    said; below 1 we are better), `to` what, and the `aim` that the ratio should not exceed, if
+    there is one.
     """
 
     what: str
@@ -40,9 +44,11 @@ def cpu_seconds(function):
 
 
 def per_iteration(fit, few=2, many=10, repeats=3):
-    """CPU seconds of one iteration: what more iterations take, divided by their number; fit(steps) makes so many.
+    """CPU seconds of one iteration: what more iterations take, divided by their number; fit(steps)
+    makes so many.
 
-    The least of a few times counts, of few and of many in turns. There are so many that they take a third more time than few: less might be noise.
+    The least of a few times counts, of few and of many in turns. There are so many that they take a
+    third more time than few: less might be noise.
     """
     while many < 1000:
         first, second = np.min(

@@ -1,10 +1,15 @@
-"""The classifier beside scikit-learn's support vector machine and network: CPU time to equal error; prediction beside its floor.
+"""The classifier beside scikit-learn's support vector machine and network: CPU time to equal error;
+prediction beside its floor.
 
-10,000 training images of MNIST and Fashion-MNIST, projected as in Saul 3.1, or the embedded digits where these are not to be had. Of two methods we take the worse
-of their final test errors, and for each method the time after which its test error is first as small. A course in time is for ours a fit with so many iterations,
-from the start; for the network, which is stopped by the same validation images, its passes; for support vectors, which
-cannot be stopped, machines for the first eighth of the images, the first sixth, and so on. All have settings that were found beforehand: the peers those that their chapter
-has found best for the whole of the data, ours those near what it chooses for itself (prior and kernel), with few landmarks. What that choice costs is a row of its own.
+10,000 training images of MNIST and Fashion-MNIST, projected as in Saul 3.1, or the embedded digits
+where these are not to be had. Of two methods we take the worse of their final test errors, and for
+each method the time after which its test error is first as small. A course in time is for ours a
+fit with so many iterations, from the start; for the network, which is stopped by the same
+validation images, its passes; for support vectors, which cannot be stopped, machines for the first
+eighth of the images, the first sixth, and so on. All have settings that were found beforehand: the
+peers those that their chapter has found best for the whole of the data, ours those near what it
+chooses for itself (prior and kernel), with few landmarks. What that choice costs is a row of its
+own.
 """
 
 import time
@@ -101,7 +106,9 @@ def course_of_svm(data, settings):
 
 
 def course_of_network(data, settings, patience=10, passes=100):
-    "The same for more and more passes, and the test error of the pass that is best on the validation images."
+    """The same for more and more passes, and the test error of the pass that is best on the
+    validation images.
+    """
     model, seconds, course = ESTIMATORS["network"](data.X, 0, **settings), 0.0, []
     best, waited = (np.inf, np.inf), 0
     while waited < patience and len(course) < passes:
@@ -148,13 +155,15 @@ def rows():
             yield Row(
                 f"{title}, {len(data.X):,} images: CPU time to {100 * level:.1f} % error",
                 first(ours, level) / first(theirs, level),
-                f"scikit-learn's {NAMES[peer]} (in the end {100 * error:.1f} %, ours {100 * final:.1f} %)",
+                f"scikit-learn's {NAMES[peer]} (in the end {100 * error:.1f} %, ours"
+                f" {100 * final:.1f} %)",
                 1,
             )
         model = CapsuleClassifier(random_state=0)
         _, seconds = cpu(lambda: model.fit(data.X, data.y))
         yield Row(
-            f"{title}, {len(data.X):,} images: CPU time of an automatic fit ({100 - 100 * model.score(data.X_test, data.y_test):.1f} %)",
+            f"{title}, {len(data.X):,} images: CPU time of an automatic fit"
+            f" ({100 - 100 * model.score(data.X_test, data.y_test):.1f} %)",
             seconds / ours[-1][0],
             f"sixty iterations with fixed settings ({100 * final:.1f} %)",
         )

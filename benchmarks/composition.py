@@ -1,16 +1,23 @@
-"""Matching pursuit over letters of 56 × 56, four experts, 9 × 9 shifts, nine rotations, beside the plain loop over all candidates.
+"""Matching pursuit over letters of 56 × 56, four experts, 9 × 9 shifts, nine rotations, beside the
+plain loop over all candidates.
 
-The loop is run on some of the letters and said to take as long for the others. The results for these letters are checked to be equal. The floor is the correlations
-alone, in blocks of the size that suits them best. For the three kinds of searches: a write-black model, the same with truncated templates, and a
-write-white-and-black model. Another number of letters may be given (`python benchmarks/composition.py 1000`).
+The loop is run on some of the letters and said to take as long for the others. The results for
+these letters are checked to be equal. The floor is the correlations alone, in blocks of the size
+that suits them best. For the three kinds of searches: a write-black model, the same with truncated
+templates, and a write-white-and-black model. Another number of letters may be given (`python
+benchmarks/composition.py 1000`).
 
-The correlations themselves depend on how tight the bounds are made: with half as many levels there are half as many, and more scores. That made the search a quarter
-faster and its floor lower too, so that the ratio remained. The updates of classical matching pursuit, from products of the templates with each other, do not apply:
-what a pixel gains depends on the image and on the largest probability so far, and not linearly. The spectra of the templates are computed once for a call. `parts.py`
-measures what stands beside the correlations: gains of pixels, with a logarithm for each pixel and level, the exact scores, these spectra, and the bounds of all candidates.
+The correlations themselves depend on how tight the bounds are made: with half as many levels there
+are half as many, and more scores. That made the search a quarter faster and its floor lower too, so
+that the ratio remained. The updates of classical matching pursuit, from products of the templates
+with each other, do not apply: what a pixel gains depends on the image and on the largest
+probability so far, and not linearly. The spectra of the templates are computed once for a call.
+`parts.py` measures what stands beside the correlations: gains of pixels, with a logarithm for each
+pixel and level, the exact scores, these spectra, and the bounds of all candidates.
 
-Then the estimator without poses beside scikit-learn's dictionary learning at its defaults, with as many atoms: planted bars, quadrants and digits. For
-planted problems the row is the share of twenty in which not all bars are found, to that of non-negative factors.
+Then the estimator without poses beside scikit-learn's dictionary learning at its defaults, with as
+many atoms: planted bars, quadrants and digits. For planted problems the row is the share of twenty
+in which not all bars are found, to that of non-negative factors.
 """
 
 import sys
@@ -65,7 +72,9 @@ SIZES = 8, 16, 32  # of the blocks of the floor, of which the fastest counts
 
 
 def correlations(X, templates, found, q, truncated, size):
-    "A function that takes the correlations of all images and steps, `size` images at a time, and does nothing else with them."
+    """A function that takes the correlations of all images and steps, `size` images at a time, and
+    does nothing else with them.
+    """
     seen, q = _seen(_candidates(templates, TRANSFORMS, q), q, truncated)
     bounds = _Bounds(seen, q, _levels(seen.canvas, q))
     x, U = X[:size], np.full((size, X.shape[1]), q)
@@ -89,7 +98,9 @@ def correlations(X, templates, found, q, truncated, size):
 
 
 def planted_bars(seed, side, n_bars, n=60):
-    "Images (n, side²) of some bars, each in half of the images, one pixel in a hundred flipped; and the bars."
+    """Images (n, side²) of some bars, each in half of the images, one pixel in a hundred flipped;
+    and the bars.
+    """
     rng, bars = np.random.default_rng([side, seed]), np.zeros((n_bars, side, side))
     length, width = 3 * side // 4, max(1, side // 8)
     for bar in bars:
@@ -101,7 +112,9 @@ def planted_bars(seed, side, n_bars, n=60):
 
 
 def all_found(templates, bars):
-    "Whether each bar is what some template is surer of than ½, but for a twentieth of their pixels."
+    """Whether each bar is what some template is surer of than ½, but for a twentieth of their
+    pixels.
+    """
     ink = templates > 0.5
     return all(np.any(np.sum(ink != bar, axis=1) <= np.sum(bar) / 20) for bar in bars)
 
@@ -129,7 +142,8 @@ def planted_rows(problems=20):
         ]
         X, what = drawn[0][0], f"{n_bars} bars in 60 images of {side} × {side}"
         print(
-            f"{what}: all found in {problems - missed[0]} of {problems}; by non-negative factors in {problems - missed[1]}",
+            f"{what}: all found in {problems - missed[0]} of {problems}; by non-negative factors in"
+            f" {problems - missed[1]}",
             flush=True,
         )
         yield Row(

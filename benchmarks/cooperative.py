@@ -1,13 +1,19 @@
-"""Factorial vector quantisation beside their floor and beside methods that have a prototype for every configuration.
+"""Factorial vector quantisation beside their floor and beside methods that have a prototype for
+every configuration.
 
-The floor of the exact E-step is what any version needs: the products y Wᵀ and ⟨s⟩ᵀ y, and, since every configuration of every example must be weighed, a
-multiplication and an addition for each in the sum that its probabilities are divided by, another for the expectations, and another for the counts, as products of
-matrices with a row for each configuration of one half of the vectors and a column for each of the other. It is taken in blocks of several sizes, and the fastest counts:
-these products are so small that they take little longer than reading the examples from the memory. What an E-step has to do beside is measured by `parts.py`: the
-exponentials, what is taken from and multiplied with every number between two products, ‖y‖², and what is done once for a block. Beside the floor stands the time of the
-exponentials of one table, in blocks that stay in the cache: what a version costs at least that takes one for each configuration. A mixture has a component for each of
-the kᵈ configurations: that is what a user of scikit-learn would need for the same distribution. k-means has as many centres, and dictionary learning as many atoms as we
-have vectors for all states; of these the time of an iteration, on embedded digits.
+The floor of the exact E-step is what any version needs: the products y Wᵀ and ⟨s⟩ᵀ y, and, since
+every configuration of every example must be weighed, a multiplication and an addition for each in
+the sum that its probabilities are divided by, another for the expectations, and another for the
+counts, as products of matrices with a row for each configuration of one half of the vectors and a
+column for each of the other. It is taken in blocks of several sizes, and the fastest counts: these
+products are so small that they take little longer than reading the examples from the memory. What
+an E-step has to do beside is measured by `parts.py`: the exponentials, what is taken from and
+multiplied with every number between two products, ‖y‖², and what is done once for a block. Beside
+the floor stands the time of the exponentials of one table, in blocks that stay in the cache: what a
+version costs at least that takes one for each configuration. A mixture has a component for each of
+the kᵈ configurations: that is what a user of scikit-learn would need for the same distribution.
+k-means has as many centres, and dictionary learning as many atoms as we have vectors for all
+states; of these the time of an iteration, on embedded digits.
 """
 
 import numpy as np
@@ -37,7 +43,9 @@ def problem(d, k, p, n, seed=0):
 
 
 def floor(y, weights, n_rows, tables=True):
-    "The products y Wᵀ and ⟨s⟩ᵀ y, and three products with a table of the configurations of one half of the vectors and of the other, or without them."
+    """The products y Wᵀ and ⟨s⟩ᵀ y, and three products with a table of the configurations of one
+    half of the vectors and of the other, or without them.
+    """
     d, k, p = weights.shape
     columns, a, b = (
         np.ascontiguousarray(weights.reshape(d * k, p).T),
@@ -59,7 +67,9 @@ def floor(y, weights, n_rows, tables=True):
 
 
 def exponentials(y, weights, n_rows):
-    "The products y Wᵀ and ⟨s⟩ᵀ y, and the exponentials of a table with a column for each configuration."
+    """The products y Wᵀ and ⟨s⟩ᵀ y, and the exponentials of a table with a column for each
+    configuration.
+    """
     d, k, p = weights.shape
     W, block = weights.reshape(d * k, p), np.zeros((n_rows, k**d))
 

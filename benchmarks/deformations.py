@@ -1,9 +1,11 @@
 """Deforming images against its floor and against SciPy.
 
-The floor is what no resampling with sixteen weights can do without: reading sixteen pixels, here in their order, for each one that it makes. SciPy's
-`map_coordinates` reads the same images at the same points, one image at a time, with linear weights (order 1) and with cubic splines
-(order 3). All on one core; and two threads beside one, and the memory that a walk through the stream allocates beside that of its batch. The images are made
-by compiled loops, if Numba is installed, and once by operations on arrays.
+The floor is what no resampling with sixteen weights can do without: reading sixteen pixels, here in
+their order, for each one that it makes. SciPy's `map_coordinates` reads the same images at the same
+points, one image at a time, with linear weights (order 1) and with cubic splines (order 3). All on
+one core; and two threads beside one, and the memory that a walk through the stream allocates beside
+that of its batch. The images are made by compiled loops, if Numba is installed, and once by
+operations on arrays.
 """
 
 import tracemalloc

@@ -1,8 +1,10 @@
-"""One EM iteration of capsule regression against its floor: the two matrix products X Wᵀ and Eᵀ X alone, in their best form.
+"""One EM iteration of capsule regression against its floor: the two matrix products X Wᵀ and Eᵀ X
+alone, in their best form.
 
-For each capsule dimension, the time of an iteration, compiled and as arrays; and for one of them the memory that it allocates beside the size of X.
-The products are made as one call each, and block by block; the faster form is the floor.
-Setting of the aim: n = 50,000 examples, p = 196 inputs, m = 10 classes, float32, as many threads as the matrix library uses.
+For each capsule dimension, the time of an iteration, compiled and as arrays; and for one of them
+the memory that it allocates beside the size of X. The products are made as one call each, and block
+by block; the faster form is the floor. Setting of the aim: n = 50,000 examples, p = 196 inputs, m =
+10 classes, float32, as many threads as the matrix library uses.
 """
 
 import tracemalloc

@@ -1,12 +1,15 @@
-"""The whole of Figure 5, both sets of images: what a run on the quiet machine took, from the records that it wrote.
+"""The whole of Figure 5, both sets of images: what a run on the quiet machine took, from the
+records that it wrote.
 
-It takes a quarter of an hour, so `make bench` leaves it alone, and keeps its rows. To measure it anew:
+It takes a quarter of an hour, so `make bench` leaves it alone, and keeps its rows. To measure it
+anew:
 
-    capslit reproduce figure5 --data mnist --out FOLDER; capslit reproduce figure5 --data fashion --out FOLDER
-    FIGURE5=FOLDER python benchmarks/run.py --into figure5
+    capslit reproduce figure5 --data mnist --out FOLDER; capslit reproduce figure5 --data fashion
+    --out FOLDER FIGURE5=FOLDER python benchmarks/run.py --into figure5
 
-The figure has eighteen models for each set of images; the records have four more, whose pairs learn jointly. Whether the run has found what the records in
-`results/` say is a row of its own: differences of test errors, in per cent.
+The figure has eighteen models for each set of images; the records have four more, whose pairs learn
+jointly. Whether the run has found what the records in `results/` say is a row of its own:
+differences of test errors, in per cent.
 """
 
 import os
@@ -34,7 +37,8 @@ def rows():
         part["resumed"] for parts in runs for part in parts.values()
     ):
         raise ValueError(
-            f"{folder} holds a run that was interrupted, or that of another machine: {', '.join(machines)}"
+            f"{folder} holds a run that was interrupted, or that of another machine:"
+            f" {', '.join(machines)}"
         )
     seconds = {
         (name, kind): sum(part["seconds"].values())

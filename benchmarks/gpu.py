@@ -1,10 +1,13 @@
-"""Capsule regression on a graphics card, through PyTorch or CuPy: is it as fast there as its matrix products let it be?
+"""Capsule regression on a graphics card, through PyTorch or CuPy: is it as fast there as its matrix
+products let it be?
 
-Prints the ratio of an EM iteration to its two matrix products, the part of the card's speed in matrix products that an iteration
-reaches (the speed of one large product in the same run, and the one that its maker names), and how long the experiment with a million
-digits takes. Where there is no card it says so.
+Prints the ratio of an EM iteration to its two matrix products, the part of the card's speed in
+matrix products that an iteration reaches (the speed of one large product in the same run, and the
+one that its maker names), and how long the experiment with a million digits takes. Where there is
+no card it says so.
 
-    python benchmarks/gpu.py --count             # what an iteration asks of a card, counted on the processor: PyTorch's operations and the bytes they move
+    python benchmarks/gpu.py --count             # what an iteration asks of a card, counted on the
+    processor: PyTorch's operations and the bytes they move
 """
 
 import sys
@@ -32,11 +35,14 @@ NOMINAL = {
     "V100": 15.7e12,
     "T4": 8.1e12,
 }
-# floating-point operations per second in single precision, as the makers' data sheets have them, the largest variant of each
+# floating-point operations per second in single precision, as the makers' data sheets have them,
+# the largest variant of each
 
 
 class Card(NamedTuple):
-    "Where to compute: a library of arrays, a device, its name, and a function that waits until the device has finished."
+    """Where to compute: a library of arrays, a device, its name, and a function that waits until
+    the device has finished.
+    """
 
     xp: object
     device: object
@@ -180,7 +186,9 @@ WAITING = {
 
 
 def watching():
-    "A mode of PyTorch that counts `operations` and the `bytes` they read and write, and refuses what makes the host wait for the device."
+    """A mode of PyTorch that counts `operations` and the `bytes` they read and write, and refuses
+    what makes the host wait for the device.
+    """
     from torch import Tensor
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -211,7 +219,9 @@ def watching():
 
 
 def counts(card, d, **size):
-    "PyTorch's operations in one EM iteration, the bytes that they move, and those of two readings of the inputs."
+    """PyTorch's operations in one EM iteration, the bytes that they move, and those of two readings
+    of the inputs.
+    """
     X, _, states = iterations(card, d, **size)
     next(states)  # tables are made once
     with watching() as watched:
@@ -222,7 +232,8 @@ def counts(card, d, **size):
 def count(dims=(1, 4, 8, 16, 32), n=100_000):
     "A line for each capsule size; on the processor, so that no card is needed."
     print(
-        "EM iteration, operations of PyTorch that move numbers, and bytes they move beside two readings of the inputs"
+        "EM iteration, operations of PyTorch that move numbers, and bytes they move beside two"
+        " readings of the inputs"
     )
     for d in dims:
         operations, moved, least = counts(torch_card("cpu"), d, n=n)

@@ -1,7 +1,9 @@
-"""Time of I_s(β) for one s and many β's beside scipy.special.hyp1f1 on the same task, by compiled loops, if Numba is installed, and by operations on arrays.
+"""Time of I_s(β) for one s and many β's beside scipy.special.hyp1f1 on the same task, by compiled
+loops, if Numba is installed, and by operations on arrays.
 
-Capsules of dimension d and ten classes have s = 5 d. I_s(β) = β/(s + 1) · ₁F₁(1, s + 2, −β), log-uniform β's from 10⁻³ to 10⁴. Beside
-both stands the floor of the loops: reading β and writing I_s(β).
+Capsules of dimension d and ten classes have s = 5 d. I_s(β) = β/(s + 1) · ₁F₁(1, s + 2, −β),
+log-uniform β's from 10⁻³ to 10⁴. Beside both stands the floor of the loops: reading β and writing
+I_s(β).
 """
 
 import numpy as np

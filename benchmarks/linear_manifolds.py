@@ -1,9 +1,12 @@
-"""Factor analysers beside scikit-learn, on smooth random images: CPU time of an iteration, and memory.
+"""Factor analysers beside scikit-learn, on smooth random images: CPU time of an iteration, and
+memory.
 
-One analyser beside scikit-learn's `FactorAnalysis`; a mixture of them beside `GaussianMixture` with full covariances, which has p²/2 numbers for each
-component where ours has p (r + 2). The memory is what a component more takes at the height of a fit. Ours includes the codes
-of one block of examples, at most a million numbers for all components together, which is what shows at p = 64. The floor of an iteration are its matrix products
-(codes, squared distances, and the sums of x, x², x zᵀ and z zᵀ) and the exponentials of its responsibilities, for all examples and components.
+One analyser beside scikit-learn's `FactorAnalysis`; a mixture of them beside `GaussianMixture` with
+full covariances, which has p²/2 numbers for each component where ours has p (r + 2). The memory is
+what a component more takes at the height of a fit. Ours includes the codes of one block of
+examples, at most a million numbers for all components together, which is what shows at p = 64. The
+floor of an iteration are its matrix products (codes, squared distances, and the sums of x, x², x zᵀ
+and z zᵀ) and the exponentials of its responsibilities, for all examples and components.
 """
 
 import tracemalloc

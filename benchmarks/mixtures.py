@@ -1,8 +1,9 @@
 """Gaussian mixtures beside scikit-learn's `GaussianMixture`: CPU time of one iteration.
 
-Both run from random assignments, on examples drawn from as many groups as there are components. Some run four starts at once, as a stack, beside
-scikit-learn's four one after another. The floor of an iteration are its matrix products (squared distances and second moments) and the exponentials of its
-responsibilities.
+Both run from random assignments, on examples drawn from as many groups as there are components.
+Some run four starts at once, as a stack, beside scikit-learn's four one after another. The floor of
+an iteration are its matrix products (squared distances and second moments) and the exponentials of
+its responsibilities.
 """
 
 import numpy as np

@@ -1,8 +1,11 @@
-"""What stands between us and the floor: the parts of those times that miss their aims, in units of the same floors.
+"""What stands between us and the floor: the parts of those times that miss their aims, in units of
+the same floors.
 
-One thread, processor time. A part is what its functions take by the clock of the thread, asked at each of their calls, or the difference between two runs of which
-one goes further; the rest is the whole less its parts. Where work is unavoidable that the floor leaves out (random numbers, exponentials, another order of the
-numbers), a row says what it takes by NumPy's own calls, or by those that we make.
+One thread, processor time. A part is what its functions take by the clock of the thread, asked at
+each of their calls, or the difference between two runs of which one goes further; the rest is the
+whole less its parts. Where work is unavoidable that the floor leaves out (random numbers,
+exponentials, another order of the numbers), a row says what it takes by NumPy's own calls, or by
+those that we make.
 """
 
 import time
@@ -39,7 +42,9 @@ from capslit.storage import StorageError
 
 @contextmanager
 def clocks(**functions):
-    "Seconds (by name) that functions, given as (owner, name of its attribute), take of their threads."
+    """Seconds (by name) that functions, given as (owner, name of its attribute), take of their
+    threads.
+    """
     spent, stack = dict.fromkeys(functions, 0.0), ExitStack()
 
     def clocked(part, function):
@@ -66,7 +71,9 @@ def in_turns(*functions, rounds=5):
 
 
 def least_parts(run, rounds=5, **functions):
-    "Seconds of a whole run, and of the parts of the fastest of several runs with clocks, as a dict."
+    """Seconds of a whole run, and of the parts of the fastest of several runs with clocks, as a
+    dict.
+    """
     found = []
     for _ in range(rounds):
         with clocks(**functions) as spent:
@@ -129,7 +136,9 @@ def small_fits():
 
 
 def one_row():
-    "The prediction of one row by features of a kernel and pairs of classes, in units of that of a logistic regression."
+    """The prediction of one row by features of a kernel and pairs of classes, in units of that of a
+    logistic regression.
+    """
     X, y = load_iris(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     model = CapsuleClassifier(
@@ -171,7 +180,9 @@ def one_row():
 
 
 def products(W, parts, learn=True):
-    "Processor time of the products of an E-step with some inputs each, by weights (r, p) of their own; without those of moments unless `learn`."
+    """Processor time of the products of an E-step with some inputs each, by weights (r, p) of their
+    own; without those of moments unless `learn`.
+    """
 
     def once():
         for w, x in zip(W, parts):
@@ -185,7 +196,9 @@ def products(W, parts, learn=True):
 
 
 def all_pairs(model, X, y, learn=True):
-    "The products of an iteration of all pairs of ten classes, each of which sees the inputs X of two."
+    """The products of an iteration of all pairs of ten classes, each of which sees the inputs X of
+    two.
+    """
     W = model.coef_.astype(np.float32)
     W = W.reshape(len(W), -1, W.shape[-1])
     first, second = np.triu_indices(10, 1)
@@ -198,7 +211,9 @@ def all_pairs(model, X, y, learn=True):
 
 
 def whole_fits():
-    "Large fits: clothes with fixed settings, in units of scikit-learn's SVC on the same images, and all pairs of MNIST with validation."
+    """Large fits: clothes with fixed settings, in units of scikit-learn's SVC on the same images,
+    and all pairs of MNIST with validation.
+    """
     for name, title, data in protocols():
         if name == "fashion":
             fit = lambda: CapsuleClassifier(**OURS[name], max_iter=60, tol=0, random_state=0).fit(
@@ -505,7 +520,9 @@ def integrals(n=200_000, s=5.0):
 
 
 def widened(shape, rows, columns, constant, x, wide, capsules, sizes, table, thresholds, w, learn):
-    "The moments of `block_sums` for inputs x (n, p) that are kept in eight bits; slice by slice they become `wide` (SLICE, p)."
+    """The moments of `block_sums` for inputs x (n, p) that are kept in eight bits; slice by slice
+    they become `wide` (SLICE, p).
+    """
     moments = np.zeros((len(rows), x.shape[1]))
     for start in range(0, len(x), len(wide)):
         part = wide[: min(len(wide), len(x) - start)]

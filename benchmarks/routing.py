@@ -1,12 +1,18 @@
-"""EM routing beside the same iterations written with broadcasting, and beside the least that any version could cost.
+"""EM routing beside the same iterations written with broadcasting, and beside the least that any
+version could cost.
 
-The time of `em_routing` as a ratio to that of the straightforward version, forward and with gradients, and to two bounds. One is the sum of the votes,
-all of which must be read once. The other, the floor, is the slower of this and of the arithmetic: in each iteration a vote is multiplied and added for a mean,
-squared, multiplied and added for a variance, and, but in the last, for an exponent of the E-step; and each assignment of an E-step takes an exponential of ten
-multiplications. The time of so many multiplications and additions is taken from a large matrix product in the same precision and on the same threads. This is the
-fastest arithmetic that the machine has, and it reads each of its numbers hundreds of times where routing must fetch them; so no version can reach this floor.
-Where Numba is installed, another row has the sums alone, as the loops take them, of votes that never leave the fastest cache: no reading, no transposition, no E-step.
-On PyTorch if it is installed, and on NumPy. All versions are checked to agree. 32 × 32 children, 10 parents, poses of 16 numbers, a batch of 64.
+The time of `em_routing` as a ratio to that of the straightforward version, forward and with
+gradients, and to two bounds. One is the sum of the votes, all of which must be read once. The
+other, the floor, is the slower of this and of the arithmetic: in each iteration a vote is
+multiplied and added for a mean, squared, multiplied and added for a variance, and, but in the last,
+for an exponent of the E-step; and each assignment of an E-step takes an exponential of ten
+multiplications. The time of so many multiplications and additions is taken from a large matrix
+product in the same precision and on the same threads. This is the fastest arithmetic that the
+machine has, and it reads each of its numbers hundreds of times where routing must fetch them; so no
+version can reach this floor. Where Numba is installed, another row has the sums alone, as the loops
+take them, of votes that never leave the fastest cache: no reading, no transposition, no E-step. On
+PyTorch if it is installed, and on NumPy. All versions are checked to agree. 32 × 32 children, 10
+parents, poses of 16 numbers, a batch of 64.
 """
 
 import importlib.util
@@ -48,7 +54,9 @@ def plain(V, a, beta_u, beta_a, iterations=3):
 
 
 def arithmetic(shape, iterations=3):
-    "Matrix products of as many multiplications and additions as routing votes of a shape (b, n, m, d) takes at least."
+    """Matrix products of as many multiplications and additions as routing votes of a shape (b, n,
+    m, d) takes at least.
+    """
     votes, assignments = math.prod(shape), math.prod(shape[:-1])
     multiplications = votes * (3 * iterations + iterations - 1) + 10 * assignments * (
         iterations - 1
@@ -59,7 +67,9 @@ def arithmetic(shape, iterations=3):
 
 
 def sums(x, share, exponents, rows, rows_at_last):
-    "The means, variances and exponents of so many rows of votes, all of them the same, and of more without exponents."
+    """The means, variances and exponents of so many rows of votes, all of them the same, and of
+    more without exponents.
+    """
     found, four = x[0], np.full((2, 4), x[0])
     same = np.ascontiguousarray(np.broadcast_to(x, (4, len(x))))
     for t in range(rows):
@@ -74,7 +84,10 @@ def sums(x, share, exponents, rows, rows_at_last):
 
 
 def sums_from_the_cache(shape, iterations=3):
-    "The sums of all iterations for votes of a shape (b, n, m, d), on all threads; None without Numba."
+    """The sums of all iterations for votes of a shape (b, n, m, d), on all threads.
+
+    None without Numba.
+    """
     b, n, m, d = shape
     loops = compiled(sums, add_exponents, reordered=(moments,))
     x, share, exponents = np.random.default_rng(0).random((3, n), dtype=np.float32)
@@ -95,7 +108,9 @@ def sums_from_the_cache(shape, iterations=3):
 
 
 def compare(name, ours, theirs, *floors, in_cache=None):
-    "Rows of ours beside theirs and, if there are such, beside reading the votes and the arithmetic, and beside the sums alone."
+    """Rows of ours beside theirs and, if there are such, beside reading the votes and the
+    arithmetic, and beside the sums alone.
+    """
     mine, other, *least, loops = in_turns(ours, theirs, *floors, in_cache or (lambda: None))
     yield Row(f"EM routing, {name}", mine / other, "the same with broadcasting", 1.0)
     if least:

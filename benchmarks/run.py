@@ -1,11 +1,14 @@
-"""All benchmarks as one table of ratios, with the machine's own figures above it, and a record of both.
+"""All benchmarks as one table of ratios, with the machine's own figures above it, and a record of
+both.
 
     python benchmarks/run.py                     # everything; writes results/bench.json
     python benchmarks/run.py em routing          # some modules only; writes nothing
-    python benchmarks/run.py --into em routing   # their rows take the place of those in the record, which must be of this machine
-    python benchmarks/run.py --out FOLDER        # the record goes elsewhere
+    python benchmarks/run.py --into em routing   # their rows take the place of those in the record,
+    which must be of this machine python benchmarks/run.py --out FOLDER        # the record goes
+    elsewhere
 
-A ratio is our time divided by that of what stands in the last column, both measured in the same run, in turns.
+A ratio is our time divided by that of what stands in the last column, both measured in the same
+run, in turns.
 """
 
 import argparse
@@ -66,10 +69,14 @@ def measure(names):
 
 
 def replaced(old, new, modules):
-    "The old record with the new rows in the place of those of the same modules; ValueError if the machine is another."
+    """The old record with the new rows in the place of those of the same modules.
+
+    ValueError if the machine is another.
+    """
     if old["machine"]["processor"] != new["machine"]["processor"]:
         raise ValueError(
-            f"the record is of {old['machine']['processor']}, this machine is {new['machine']['processor']}: ratios of two machines do not go into one table"
+            f"the record is of {old['machine']['processor']}, this machine is"
+            f" {new['machine']['processor']}: ratios of two machines do not go into one table"
         )
     known = {row["what"] for row in new["rows"]}  # of a module that was another's before
     kept = [row for row in old["rows"] if row["module"] not in modules and row["what"] not in known]

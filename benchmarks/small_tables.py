@@ -1,4 +1,6 @@
-"""Small tables that come with scikit-learn: a fit, automatic and with fixed settings, and the prediction of one row, beside logistic regression."""
+"""Small tables that come with scikit-learn: a fit, automatic and with fixed settings, and the
+prediction of one row, beside logistic regression.
+"""
 
 from _table import Row, alone, in_turns
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
@@ -9,7 +11,9 @@ from capslit import CapsuleClassifier
 
 
 def rows():
-    "Rows of fits to standardised tables that come with scikit-learn: with everything automatic, and with what was chosen then given as settings."
+    """Rows of fits to standardised tables that come with scikit-learn: with everything automatic,
+    and with what was chosen then given as settings.
+    """
     for load in (load_iris, load_wine, load_breast_cancer):
         X, y = load(return_X_y=True)
         X, name = (

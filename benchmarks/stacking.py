@@ -1,8 +1,11 @@
-"""Fits of one shape that share their matrix products, beside the same fits one by one; and the largest such fit of the paper.
+"""Fits of one shape that share their matrix products, beside the same fits one by one; and the
+largest such fit of the paper.
 
-The pairs of classes of an all-versus-all classifier, random restarts, and the folds of a cross-validation: wall time, with as many threads as the matrix
-library uses, the better of two. 10,000 training images of MNIST, projected as in Saul 3.1, or the embedded digits where MNIST is not to be had; and a fit to the
-whole of MNIST, with d = 8, its 45 pairs of classes and 10,000 validation images.
+The pairs of classes of an all-versus-all classifier, random restarts, and the folds of a
+cross-validation: wall time, with as many threads as the matrix library uses, the better of two.
+10,000 training images of MNIST, projected as in Saul 3.1, or the embedded digits where MNIST is not
+to be had; and a fit to the whole of MNIST, with d = 8, its 45 pairs of classes and 10,000
+validation images.
 """
 
 from itertools import combinations

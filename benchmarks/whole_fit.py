@@ -1,8 +1,12 @@
-"""Where the time of a whole fit goes: the classifier with forty iterations, from a table of 150 × 4 to a million examples of 196 inputs.
+"""Where the time of a whole fit goes: the classifier with forty iterations, from a table of 150 × 4
+to a million examples of 196 inputs.
 
-The time of all threads together, from beginning to end, is divided into that of the matrix products of the E-steps, of what stands between these products, of all
-else (looking at the data, second moments, M-steps, the loop itself), and the time in which a thread waits, idly or, as those of the matrix library do, by asking again
-and again. The clock of each thread is read around each block of an E-step. The products alone are made once more, afterwards, slice by slice, and take off their part.
+The time of all threads together, from beginning to end, is divided into that of the matrix products
+of the E-steps, of what stands between these products, of all else (looking at the data, second
+moments, M-steps, the loop itself), and the time in which a thread waits, idly or, as those of the
+matrix library do, by asking again and again. The clock of each thread is read around each block of
+an E-step. The products alone are made once more, afterwards, slice by slice, and take off their
+part.
 """
 
 import time

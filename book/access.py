@@ -1,6 +1,8 @@
-"""Pages for everyone: what screen readers, keyboards and weak eyes need beyond what the theme gives.
+"""Pages for everyone: what screen readers, keyboards and weak eyes need beyond what the theme
+gives.
 
-`book/_static/access.js` does what is known only when the page is laid out: what scrolls can be reached with the keyboard.
+`book/_static/access.js` does what is known only when the page is laid out: what scrolls can be
+reached with the keyboard.
 """
 
 import re
@@ -10,10 +12,14 @@ from pages import on_every_page
 from search import plain, symbols
 
 characters = cache(symbols)
-FORMULA_AS_HEADER = r'(<th\b[^>]*>\s*(?:<p>)?\s*<span class="math[^"]*")(>\\\((.*?)\\\)</span>)(\s*(?:</p>)?\s*</th>)'
+FORMULA_AS_HEADER = (
+    r"(<th\b[^>]*>\s*(?:<p>)?\s*<span"
+    r' class="math[^"]*")(>\\\((.*?)\\\)</span>)(\s*(?:</p>)?\s*</th>)'
+)
 
 MENDED = [
-    # the bar at the side has the logo and the search beside the table of contents: a region with a name
+    # the bar at the side has the logo and the search beside the table of contents: a region with a
+    # name
     (
         r'<div id="pst-primary-sidebar" class="',
         r'<div id="pst-primary-sidebar" role="region" aria-label="Book" class="',
@@ -40,9 +46,14 @@ def mend(app, name, page):
 
 
 def read_formula(match):
-    """A header that is a formula alone is read in letters: browsers do not take a formula for a name."""
+    """A header that is a formula alone is read in letters: browsers do not take a formula for a
+    name.
+    """
     start, formula, tex, end = match.groups()
-    return f'{start} aria-hidden="true"{formula}<span class="visually-hidden">{plain(tex, characters()).strip()}</span>{end}'
+    return (
+        f'{start} aria-hidden="true"{formula}<span'
+        f' class="visually-hidden">{plain(tex, characters()).strip()}</span>{end}'
+    )
 
 
 def setup(app):

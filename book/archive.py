@@ -1,4 +1,6 @@
-"""The built book as one file that is read without a network: python book/archive.py [FILE.zip]. Unpack it and open capslit-X.Y.Z-book/index.html."""
+"""The built book as one file that is read without a network: python book/archive.py [FILE.zip].
+Unpack it and open capslit-X.Y.Z-book/index.html.
+"""
 
 import sys
 import zipfile

@@ -1,4 +1,5 @@
-"""Build the book: execute the notebooks that are out of date, then read and write the pages that have changed.
+"""Build the book: execute the notebooks that are out of date, then read and write the pages that
+have changed.
 
 python book/build.py                the whole book; any warning is an error
 python book/build.py NOTEBOOK       that notebook and its page alone
@@ -37,7 +38,9 @@ def remove_strays():
 
 
 def build_all():
-    """Build the whole book; return the exit status. After warnings, all is read again next time: they are shown until they are mended."""
+    """Build the whole book; return the exit status. After warnings, all is read again next time:
+    they are shown until they are mended.
+    """
     remove_strays()
     failed = jupyter_book("-W")
     if failed:
@@ -46,7 +49,9 @@ def build_all():
 
 
 def build_page(path):
-    """Build one page, and leave what Sphinx remembers as it was: the next build of the book reads the page again, and insists on no warnings."""
+    """Build one page, and leave what Sphinx remembers as it was: the next build of the book reads
+    the page again, and insists on no warnings.
+    """
     known = ENVIRONMENT.read_bytes() if ENVIRONMENT.is_file() else None
     page = path.relative_to(ROOT).with_suffix("")
     try:  # without the other pages, warnings of links between them mean nothing

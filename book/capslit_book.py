@@ -29,7 +29,9 @@ def imitate_torch(app, config):
 
 
 def work_in_parallel(app, config):
-    """As many chapters are read at a time as there are cores, one for each process: they differ too much in length for Sphinx's batches."""
+    """As many chapters are read at a time as there are cores, one for each process: they differ too
+    much in length for Sphinx's batches.
+    """
     for name in (
         "sphinx_multitoc_numbering",
         "sphinx_jupyterbook_latex",
@@ -42,11 +44,16 @@ def work_in_parallel(app, config):
     )  # what went wrong, not only in which chapter
 
 
-UNEXECUTED = "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are shown, but were not run.\n```"
+UNEXECUTED = (
+    "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are"
+    " shown, but were not run.\n```"
+)
 
 
 def read_notebook(app, docname, source):
-    """Show a notebook with the outputs of its execution and without the lines that are meant for nbdev."""
+    """Show a notebook with the outputs of its execution and without the lines that are meant for
+    nbdev.
+    """
     path = Path(app.env.doc2path(docname))
     if path.suffix != ".ipynb":
         return
@@ -88,7 +95,9 @@ def read_one(app, env, added, changed, removed):
 
 
 def _escape(text):
-    """Prose of a docstring, safe in reStructuredText: `code` is code, $maths$ is maths, stars and trailing underscores are themselves."""
+    """Prose of a docstring, safe in reStructuredText: `code` is code, $maths$ is maths, stars and
+    trailing underscores are themselves.
+    """
 
     def piece(match):
         code, maths, paper, char = match.group("code", "maths", "paper", "char")
@@ -108,14 +117,17 @@ def _escape(text):
         return before + markup + after
 
     return re.sub(
-        r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))|(?<!\\)\$(?P<maths>[^$\n]+)\$|(?P<paper>Saul [A\d]+\.\d+)|(?P<char>[*|]|(?<=\w)_(?!\w))",
+        r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))|(?<!\\)\$(?P<maths>[^$\n]+)\$|(?P<paper>Saul"
+        r" [A\d]+\.\d+)|(?P<char>[*|]|(?<=\w)_(?!\w))",
         piece,
         text,
     )
 
 
 def rewrite_docstring(app, what, name, obj, options, lines):
-    """Turn Markdown habits into reStructuredText and add a link to the cell of the chapter; runs before napoleon."""
+    """Turn Markdown habits into reStructuredText and add a link to the cell of the chapter; runs
+    before napoleon.
+    """
     in_example = False
     for i, line in enumerate(lines):
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
@@ -146,7 +158,9 @@ def mend_attributes(app, what, name, obj, options, lines):
 
 
 def skip_member(app, what, name, obj, skip, options):
-    """Leave out what scikit-learn adds to every estimator, and the fields of named tuples (the signature has them)."""
+    """Leave out what scikit-learn adds to every estimator, and the fields of named tuples (the
+    signature has them).
+    """
     foreign = (
         re.fullmatch(r"set_\w+_request|get_metadata_routing", name)
         or type(obj).__name__ == "_tuplegetter"

@@ -1,4 +1,5 @@
-"""Check one notebook: clean it, write its module, look for mistakes, execute it, run the tests that import the module.
+"""Check one notebook: clean it, write its module, look for mistakes, execute it, run the tests that
+import the module.
 
 python book/check.py NOTEBOOK [options of pytest, such as -k or -n auto]
 """

@@ -1,6 +1,8 @@
-"""What an executed notebook depends on: its code, the modules that it imports (and what these import), lock files, records, other notebooks.
+"""What an executed notebook depends on: its code, the modules that it imports (and what these
+import), lock files, records, other notebooks.
 
-`key(path)` is a hash of all of it: as long as it stays the same, the notebook need not be executed again.
+`key(path)` is a hash of all of it: as long as it stays the same, the notebook need not be executed
+again.
 """
 
 import ast
@@ -49,7 +51,9 @@ def modules():
 
 
 def parsed(code):
-    """The syntax tree of some code: a hundred thousand objects, none of them garbage, which Python would go through again and again as they are made."""
+    """The syntax tree of some code: a hundred thousand objects, none of them garbage, which Python
+    would go through again and again as they are made.
+    """
     gc.disable()
     try:
         return ast.parse(code)
@@ -74,7 +78,9 @@ def tree(path):
 
 @cache
 def nodes(path):
-    """The parts of a syntax tree that tell what it depends on: imports, attributes, and string constants that are not docstrings."""
+    """The parts of a syntax tree that tell what it depends on: imports, attributes, and string
+    constants that are not docstrings.
+    """
     every = list(ast.walk(tree(path)))
     docstrings = {id(node.value) for node in every if isinstance(node, ast.Expr)}
     return [
@@ -88,7 +94,9 @@ def nodes(path):
 
 
 def at_once(node):
-    """The nodes below `node` that run when it is imported: no function's body, no attempt that may fail, nothing for type checkers."""
+    """The nodes below `node` that run when it is imported: no function's body, no attempt that may
+    fail, nothing for type checkers.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
@@ -103,7 +111,9 @@ def at_once(node):
 
 
 def imported(found, package=""):
-    """Dotted names that import statements, `capslit.x` in code and code in strings ask for; `package` is where relative imports begin."""
+    """Dotted names that import statements, `capslit.x` in code and code in strings ask for;
+    `package` is where relative imports begin.
+    """
     names = set()
     for node in found:
         match node:
@@ -128,11 +138,15 @@ def imported(found, package=""):
 
 @cache
 def public(package):
-    """Where the names come from that a package passes on, by its stub: {"CapsuleClassifier": "capslit.capsules.classifier.CapsuleClassifier"}."""
+    """Where the names come from that a package passes on, by its stub: {"CapsuleClassifier":
+    "capslit.capsules.classifier.CapsuleClassifier"}.
+    """
     stub = modules()[package].with_suffix(".pyi")
     nodes = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
     return {
-        alias.name: f"{importlib.util.resolve_name('.' * node.level + (node.module or ''), package)}.{alias.name}"
+        alias.name: (
+            f"{importlib.util.resolve_name('.' * node.level + (node.module or ''), package)}.{alias.name}"
+        )
         for node in nodes
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -140,7 +154,9 @@ def public(package):
 
 
 def resolve(name):
-    """The modules of the package that a dotted name leads to: the last that it names, the packages above, the home of what a package passes on."""
+    """The modules of the package that a dotted name leads to: the last that it names, the packages
+    above, the home of what a package passes on.
+    """
     parts = name.split(".")
     if parts[0] != PACKAGE:
         return set()

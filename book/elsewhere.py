@@ -1,7 +1,9 @@
-"""Copies of the notebooks that run elsewhere: each begins with a cell that installs capslit where it is missing.
+"""Copies of the notebooks that run elsewhere: each begins with a cell that installs capslit where
+it is missing.
 
-python book/elsewhere.py FOLDER     write them into FOLDER/latest/nbs, or FOLDER/vX.Y.Z/nbs where that tag is checked out
-python book/elsewhere.py --push     commit them to the branch `notebooks` of origin, which Colab and Binder open
+python book/elsewhere.py FOLDER     write them into FOLDER/latest/nbs, or FOLDER/vX.Y.Z/nbs where
+that tag is checked out python book/elsewhere.py --push     commit them to the branch `notebooks` of
+origin, which Colab and Binder open
 """
 
 import json
@@ -46,7 +48,9 @@ def requirement(extras):
 
 
 def portable(path):
-    """A notebook as JSON, without nbdev's directives and with a first cell that installs what it needs."""
+    """A notebook as JSON, without nbdev's directives and with a first cell that installs what it
+    needs.
+    """
     notebook = json.loads(path.read_text(encoding="utf-8"))
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -68,7 +72,9 @@ def portable(path):
 
 
 def write(folder):
-    """Write the copies of this version, their pictures, and what Binder installs, into a folder that may hold other versions."""
+    """Write the copies of this version, their pictures, and what Binder installs, into a folder
+    that may hold other versions.
+    """
     home = folder / version_folder()
     shutil.rmtree(home, ignore_errors=True)
     for path in notebooks():
@@ -83,8 +89,9 @@ def write(folder):
         f"{requirement(['chapters', 'dask', 'parquet'])}\n", encoding="utf-8"
     )
     (folder / "README.md").write_text(
-        f"Copies of the notebooks of [{SETTINGS['title']}]({LATEST}) that install it where they are run. "
-        f"They are written by a program: edit [the sources]({SOURCE}/tree/{SETTINGS['branch']}/nbs).\n",
+        f"Copies of the notebooks of [{SETTINGS['title']}]({LATEST}) that install it where they are"
+        " run. They are written by a program: edit [the"
+        f" sources]({SOURCE}/tree/{SETTINGS['branch']}/nbs).\n",
         encoding="utf-8",
     )
 

@@ -1,4 +1,6 @@
-"""Equations that are wider than the column: broken into lines by a script, where the reader's window asks for it."""
+"""Equations that are wider than the column: broken into lines by a script, where the reader's
+window asks for it.
+"""
 
 
 def setup(app):

@@ -1,8 +1,10 @@
-"""Execute the book's notebooks: side by side, only those whose code has changed, each result kept as soon as it is there.
+"""Execute the book's notebooks: side by side, only those whose code has changed, each result kept
+as soon as it is there.
 
     python book/execute.py [NOTEBOOK ...]      all of them, if none is named
 
-A result is kept in _build/executed, together with the hash of what it was made from (`dependencies.key`). Nothing has a time limit.
+A result is kept in _build/executed, together with the hash of what it was made from
+(`dependencies.key`). Nothing has a time limit.
 """
 
 import os
@@ -49,7 +51,9 @@ class NotebookError(Exception):
 
 
 def clean_cell(cell):
-    """Drop the `#|` lines from a code cell and turn those that concern display into the book's cell tags."""
+    """Drop the `#|` lines from a code cell and turn those that concern display into the book's cell
+    tags.
+    """
     lines = "".join(cell["source"]).splitlines(keepends=True)
     directives = [line.strip()[2:].split() for line in lines if line.startswith("#|")]
     tags = cell["metadata"].setdefault("tags", [])
@@ -89,7 +93,9 @@ def is_current(path):
 
 
 def last_seconds(path):
-    """How long the last execution took; before the first, notebooks that import much are taken to be long."""
+    """How long the last execution took; before the first, notebooks that import much are taken to
+    be long.
+    """
     found = stored(path)
     return found.metadata.capslit.seconds if found else FOREVER + len(reach(path))
 
@@ -111,7 +117,9 @@ def complaint(path, cell, text):
 
 
 def check_stderr(path, notebook):
-    """A warning is a mistake on the page: raise NotebookError for the first cell that wrote to stderr."""
+    """A warning is a mistake on the page: raise NotebookError for the first cell that wrote to
+    stderr.
+    """
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr" and "remove-stderr" not in cell.metadata.get(
@@ -121,7 +129,9 @@ def check_stderr(path, notebook):
 
 
 def execute(path, manager=AsyncKernelManager, **environ):
-    """Execute one notebook and keep the result; return the seconds that it took. `kernels.MANAGER` makes it short to start many, one after another."""
+    """Execute one notebook and keep the result; return the seconds that it took. `kernels.MANAGER`
+    makes it short to start many, one after another.
+    """
     made_from = key(path)
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
@@ -168,7 +178,9 @@ def execute(path, manager=AsyncKernelManager, **environ):
 
 
 def execute_all(paths, console):
-    """Execute the notebooks that are out of date, longest first, one for each core at a time; return the errors."""
+    """Execute the notebooks that are out of date, longest first, one for each core at a time;
+    return the errors.
+    """
     todo = sorted(
         (path for path in paths if runs_here(path) and not is_current(path)),
         key=last_seconds,
@@ -212,10 +224,12 @@ def execute_all(paths, console):
                         how = "  FAILED" if error else f"{future.result():6.1f} s"
                         progress.advance(overall)
                         console.print(
-                            f"[{int(progress.tasks[0].completed)}/{len(todo)}] {how}  {short(running[future])}",
+                            f"[{int(progress.tasks[0].completed)}/{len(todo)}] {how} "
+                            f" {short(running[future])}",
                             markup=False,
                         )
-                except BaseException as error:  # Ctrl-C, say: the kernels end with this process; what was executed is kept
+                except BaseException as error:
+                    # Ctrl-C, say: the kernels end with this process; what was executed is kept
                     progress.stop()
                     console.print(
                         "Interrupted." if isinstance(error, KeyboardInterrupt) else Traceback()

@@ -1,7 +1,9 @@
-"""The figures of the book: pictures in files of their own, loaded when they are seen, and numbers in the captions.
+"""The figures of the book: pictures in files of their own, loaded when they are seen, and numbers
+in the captions.
 
-A notebook carries its pictures with it; the page takes them out. Each is written once, without loss or at a quality that does
-not show, whichever is smaller, under a name made from its content. The page says how large it is, so that nothing moves when it comes.
+A notebook carries its pictures with it; the page takes them out. Each is written once, without loss
+or at a quality that does not show, whichever is smaller, under a name made from its content. The
+page says how large it is, so that nothing moves when it comes.
 """
 
 import base64
@@ -27,7 +29,9 @@ CAPTION = re.compile(
 
 
 def compressed(png):
-    """The picture as WebP: without loss, or, if that is large, at quality 90 where that is smaller; small ones nearly never are."""
+    """The picture as WebP: without loss, or, if that is large, at quality 90 where that is smaller;
+    small ones nearly never are.
+    """
     image = Image.open(io.BytesIO(png))
 
     def encoded(**options):

@@ -1,7 +1,9 @@
-"""What a reader sees of the code: imports, checks, plots and what surrounds the models are folded, the models' code is open; long lines wrap.
+"""What a reader sees of the code: imports, checks, plots and what surrounds the models are folded,
+the models' code is open; long lines wrap.
 
-The rule is `reading` below. A cell's tag overrides it: `open` keeps a cell open, `check` folds it as a check. Consecutive cells with one of the
-tags of PASSAGES, Markdown or code, are one fold. A fold is a plain `<details>`, whose summary says what is in it.
+The rule is `reading` below. A cell's tag overrides it: `open` keeps a cell open, `check` folds it
+as a check. Consecutive cells with one of the tags of PASSAGES, Markdown or code, are one fold. A
+fold is a plain `<details>`, whose summary says what is in it.
 """
 
 import ast
@@ -121,9 +123,11 @@ def shown(outputs):
 
 
 def reading(page, source, directives=(), tags=(), outputs=()):
-    """How a code cell of a page (`capsules/inference`) is read: (kind, what is folded, in words), or None if it stays open.
+    """How a code cell of a page (`capsules/inference`) is read: (kind, what is folded, in words),
+    or None if it stays open.
 
-    `source` is its code without directives, `directives` are nbdev's (`export`, `claim`), `outputs` those of its execution.
+    `source` is its code without directives, `directives` are nbdev's (`export`, `claim`), `outputs`
+    those of its execution.
     """
     folder, body, output = page.split("/")[0], parsed(source), shown(outputs)
     if "open" in tags or not body:
@@ -148,9 +152,11 @@ def reading(page, source, directives=(), tags=(), outputs=()):
     if any("Derivation" in called(node) for node in body):
         return "result", "the code of the steps"
     if "claim" in directives:
-        return "check", "the check" if any(
-            "claim" in called(node) for node in body
-        ) else "the helpers of the checks"
+        return "check", (
+            "the check"
+            if any("claim" in called(node) for node in body)
+            else "the helpers of the checks"
+        )
     if output == "figure" and re.search(r"\bplt\.|\bax(is|es)?\.|matplotlib", source):
         return "figure", code
     statements = [node for node in body if not is_import(node)]
@@ -163,7 +169,8 @@ def reading(page, source, directives=(), tags=(), outputs=()):
     return ("check", "the check") if any(map(asserts, body)) else None
 
 
-# Checks of text against records: what an experiment's chapter states was measured once, and is not measured again when the book is built
+# Checks of text against records: what an experiment's chapter states was measured once, and is not
+# measured again when the book is built
 
 IN_STEP = "the check that keeps the text in step with the record"
 COMPUTES = re.compile(
@@ -180,7 +187,9 @@ def globals_of(code):
 
 
 def checks_of_records(sources):
-    """The numbers of those cells that check nothing but values read from records; `sources` are all code cells of a chapter, by number."""
+    """The numbers of those cells that check nothing but values read from records; `sources` are all
+    code cells of a chapter, by number.
+    """
     recorded, computed, found = set(), set(), set()
     for number, source in sources.items():
         body, seen = parsed(source), set()
@@ -202,7 +211,8 @@ def checks_of_records(sources):
     return found
 
 
-# Cells: directives are noted before they are dropped, the rule is applied once the outputs are there
+# Cells: directives are noted before they are dropped, the rule is applied once the outputs are
+# there
 
 
 def is_notebook(app, docname):
@@ -321,7 +331,9 @@ class PassageMark(SphinxDirective):
 
 
 class fold(nodes.General, nodes.Element):
-    """Something that a reader opens: `kind`, `words` for what is in it, `passed` if it is a check that says so itself."""
+    """Something that a reader opens: `kind`, `words` for what is in it, `passed` if it is a check
+    that says so itself.
+    """
 
 
 def fold_cells(app, doctree):
@@ -373,8 +385,9 @@ def open_fold(self, node):
         ' <span class="capslit-passed">(passed)</span>' if node["passed"] else "",
     )
     self.body.append(
-        f'<details class="capslit-fold" data-kind="{node["kind"]}"><summary><span class="when-closed">Show</span>'
-        f'<span class="when-open">Hide</span> {words}{passed}</summary>\n<div class="capslit-folded">\n'
+        f'<details class="capslit-fold" data-kind="{node["kind"]}"><summary><span'
+        ' class="when-closed">Show</span><span class="when-open">Hide</span>'
+        f' {words}{passed}</summary>\n<div class="capslit-folded">\n'
     )
 
 
@@ -393,7 +406,9 @@ INDENTS = (4, 8, 12, 16, 20)  # those that have a class; a style for each line w
 
 
 class LineFormatter(HtmlFormatter):
-    """Code whose lines wrap with a hanging indent; what is copied has no other line breaks than the code."""
+    """Code whose lines wrap with a hanging indent; what is copied has no other line breaks than the
+    code.
+    """
 
     def wrap(self, source):
         return super().wrap(self._lines(source))

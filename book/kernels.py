@@ -1,8 +1,11 @@
-"""Kernels that begin with other people's libraries imported: a process imports them once, and each notebook's kernel is forked from it.
+"""Kernels that begin with other people's libraries imported: a process imports them once, and each
+notebook's kernel is forked from it.
 
-    python book/kernels.py      is that process: it reads what a kernel is started with, a line for each, and has one at a time
+    python book/kernels.py      is that process: it reads what a kernel is started with, a line for
+    each, and has one at a time
 
-Every notebook still has a process of its own, in which nothing of capslit was imported; only two seconds of importing are not spent again.
+Every notebook still has a process of its own, in which nothing of capslit was imported; only two
+seconds of importing are not spent again.
 """
 
 import builtins
@@ -50,7 +53,9 @@ class Notebook:
 
 
 def become_kernel(argv, env, cwd):
-    """Go on as `python -m ipykernel_launcher …` does that is started in this folder and environment."""
+    """Go on as `python -m ipykernel_launcher …` does that is started in this folder and
+    environment.
+    """
     os.setsid()
     os.environ.clear()
     os.environ.update(env)
@@ -62,7 +67,9 @@ def become_kernel(argv, env, cwd):
 
 
 def serve():
-    """Import the libraries; answer each line with the number of a new process, and with its status when it has ended."""
+    """Import the libraries; answer each line with the number of a new process, and with its status
+    when it has ended.
+    """
     os.environ.setdefault(
         "MPLBACKEND", "module://matplotlib_inline.backend_inline"
     )  # as ipykernel does
@@ -93,7 +100,9 @@ def serve():
 
 
 def origin(python, env):
-    """The process of this thread from which its kernels are forked, and the line to it; the last kernel has ended."""
+    """The process of this thread from which its kernels are forked, and the line to it; the last
+    kernel has ended.
+    """
     settings = {
         name: value
         for name, value in env.items()

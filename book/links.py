@@ -1,7 +1,9 @@
-"""Ask whether the outside addresses that the built book and the texts link to still answer: python book/links.py [--list]
+"""Ask whether the outside addresses that the built book and the texts link to still answer: python
+book/links.py [--list]
 
-An address is reported if it is gone (404, 410) or has no server, after three attempts; servers that refuse programs (401, 403, 405, 429 …) say
-nothing of their pages. Exit status 1 if any is gone. --list only names the addresses.
+An address is reported if it is gone (404, 410) or has no server, after three attempts; servers that
+refuse programs (401, 403, 405, 429 …) say nothing of their pages. Exit status 1 if any is gone.
+--list only names the addresses.
 """
 
 import re

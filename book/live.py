@@ -1,10 +1,13 @@
-"""Live parts: JavaScript written in chapters, shown folded, and written to _static/live with the data that a cell hands over.
+"""Live parts: JavaScript written in chapters, shown folded, and written to _static/live with the
+data that a cell hands over.
 
-    ```{live} NAME            a block of JavaScript; the blocks of one name are joined in the order of the chapter
-    :uses: OTHER …            scripts of other names, from any chapter, that are loaded before this one
-    capslit.plotting.live(NAME, data, …)      a cell that shows the part; its page loads live.js, NAME.data.js and NAME.js
+    ```{live} NAME            a block of JavaScript; the blocks of one name are joined in the order
+    of the chapter :uses: OTHER …            scripts of other names, from any chapter, that are
+    loaded before this one capslit.plotting.live(NAME, data, …)      a cell that shows the part; its
+    page loads live.js, NAME.data.js and NAME.js
 
-A part has no block of its own if its data say which common script starts it: {"starts": [SCRIPT, FUNCTION], …}.
+A part has no block of its own if its data say which common script starts it: {"starts": [SCRIPT,
+FUNCTION], …}.
 """
 
 import json
@@ -58,7 +61,9 @@ class Live(SphinxDirective):
 
 
 def parts(env, kind):
-    """What has been read so far, {docname: {name: …}}: blocks of code, data as JSON, or names of scripts that are used."""
+    """What has been read so far, {docname: {name: …}}: blocks of code, data as JSON, or names of
+    scripts that are used.
+    """
     if not hasattr(env, "capslit_live"):
         env.capslit_live = {kind: {} for kind in KINDS}
     return env.capslit_live[kind]
@@ -137,7 +142,9 @@ def needed(env, name):
 
 
 def check_parts(app, env):
-    """Every part that is shown has a script, and the other way round; a page built alone does not know the others."""
+    """Every part that is shown has a script, and the other way round; a page built alone does not
+    know the others.
+    """
     shown = {name: docname for docname, page in parts(env, "data").items() for name in page}
     written = {name: docname for docname, page in parts(env, "code").items() for name in page}
     used = {script: docname for name, docname in shown.items() for script in needed(env, name)}

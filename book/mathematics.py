@@ -1,8 +1,10 @@
-"""Mathematics in the browser: one MathJax file made of the parts and the glyphs that the book uses, loaded where there is mathematics.
+"""Mathematics in the browser: one MathJax file made of the parts and the glyphs that the book uses,
+loaded where there is mathematics.
 
-Nothing is fetched from elsewhere. The parts come from the package that carries MathJax, and are joined in the order in which
-MathJax itself joins them. A command that MathJax does not know is an error on the page, which the tests of the built book find.
-Formulas are typeset when they come near the window, those of a print at once, and all others when the page has been open for a while.
+Nothing is fetched from elsewhere. The parts come from the package that carries MathJax, and are
+joined in the order in which MathJax itself joins them. A command that MathJax does not know is an
+error on the page, which the tests of the built book find. Formulas are typeset when they come near
+the window, those of a print at once, and all others when the page has been open for a while.
 """
 
 import importlib.util
@@ -83,7 +85,8 @@ MathJax.config.startup.pageReady = () => {  // what is near the window, and neve
 MathJax.startup.defaultReady();
 """.replace("SLICE", "8").replace("LATER", "4000")  # milliseconds
 
-# Glyphs: alphabets of the font that the book's formulas take letters from, and ranges that are kept whole
+# Glyphs: alphabets of the font that the book's formulas take letters from, and ranges that are kept
+# whole
 ALPHABETS = {
     "normal",
     "bold",
@@ -187,7 +190,9 @@ def letters_of(text):
 
 
 def symbols_of(texts, definitions):
-    """Code points that the TeX commands in the texts stand for, by MathJax's own tables, and those that stand there themselves."""
+    """Code points that the TeX commands in the texts stand for, by MathJax's own tables, and those
+    that stand there themselves.
+    """
     commands, drawn, letters = set(), set(), set()
     for text in texts:
         letters.update(letters_of(text))
@@ -209,7 +214,9 @@ def symbols_of(texts, definitions):
 
 
 def reduced_font(font, symbols):
-    """MathJax's font without the glyphs that are in no kept alphabet, range or set of symbols. A browser's own font stands in for them."""
+    """MathJax's font without the glyphs that are in no kept alphabet, range or set of symbols. A
+    browser's own font stands in for them.
+    """
     composed = {int(code) for code in re.findall(r'(\d+):"[^"\\]?\\u', font)}  # of other glyphs
 
     def reduced(match):
@@ -235,7 +242,9 @@ def reduced_font(font, symbols):
 
 
 def end_of_expression(script, position):
-    """Where an expression ends that starts at the position: at a comma, semicolon or bracket that is not inside of it."""
+    """Where an expression ends that starts at the position: at a comma, semicolon or bracket that
+    is not inside of it.
+    """
     depth, quote = 0, None
     while True:
         char = script[position]
@@ -252,7 +261,9 @@ def end_of_expression(script, position):
 
 
 def share_helpers(script):
-    """Let the modules of MathJax share five functions of which each has its own copy: an eighth of the file."""
+    """Let the modules of MathJax share five functions of which each has its own copy: an eighth of
+    the file.
+    """
     pieces, helpers, last = [], {}, 0
     for match in re.finditer(r"this&&this\.__(extends|assign|values|read|spreadArray)\|\|", script):
         end = end_of_expression(script, match.end())
@@ -271,7 +282,9 @@ def share_helpers(script):
 
 
 def write_mathjax(app, exception):
-    """Join MathJax's parts, with the glyphs of the commands that stand in pages and scripts of the book."""
+    """Join MathJax's parts, with the glyphs of the commands that stand in pages and scripts of the
+    book.
+    """
     if exception is not None or app.builder.format != "html":
         return
     parts = {part: (package() / f"{part}.js").read_text(encoding="utf-8") for part in PARTS}
@@ -295,14 +308,18 @@ def configure(app, config):
     config.mathjax3_config = CONFIGURATION
 
 
-TYPESET = r'class="(?:[^"]*\s)?(?:math\b|tex2jax_process\b[^>]*>(?:(?!</(?:div|figcaption)>).)*(?:\$|\\[(\[]))'  # a formula, or a caption with one
+# a formula, or a caption with one
+TYPESET = r'class="(?:[^"]*\s)?(?:math\b|tex2jax_process\b[^>]*>(?:(?!</(?:div|figcaption)>).)*(?:\$|\\[(\[]))'
 
 
 def only_with_mathematics(app, name, page):
-    """Leave MathJax out of pages without mathematics; have it wait with starting until all of its file is there."""
+    """Leave MathJax out of pages without mathematics; have it wait with starting until all of its
+    file is there.
+    """
     if not re.search(TYPESET, page, re.DOTALL):
         return re.sub(
-            r"<script[^>]*>window\.MathJax = .*?</script>|<script[^>]*mathjax/mathjax\.js[^>]*></script>",
+            r"<script[^>]*>window\.MathJax ="
+            r" .*?</script>|<script[^>]*mathjax/mathjax\.js[^>]*></script>",
             "",
             page,
         )

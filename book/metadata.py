@@ -1,4 +1,6 @@
-"""What is said about each page, to search engines, other sites and passers-by: description, address, social card, version; and the page for addresses that lead nowhere."""
+"""What is said about each page, to search engines, other sites and passers-by: description,
+address, social card, version; and the page for addresses that lead nowhere.
+"""
 
 from datetime import date
 from functools import cache
@@ -10,9 +12,13 @@ from docutils import nodes
 from project import LATEST, ROOT, SETTINGS, SITE, SOURCE, VERSION, commit, version_folder
 from sphinx_sitemap import is_excluded
 
-PREFIX = f"{SETTINGS['doc_baseurl']}latest/"  # of the addresses on the page for addresses that lead nowhere, which is shown at any depth
+# of the addresses on the page for addresses that lead nowhere, which is shown at any depth
+PREFIX = f"{SETTINGS['doc_baseurl']}latest/"
 PICTURE = "social.png"
-ALT = "Ten discs, one per digit: handwritten digits placed by the two coordinates of their class's capsule."
+ALT = (
+    "Ten discs, one per digit: handwritten digits placed by the two coordinates of their class's"
+    " capsule."
+)
 NOT_FOUND = """<h1>Page not found</h1>
 <p>There is no page at this address: it may have been renamed, or belong to another version of the book.</p>
 <form action="{prefix}search.html" method="get" role="search">
@@ -101,14 +107,18 @@ def elsewhere(path):
 
 
 def look_once(app, env):
-    """Look at all notebooks before the pages are written, each by a process of its own that would begin anew."""
+    """Look at all notebooks before the pages are written, each by a process of its own that would
+    begin anew.
+    """
     for path in notebooks():
         elsewhere(path)
     return []
 
 
 def launch(pagename):
-    """Where the copy of a notebook that installs the package (book/elsewhere.py) can be run: name, picture and address."""
+    """Where the copy of a notebook that installs the package (book/elsewhere.py) can be run: name,
+    picture and address.
+    """
     owner = SOURCE.removeprefix("https://github.com/")
     path = f"{version_folder()}/{pagename}.ipynb"
     return [
@@ -126,7 +136,9 @@ def launch(pagename):
 
 
 def add_buttons(app, pagename, templatename, context, doctree):
-    """Buttons in the header: "Edit this page" by that name, and where the notebook can be run; runs after the theme has made its own."""
+    """Buttons in the header: "Edit this page" by that name, and where the notebook can be run; runs
+    after the theme has made its own.
+    """
     buttons = context.get("header_buttons", [])
     for button in (button for group in buttons for button in group.get("buttons", [])):
         if button.get("label") == "source-edit-button":

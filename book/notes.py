@@ -1,4 +1,5 @@
-"""The notes of a release, from CHANGELOG.md, as Markdown: python book/notes.py [X.Y.Z]. Fails if that version is not ready to be released.
+"""The notes of a release, from CHANGELOG.md, as Markdown: python book/notes.py [X.Y.Z]. Fails if
+that version is not ready to be released.
 
 With --check TAG: also fails if the tag is not that of the version in settings.ini.
 """
@@ -10,7 +11,9 @@ from project import ROOT, VERSION
 
 
 def notes(version, text):
-    """The section of a version in a text in the form of Keep a Changelog; ValueError unless it is there once, dated and not empty."""
+    """The section of a version in a text in the form of Keep a Changelog; ValueError unless it is
+    there once, dated and not empty.
+    """
     sections = re.findall(
         rf"^## \[{re.escape(version)}\] - (\S+)\n(.*?)(?=^## |^\[[^]]+\]: |\Z)",
         text,
@@ -18,7 +21,8 @@ def notes(version, text):
     )
     if len(sections) != 1:
         raise ValueError(
-            f"CHANGELOG.md has {len(sections)} sections '## [{version}] - DATE': give the entries of [Unreleased] that heading"
+            f"CHANGELOG.md has {len(sections)} sections '## [{version}] - DATE': give the entries"
+            " of [Unreleased] that heading"
         )
     ((day, body),) = sections
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):

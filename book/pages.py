@@ -1,8 +1,12 @@
-"""What the display extensions share: the finished HTML of every page passes through their functions before it is written."""
+"""What the display extensions share: the finished HTML of every page passes through their functions
+before it is written.
+"""
 
 
 def on_every_page(app, mend):
-    """Have `mend(app, page name, HTML)` return the HTML that is written, for every page of an HTML build."""
+    """Have `mend(app, page name, HTML)` return the HTML that is written, for every page of an HTML
+    build.
+    """
 
     def wrap(app):
         if app.builder.format != "html":

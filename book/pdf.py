@@ -1,7 +1,8 @@
 """The whole book as one PDF: python book/pdf.py [FILE.pdf] [PAGE …]
 
-Chromium prints the built pages in the order of _toc.yml, as their print style wants them; they are joined behind a title page and the contents,
-with bookmarks, page numbers, and links that stay within the file. With PAGEs (nbs/capsules/definition), only these.
+Chromium prints the built pages in the order of _toc.yml, as their print style wants them; they are
+joined behind a title page and the contents, with bookmarks, page numbers, and links that stay
+within the file. With PAGEs (nbs/capsules/definition), only these.
 """
 
 import io
@@ -25,7 +26,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 MARGIN = {"top": "20mm", "bottom": "20mm", "left": "18mm", "right": "18mm"}
 STYLE = """#jb-print-docs-body, .bd-footer-content, .prev-next-footer, .headerlink { display: none !important }
 article h1 { display: block !important }"""  # the theme's own title and list of sections
-HEAD = '<div style="width: 100%; font: 8px sans-serif; color: #666; text-align: right; padding-right: 18mm">{}</div>'
+HEAD = (
+    '<div style="width: 100%; font: 8px sans-serif; color: #666; text-align: right; padding-right:'
+    ' 18mm">{}</div>'
+)
 READY = """async () => {
   document.querySelectorAll('img[loading=lazy]').forEach(image => { image.loading = 'eager'; });
   if (window.MathJax && MathJax.startup) await MathJax.startup.promise.then(typesetAll);
@@ -77,7 +81,9 @@ div:last-child {{ break-after: auto }} span {{ position: absolute; bottom: 10mm;
 
 
 def contents():
-    """Parts and pages of the book: [(part, [page, …]), …]; the first page stands in a part without a name."""
+    """Parts and pages of the book: [(part, [page, …]), …]; the first page stands in a part without
+    a name.
+    """
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     return [("", [toc["root"]])] + [
         (part["caption"], [chapter["file"] for chapter in part["chapters"]])
@@ -106,7 +112,9 @@ class Printer:
         )
 
     def chapter(self, path, places):
-        """A page of the book: its title, its sections [(id, heading), …] and its PDF, in which `places` and sections are named."""
+        """A page of the book: its title, its sections [(id, heading), …] and its PDF, in which
+        `places` and sections are named.
+        """
         self.page.goto(path.as_uri(), wait_until="load")
         self.page.emulate_media(media="print", color_scheme="light")
         self.page.add_style_tag(content=STYLE)
@@ -132,7 +140,9 @@ class Printer:
 
 
 def front(printer, parts, titles, first):
-    """Title page and contents, whose entries link to the addresses of the pages; `first` is the number of each page."""
+    """Title page and contents, whose entries link to the addresses of the pages; `first` is the
+    number of each page.
+    """
     lines = []
     for part, names in parts:
         lines += [f"<h3>{escape(part)}</h3>"] if part else []
@@ -170,7 +180,9 @@ def place(page, top=None):
 
 
 def targets(writer, reader, offset, path):
-    """What links may lead to in a printed page: {(path, id): target}; the id of its beginning is ""."""
+    """What links may lead to in a printed page: {(path, id): target}; the id of its beginning is
+    "".
+    """
     found = {(path, ""): place(writer.pages[offset])}
     for name, destination in reader.named_destinations.items():
         number = reader.get_destination_page_number(destination)
@@ -180,7 +192,9 @@ def targets(writer, reader, offset, path):
 
 
 def link(writer, known, offset, count, path):
-    """Let the links of a printed page lead to places in the file, if they are there, else to the published book; drop those that only gave names."""
+    """Let the links of a printed page lead to places in the file, if they are there, else to the
+    published book; drop those that only gave names.
+    """
     for page in writer.pages[offset : offset + count]:
         kept = ArrayObject()
         for reference in page.get("/Annots", ()):

@@ -1,4 +1,6 @@
-"""Draw the pictures of the cover: run the code of nbs/index.ipynb, and save its figure on white for the README and, with a title, for links to the book."""
+"""Draw the pictures of the cover: run the code of nbs/index.ipynb, and save its figure on white for
+the README and, with a title, for links to the book.
+"""
 
 import io
 import json
@@ -22,7 +24,9 @@ for cell in json.loads((ROOT / "nbs" / "index.ipynb").read_text(encoding="utf-8"
 
 
 def social(picture):
-    """The figure with title and subtitle above it, 1200 × 630 pixels, as other sites show it beside a link."""
+    """The figure with title and subtitle above it, 1200 × 630 pixels, as other sites show it beside
+    a link.
+    """
     fig = plt.figure(figsize=(12, 6.3), dpi=100, layout="none")
     fig.text(0.05, 0.84, SETTINGS["title"], size=44, weight="bold")
     fig.text(0.05, 0.765, "Capsule regression, derived, proved and measured", size=22)

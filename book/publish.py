@@ -1,7 +1,9 @@
 """Put the whole site together: python book/publish.py FOLDER [ARCHIVES]
 
-The built book goes to FOLDER/latest. Each archive of a release (capslit-X.Y.Z-book.zip, see archive.py) in the folder ARCHIVES goes to
-FOLDER/vX.Y.Z. At the root stand a page that leads to latest, the list of versions, the page for addresses that lead nowhere, and what search engines ask for.
+The built book goes to FOLDER/latest. Each archive of a release (capslit-X.Y.Z-book.zip, see
+archive.py) in the folder ARCHIVES goes to FOLDER/vX.Y.Z. At the root stand a page that leads to
+latest, the list of versions, the page for addresses that lead nowhere, and what search engines ask
+for.
 """
 
 import re
@@ -30,7 +32,10 @@ PAGE = f"""<!DOCTYPE html>
 REDIRECT = PAGE.format(
     title="the book",
     body='<p><a href="latest/nbs/index.html">The book</a></p>',
-    head=f'<link rel="canonical" href="{LATEST}nbs/index.html">\n<meta http-equiv="refresh" content="0; url=latest/nbs/index.html">',
+    head=(
+        f'<link rel="canonical" href="{LATEST}nbs/index.html">\n<meta http-equiv="refresh"'
+        ' content="0; url=latest/nbs/index.html">'
+    ),
 )
 
 

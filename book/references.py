@@ -1,4 +1,6 @@
-"""The book's references: an equation's number leads to its claim, a function's cell to its entry in the reference and back, a name in the text to its entry."""
+"""The book's references: an equation's number leads to its claim, a function's cell to its entry in
+the reference and back, a name in the text to its entry.
+"""
 
 import ast
 import json
@@ -24,7 +26,8 @@ from capslit.proofs.ledger import Ledger, card, is_claim_cell, recorded_reports 
 LEDGER = "nbs/proofs/ledger"
 
 
-# Equations: a label names its source and number, `saul-2-16` → "Saul 2.16"; the others are numbered by chapter
+# Equations: a label names its source and number, `saul-2-16` → "Saul 2.16"; the others are numbered
+# by chapter
 
 NUMBERED = {"saul": "Saul"}
 
@@ -36,13 +39,17 @@ def source_number(label):
 
 
 def restore_numbers(app, env):
-    """Sphinx compares its numbers with those of the last build, to see which pages must be written anew: give it back its own."""
+    """Sphinx compares its numbers with those of the last build, to see which pages must be written
+    anew: give it back its own.
+    """
     env.toc_fignumbers = getattr(env, "capslit_fignumbers", env.toc_fignumbers)
     return []
 
 
 def number_equations(app, env):
-    """Give each labelled equation its source's number, and number the rest of each chapter without gaps."""
+    """Give each labelled equation its source's number, and number the rest of each chapter without
+    gaps.
+    """
     env.capslit_fignumbers = deepcopy(env.toc_fignumbers)
     own = {}  # docname → how many equations of our own so far
     for label, (docname, _) in env.get_domain("math").equations.items():
@@ -169,13 +176,17 @@ def ledger():
 
 @cache
 def claims_by_name():
-    """The ids of the claims by the names that a label may give them: saul-2-16, and 2-16 without the source."""
+    """The ids of the claims by the names that a label may give them: saul-2-16, and 2-16 without
+    the source.
+    """
     named = {report.anchor.removeprefix("claim-").lower(): id for id, report in ledger().items()}
     return {name.partition("-")[2]: id for name, id in named.items()} | named
 
 
 def claim_of(label):
-    """The id of the claim that an equation belongs to: the one of its name, with or without its source or its chapter; None if there is none."""
+    """The id of the claim that an equation belongs to: the one of its name, with or without its
+    source or its chapter; None if there is none.
+    """
     source, *rest = label.lower().split("-")
     names = label.lower(), "-".join([source, *rest[1:]])
     return next(
@@ -190,7 +201,9 @@ def docname_of(report):
 
 
 def link_equation_numbers(app, pagename, templatename, context, doctree):
-    """On the written page, an equation's number becomes a link to its claim; the ledger has a script."""
+    """On the written page, an equation's number becomes a link to its claim; the ledger has a
+    script.
+    """
     claims = {
         make_id(f"equation-{label}"): claim_of(label)
         for label, (docname, _) in app.env.get_domain("math").equations.items()
@@ -202,7 +215,10 @@ def link_equation_numbers(app, pagename, templatename, context, doctree):
         if not report:
             return match[0]
         address = f"{app.builder.get_relative_uri(pagename, LEDGER)}#{report.anchor}"
-        return f'<span class="eqno"><a class="capslit-claim" href="{address}" title="The claim: {escape_title(report.title)}">{match[1]}</a>{match[3]}'
+        return (
+            f'<span class="eqno"><a class="capslit-claim" href="{address}" title="The claim:'
+            f' {escape_title(report.title)}">{match[1]}</a>{match[3]}'
+        )
 
     if claims and "body" in context:
         context["body"] = re.sub(
@@ -253,7 +269,9 @@ def module_name(path):
 
 
 def read_cells(app, docname, source):
-    """Note in each code cell which public names it defines, keep where they are, and let each claim lead to its card; runs after the outputs are in."""
+    """Note in each code cell which public names it defines, keep where they are, and let each claim
+    lead to its card; runs after the outputs are in.
+    """
     path = Path(app.env.doc2path(docname))
     if path.suffix != ".ipynb":
         return
@@ -331,7 +349,9 @@ def note_mentions(app, doctree):
 
 
 def canonical(name):
-    """Where a dotted name is defined: capslit.CapsuleClassifier.fit → capslit.capsules.classifier.CapsuleClassifier.fit."""
+    """Where a dotted name is defined: capslit.CapsuleClassifier.fit →
+    capslit.capsules.classifier.CapsuleClassifier.fit.
+    """
     parts = name.split(".")
     package = max((i for i in range(1, len(parts)) if ".".join(parts[:i]) in modules()), default=0)
     home = ".".join(parts[:package])
@@ -341,7 +361,9 @@ def canonical(name):
 
 
 def index_entries(app, env):
-    """The entries of the reference, {name where it is defined: (page, anchor)}, and those of the functions and classes by their last name."""
+    """The entries of the reference, {name where it is defined: (page, anchor)}, and those of the
+    functions and classes by their last name.
+    """
     app.capslit_entries, app.capslit_short = {}, {}
     for name, entry in env.domaindata["py"]["objects"].items():
         full = canonical(name)
@@ -370,7 +392,9 @@ def find_entry(app, text, module):
 
 
 def link_names(app, doctree, docname):
-    """Names of public functions and classes in the text lead to the reference, at their first mention in each section."""
+    """Names of public functions and classes in the text lead to the reference, at their first
+    mention in each section.
+    """
     if app.builder.format != "html":
         return
     module, seen = module_name(Path(app.env.doc2path(docname))), set()
@@ -405,7 +429,9 @@ def ancestors(node):
 
 
 def link_cells(app, doctree, docname):
-    """A cell that defines public names has their anchors, and a line of links to their entries in the reference."""
+    """A cell that defines public names has their anchors, and a line of links to their entries in
+    the reference.
+    """
     if app.builder.format != "html":
         return
     for cell in doctree.findall(nodes.container):
@@ -443,7 +469,9 @@ def link_cells(app, doctree, docname):
 
 
 def cell_role(name, rawtext, text, lineno, inliner, options=None, content=None):
-    """In the reference: a function's name → the title of its chapter, as a link to the cell that defines it."""
+    """In the reference: a function's name → the title of its chapter, as a link to the cell that
+    defines it.
+    """
     env = inliner.document.settings.env
     return [
         pending_xref(
@@ -528,7 +556,9 @@ def parsed(source):
 
 
 def functions_of_claims(path):
-    """{claim: functions of the package that its cell uses, directly or through the helpers of other claim cells}."""
+    """{claim: functions of the package that its cell uses, directly or through the helpers of other
+    claim cells}.
+    """
     cells = [
         cell
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -594,7 +624,9 @@ def equations_by_claim(env):
 
 
 def write_cards(app, exception):
-    """One script for each chapter that makes claims: {claim: its card}, with links that hold on the ledger's page."""
+    """One script for each chapter that makes claims: {claim: its card}, with links that hold on the
+    ledger's page.
+    """
     if exception or app.builder.format != "html" or not hasattr(app, "capslit_entries"):
         return
     env, target = app.env, Path(app.outdir) / "_static" / "live"

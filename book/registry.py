@@ -1,4 +1,6 @@
-"""Write the hashes of the records in results/ into the package, which fetches them where there is no checkout: python book/registry.py"""
+"""Write the hashes of the records in results/ into the package, which fetches them where there is
+no checkout: python book/registry.py
+"""
 
 from hashlib import sha256
 

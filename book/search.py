@@ -1,7 +1,8 @@
-"""The search of the book: the text of its pages without code and without TeX, in one compressed script that the search page loads.
+"""The search of the book: the text of its pages without code and without TeX, in one compressed
+script that the search page loads.
 
-`book/_static/search.js` ranks and shows what is found. It runs from files, where nothing can be fetched. Words that a reader
-would type and a chapter does not say in its title stand in KEYWORDS.
+`book/_static/search.js` ranks and shows what is found. It runs from files, where nothing can be
+fetched. Words that a reader would type and a chapter does not say in its title stand in KEYWORDS.
 """
 
 import base64
@@ -15,14 +16,18 @@ from mathematics import PARTS, package
 from pages import on_every_page
 
 KEYWORDS = {
-    "nbs/index": "start, overview, install, installation, pip, cite, citation, licence, introduction",
+    "nbs/index": (
+        "start, overview, install, installation, pip, cite, citation, licence, introduction"
+    ),
     "nbs/capsules/definition": "capsule regression, latent variables, generative model",
     "nbs/capsules/special": "incomplete gamma, Bessel, interpolating integral, numerical stability",
     "nbs/capsules/inference": "posterior, doubt, exact inference, E-step",
     "nbs/capsules/em_steps": "EM algorithm, M-step, least squares, convergence",
     "nbs/capsules/expansion": "PX-EM, parameter expansion",
     "nbs/capsules/reconstruction": "reconstruction loss, decoder, autoencoder, penalty",
-    "nbs/capsules/penalties": "lasso, group lasso, L1, sparsity, feature selection, regularisation, Laplace prior",
+    "nbs/capsules/penalties": (
+        "lasso, group lasso, L1, sparsity, feature selection, regularisation, Laplace prior"
+    ),
     "nbs/capsules/sharpness": "temperature scaling, calibrated probabilities, predict_proba",
     "nbs/capsules/features": "kernel, kernels, RBF, gamma, Nyström, nonlinear",
     "nbs/capsules/selection": "regularisation, alpha, ridge, hyperparameters",
@@ -30,7 +35,9 @@ KEYWORDS = {
     "nbs/capsules/online": "partial_fit, incremental, mini-batch, streaming",
     "nbs/capsules/classifier": "CapsuleClassifier, estimator, scikit-learn, fit, predict",
     "nbs/capsules/cross_validation": "cross-validation, folds, grid search",
-    "nbs/capsules/table_classifier": "missing values, NaN, categorical columns, categories, pandas, data frame, tables",
+    "nbs/capsules/table_classifier": (
+        "missing values, NaN, categorical columns, categories, pandas, data frame, tables"
+    ),
     "nbs/experiments/figure2": "MNIST poses",
     "nbs/experiments/figure3": "Fashion-MNIST",
     "nbs/experiments/figure5": "MNIST error, error rate, test error, capsule dimension",
@@ -38,11 +45,18 @@ KEYWORDS = {
     "nbs/experiments/updates": "momentum, thresholds, update rule, speed of convergence",
     "nbs/experiments/poses": "slant, ink, pose vectors, equivariance, disentangled, traversal",
     "nbs/experiments/penalties": "lasso, dropout, L1, L2, feature selection, sparse weights",
-    "nbs/experiments/calibration": "predict_proba calibration, reliability diagram, expected calibration error, Brier score, log loss",
-    "nbs/experiments/contest": "benchmark, gradient boosting, random forest, logistic regression, comparison, OpenML",
+    "nbs/experiments/calibration": (
+        "predict_proba calibration, reliability diagram, expected calibration error, Brier score,"
+        " log loss"
+    ),
+    "nbs/experiments/contest": (
+        "benchmark, gradient boosting, random forest, logistic regression, comparison, OpenML"
+    ),
     "nbs/experiments/peers": "support vector machine, comparison, baselines",
     "nbs/deeper/questions": "future work, open questions, multilayer",
-    "nbs/deeper/patches": "convolution, feature learning, unsupervised, image classification, k-means features",
+    "nbs/deeper/patches": (
+        "convolution, feature learning, unsupervised, image classification, k-means features"
+    ),
     "nbs/deeper/sharing": "weight sharing, convolution, translation, invariance, pooling",
     "nbs/deeper/pairs": "multilabel, two labels, multiple labels",
     "nbs/experiments/layers": "deep, two layers, MNIST best error, augmentation",
@@ -75,7 +89,9 @@ KEYWORDS = {
     "nbs/estimator/persistence": "save, load, pickle, joblib, model file",
     "nbs/arrays": "array API, PyTorch tensors, CuPy, device",
     "nbs/storage": "atomic write, npz",
-    "nbs/practice/use": "how to use, getting started, tutorial, when to use, parameters, quick start",
+    "nbs/practice/use": (
+        "how to use, getting started, tutorial, when to use, parameters, quick start"
+    ),
     "nbs/practice/scale": "GPU, CUDA, PyTorch, large data, memory, out of core, device",
     "nbs/practice/notation": "symbols, notation",
     "nbs/practice/errata": "errors in the paper, misprints, corrections",
@@ -88,11 +104,14 @@ KEYWORDS = {
 }
 
 
-# Code, what it prints, scripts, pictures, the lists of mutants; solutions, the labels of folds, and links to the reference
+# Code, what it prints, scripts, pictures, the lists of mutants; solutions, the labels of folds, and
+# links to the reference
 LEFT_OUT = (
-    r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>'
+    r'<div class="(?:[^"]*\s)?highlight.*?</pre>|<pre\b.*?</pre>|<(script|style|svg)\b.*?</\1>|<a'
+    r' class="headerlink".*?</a>'
     r'|<details class="claim-trials.*?</details>|<dl class="field-list.*?</dl>\s*</dd>'
-    r'|<details class="capslit-fold" data-kind="solution">.*?</details>|<summary\b.*?</summary>|<p class="capslit-reference">.*?</p>'
+    r'|<details class="capslit-fold" data-kind="solution">.*?</details>|<summary\b.*?</summary>|<p'
+    r' class="capslit-reference">.*?</p>'
 )
 
 
@@ -125,7 +144,9 @@ def plain(tex, characters):
 
 
 def words(markup, characters):
-    """The text of a piece of HTML: without code blocks, scripts, pictures, cells of numbers and very long formulas, and with the other formulas as one can read them."""
+    """The text of a piece of HTML: without code blocks, scripts, pictures, cells of numbers and
+    very long formulas, and with the other formulas as one can read them.
+    """
     markup = re.sub(LEFT_OUT, " ", markup, flags=re.DOTALL)
     markup = re.sub(
         r"<td\b[^>]*>(?:(?!</td>).)*</td>",
@@ -151,7 +172,9 @@ def sections(page, characters):
         heading = re.search(r"<h\d>(.*?)</h\d>", markup, re.DOTALL)
         title = re.sub(r"^[\d.]+ ", "", words(heading[1], characters)) if heading else ""
         entries = re.findall(r"<dt class=\"sig.*?</dt>\s*<dd>\s*(<p>.*?</p>)", markup, re.DOTALL)
-        if entries:  # of the reference: what each says first; those of experiments, which only their chapters use, are found by name
+        # of the reference: what each says first; those of experiments, which only their chapters
+        # use, are found by name
+        if entries:
             markup = (
                 ""
                 if anchor.startswith("module-capslit.experiments")

@@ -1,4 +1,6 @@
-"""Tables that cells print: a reader orders them by any column, and filters the long ones. Without scripts they stand as they are."""
+"""Tables that cells print: a reader orders them by any column, and filters the long ones. Without
+scripts they stand as they are.
+"""
 
 
 def setup(app):

@@ -1,8 +1,8 @@
 """The weight of the pages: what a reader's browser loads before it shows one.
 
-The theme serves every book, so it brings 1,500 icons, the styles of a thousand components and the index of the search with
-each page. Here the icons are drawn into the page, styles that nothing in the book uses are left out, and the search is loaded
-by the page that searches.
+The theme serves every book, so it brings 1,500 icons, the styles of a thousand components and the
+index of the search with each page. Here the icons are drawn into the page, styles that nothing in
+the book uses are left out, and the search is loaded by the page that searches.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ def draw_icons(app, name, page):
         width, height, path = icons(app.outdir)[wanted[0][3:]]
         title = re.sub(r'\stitle="[^"]*"', "", attributes)
         return (
-            f'<svg class="svg-inline--fa {classes}" aria-hidden="true" focusable="false" viewBox="0 0 {width} {height}"{title}>'
-            f'<path fill="currentColor" d="{path}"></path></svg>'
+            f'<svg class="svg-inline--fa {classes}" aria-hidden="true" focusable="false" viewBox="0'
+            f' 0 {width} {height}"{title}><path fill="currentColor" d="{path}"></path></svg>'
         )
 
     page = ICON.sub(draw, page)
@@ -72,7 +72,9 @@ def without_search(app, name, page):
 
 
 def shorter_signatures(app, name, page):
-    """Leave out of a thousand signatures what nothing reads: the words of their links' tooltips, and second names of classes."""
+    """Leave out of a thousand signatures what nothing reads: the words of their links' tooltips,
+    and second names of classes.
+    """
     for long, short in (
         (' title="Link to this definition"', ""),
         ("sig-prename descclassname", "sig-prename"),
@@ -88,7 +90,9 @@ def shorter_signatures(app, name, page):
 
 
 def without_space(app, name, page):
-    """Leave out the comments, the indentation and the line ends between blocks of the theme's templates; code and scripts stay as they are."""
+    """Leave out the comments, the indentation and the line ends between blocks of the theme's
+    templates; code and scripts stay as they are.
+    """
     blocks = r"\n(?=</?(?:div|section|article|main|aside|nav|header|footer|p|h\d|[uod]l|li|d[td]|table|t[rdh]|thead|tbody|figure|link|meta)\b)"
     kept = r"(<(pre|script|style|textarea)\b.*?</\2>)"
     pieces = re.split(kept, page, flags=re.DOTALL)
@@ -103,14 +107,18 @@ def without_space(app, name, page):
 
 
 def without_unused(app, name, page):
-    """Leave out the script of tabs where there are none, and let the picture in the menu of launchers wait until the menu is opened."""
+    """Leave out the script of tabs where there are none, and let the picture in the menu of
+    launchers wait until the menu is opened.
+    """
     if "sd-tab-set" not in page:
         page = re.sub(r'<script src="[^"]*design-tabs\.js[^"]*"></script>\s*', "", page)
     return re.sub(r"<img (?=[^>]*/images/logo_\w+\.png)", '<img loading="lazy" ', page)
 
 
 def scripts_wait(app, name, page):
-    """Have scripts wait until the page is there, but for the options that lines of the page change at once, and where one searches."""
+    """Have scripts wait until the page is there, but for the options that lines of the page change
+    at once, and where one searches.
+    """
     return (
         page
         if name == "search"
@@ -123,7 +131,9 @@ def scripts_wait(app, name, page):
 
 
 def without_plain_spans(app, name, page):
-    """Unwrap what is marked in code without need: names, numbers, constants, punctuation, operators, half of many a page; and the parts of a signature."""
+    """Unwrap what is marked in code without need: names, numbers, constants, punctuation,
+    operators, half of many a page; and the parts of a signature.
+    """
     plain = re.compile(
         r'<span class="(?:n|nx|nb|bp|kc|mi|mf|sa|si|p|w|o|pre|sig-paren)">([^<>]*)</span>'
     )
@@ -152,7 +162,10 @@ def without_evidence(app, name, page):
 
     def move(match):
         lists.append(match[2])
-        return f'<details class="claim-trials" data-evidence="{len(lists) - 1}" data-file="{root}{file}">{match[1]}</details>'
+        return (
+            f'<details class="claim-trials" data-evidence="{len(lists) - 1}"'
+            f' data-file="{root}{file}">{match[1]}</details>'
+        )
 
     root, file = "../" * name.count("/"), f"_static/evidence/{name.replace('/', '-')}.js"
     page = re.sub(
@@ -174,7 +187,9 @@ def without_evidence(app, name, page):
 
 
 def words_of_book(outdir):
-    """All words that stand in pages and scripts, among them the names of all classes, elements and attributes that they may use."""
+    """All words that stand in pages and scripts, among them the names of all classes, elements and
+    attributes that they may use.
+    """
     words = set()
     for path in [
         *outdir.glob("*.html"),
@@ -190,7 +205,9 @@ def words_of_book(outdir):
 
 
 def used(selector, words):
-    """Whether all classes and ids that a selector names are among the words; what it excludes does not count."""
+    """Whether all classes and ids that a selector names are among the words; what it excludes does
+    not count.
+    """
     selector = re.sub(r":not\([^)]*\)", "", selector)
     return all(
         name.replace("\\", "") in words
@@ -199,7 +216,9 @@ def used(selector, words):
 
 
 def purged(css, words):
-    """A style sheet without the rules that select nothing; blocks like @media are kept with the rules in them."""
+    """A style sheet without the rules that select nothing; blocks like @media are kept with the
+    rules in them.
+    """
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
     out, position = [], 0
     for match in re.finditer(r"([^{}]*)(\{|\})", css):
@@ -237,7 +256,9 @@ THEMES = re.compile(
 
 
 def without_unread(sheets, words):
-    """Style sheets without the properties of the theme that no rule reads and no page or script names."""
+    """Style sheets without the properties of the theme that no rule reads and no page or script
+    names.
+    """
     before = None
     while before != sheets:
         before = sheets
@@ -270,7 +291,9 @@ def end_of_block(css, position):
 
 
 def purge_styles(app, exception):
-    """Leave out of the style sheets what nothing in the book uses, and what only serves those who debug the theme."""
+    """Leave out of the style sheets what nothing in the book uses, and what only serves those who
+    debug the theme.
+    """
     if exception is not None or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
@@ -296,7 +319,9 @@ STYLE_SHEET = re.compile(
 
 
 def moved(sheet, folder):
-    """The rules of a style sheet, and of those that it imports, as they are written in another folder."""
+    """The rules of a style sheet, and of those that it imports, as they are written in another
+    folder.
+    """
     css = re.sub(
         r'@import "([^"]+)";',
         lambda match: moved(sheet.parent / match[1], sheet.parent),

@@ -55,7 +55,9 @@ def to_numpy(a: Any) -> np.ndarray:
 
 # %% ../nbs/arrays.ipynb #cell-010
 def asarray_like(a: Any, like: Any) -> Any:
-    "`a` as an array of the library and on the device of the array `like`; what is there already is not moved."
+    """`a` as an array of the library and on the device of the array `like`; what is there already
+    is not moved.
+    """
     xp, device = namespace(like), array_device(like)
     if is_array_api_obj(a) and namespace(a) is xp:
         return a if array_device(a) == device else to_device(a, device)
@@ -63,7 +65,9 @@ def asarray_like(a: Any, like: Any) -> Any:
 
 # %% ../nbs/arrays.ipynb #cell-014
 class SparseRows:
-    "The rows (n, p) of a sparse matrix of SciPy, as what stands for an array where only rows and matrix products are needed."
+    """The rows (n, p) of a sparse matrix of SciPy, as what stands for an array where only rows and
+    matrix products are needed.
+    """
 
     __array_ufunc__, device, ndim = None, "cpu", 2  # no function of NumPy makes it dense unasked
     DENSE, STRIP = (
@@ -96,7 +100,9 @@ class SparseRows:
         return self.toarray().astype(dtype or self.dtype, copy=False)
 
     def _strips(self, width):
-        "Slices of rows that together hold few enough numbers to be made dense; none where products of so many rows of weights are faster without."
+        """Slices of rows that together hold few enough numbers to be made dense; none where
+        products of so many rows of weights are faster without.
+        """
         rows = max(1, self.STRIP // max(1, self.shape[1]))
         wanted = width > 32 and self.matrix.nnz > self.DENSE * self.shape[0] * self.shape[1]
         return (
@@ -117,7 +123,8 @@ class SparseRows:
 def gram_matrix(
     x: SparseRows, weight: np.ndarray | None = None, affine: bool = False
 ) -> np.ndarray:
-    """Σ w x xᵀ (p, p) of sparse rows x (n, p), in double precision; with a constant input 1 appended if `affine`.
+    """Σ w x xᵀ (p, p) of sparse rows x (n, p), in double precision; with a constant input 1
+    appended if `affine`.
 
     It is made a strip at a time, for the product of two sparse matrices may be anything but sparse.
     """

@@ -34,7 +34,10 @@ def _add_experiments(commands):
     run = commands.add_parser(
         "reproduce",
         help="run an experiment and write its record",
-        description="Run an experiment and write its record. A run that was stopped goes on from its checkpoint.",
+        description=(
+            "Run an experiment and write its record. A run that was stopped goes on from its"
+            " checkpoint."
+        ),
     )
     run.add_argument(
         "name", metavar="NAME", help="experiment, as named by 'capslit list', or 'all'"
@@ -42,7 +45,10 @@ def _add_experiments(commands):
     run.add_argument(
         "--data",
         metavar="NAME",
-        help="data set (default: all of the experiment's own; the embedded digits for the profile 'quick')",
+        help=(
+            "data set (default: all of the experiment's own; the embedded digits for the profile"
+            " 'quick')"
+        ),
     )
     run.add_argument(
         "--profile",
@@ -77,12 +83,18 @@ def _add_tables(commands):
     fit = commands.add_parser(
         "fit",
         help="learn to classify the rows of a table in a file",
-        description="Learn to tell the classes in one column of a table from the other columns, and save the model.",
+        description=(
+            "Learn to tell the classes in one column of a table from the other columns, and save"
+            " the model."
+        ),
     )
     fit.add_argument(
         "table",
         metavar="TABLE",
-        help="CSV file whose first line names the columns (may be compressed: .csv.gz), or Parquet file",
+        help=(
+            "CSV file whose first line names the columns (may be compressed: .csv.gz), or Parquet"
+            " file"
+        ),
     )
     fit.add_argument(
         "--target", metavar="COLUMN", required=True, help="the column with the classes"
@@ -109,7 +121,10 @@ def _add_tables(commands):
     predict = commands.add_parser(
         "predict",
         help="classify the rows of another table",
-        description="Write the most probable class and the probability of each class for the rows of a table.",
+        description=(
+            "Write the most probable class and the probability of each class for the rows of a"
+            " table."
+        ),
     )
     predict.add_argument("model", metavar="MODEL", help="file that 'capslit fit' has written")
     predict.add_argument(
@@ -124,7 +139,9 @@ def make_parser() -> argparse.ArgumentParser:
     "The parser of the command line."
     parser = argparse.ArgumentParser(
         "capslit",
-        description="Capsule regression: classify the rows of tables, and repeat the book's experiments.",
+        description=(
+            "Capsule regression: classify the rows of tables, and repeat the book's experiments."
+        ),
     )
     parser.add_argument("--version", action="version", version=f"capslit {capslit.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -145,7 +162,9 @@ def list_experiments(arguments: argparse.Namespace | None = None) -> None:
 
 # %% ../nbs/cli.ipynb #cell-008
 def summarise(path: str | PathLike) -> str:
-    "A few words about the record at `path`: parts, time, and the numbers that the source reports too."
+    """A few words about the record at `path`: parts, time, and the numbers that the source reports
+    too.
+    """
     from capslit.experiments.summary import EXPERIMENTS, load_record
 
     record = load_record(path)
@@ -163,12 +182,16 @@ def summarise(path: str | PathLike) -> str:
     for key, source in known.items():
         part, metric = key.rsplit("/", 1)
         errors.append(
-            f"{part} {metric.replace('_', ' ')}: {100 * record.metrics(part)[metric]:.4g} % (source: {100 * source:.4g} %)"
+            f"{part} {metric.replace('_', ' ')}: {100 * record.metrics(part)[metric]:.4g} %"
+            f" (source: {100 * source:.4g} %)"
         )
     return (
         ", ".join(
             [
-                f"{record.experiment} on {record.data}: {count} part{'s' * (count > 1)}, {seconds:.1f} s",
+                (
+                    f"{record.experiment} on {record.data}: {count} part{'s' * (count > 1)},"
+                    f" {seconds:.1f} s"
+                ),
                 *errors,
             ]
         )
@@ -184,7 +207,8 @@ def reproduce_all(arguments: argparse.Namespace) -> None:
     for name in names:
         if arguments.name == "all" and EXPERIMENTS[name].lacks():
             print(
-                f"{name} is left out, for it needs a package that is not installed; {EXPERIMENTS[name].lacks()}",
+                f"{name} is left out, for it needs a package that is not installed;"
+                f" {EXPERIMENTS[name].lacks()}",
                 flush=True,
             )
             continue
@@ -208,7 +232,9 @@ def reproduce_all(arguments: argparse.Namespace) -> None:
 
 # %% ../nbs/cli.ipynb #cell-021
 def gaps(model: Any, X: np.ndarray) -> list[str]:
-    "For each column with missing values, how many there are, and what the `TableClassifier` takes for them."
+    """For each column with missing values, how many there are, and what the `TableClassifier` takes
+    for them.
+    """
     counts, said = np.isnan(X).sum(axis=0), []
     for k in np.flatnonzero(counts):
         words = model.categories_.get(k)
@@ -222,7 +248,9 @@ def gaps(model: Any, X: np.ndarray) -> list[str]:
 
 # %% ../nbs/cli.ipynb #cell-024
 def _rich_table(title, head, rows):
-    "A title and a table for the terminal: the first column to the left, the others to the right, and no entry taken for markup."
+    """A title and a table for the terminal: the first column to the left, the others to the right,
+    and no entry taken for markup.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -247,7 +275,9 @@ def error_table(results: dict) -> "Group":
 
 # %% ../nbs/cli.ipynb #cell-024-2
 def confusion_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> "Group":
-    "How many rows of each class were taken for each; of more than fifteen classes, the fifteen most frequent confusions."
+    """How many rows of each class were taken for each; of more than fifteen classes, the fifteen
+    most frequent confusions.
+    """
     counts = np.array([[np.sum((y == a) & (predicted == b)) for b in classes] for a in classes])
     if len(classes) <= 15:
         return _rich_table(
@@ -336,7 +366,8 @@ def fit_file(arguments: argparse.Namespace) -> None:
             table.feature_names, table.categories, arguments.target, classifier
         ).fit(X, y)
     print(
-        f"{arguments.table}: {len(y)} rows, {p - c} column{'s' * (p - c != 1)} of numbers, {c} of categories; {len(model.classes_)} classes of {arguments.target!r}"
+        f"{arguments.table}: {len(y)} rows, {p - c} column{'s' * (p - c != 1)} of numbers, {c} of"
+        f" categories; {len(model.classes_)} classes of {arguments.target!r}"
     )
     print(
         *(f"note: {note}" for note in notes + gaps(model, X)),
@@ -359,7 +390,8 @@ def predict_file(arguments: argparse.Namespace) -> None:
     model = TableClassifier.load(arguments.model)
     if not model.columns_:
         raise StorageError(
-            f"{arguments.model} does not know the names of its columns; fit it to a table with names"
+            f"{arguments.model} does not know the names of its columns; fit it to a table with"
+            " names"
         )
     with warnings_as_notes():
         X = read_features(arguments.table, model.columns_, model.categories_)

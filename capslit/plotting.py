@@ -107,7 +107,9 @@ def ink_colours() -> LinearSegmentedColormap:
 
 
 def signed_colours() -> LinearSegmentedColormap:
-    "The colour map from the first colour of the cycle by way of nothing to the second, in the current style."
+    """The colour map from the first colour of the cycle by way of nothing to the second, in the
+    current style.
+    """
     below, above = to_rgba("C0"), to_rgba("C1")
     return LinearSegmentedColormap.from_list(
         "signed", [(0, below), (0.5, (*below[:3], 0)), (0.5, (*above[:3], 0)), (1, above)]
@@ -173,7 +175,9 @@ def _least_width(picture):
 
 
 def _image_html(draw, theme, alt, width):
-    "The image of one theme, which the style sheet of the book shows or hides; without the sheet, the light one is shown."
+    """The image of one theme, which the style sheet of the book shows or hides; without the sheet,
+    the light one is shown.
+    """
     picture = _picture(draw, theme)
     w, h = picture.width, picture.height
     w, h = (w, h) if width is None else (width, round(h * width / w))
@@ -182,8 +186,8 @@ def _image_html(draw, theme, alt, width):
     )
     data = base64.b64encode(picture.png).decode()
     return (
-        f'<img class="only-{theme}" alt="{html.escape(alt.strip())}" width="{w}" height="{h}" style="{styles}" '
-        f'data-type="{picture.type_size:.4g}" src="data:image/png;base64,{data}">'
+        f'<img class="only-{theme}" alt="{html.escape(alt.strip())}" width="{w}" height="{h}"'
+        f' style="{styles}" data-type="{picture.type_size:.4g}" src="data:image/png;base64,{data}">'
     )
 
 # %% ../nbs/plotting.ipynb #cell-022-2
@@ -199,7 +203,8 @@ def figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = N
     caption : str
         What to see in the figure. May contain `$mathematics$` and code in backticks.
     width : int, optional
-        Width on the page in pixels; the figure's own width by default. It never exceeds the column's.
+        Width on the page in pixels; the figure's own width by default. It never exceeds the
+        column's.
     """
     for name, text in {"alt": alt, "caption": caption}.items():
         if not isinstance(text, str) or not text.strip():
@@ -212,8 +217,9 @@ def figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = N
     anchor = "fig-" + "-".join(re.findall(r"[a-z0-9]+", caption.lower())[:8])
     pictures, words = "\n".join(images), _caption_html(caption)
     return (
-        f'<figure class="capslit-figure" id="{anchor}">\n<div class="capslit-pan">\n{pictures}\n</div>\n'
-        f'<figcaption class="tex2jax_process">{words}</figcaption>\n</figure>'
+        f'<figure class="capslit-figure" id="{anchor}">\n<div'
+        f' class="capslit-pan">\n{pictures}\n</div>\n<figcaption'
+        f' class="tex2jax_process">{words}</figcaption>\n</figure>'
     )
 
 # %% ../nbs/plotting.ipynb #cell-026
@@ -334,12 +340,15 @@ def live(
 
 # %% ../nbs/plotting.ipynb #cell-028
 def minus(text: str) -> str:
-    "Text whose hyphens before a number, and after neither letter, digit nor hyphen, are minus signs (U+2212)."
+    """Text whose hyphens before a number, and after neither letter, digit nor hyphen, are minus
+    signs (U+2212).
+    """
     return re.sub(r"(?<![\w.)-])-(?=\.?\d)", "\N{MINUS SIGN}", text)
 
 # %% ../nbs/plotting.ipynb #cell-031
 def table(head: Sequence, *rows: Sequence) -> Any:
-    """A table as Markdown for a notebook to display: the first column set to the left, the others to the right.
+    """A table as Markdown for a notebook to display: the first column set to the left, the others
+    to the right.
 
     Parameters
     ----------
@@ -349,7 +358,8 @@ def table(head: Sequence, *rows: Sequence) -> Any:
 
     if any(len(row) != len(head) for row in rows):
         raise ValueError(
-            f"rows of a table must have {len(head)} cells, as its head has, not {sorted({len(row) for row in rows})}"
+            f"rows of a table must have {len(head)} cells, as its head has, not"
+            f" {sorted({len(row) for row in rows})}"
         )
     lines = [
         head,

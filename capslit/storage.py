@@ -32,8 +32,12 @@ class StorageError(OSError, ValueError):
 REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space, or choose another folder",
     errno.EDQUOT: "your quota on this disk is used up; free some space, or choose another folder",
-    errno.EFBIG: "the file would be larger than the limit set for this process; raise the limit (ulimit -f)",
-    errno.EACCES: "permission denied; choose a folder that you may write to, or change its permissions",
+    errno.EFBIG: (
+        "the file would be larger than the limit set for this process; raise the limit (ulimit -f)"
+    ),
+    errno.EACCES: (
+        "permission denied; choose a folder that you may write to, or change its permissions"
+    ),
     errno.EPERM: "the operation is not permitted; choose a folder that you may write to",
     errno.EROFS: "the file system is read-only; choose a folder that you may write to",
     errno.ENOENT: "there is no such folder and it cannot be made; check the spelling",
@@ -46,7 +50,9 @@ REMEDIES = {
 
 # %% ../nbs/storage.ipynb #cell-006
 def storage_error(path: str | PathLike, error: OSError, verb: str = "write") -> StorageError:
-    "The StorageError that says in one sentence why `path` could not be written (or whatever `verb` says)."
+    """The StorageError that says in one sentence why `path` could not be written (or whatever
+    `verb` says).
+    """
     missing = verb == "read" and error.errno == errno.ENOENT
     reason = (
         "there is no such file; check the name"
@@ -60,7 +66,8 @@ def storage_error(path: str | PathLike, error: OSError, verb: str = "write") -> 
 def storage_context(
     path: str | PathLike, verb: str = "read", damage: Mapping = {}
 ) -> Iterator[None]:
-    """Errors inside become the `StorageError` of `path`: those of the operating system, and those that `damage` explains.
+    """Errors inside become the `StorageError` of `path`: those of the operating system, and those
+    that `damage` explains.
 
     `damage` maps kinds of errors to what is wrong and what to do, in which {} stands for the error.
     """
@@ -90,9 +97,11 @@ def _temporary(path):
 # %% ../nbs/storage.ipynb #cell-010
 @contextmanager
 def atomic_write(path: str | PathLike) -> Iterator[BinaryIO]:
-    """A binary file to write to, which appears as `path` when the `with` block ends without an error.
+    """A binary file to write to, which appears as `path` when the `with` block ends without an
+    error.
 
-    Missing folders are made. StorageError if the disk is full, the folder is not writable and the like; `path` is then as before.
+    Missing folders are made. StorageError if the disk is full, the folder is not writable and the
+    like; `path` is then as before.
     """
     path = Path(path).expanduser()
     part = _temporary(path)
@@ -118,7 +127,9 @@ def atomic_write(path: str | PathLike) -> Iterator[BinaryIO]:
 
 # %% ../nbs/storage.ipynb #cell-014
 def remove_temporary_files(path: str | PathLike) -> None:
-    "Delete the temporary files that writers of `path` who were killed half-way have left beside it."
+    """Delete the temporary files that writers of `path` who were killed half-way have left beside
+    it.
+    """
     path = Path(path).expanduser()
     with storage_context(path, "tidy up beside"):
         for part in path.parent.glob(f".{glob_escape(path.name)}.????????.part"):
@@ -126,7 +137,9 @@ def remove_temporary_files(path: str | PathLike) -> None:
 
 
 def remove(path: str | PathLike) -> None:
-    "Delete the file `path`, if it is there, and the temporary files that writers killed half-way have left beside it."
+    """Delete the file `path`, if it is there, and the temporary files that writers killed half-way
+    have left beside it.
+    """
     with storage_context(path, "delete"):
         Path(path).expanduser().unlink(missing_ok=True)
     remove_temporary_files(path)
@@ -149,21 +162,25 @@ def _storable_array(name, value):
     array = np.asarray(value)
     if array.dtype.hasobject:
         raise TypeError(
-            f"arrays[{name!r}] holds Python objects, which cannot be stored safely; convert it to numbers first"
+            f"arrays[{name!r}] holds Python objects, which cannot be stored safely; convert it to"
+            " numbers first"
         )
     return array
 
 # %% ../nbs/storage.ipynb #cell-019
 def save_arrays(path: str | PathLike, arrays: dict, meta: dict, *, compress: bool = False) -> None:
-    """Write named arrays and a description to an `.npz` file, whole or not at all. Equal content gives equal bytes.
+    """Write named arrays and a description to an `.npz` file, whole or not at all. Equal content
+    gives equal bytes.
 
     Parameters
     ----------
     path : str or path
     arrays : dict of str to array
-        Numbers, booleans or fixed-length text, of any shape. TypeError or ValueError for anything else.
+        Numbers, booleans or fixed-length text, of any shape. TypeError or ValueError for anything
+        else.
     meta : dict
-        What JSON can hold, without NaN. The entry `schema` names the kind and version of the file: "capslit.something/1".
+        What JSON can hold, without NaN. The entry `schema` names the kind and version of the file:
+        "capslit.something/1".
     compress : bool
         Smaller files, written more slowly.
     """
@@ -187,7 +204,10 @@ def save_arrays(path: str | PathLike, arrays: dict, meta: dict, *, compress: boo
 
 # %% ../nbs/storage.ipynb #cell-021
 def _read_members(file):
-    "All arrays of an open `.npz` file. Each member is read whole first, which verifies its checksum."
+    """All arrays of an open `.npz` file.
+
+    Each member is read whole first, which verifies its checksum.
+    """
     with zipfile.ZipFile(file) as archive:
         return {
             name.removesuffix(".npy"): np.lib.format.read_array(
@@ -213,7 +233,10 @@ CORRUPTION_ERRORS = (
 
 # %% ../nbs/storage.ipynb #cell-022
 def _pop_metadata(path, arrays):
-    "Take the description out of `arrays`, checking that nothing else is missing; None if the file has none."
+    """Take the description out of `arrays`, checking that nothing else is missing.
+
+    None if the file has none.
+    """
     if METADATA_NAME not in arrays:
         return None
     description = from_json(path, str(arrays.pop(METADATA_NAME)))
@@ -236,12 +259,14 @@ def _check_schema(path, meta, schema):
     check_content(
         path,
         schema is None or found == schema,
-        f"it holds {found!r}, but {schema!r} is needed; give another file, or write it again with this version of capslit",
+        f"it holds {found!r}, but {schema!r} is needed; give another file, or write it again with"
+        " this version of capslit",
     )
 
 # %% ../nbs/storage.ipynb #cell-024
 def load_arrays(path: str | PathLike, schema: str | None = None) -> tuple[dict, dict]:
-    """Named arrays and their description, as `save_arrays` has written them. No code in the file is ever run.
+    """Named arrays and their description, as `save_arrays` has written them. No code in the file is
+    ever run.
 
     Parameters
     ----------
@@ -267,13 +292,17 @@ def load_arrays(path: str | PathLike, schema: str | None = None) -> tuple[dict, 
 
 # %% ../nbs/storage.ipynb #cell-026
 def to_json(name: str, value: Any, indent: int | None = None) -> str:
-    "`value` as JSON text with sorted keys; ValueError or TypeError, naming the argument `name`, for what JSON cannot hold."
+    """`value` as JSON text with sorted keys.
+
+    ValueError or TypeError, naming the argument `name`, for what JSON cannot hold.
+    """
 
     def convert(part):
         if isinstance(part, (np.ndarray, np.generic)):
             return part.tolist()
         raise TypeError(
-            f"{name} holds {type(part).__name__}, which JSON cannot express; use numbers, text, lists and dicts"
+            f"{name} holds {type(part).__name__}, which JSON cannot express; use numbers, text,"
+            " lists and dicts"
         )
 
     try:
@@ -307,9 +336,11 @@ def from_json(path: str | PathLike, text: str) -> Any:
 
 # %% ../nbs/storage.ipynb #cell-028
 def save_json(path: str | PathLike, value: Any) -> None:
-    """Write `value` as JSON text (sorted keys, two spaces of indentation, no NaN), whole or not at all.
+    """Write `value` as JSON text (sorted keys, two spaces of indentation, no NaN), whole or not at
+    all.
 
-    StorageError if the file cannot be written; TypeError or ValueError if `value` holds what JSON cannot express, NaN and infinity included.
+    StorageError if the file cannot be written; TypeError or ValueError if `value` holds what JSON
+    cannot express, NaN and infinity included.
     """
     text = to_json("value", value, indent=2)
     with atomic_write(path) as file:

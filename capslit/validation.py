@@ -69,14 +69,16 @@ def as_floating(name: str, value: Any) -> Any:
 def check_shape(
     name: str, array: Any, shape: tuple, *, empty: bool | tuple = True, hint: str = ""
 ) -> Any:
-    """`array`; TypeError if it is none, ValueError unless its shape fits the pattern `shape`; only the axes in `empty` (True: all; False: none) may have length 0.
+    """`array`; TypeError if it is none, ValueError unless its shape fits the pattern `shape`; only
+    the axes in `empty` (True: all; False: none) may have length 0.
 
-    An entry of the pattern is a length, None for any length, a name for any length that is the same wherever the name stands, or,
-    at the beginning, `...` for any number of axes.
+    An entry of the pattern is a length, None for any length, a name for any length that is the same
+    wherever the name stands, or, at the beginning, `...` for any number of axes.
     """
     if not hasattr(array, "shape"):
         raise TypeError(
-            f"{name} must be an array of shape {_shape_in_words(shape)}, not an object of the type {type(array).__name__}{'; ' + hint if hint else ''}"
+            f"{name} must be an array of shape {_shape_in_words(shape)}, not an object of the type"
+            f" {type(array).__name__}{'; ' + hint if hint else ''}"
         )
     have, any_axes = tuple(array.shape), shape[:1] == (...,)
     want = shape[1:] if any_axes else shape
@@ -93,12 +95,15 @@ def check_shape(
         filled = (
             ""
             if empty is True
-            else f", where only axis {' or '.join(map(str, empty))} may have length 0"
-            if empty
-            else ", with no length of 0"
+            else (
+                f", where only axis {' or '.join(map(str, empty))} may have length 0"
+                if empty
+                else ", with no length of 0"
+            )
         )
         raise ValueError(
-            f"{name} has shape {have}, but shape {_shape_in_words(shape)} is needed{filled}{'; ' + hint if hint else ''}"
+            f"{name} has shape {have}, but shape {_shape_in_words(shape)} is"
+            f" needed{filled}{'; ' + hint if hint else ''}"
         )
     return array
 
@@ -118,7 +123,8 @@ def check_values(
     finite: bool = True,
     nan: bool = False,
 ) -> Any:
-    """`array`; ValueError if it holds NaN (unless `nan`), infinity (if `finite`) or values below `lower` or above `upper`.
+    """`array`; ValueError if it holds NaN (unless `nan`), infinity (if `finite`) or values below
+    `lower` or above `upper`.
 
     With `strict`, values that equal a bound are refused, too.
     """
@@ -154,7 +160,10 @@ def check_distribution(name: str, values: Any, *, strict: bool = False) -> Any:
 
 # %% ../nbs/validation.ipynb #cell-043
 def check_indices(name: str, index: Any, n: int, *, ordered: bool = False) -> np.ndarray:
-    "`index` as an array of whole numbers from 0 to n − 1, not falling if `ordered`; ValueError otherwise."
+    """`index` as an array of whole numbers from 0 to n − 1, not falling if `ordered`.
+
+    ValueError otherwise.
+    """
     index = np.asarray(index)
     whole = index.dtype.kind in "iu" or not index.size
     if (
@@ -181,7 +190,11 @@ def check_number(
     optional: bool = False,
     hint: str = "",
 ) -> Any:
-    "`value`; ValueError unless it is a real (or whole) number within the bounds, finite unless `infinite`; or None, if `optional`."
+    """`value`.
+
+    ValueError unless it is a real (or whole) number within the bounds, finite unless `infinite`; or
+    None, if `optional`.
+    """
     if value is None and optional:
         return value
     plain = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
@@ -208,7 +221,8 @@ def check_number(
         )
         kind = "a whole number" if integer else "a number"
         raise ValueError(
-            f"{name} must be {f'{kind} {words}'.strip()}{', or None' if optional else ''}, not {value!r}{'; ' + hint if hint else ''}"
+            f"{name} must be {f'{kind} {words}'.strip()}{', or None' if optional else ''}, not"
+            f" {value!r}{'; ' + hint if hint else ''}"
         )
     return value
 
@@ -219,7 +233,9 @@ def check_count(name: str, value: Any) -> Any:
 
 # %% ../nbs/validation.ipynb #cell-046-a
 def check_image_shape(image_shape: Any, n_features: int) -> tuple:
-    "Height and width of images of `n_features` pixels; for None a square, or one row if there is no such square."
+    """Height and width of images of `n_features` pixels; for None a square, or one row if there is
+    no such square.
+    """
     if image_shape is None:
         side = math.isqrt(n_features)
         return (side, side) if side * side == n_features else (1, n_features)
@@ -254,18 +270,23 @@ def check_type(name: str, value: Any, kind: type | tuple[type, ...], *, hint: st
 
 # %% ../nbs/validation.ipynb #cell-013
 def check_labels(name: str, y: Any, n_classes: int, shape: tuple) -> Any:
-    "`y` as an integer array of the given shape with values from 0 to `n_classes` − 1; ValueError or TypeError otherwise."
+    """`y` as an integer array of the given shape with values from 0 to `n_classes` − 1.
+
+    ValueError or TypeError otherwise.
+    """
     xp = namespace(y)
     y = check_shape(name, xp.asarray(y if is_array_api_obj(y) else np.asarray(y)), shape)
     if 0 in y.shape:
         return xp.astype(y, xp.int64)
     if not xp.isdtype(y.dtype, "integral"):
         raise TypeError(
-            f"{name} must hold integer class indices, not {y.dtype}; encode the labels as 0 … {n_classes - 1} first"
+            f"{name} must hold integer class indices, not {y.dtype}; encode the labels as 0 …"
+            f" {n_classes - 1} first"
         )
     if int(xp.min(y)) < 0 or int(xp.max(y)) >= n_classes:
         raise ValueError(
-            f"{name} must lie between 0 and {n_classes - 1}, but spans {int(xp.min(y))} to {int(xp.max(y))}"
+            f"{name} must lie between 0 and {n_classes - 1}, but spans {int(xp.min(y))} to"
+            f" {int(xp.max(y))}"
         )
     return y
 
@@ -294,7 +315,9 @@ class BatchError(ValueError):
 # %% ../nbs/validation.ipynb #cell-016-1
 @contextmanager
 def error_context(*names: str) -> Iterator[None]:
-    "Put `names` in front of the message of an error that mentions none of them; checks of enormous numbers overflow in silence."
+    """Put `names` in front of the message of an error that mentions none of them; checks of
+    enormous numbers overflow in silence.
+    """
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
@@ -332,7 +355,9 @@ def _columns(X):
 
 
 def _fault(values):
-    "What keeps a column from being finite numbers: text, which is returned in quotes, dates, objects, NaN or infinity; None for nothing."
+    """What keeps a column from being finite numbers: text, which is returned in quotes, dates,
+    objects, NaN or infinity. None for nothing.
+    """
     if values.dtype.kind in "mM":
         return "dates or times"
     if values.dtype.kind in "fc":
@@ -375,40 +400,54 @@ def _fault_of(value):
 
 # %% ../nbs/validation.ipynb #cell-018-d
 def input_problem(name: str, X: Any) -> str | None:
-    "Which columns of the inputs X, called `name`, hold text, dates, other objects, NaN or infinity, and what to do; None if none does."
+    """Which columns of the inputs X, called `name`, hold text, dates, other objects, NaN or
+    infinity, and what to do. None if none does.
+    """
     faults = {column: fault for column, values in _columns(X) if (fault := _fault(values))}
     kinds = {"NaN": [], "infinity": []}
     for what, remedy in _NO_NUMBERS.items():
         if columns := {column: fault for column, fault in faults.items() if fault.startswith(what)}:
-            return f"{name} holds {next(iter(columns.values()))} in {_listed(list(columns))}, where numbers are needed; {remedy}"
+            return (
+                f"{name} holds {next(iter(columns.values()))} in {_listed(list(columns))}, where"
+                f" numbers are needed; {remedy}"
+            )
     text = [(column, fault) for column, fault in faults.items() if fault not in kinds]
     if text:
         return (
-            f"{name} holds text, such as {text[0][1]}, in {_listed([column for column, _ in text])}, where numbers are needed (could not convert string to float); "
-            "encode it, for example by OneHotEncoder in a ColumnTransformer, or learn by capslit.capsules.TableClassifier, which takes frames with categories"
+            f"{name} holds text, such as {text[0][1]}, in"
+            f" {_listed([column for column, _ in text])}, where numbers are needed (could not"
+            " convert string to float); encode it, for example by OneHotEncoder in a"
+            " ColumnTransformer, or learn by capslit.capsules.TableClassifier, which takes frames"
+            " with categories"
         )
     for column, fault in faults.items():
         kinds[fault].append(column)
     if kinds["NaN"]:
         return (
-            f"{name} contains NaN in {_listed(kinds['NaN'])}; fill the gaps first, for example by SimpleImputer in a pipeline, "
-            "or learn by a classifier that takes them: capslit.capsules.TableClassifier or scikit-learn's HistGradientBoostingClassifier"
+            f"{name} contains NaN in {_listed(kinds['NaN'])}; fill the gaps first, for example by"
+            " SimpleImputer in a pipeline, or learn by a classifier that takes them:"
+            " capslit.capsules.TableClassifier or scikit-learn's HistGradientBoostingClassifier"
         )
     return (
-        f"{name} contains infinity or a value too large for its type in {_listed(kinds['infinity'])}; clip or replace such values first"
+        f"{name} contains infinity or a value too large for its type in"
+        f" {_listed(kinds['infinity'])}; clip or replace such values first"
         if faults
         else None
     )
 
 
 _NO_NUMBERS = {
-    "dates or times": "make numbers of them first, such as the days since the earliest, or month and weekday",
+    "dates or times": (
+        "make numbers of them first, such as the days since the earliest, or month and weekday"
+    ),
     "objects of the type": "make numbers of them first",
 }
 
 
 def _holds_dates(X):
-    "Whether an array, or a column of a frame of pandas, has a type of dates or times, which scikit-learn would take for whole numbers."
+    """Whether an array, or a column of a frame of pandas, has a type of dates or times, which
+    scikit-learn would take for whole numbers.
+    """
     return any(
         getattr(dtype, "kind", None) in ("m", "M")
         for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)])
@@ -421,14 +460,17 @@ def _listed(columns):
 
 # %% ../nbs/validation.ipynb #cell-018-e
 def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options: Any) -> Any:
-    "What scikit-learn's `validate_data` makes of X, called `name`, and of y; an error names the columns that are to blame."
+    """What scikit-learn's `validate_data` makes of X, called `name`, and of y; an error names the
+    columns that are to blame.
+    """
     from sklearn.utils.validation import validate_data
 
     if _holds_dates(X):
         raise ValueError(input_problem(name, X))
     if getattr(X, "ndim", 2) > 2:
         raise ValueError(
-            f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass {name}.reshape(len({name}), -1)"
+            f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass"
+            f" {name}.reshape(len({name}), -1)"
         )
     try:
         return validate_data(estimator, X, *y, **options)
@@ -445,7 +487,9 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
 
 # %% ../nbs/validation.ipynb #cell-018-h
 def check_label_values(name: str, y: Any) -> None:
-    "ValueError if some of the labels y, in a list or an array of objects or dates, are missing or of another kind than the others."
+    """ValueError if some of the labels y, in a list or an array of objects or dates, are missing or
+    of another kind than the others.
+    """
     values = (
         y
         if isinstance(y, list | tuple)
@@ -469,20 +513,24 @@ def check_label_values(name: str, y: Any) -> None:
     for row, label in enumerate(values):
         if is_missing(label):
             raise ValueError(
-                f"{name} contains NaN or None: example {row} (from 0) has no label; leave such examples out, or give them a label of their own"
+                f"{name} contains NaN or None: example {row} (from 0) has no label; leave such"
+                " examples out, or give them a label of their own"
             )
         kinds.setdefault(
-            str
-            if isinstance(label, str)
-            else Real
-            if isinstance(label, Real | np.bool_)
-            else type(label),
+            (
+                str
+                if isinstance(label, str)
+                else Real
+                if isinstance(label, Real | np.bool_)
+                else type(label)
+            ),
             label,
         )
     if len(kinds) > 1:
         one, other, *_ = kinds.values()
         raise ValueError(
-            f"{name} holds labels of several kinds, such as {one!r} and {other!r}; make them all alike, for example by [str(label) for label in {name}]"
+            f"{name} holds labels of several kinds, such as {one!r} and {other!r}; make them all"
+            f" alike, for example by [str(label) for label in {name}]"
         )
 
 # %% ../nbs/validation.ipynb #cell-019
@@ -495,14 +543,18 @@ def check_labelled(
     names: tuple = ("X", "y"),
     sparse: bool = False,
 ) -> tuple:
-    "X (n, p) in single or double precision and labels y (n,), as scikit-learn checks them; `reset`: whether the features are new; `names`: for messages; `sparse`: whether X may be."
+    """X (n, p) in single or double precision and labels y (n,), as scikit-learn checks them.
+
+    `reset`: whether the features are new; `names`: for messages; `sparse`: whether X may be.
+    """
     from sklearn.utils.multiclass import check_classification_targets
 
     if (
         y is None and names[1] != "y"
     ):  # without labels to learn from, scikit-learn has its own words
         raise ValueError(
-            f"{names[0]} needs {names[1]}; pass the label of each of its examples, or leave {names[0]} out"
+            f"{names[0]} needs {names[1]}; pass the label of each of its examples, or leave"
+            f" {names[0]} out"
         )
     with error_context(names[1]):
         check_label_values(names[1], y)
@@ -529,7 +581,10 @@ def check_mass(name: str, weight: Any) -> None:
 
 
 def check_weights(X: np.ndarray, sample_weight: Any) -> np.ndarray | None:
-    "Weights (n,) of the examples X (n, p), in their precision and scaled to a maximum of 1; None for None."
+    """Weights (n,) of the examples X (n, p), in their precision and scaled to a maximum of 1.
+
+    None for None.
+    """
     from sklearn.utils.validation import _check_sample_weight
 
     if sample_weight is None:
@@ -558,13 +613,16 @@ def atomic(method: Method) -> Method:
 
 # %% ../nbs/validation.ipynb #cell-028
 def check_size(X: Any, given: Any = None) -> None:
-    "Raise ValueError unless the squares of the inputs, and weights of the size of their inverses, can be represented; `given`: the frame that X was made of, if any."
+    """Raise ValueError unless the squares of the inputs, and weights of the size of their inverses,
+    can be represented. `given`: the frame that X was made of, if any.
+    """
     largest = max(float(X.max()), -float(X.min()))
     bound = {"float32": 1e35, "float64": 1e152}[X.dtype.name]
     if largest > 0 and not 1 / bound <= largest <= bound:
         raise ValueError(
-            f"X has {largest:.3g} as its largest magnitude{_where_largest(X, given)}, but {X.dtype} inputs must lie between {1 / bound:g} and {bound:g}; "
-            "divide X by its largest magnitude first"
+            f"X has {largest:.3g} as its largest magnitude{_where_largest(X, given)}, but {X.dtype}"
+            f" inputs must lie between {1 / bound:g} and {bound:g}; divide X by its largest"
+            " magnitude first"
         )
 
 
@@ -579,7 +637,9 @@ def _where_largest(X, given):
 
 # %% ../nbs/validation.ipynb #cell-034
 def check_spread(variance: float, dtype: Any) -> float:
-    "The mean variance of the features of X, or ValueError if it is not zero and precisions would overflow."
+    """The mean variance of the features of X, or ValueError if it is not zero and precisions would
+    overflow.
+    """
     least, most = {"float32": (1e-24, 1e34), "float64": (1e-290, 1e305)}[np.dtype(dtype).name]
     if variance and not least < variance < most:
         raise ValueError(
@@ -591,7 +651,9 @@ def check_spread(variance: float, dtype: Any) -> float:
 
 
 def scaled_inputs(X: np.ndarray, unit: float, origin: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    "X (n, p) less `origin`, in units of `unit`, and which examples (n,) were too far away for squares and were moved nearer."
+    """X (n, p) less `origin`, in units of `unit`, and which examples (n,) were too far away for
+    squares and were moved nearer.
+    """
     with np.errstate(over="ignore"):
         scaled = X / unit - origin / unit
     far = np.max(np.abs(scaled), axis=1) > 1e100
@@ -604,6 +666,7 @@ def check_repeatable(checkpoint: Any, random_state: Any, what: str) -> None:
     "ValueError if a checkpoint is wanted, and `what` is drawn at random in another way each time."
     if checkpoint is not None and not isinstance(random_state, Integral):
         raise ValueError(
-            f"checkpoint needs random_state to be a whole number, not {random_state!r}, because {what} "
-            "drawn at random: a run goes on from a checkpoint only if it begins like the one that wrote it"
+            f"checkpoint needs random_state to be a whole number, not {random_state!r}, because"
+            f" {what} drawn at random: a run goes on from a checkpoint only if it begins like the"
+            " one that wrote it"
         )

@@ -1,4 +1,6 @@
-"""The built book in a browser whose network is cut off: where it lies, who serves it, and a reader with one window."""
+"""The built book in a browser whose network is cut off: where it lies, who serves it, and a reader
+with one window.
+"""
 
 import functools
 import http.server
@@ -27,7 +29,8 @@ needs_built_book = [
     pytest.mark.skipif(not PAGES, reason="the book is not built: make book"),
 ]
 
-CUT_OFF = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"  # no other machine is reached, and none but the browser is in the way of what a page loads
+# no other machine is reached, and none but the browser is in the way of what a page loads
+CUT_OFF = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -100,7 +103,8 @@ class Reader:
             "() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(typesetAll) : 0"
         )
         self.page.evaluate(
-            "() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0))))"
+            "() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() =>"
+            " setTimeout(done, 0))))"
         )
         return self.page
 
@@ -111,7 +115,9 @@ VIEWS = {"desk-light": (1280, "light"), "phone-dark": (390, "dark")}
 
 
 class Visits:
-    """visits(view, name): what is found in a page, in one of two views. Each page is opened once in each, whichever test asks first, in whichever process."""
+    """visits(view, name): what is found in a page, in one of two views. Each page is opened once in
+    each, whichever test asks first, in whichever process.
+    """
 
     def __init__(self, browser, site, once):
         self.browser, self.site, self.once, self.readers = browser, site, once, {}

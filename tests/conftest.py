@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
-if WORKER:  # a process for each core: two threads for each, so that there are threads to test, but not as many as there are cores
+# a process for each core: two threads for each, so that there are threads to test, but not as many
+# as there are cores
+if WORKER:
     os.environ |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
     os.environ.setdefault(
         "OMP_WAIT_POLICY", "PASSIVE"
@@ -36,10 +38,12 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Every process begins with its share of the items marked `first`, and goes on to the rest, file by file.
+    """Every process begins with its share of the items marked `first`, and goes on to the rest,
+    file by file.
 
-    Those that read what the longest of the first ones writes come at the end, so that no process waits for it.
-    `--dist worksteal` cuts the list into equal parts, one for each process; whoever is done first takes from the end of another's part.
+    Those that read what the longest of the first ones writes come at the end, so that no process
+    waits for it. `--dist worksteal` cuts the list into equal parts, one for each process; whoever
+    is done first takes from the end of another's part.
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     first = [item for item in items if item.get_closest_marker("first")]
@@ -56,7 +60,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def together(names, values, ids=None):
-    """As `pytest.mark.parametrize`, but all values in one case, for they take the same path; the error says which value it was.
+    """As `pytest.mark.parametrize`, but all values in one case, for they take the same path; the
+    error says which value it was.
 
     Each value has a `tmp_path` of its own, and what it does with `monkeypatch` is undone after it.
     """
@@ -121,17 +126,25 @@ for parameters, expected in cases:
 
 @pytest.fixture(scope="session")
 def unpassed():
-    "unpassed(name, [(parameters, expected failures), …]): for each, how many checks scikit-learn made of an estimator, and those that failed or were skipped."
+    """unpassed(name, [(parameters, expected failures), …]): for each, how many checks scikit-learn
+    made of an estimator, and those that failed or were skipped.
+    """
 
     def run(name, cases):
-        "In a process of its own, for the array-API checks need the variable before SciPy is imported."
+        """In a process of its own, for the array-API checks need the variable before SciPy is
+        imported.
+        """
         done = subprocess.run(
             [sys.executable, "-c", CHECKS, json.dumps([name, cases])],
             capture_output=True,
             text=True,
             timeout=900,
             env=os.environ
-            | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            | {
+                "SCIPY_ARRAY_API": "1",
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+            },
         )
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -140,7 +153,9 @@ def unpassed():
 
 
 class Once:
-    "once(name, make): the folder `name` that make(folder) has filled, in whichever process wanted it first; the others wait for it."
+    """once(name, make): the folder `name` that make(folder) has filled, in whichever process wanted
+    it first; the others wait for it.
+    """
 
     def __init__(self, base):
         self.base = base
@@ -193,14 +208,18 @@ def run_everything(folder):
 
 @pytest.fixture(scope="session")
 def everything(once):
-    "The folder with the records of all experiments on the embedded digits, as the installed command wrote them, and what it said."
+    """The folder with the records of all experiments on the embedded digits, as the installed
+    command wrote them, and what it said.
+    """
     folder = once("everything", run_everything)
     return folder / "new", (folder / "said").read_text()
 
 
 @pytest.fixture(scope="session")
 def quick_record(once):
-    "quick_record(name, data): the path of an experiment's record on small data: one of `everything`, if that was begun, or of a run of its own."
+    """quick_record(name, data): the path of an experiment's record on small data: one of
+    `everything`, if that was begun, or of a run of its own.
+    """
 
     def path(name, data="digits"):
         from capslit.experiments.records import record_path

@@ -1,14 +1,17 @@
-"""Do the tests bite? Change one small thing in capslit, run the tests that reach it, and see whether one fails; again, a few hundred times.
+"""Do the tests bite? Change one small thing in capslit, run the tests that reach it, and see
+whether one fails; again, a few hundred times.
 
-    python tests/mutants.py --out before.json              # resumes where it was stopped; --notebooks: survivors are tried against their chapter too
-    python tests/mutants.py --out after.json --like before.json
-    python tests/mutants.py --compare before.json after.json
+    python tests/mutants.py --out before.json              # resumes where it was stopped;
+    --notebooks: survivors are tried against their chapter too python tests/mutants.py --out
+    after.json --like before.json python tests/mutants.py --compare before.json after.json
 
-Nothing on the disk is changed: every mutant lives in a process of its own, in which an import hook compiles the changed text of one module
-(also in the processes that tests start). Which mutants are drawn depends on a hash of the function's name, the kind of change and the line: code
-that stays as it is, in whichever module, yields the same mutants. Which tests are run is measured: each test file runs once, with a probe
-before every statement that a mutant will change; a mutant then meets the cases that reached its statement, those of files that import its
-module first, one case of each test function before a second one, as many as fit in the budget.
+Nothing on the disk is changed: every mutant lives in a process of its own, in which an import hook
+compiles the changed text of one module (also in the processes that tests start). Which mutants are
+drawn depends on a hash of the function's name, the kind of change and the line: code that stays as
+it is, in whichever module, yields the same mutants. Which tests are run is measured: each test file
+runs once, with a probe before every statement that a mutant will change; a mutant then meets the
+cases that reached its statement, those of files that import its module first, one case of each test
+function before a second one, as many as fit in the budget.
 """
 
 import argparse
@@ -72,11 +75,14 @@ SECTION = re.compile(
 )  # nbdev's mark of the cell that the code below comes from
 
 
-# ── the mutants of a module ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the mutants of a module
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def mutations(source):
-    "All (function, kind, line number, statement, start, end, text): put `text` in the place of source[start:end] (bytes)."
+    """All (function, kind, line number, statement, start, end, text): put `text` in the place of
+    source[start:end] (bytes).
+    """
     starts = [0, *(m.end() for m in re.finditer(b"\n", source))]
     found = []
 
@@ -87,9 +93,10 @@ def mutations(source):
             )
 
         def span(part):
-            return starts[part.lineno - 1] + part.col_offset, starts[
-                part.end_lineno - 1
-            ] + part.end_col_offset
+            return (
+                starts[part.lineno - 1] + part.col_offset,
+                starts[part.end_lineno - 1] + part.end_col_offset,
+            )
 
         def text(part):
             return source[slice(*span(part))].decode()
@@ -188,7 +195,9 @@ def mutations(source):
 
 
 def sample(count, least, like=()):
-    "The mutants, as a dict from key to dict: `least` of each module, then the smallest hashes, `count` in all; hashes in `like` come first."
+    """The mutants, as a dict from key to dict: `least` of each module, then the smallest hashes,
+    `count` in all; hashes in `like` come first.
+    """
     sites = []
     for path in sorted((ROOT / "capslit").rglob("*.py")):
         if path.stem in ("__init__", "_modidx", "plotting"):
@@ -244,11 +253,14 @@ def sample(count, least, like=()):
     return dict(sorted(chosen.items(), key=lambda item: item[0].split(":")[1]))
 
 
-# ── a process for each mutant ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a process for each mutant
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def install(folder):
-    "From here on, the modules of the job in `folder` are compiled from the text (or the tree) that the job holds; returns the set of probes passed."
+    """From here on, the modules of the job in `folder` are compiled from the text (or the tree)
+    that the job holds; returns the set of probes passed.
+    """
     job, hits = pickle.loads((folder / "job").read_bytes()), set()
     builtins.__reached__ = hits.add
 
@@ -280,7 +292,9 @@ def install_in_subprocess():
 
 
 def in_child(job, work, seconds, wall=300):
-    "Fork, install the job and do work(folder, hits, report); returns what it reported, how it ended ('' if well) and the processor's seconds."
+    """Fork, install the job and do work(folder, hits, report); returns what it reported, how it
+    ended ('' if well) and the processor's seconds.
+    """
     folder = Path(tempfile.mkdtemp(prefix="mutant-"))
     (folder / "job").write_bytes(pickle.dumps(job))
     (folder / "sitecustomize.py").write_text(
@@ -343,9 +357,11 @@ def by_turns(cases, name):
 
 
 class Watch:
-    """A plugin for pytest, which runs the cases `wanted` in their order, or all of a file until they have taken `cap` seconds.
+    """A plugin for pytest, which runs the cases `wanted` in their order, or all of a file until
+    they have taken `cap` seconds.
 
-    With `stop`, it ends at the first that fails, and reports it; else it reports of each that passes its cost and the probes that it went by.
+    With `stop`, it ends at the first that fails, and reports it; else it reports of each that
+    passes its cost and the probes that it went by.
     """
 
     def __init__(self, folder, hits, report, wanted=None, stop=False, cap=None):
@@ -454,7 +470,9 @@ def probed(mutants):
 
 
 def cover(file, job, cap):
-    "Of a test file: the modules that it imports, the mutants that its import reaches, and its cases, each with its cost and the mutants reached."
+    """Of a test file: the modules that it imports, the mutants that its import reaches, and its
+    cases, each with its cost and the mutants reached.
+    """
     said, ended, seconds = in_child(
         job, lambda *child: run_file(file, Watch(*child, cap=cap)), 4 * cap + 60, 900
     )
@@ -468,7 +486,9 @@ def cover(file, job, cap):
 
 
 def choose(key, module, covered, unreliable, budget):
-    "The cases that a mutant meets, as a list of (file, cases), and the seconds that they take without it."
+    """The cases that a mutant meets, as a list of (file, cases), and the seconds that they take
+    without it.
+    """
     found = [
         (case["cost"] + 0.01, module not in tests["imports"], file, case["case"])
         for file, tests in covered.items()
@@ -502,7 +522,9 @@ def run_tests(files):
 
 
 def run_chapter(notebook, mutated=None, package=""):
-    "Run a notebook as nbdev does, with the cell that exports what is changed replaced; report the cell that fails."
+    """Run a notebook as nbdev does, with the cell that exports what is changed replaced; report the
+    cell that fails.
+    """
 
     def work(folder, hits, report):
         from execnb.shell import CaptureShell
@@ -561,7 +583,10 @@ def try_tests(mutant, files, cost):
 
 
 def try_chapter(mutant, chapters):
-    "Whether the notebook of a survivor passes; `chapters` holds how long each takes, or None: too long."
+    """Whether the notebook of a survivor passes.
+
+    `chapters` holds how long each takes, or None: too long.
+    """
     notebook = mutant["notebook"]
     if notebook not in chapters:
         said, _, seconds = in_child({}, run_chapter(notebook), 30)
@@ -577,7 +602,8 @@ def try_chapter(mutant, chapters):
     }
 
 
-# ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the whole
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def save(data, path):
@@ -594,7 +620,9 @@ def alive(result):
 
 
 def table(results):
-    "What became of the mutants, by the folder of the notebook that they come from; a record that is kept holds neither cases nor seconds."
+    """What became of the mutants, by the folder of the notebook that they come from; a record that
+    is kept holds neither cases nor seconds.
+    """
     rows = collections.defaultdict(collections.Counter)
     for result in results:
         end = (
@@ -618,7 +646,9 @@ def table(results):
 
 
 def compare(before, after):
-    "The mutants that both records hold; and those that were killed before and survive now: code that stays as it was, and is tested less."
+    """The mutants that both records hold; and those that were killed before and survive now: code
+    that stays as it was, and is tested less.
+    """
     old = collections.defaultdict(list)
     for key, result in before["mutants"].items():
         old[key.split(":")[1]].append(result)
@@ -667,7 +697,11 @@ def main():
             sys.executable,
             [sys.executable, *sys.argv],
             os.environ
-            | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            | {
+                "PYTHONHASHSEED": "0",
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+            },
         )
     sys.path.insert(0, str(ROOT))
     like = json.loads(options.like.read_text())["mutants"] if options.like else {}
@@ -718,7 +752,8 @@ def main():
                 data["mutants"][key] = result
                 save(data, options.out)
                 print(
-                    f"{i + 1}/{len(mutants)} {key} {mutant['kind']}: {result['status']} {result.get('chapter', '')} {result['seconds']} s",
+                    f"{i + 1}/{len(mutants)} {key} {mutant['kind']}: {result['status']}"
+                    f" {result.get('chapter', '')} {result['seconds']} s",
                     flush=True,
                 )
         killers = collections.defaultdict(set)  # tests that fail without any mutant prove nothing

@@ -59,13 +59,17 @@ def reached(seed, method):
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
 def test_no_acceleration_is_worse_than_em(method):
-    "Over many problems the accelerated runs end higher than EM on the whole; another local maximum may be a little lower."
+    """Over many problems the accelerated runs end higher than EM on the whole; another local
+    maximum may be a little lower.
+    """
     gains = [reached(seed, method) - reached(seed, None) for seed in range(20)]
     assert np.mean(gains) > 0.02 and np.min(gains) > -0.1
 
 
 def test_the_first_leap_is_discarded_when_it_falls():
-    "A model whose objective punishes every step beyond those of EM: SQUAREM must come back to the path of EM."
+    """A model whose objective punishes every step beyond those of EM: SQUAREM must come back to the
+    path of EM.
+    """
 
     class Punished:
         def __init__(self, model, path):
@@ -144,7 +148,9 @@ def test_a_killed_run_resumes_to_the_same_bits(method, architecture, tmp_path):
 
 
 def test_a_round_begins_at_rest():
-    "After a round the acceleration starts anew from the best parameters: its first step is the EM step."
+    """After a round the acceleration starts anew from the best parameters: its first step is the EM
+    step.
+    """
     model, start, data = problem(8, n=300, m=4, d=2, p=5)
     for method in METHODS:
         run = em.fit(
@@ -203,7 +209,8 @@ def test_wrong_settings_are_named():
             wrong()
 
 
-# ── the expanded model and the classifier ────────────────────────────────────────────────────────────────────────────────────
+# ── the expanded model and the classifier
+# ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_expanded_step_is_the_plain_one_times_one_number():
@@ -252,7 +259,8 @@ def test_a_checkpoint_of_the_plain_model_is_refused_by_the_expanded_one(tmp_path
             CapsuleClassifier.paper(**settings, **other).fit(X, y, checkpoint=tmp_path / "run.npz")
 
 
-# ── batch by batch ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── batch by batch
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ONLINE = {"capsule_dim": 2, "n_jobs": 1, "fit_intercept": False}
 
@@ -319,7 +327,9 @@ def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
 
 
 def test_incremental_em_never_lowers_what_it_climbs():
-    "Neal and Hinton's function of posteriors and weights: each batch's bound, made at the weights of its own last E-step."
+    """Neal and Hinton's function of posteriors and weights: each batch's bound, made at the weights
+    of its own last E-step.
+    """
     X, y = blobs(n=300)
     batches = np.array_split(np.arange(300), 6)
     model = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, batches, 1)

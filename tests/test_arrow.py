@@ -1,4 +1,6 @@
-"""Parquet files and Arrow tables: the bits of the same numbers in memory, names, categories, and words for what cannot be used."""
+"""Parquet files and Arrow tables: the bits of the same numbers in memory, names, categories, and
+words for what cannot be used.
+"""
 
 import pickle
 import subprocess
@@ -14,7 +16,6 @@ from sklearn.preprocessing import OneHotEncoder
 from capslit import CapsuleClassifier, GaussianMixture, em
 from capslit.data import arrow_source, as_source
 from capslit.em.statistics import BatchError
-
 
 pytestmark = pytest.mark.filterwarnings("error", "ignore:X does not have valid feature names")
 
@@ -238,7 +239,10 @@ def test_what_is_missing_is_filled_or_named(pa):
     for name in ("age", "size"):
         with pytest.raises(
             BatchError,
-            match=f"batch 0: the column '{name}' is null or NaN in 1 of the rows; pass fill={{'{name}'",
+            match=(
+                f"batch 0: the column '{name}' is null or NaN in 1 of the rows; pass"
+                f" fill={{'{name}'"
+            ),
         ):
             list(arrow_source(given, fill={k: v for k, v in fill.items() if k != name}))
     with pytest.raises(ValueError, match="X: the column 'town' is null or NaN in 1 of the rows"):

@@ -71,7 +71,8 @@ def test_equations_carry_their_numbers(contents):
     labels = set(re.findall(r'id="equation-saul-([a\d]+-\d+)"', text))
     for label in labels:
         assert re.search(
-            rf'<span class="eqno">(<a [^>]*>)?\(Saul {re.escape(label.upper().replace("-", "."))}\)',
+            r'<span class="eqno">(<a [^>]*>)?\(Saul'
+            rf" {re.escape(label.upper().replace('-', '.'))}\)",
             text,
         )
 

@@ -1,4 +1,6 @@
-"""The built book for everyone: axe finds nothing, in either theme; what scrolls can be reached with the keyboard."""
+"""The built book for everyone: axe finds nothing, in either theme; what scrolls can be reached with
+the keyboard.
+"""
 
 import pytest
 from built_book import PAGES, Reader, audit, needs_built_book
@@ -9,7 +11,8 @@ pytest.importorskip(
 )
 pytestmark = needs_built_book
 
-# Colours come from a few style sheets, so a few pages have them all; measuring every word of a page takes a minute.
+# Colours come from a few style sheets, so a few pages have them all; measuring every word of a page
+# takes a minute.
 COLOURFUL = [
     "nbs/index.html",
     "nbs/plotting.html",
@@ -48,9 +51,11 @@ def test_contrast_is_enough(reader, name):
 
 def test_axe_finds_what_is_wrong(phone):
     page = phone.open("nbs/cli.html")
-    page.evaluate("""() => document.querySelector('article').insertAdjacentHTML('beforeend',
+    page.evaluate(
+        """() => document.querySelector('article').insertAdjacentHTML('beforeend',
         '<table><tr><th></th><td>1</td></tr></table><button></button><p style="color: #999; background: #aaa">pale</p>'
-        + '<p>Words, and among them <a href="#" style="text-decoration: none; font: inherit; border: 0; color: #d00">a link</a> told by its colour.</p>')""")
+        + '<p>Words, and among them <a href="#" style="text-decoration: none; font: inherit; border: 0; color: #d00">a link</a> told by its colour.</p>')"""
+    )
     rules = {finding.split(":")[0] for finding in audit(page) + audit(page, "color-contrast")}
     assert {"empty-table-header", "button-name", "color-contrast", "link-in-text-block"} <= rules
 

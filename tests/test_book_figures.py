@@ -1,4 +1,6 @@
-"""Figures and weight of the built book: what a browser loads before a reader sees a page, and what it waits with."""
+"""Figures and weight of the built book: what a browser loads before a reader sees a page, and what
+it waits with.
+"""
 
 import re
 
@@ -150,7 +152,8 @@ def test_evidence_is_loaded_when_it_is_opened(browser, site):
         and evidence.locator("td").count() == 0
     )
     page.evaluate(
-        "details => { for (let e = details; e; e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true }",
+        "details => { for (let e = details; e; e = e.parentElement) if (e.tagName === 'DETAILS')"
+        " e.open = true }",
         evidence.element_handle(),
     )
     page.wait_for_function("() => document.querySelectorAll('details.claim-trials td').length > 5")

@@ -1,4 +1,5 @@
-"""The code of the built book as a reader meets it: what is folded and what is open, in words that are true; nothing is cut on a screen or on paper.
+"""The code of the built book as a reader meets it: what is folded and what is open, in words that
+are true; nothing is cut on a screen or on paper.
 
 Skipped where no Chromium is installed or the book has not been built (`make book`).
 """
@@ -76,7 +77,9 @@ def test_equations_fit_or_can_be_reached(pages):
     ],
 )
 def test_model_code_is_open(name):
-    """Every exported cell of a model's chapter stands open, unless its author tagged it otherwise, and mathematics is in no fold but a solution or the description of a check."""
+    """Every exported cell of a model's chapter stands open, unless its author tagged it otherwise,
+    and mathematics is in no fold but a solution or the description of a check.
+    """
     source = ROOT / name.replace(".html", ".ipynb")
     html = (BOOK / name).read_text(encoding="utf-8")
     folds = re.findall(
@@ -124,7 +127,8 @@ def test_summaries_are_read_as_they_are_written(reader):
             assert text in re.sub(r'\\"', '"', snapshot), text
         assert page.locator("details.capslit-fold > summary[aria-label]").count() == 0
         page.evaluate(
-            "() => { for (const fold of document.querySelectorAll('details.capslit-fold')) fold.open = true; }"
+            "() => { for (const fold of document.querySelectorAll('details.capslit-fold'))"
+            " fold.open = true; }"
         )
 
 
@@ -148,8 +152,8 @@ def test_without_storage_the_switch_still_works(browser, site):
     reader = Reader(browser, site, 1280, "light")
     reader.context.add_init_script(
         "for (const name of ['getItem', 'setItem']) { const given = Storage.prototype[name];"
-        " Storage.prototype[name] = function (key, ...rest) {"
-        " if (key === 'capslit-code') throw new Error('no'); return given.call(this, key, ...rest); }; }"
+        " Storage.prototype[name] = function (key, ...rest) { if (key === 'capslit-code') throw new"
+        " Error('no'); return given.call(this, key, ...rest); }; }"
     )
     page = opened(reader, MODEL)
     page.locator("button.capslit-fold-switch").click()
@@ -163,7 +167,8 @@ def test_without_storage_the_switch_still_works(browser, site):
 def test_a_link_into_a_fold_opens_it(reader):
     page = opened(reader, MODEL)
     page.evaluate(
-        "() => { document.querySelectorAll('details.capslit-fold div.cell_input')[2].id = 'inside'; location.hash = 'inside'; }"
+        "() => { document.querySelectorAll('details.capslit-fold div.cell_input')[2].id = 'inside';"
+        " location.hash = 'inside'; }"
     )
     page.wait_for_function("() => document.getElementById('inside').closest('details').open")
     assert page.locator("details.capslit-fold[open]").count() == 1
@@ -184,7 +189,8 @@ def test_copied_code_has_the_lines_of_the_notebook(reader):
     assert shown.text_content().rstrip("\n") == shown.inner_text().rstrip("\n") == code
     assert (
         shown.evaluate(
-            "pre => pre.getBoundingClientRect().height / parseFloat(getComputedStyle(pre).lineHeight)"
+            "pre => pre.getBoundingClientRect().height /"
+            " parseFloat(getComputedStyle(pre).lineHeight)"
         )
         > code.count("\n") + 2
     )  # it does wrap
@@ -195,14 +201,17 @@ def test_paper_cuts_nothing(browser, site, name):
     reader = Reader(browser, site, 680, "dark")  # as wide as a sheet
     page = opened(reader, name)
     page.emulate_media(media="print")
-    wide = page.evaluate("""() => [...document.querySelectorAll('article pre, article table, article figure, article .cell_output')]
+    wide = page.evaluate(
+        """() => [...document.querySelectorAll('article pre, article table, article figure, article .cell_output')]
         .filter(e => e.getClientRects().length && !e.closest('details:not([open])'))
         .filter(e => (e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && e.matches('pre')))
-        .map(e => e.outerHTML.slice(0, 120))""")
+        .map(e => e.outerHTML.slice(0, 120))"""
+    )
     assert not wide
     assert (
         not page.locator(
-            ".bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-footer, button.capslit-fold-switch"
+            ".bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-footer,"
+            " button.capslit-fold-switch"
         )
         .filter(visible=True)
         .count()

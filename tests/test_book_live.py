@@ -1,4 +1,6 @@
-"""The live parts of the built book: they start, agree with the package, obey keyboard and theme, and leave still figures where scripts do not run."""
+"""The live parts of the built book: they start, agree with the package, obey keyboard and theme,
+and leave still figures where scripts do not run.
+"""
 
 import re
 
@@ -11,9 +13,12 @@ pytestmark = needs_built_book
 
 
 def parts_of(name):
-    """The live parts of a page, in order; those that start when they are opened are tried in test_book_records."""
+    """The live parts of a page, in order; those that start when they are opened are tried in
+    test_book_records.
+    """
     return re.findall(
-        r'(?<!</summary>)(?<!</summary>\n)<div class="capslit-live" id="live-[\w-]+" data-live="([\w-]+)"',
+        r'(?<!</summary>)(?<!</summary>\n)<div class="capslit-live" id="live-[\w-]+"'
+        r' data-live="([\w-]+)"',
         (BOOK / name).read_text(encoding="utf-8"),
     )
 
@@ -153,7 +158,8 @@ def test_pad_obeys_the_keyboard_and_speaks(pad):
         timeout=5000,
     )
     pad.wait_for_function(
-        "() => /^Most likely 7, probability \\d+ %/.test(document.querySelector('#live-draw [role=status]').textContent)",
+        "() => /^Most likely 7, probability \\d+ %/.test(document.querySelector('#live-draw"
+        " [role=status]').textContent)",
         timeout=5000,
     )
 
@@ -163,7 +169,8 @@ def test_pad_draws_at_once_for_readers_who_want_no_motion(browser, site):
     page = context.new_page()
     page.goto(site + "nbs/index.html", wait_until="load")
     calm = page.evaluate(
-        "() => { capslit.parts.draw.choose('stroke-8'); return Array.from(capslit.parts.draw.image()).reduce((a, b) => a + b, 0); }"
+        "() => { capslit.parts.draw.choose('stroke-8'); return"
+        " Array.from(capslit.parts.draw.image()).reduce((a, b) => a + b, 0); }"
     )
     assert calm > 80
     context.close()
@@ -230,7 +237,9 @@ def test_poses_obey_keyboard_and_mouse(reader):
 
 
 def test_capsules_of_more_dimensions_are_less_certain(browser, site):
-    """The slider for d, by keyboard: what is shown is what the package computes, and samples in all dimensions agree with it."""
+    """The slider for d, by keyboard: what is shown is what the package computes, and samples in all
+    dimensions agree with it.
+    """
     from capslit.capsules.inference import class_probabilities, posterior_ratios
 
     context = browser.new_context(reduced_motion="reduce")
@@ -303,13 +312,15 @@ def test_interpolating_functions_agree_and_the_recursion_fails(reader):
         np.array(upward)[trusted], np.array(check["upward"]["values"])[trusted], atol=1e-6
     )
     page.evaluate(
-        "() => { const {dim} = capslit.parts.interpolating; dim.input.value = 120; dim.input.dispatchEvent(new Event('input')); }"
+        "() => { const {dim} = capslit.parts.interpolating; dim.input.value = 120;"
+        " dim.input.dispatchEvent(new Event('input')); }"
     )
     assert (
         "no digit is right" in page.locator("#live-interpolating .capslit-words").last.inner_text()
     )
     page.evaluate(
-        "() => { const {dim} = capslit.parts.interpolating; dim.input.value = 20; dim.input.dispatchEvent(new Event('input')); }"
+        "() => { const {dim} = capslit.parts.interpolating; dim.input.value = 20;"
+        " dim.input.dispatchEvent(new Event('input')); }"
     )
     assert re.search(
         "about 1[34] digits", page.locator("#live-interpolating .capslit-words").last.inner_text()

@@ -1,4 +1,6 @@
-"""What the built book says of its pages, to search engines and passers-by; the page for addresses that lead nowhere; the site and the archive."""
+"""What the built book says of its pages, to search engines and passers-by; the page for addresses
+that lead nowhere; the site and the archive.
+"""
 
 import functools
 import http.server
@@ -118,7 +120,9 @@ def test_a_page_can_be_edited_and_run(name):
 
 
 class Pages(http.server.SimpleHTTPRequestHandler):
-    "A site under /capslit/, as the pages of a forge are served: an address that leads nowhere is answered by the page 404.html at its root."
+    """A site under /capslit/, as the pages of a forge are served: an address that leads nowhere is
+    answered by the page 404.html at its root.
+    """
 
     def translate_path(self, path):
         return (
@@ -191,7 +195,9 @@ def test_the_root_leads_to_the_book(browser, published):
 
 
 def test_the_archive_opens_from_the_disk(browser, tmp_path):
-    "Three pages of the unpacked archive: formulas are drawn, pictures are there, the search finds something, and nothing is asked of any server."
+    """Three pages of the unpacked archive: formulas are drawn, pictures are there, the search finds
+    something, and nothing is asked of any server.
+    """
     unpack(archive(tmp_path / f"{NAME}.zip"), tmp_path / "book")
     reader = Reader(browser, f"{(tmp_path / 'book').as_uri()}/", 1280, "light")
     reader.page.goto(f"{reader.site}index.html")
@@ -200,7 +206,8 @@ def test_the_archive_opens_from_the_disk(browser, tmp_path):
         page = reader.open(name)
         page.wait_for_selector("article h1")
         assert page.evaluate(
-            "() => [...document.images].every(image => image.loading === 'lazy' || image.naturalWidth > 0)"
+            "() => [...document.images].every(image => image.loading === 'lazy' ||"
+            " image.naturalWidth > 0)"
         )
         if page.locator("span.math, div.math").count():
             assert page.locator("mjx-container").count()

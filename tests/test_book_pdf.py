@@ -1,4 +1,6 @@
-"""Three pages of the built book as a PDF: title page, contents, numbers, bookmarks, links within the file."""
+"""Three pages of the built book as a PDF: title page, contents, numbers, bookmarks, links within
+the file.
+"""
 
 import sys
 

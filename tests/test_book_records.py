@@ -1,4 +1,6 @@
-"""The live parts that explore records: what they show is what the records hold, by pointer and by keyboard."""
+"""The live parts that explore records: what they show is what the records hold, by pointer and by
+keyboard.
+"""
 
 import base64
 import json
@@ -339,13 +341,16 @@ def test_explorers_start_when_they_are_opened(browser, site, name):
     reader = Reader(browser, site, 390, "dark")
     page, parts = reader.open(name), [part for part in EXPLORERS if EXPLORERS[part] == name]
     page.evaluate(
-        "() => document.querySelectorAll('details.capslit-explore').forEach(fold => { fold.open = true; })"
+        "() => document.querySelectorAll('details.capslit-explore').forEach(fold => { fold.open ="
+        " true; })"
     )
     page.wait_for_function("parts => parts.every(part => part in capslit.parts)", arg=parts)
-    troubles = page.evaluate("""() => [...document.querySelectorAll('details.capslit-explore')].flatMap(fold => [...fold.querySelectorAll('*')].filter(e =>
+    troubles = page.evaluate(
+        """() => [...document.querySelectorAll('details.capslit-explore')].flatMap(fold => [...fold.querySelectorAll('*')].filter(e =>
         e.getBoundingClientRect().right > fold.getBoundingClientRect().right + 1 && !e.closest('svg *, .visually-hidden, .capslit-scroll > *')
         || e.matches('input, select, button, [tabindex]') && !(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.textContent.trim())
-        .map(e => e.outerHTML.slice(0, 120)))""")
+        .map(e => e.outerHTML.slice(0, 120)))"""
+    )
     reader.context.close()
     assert not reader.errors and not troubles
 

@@ -1,4 +1,5 @@
-"""The built book's references: from equations to claims, from cells to the reference and back, and the ledger, which is opened in a browser.
+"""The built book's references: from equations to claims, from cells to the reference and back, and
+the ledger, which is opened in a browser.
 
 Skipped where no Chromium is installed or the book has not been built (`make book`).
 """
@@ -23,7 +24,8 @@ LEDGER, APIS = (
     ("nbs/practice/api.html", "nbs/practice/api_experiments.html"),
 )
 SOURCES = "saul|hinton|ghahramani|routing|goessling"
-# Equations of the chapters on a source that no claim is about: what a model is, and how it is computed
+# Equations of the chapters on a source that no claim is about: what a model is, and how it is
+# computed
 WITHOUT_CLAIM = {
     "goessling-rules-likelihood",
     "goessling-pursuit-likelihood",
@@ -98,7 +100,9 @@ def test_claims_in_chapters_lead_to_their_cards(pages, cards):
 
 
 def exported():
-    """The public functions and classes of the package with a docstring, by module: what the reference lists."""
+    """The public functions and classes of the package with a docstring, by module: what the
+    reference lists.
+    """
     from dependencies import modules, tree
 
     for module, path in modules().items():
@@ -151,7 +155,8 @@ def test_each_public_name_has_its_cell_its_entry_and_the_way_back(pages):
 def test_names_in_the_text_lead_to_the_reference(pages):
     linked = {
         name: re.findall(
-            r'<a class="reference internal" href="[^"]*api(?:_experiments)?\.html#([^"]+)"[^>]*><code',
+            r'<a class="reference internal"'
+            r' href="[^"]*api(?:_experiments)?\.html#([^"]+)"[^>]*><code',
             page,
         )
         for name, page in pages.items()
@@ -181,9 +186,9 @@ def test_cards_lead_somewhere_and_name_code(data, cards, pages):
             page = (
                 page
                 if page.startswith("nbs/")
-                else f"nbs/{page}"
-                if "/" in page or f"nbs/{page}" in pages
-                else f"nbs/proofs/{page}"
+                else (
+                    f"nbs/{page}" if "/" in page or f"nbs/{page}" in pages else f"nbs/proofs/{page}"
+                )
             )
             assert page in pages and (not anchor or anchor in anchors[page]), f"{id}: {link}"
         assert all(id in data[used]["users"] for used in card["rests"]) and all(
@@ -201,7 +206,8 @@ def test_cards_lead_somewhere_and_name_code(data, cards, pages):
 
 def test_where_scripts_do_not_run_the_ledger_is_a_list_of_links(pages, cards):
     entries = re.findall(
-        r'<details class="claim-card" id="([^"]+)".*?<summary[^>]*>(.*?)</summary><a href="\.\./([^"]+)#([^"]+)">',
+        r'<details class="claim-card" id="([^"]+)".*?<summary[^>]*>(.*?)</summary><a'
+        r' href="\.\./([^"]+)#([^"]+)">',
         pages[LEDGER],
     )
     assert {anchor for anchor, *_ in entries} == cards
@@ -221,7 +227,10 @@ def reader(request, browser, site):
     reader.context.close()
 
 
-DRAWN = "id => document.getElementById(id).querySelector('.claim-statement mjx-container, .claim-body svg, .claim-body dl + dl')"
+DRAWN = (
+    "id => document.getElementById(id).querySelector('.claim-statement mjx-container, .claim-body"
+    " svg, .claim-body dl + dl')"
+)
 
 
 def test_ledger_opens_light(reader):
@@ -232,7 +241,8 @@ def test_ledger_opens_light(reader):
     )  # nothing is typeset before its card is opened
     assert (
         page.evaluate(
-            "performance.getEntriesByType('resource').filter(r => r.name.includes('/live/claims-')).length"
+            "performance.getEntriesByType('resource').filter(r =>"
+            " r.name.includes('/live/claims-')).length"
         )
         == 0
     )

@@ -1,4 +1,6 @@
-"""The search of the built book: what a reader, a data scientist and a contributor would type, and the page that should come first."""
+"""The search of the built book: what a reader, a data scientist and a contributor would type, and
+the page that should come first.
+"""
 
 import pytest
 from built_book import BOOK, needs_built_book

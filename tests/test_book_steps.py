@@ -1,4 +1,6 @@
-"""The live parts that take steps of an algorithm: their numbers are the package's, and their buttons do what they say."""
+"""The live parts that take steps of an algorithm: their numbers are the package's, and their
+buttons do what they say.
+"""
 
 import pytest
 from built_book import Reader, needs_built_book
@@ -45,7 +47,10 @@ def test_steps_of_capsule_regression_are_the_package_s(reader):
 
 def test_buttons_take_the_steps_of_capsule_regression(reader):
     page = reader.open("nbs/capsules/em_steps.html")
-    state = "() => { const {path, means} = capslit.parts['em-plane'].state(); return [path, Boolean(means)]; }"
+    state = (
+        "() => { const {path, means} = capslit.parts['em-plane'].state(); return [path,"
+        " Boolean(means)]; }"
+    )
     (first,), waiting = page.evaluate(state)
     assert not waiting and page.locator("#live-em-plane button", has_text="M-step").is_disabled()
     press(page, "em-plane", "E-step")
@@ -135,8 +140,10 @@ def test_built_in_tables_are_learned(reader):
     page = reader.open("nbs/practice/use.html")
     for name, classes, most in (("iris", 3, 0.1), ("wine", 3, 0.1)):
         page.locator("#live-your-data select").first.select_option(name)
-        found = page.evaluate("""() => { const {error, loss, confusion, train, test} = capslit.parts['your-data'].result();
-                                         return {error, loss, confusion, train: train.length, test: test.length}; }""")
+        found = page.evaluate(
+            """() => { const {error, loss, confusion, train, test} = capslit.parts['your-data'].result();
+                                         return {error, loss, confusion, train: train.length, test: test.length}; }"""
+        )
         assert (
             found["error"] < most and 0 < found["loss"] < 0.4 and len(found["confusion"]) == classes
         )
@@ -280,7 +287,8 @@ def test_most_probable_states_come_at_a_press(reader):
     part.get_by_role("button", name="image 4", exact=True).click()
     part.get_by_role("button", name="vector 2, state 3", exact=True).click()
     now = page.evaluate(
-        "() => { const {states, target} = capslit.parts['causes-by-hand'].state(); return [states, target]; }"
+        "() => { const {states, target} = capslit.parts['causes-by-hand'].state(); return [states,"
+        " target]; }"
     )
     assert now == [[0, 2, 0, 0], 3]
     press(page, "causes-by-hand", "The most probable states")

@@ -1,4 +1,6 @@
-"""Tables of records in the built book: a reader orders their rows by a column and filters them, with the keyboard alone."""
+"""Tables of records in the built book: a reader orders their rows by a column and filters them,
+with the keyboard alone.
+"""
 
 import pytest
 from built_book import BOOK, Reader, browser, needs_built_book, reader, site  # noqa: F401
@@ -19,7 +21,8 @@ def table(reader):  # noqa: F811
 def column(table, k):
     "The words of a column, in the order of the rows that are shown."
     return table.evaluate(
-        "(table, k) => [...table.tBodies[0].rows].filter(row => row.offsetHeight).map(row => row.cells[k].textContent.trim())",
+        "(table, k) => [...table.tBodies[0].rows].filter(row => row.offsetHeight).map(row =>"
+        " row.cells[k].textContent.trim())",
         k,
     )
 
@@ -71,16 +74,21 @@ def test_without_scripts_a_table_is_a_table(browser, site):  # noqa: F811
 
 
 def test_tables_of_many_columns_are_set_smaller(reader):  # noqa: F811
-    "The rule has brackets within brackets; no selector of the style sheets may be cut at a comma inside them."
+    """The rule has brackets within brackets; no selector of the style sheets may be cut at a comma
+    inside them.
+    """
     page = reader.open("nbs/experiments/summary.html")
-    sizes = page.evaluate("""() => [...document.querySelectorAll('article table')].map(table =>
-        [table.rows[0].cells.length, parseFloat(getComputedStyle(table.querySelector('td')).fontSize)])""")
+    sizes = page.evaluate(
+        """() => [...document.querySelectorAll('article table')].map(table =>
+        [table.rows[0].cells.length, parseFloat(getComputedStyle(table.querySelector('td')).fontSize)])"""
+    )
     few, many = (
         {size for columns, size in sizes if (columns >= 6) == wide} for wide in (False, True)
     )
     assert few and many and max(many) < min(few)
     sheets = page.evaluate(
-        "() => [...document.querySelectorAll('link[rel=stylesheet]')].map(link => link.getAttribute('href').split('_static/')[1].split('?')[0])"
+        "() => [...document.querySelectorAll('link[rel=stylesheet]')].map(link =>"
+        " link.getAttribute('href').split('_static/')[1].split('?')[0])"
     )
     selectors = [
         rule.rpartition("{")[0]

@@ -1,4 +1,6 @@
-"""The capsule network: against loops, finite differences and itself interrupted; what it is given and what it must not touch."""
+"""The capsule network: against loops, finite differences and itself interrupted; what it is given
+and what it must not touch.
+"""
 
 import json
 import subprocess
@@ -106,7 +108,9 @@ def test_votes_against_einsum(batch):
 
 
 def routed_by_hand(layer, votes, activations):
-    "One problem, by the procedure that the routing chapter derives: votes (n, m, 16), activations (n,)."
+    """One problem, by the procedure that the routing chapter derives: votes (n, m, 16), activations
+    (n,).
+    """
     n, m, _ = votes.shape
     R, beta_u = np.full((n, m), 1 / m), layer.beta_u.detach().numpy()
     beta_a = layer.beta_a.detach().numpy() / layer.last

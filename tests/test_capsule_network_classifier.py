@@ -1,4 +1,6 @@
-"""The capsule network as an estimator: scikit-learn's conventions, images in any form, files without code, and PyTorch only when it is needed."""
+"""The capsule network as an estimator: scikit-learn's conventions, images in any form, files
+without code, and PyTorch only when it is needed.
+"""
 
 import json
 import pickle

@@ -48,7 +48,8 @@ def poses(model, X):
     return np.einsum("mdp,np->nmd", model.coef_, X) + model.intercept_
 
 
-# ── a citizen of scikit-learn ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a citizen of scikit-learn
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together("architecture", ARCHITECTURES)
@@ -142,7 +143,8 @@ def test_precision_is_kept(dtype, architecture):
     assert np.mean(model.predict(X) == double.predict(X)) > 0.97
 
 
-# ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── learning
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -346,7 +348,9 @@ def test_validation_examples_of_some_classes_only():
 @pytest.mark.parametrize("held_out", [False, True])
 @together("architecture", ARCHITECTURES)
 def test_an_error_of_zero_ends_all_rounds(architecture, held_out, monkeypatch):
-    "Of a problem whose error is zero, here of some or all of a stack, further iterations would not change the weights that are kept."
+    """Of a problem whose error is zero, here of some or all of a stack, further iterations would
+    not change the weights that are kept.
+    """
     X, y = blobs(spread=8.0)
     validation = {"X_val": X[80:], "y_val": y[80:]} if held_out else {}
     model = CapsuleClassifier.paper(
@@ -384,7 +388,8 @@ def test_early_stopping_holds_examples_out():
     np.testing.assert_allclose(kept.coef_, zeroed.coef_, rtol=1e-9, atol=1e-12)
 
 
-# ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── batches
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def in_batches(model, X, y, size, passes):
@@ -462,11 +467,14 @@ def test_partial_fit_after_fit_goes_on(digits):
         assert model.partial_fit(X[rows], y[rows]).score(X_test, y_test) > score - 0.03
 
 
-# ── interruption and files ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── interruption and files
+# ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def interrupt(monkeypatch, after):
-    "Ctrl-C after some EM iterations, with a checkpoint after each of them; returns the list of iterations done."
+    """Ctrl-C after some EM iterations, with a checkpoint after each of them; returns the list of
+    iterations done.
+    """
     original, done = em_loop.iterate, []
 
     def iterate(model, state, *args, **settings):
@@ -544,7 +552,8 @@ def test_other_arrays_in_a_file_are_ignored(tmp_path):
     )
 
 
-# ── symmetries ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── symmetries
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together("architecture", ARCHITECTURES)
@@ -639,7 +648,8 @@ def test_the_number_of_threads_does_not_matter(architecture):
     )
 
 
-# ── predictions ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── predictions
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @functools.cache
@@ -757,7 +767,8 @@ def test_prototypes_of_some_classes():
     assert (found[2] == -1).all() and (found[:2] >= 0).all()
 
 
-# ── one-versus-rest and one-versus-one against classifiers trained alone ─────────────────────────────────────────────────────
+# ── one-versus-rest and one-versus-one against classifiers trained alone
+# ─────────────────────────────────────────────────────
 
 
 @together("fit_intercept", [True, False])
@@ -817,7 +828,8 @@ def test_two_classes_are_one_problem(architecture):
     assert np.array_equal(model.coef_, CapsuleClassifier.paper(2, **QUICK).fit(X, y).coef_)
 
 
-# ── several fits at once ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── several fits at once
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def blas_threads():

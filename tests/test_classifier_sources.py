@@ -1,4 +1,6 @@
-"""`CapsuleClassifier` on files, streams, Dask and tensors: the same numbers wherever the data are, and clear words where they cannot be used."""
+"""`CapsuleClassifier` on files, streams, Dask and tensors: the same numbers wherever the data are,
+and clear words where they cannot be used.
+"""
 
 import os
 import pickle
@@ -103,7 +105,9 @@ CLUSTERED = (
 
 
 def same(a, b, place=None):
-    "Whether two classifiers have the same weights and history: to the bit, but for rounding on a cluster with small partitions."
+    """Whether two classifiers have the same weights and history: to the bit, but for rounding on a
+    cluster with small partitions.
+    """
     equal = (
         partial(np.array_equal, equal_nan=True)
         if place not in CLUSTERED
@@ -116,7 +120,8 @@ def same(a, b, place=None):
     )
 
 
-# ── the same numbers wherever the data are ───────────────────────────────────────────────────────────────────────────────────
+# ── the same numbers wherever the data are
+# ───────────────────────────────────────────────────────────────────────────────────
 
 
 @together("architecture", ARCHITECTURES)
@@ -173,7 +178,9 @@ def test_validation_examples_from_everywhere(place, tmp_path):
 
 
 def test_large_data_are_cut_into_the_same_blocks(tmp_path):
-    "More examples than one block, more batches than one, several threads; so many that early stopping is the default."
+    """More examples than one block, more batches than one, several threads; so many that early
+    stopping is the default.
+    """
     X, y = groups(11_000, 5, 3)
     w, options = (
         np.random.default_rng(0).random(len(X)).astype(X.dtype),
@@ -290,7 +297,8 @@ def test_batches_for_partial_fit_may_lie_on_a_disk(tmp_path):
     assert np.array_equal(here.coef_, there.coef_)
 
 
-# ── what is wrong with a source ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is wrong with a source
+# ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Flaky:
@@ -424,7 +432,8 @@ def test_prototypes_need_arrays(tmp_path):
             method(stream(X, y), y)
 
 
-# ── arrays of other libraries ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── arrays of other libraries
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def strict_there(a):
@@ -580,7 +589,11 @@ def test_scikit_learns_own_checks_of_arrays_of_other_libraries():
         text=True,
         timeout=300,
         env=os.environ
-        | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        | {
+            "SCIPY_ARRAY_API": "1",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        },
     )
     assert done.returncode == 0, done.stderr
 
@@ -630,7 +643,8 @@ def test_what_is_wrong_with_tensors_is_said(args, kwargs, name):
     assert not any(key.endswith("_") for key in vars(model))
 
 
-# ── starts side by side ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── starts side by side
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -726,7 +740,10 @@ def test_names_of_columns_are_those_of_frames_in_memory():
             model.predict([turned])
         with pytest.raises(
             em.BatchError,
-            match="^batch 1: X has the column 'f' where the batches before it have 'a'; bring all columns in one order",
+            match=(
+                "^batch 1: X has the column 'f' where the batches before it have 'a'; bring all"
+                " columns in one order"
+            ),
         ):
             model.predict([frame, turned])
     with pytest.raises(em.BatchError, match="^batch 1: X has the column 'f'"):

@@ -1,4 +1,6 @@
-"""The command line as its users meet it: in a process of its own, interrupted, killed, without data, without a place to write, and with tables of all kinds."""
+"""The command line as its users meet it: in a process of its own, interrupted, killed, without
+data, without a place to write, and with tables of all kinds.
+"""
 
 import csv
 import os
@@ -23,7 +25,8 @@ from conftest import ALL, SCRIPT, together
 
 QUICK = ("reproduce", "figure2", "--profile", "quick")
 
-# The same program, but with a checkpoint after every iteration and a pause, so that a signal hits it between two of them.
+# The same program, but with a checkpoint after every iteration and a pause, so that a signal hits
+# it between two of them.
 SLOW = """
 import sys, time
 import capslit.em.checkpoint as checkpoint
@@ -56,7 +59,9 @@ def capslit_command(*words, **environment):
 
 
 def heed_interrupts():
-    "In the child: undo what a shell does to the jobs that it runs in the background, which is to ignore Ctrl-C."
+    """In the child: undo what a shell does to the jobs that it runs in the background, which is to
+    ignore Ctrl-C.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -278,7 +283,9 @@ HEADER = ["", "age", "colour", "who", "size", "level"]
 
 
 def mixed_rows(n=90, seed=0):
-    "Rows of a table with a row number, numbers and categories with gaps, names, and three classes; separators and quotes within entries."
+    """Rows of a table with a row number, numbers and categories with gaps, names, and three
+    classes; separators and quotes within entries.
+    """
     rng = np.random.default_rng(seed)
     rows = []
     for k in range(n):
@@ -309,7 +316,9 @@ def write(path, header, rows, separator=";"):
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    "A folder with mixed.csv, and model.npz that the installed command has fitted to it, and what it said."
+    """A folder with mixed.csv, and model.npz that the installed command has fitted to it, and what
+    it said.
+    """
     folder = tmp_path_factory.mktemp("tables")
     write(folder / "mixed.csv", HEADER, mixed_rows())
     done = capslit_command(
@@ -568,7 +577,10 @@ def test_tables_that_nothing_is_learned_from(tmp_path, capsys, header, rows, wor
         (
             ["age", "colour"],
             [["30", "red"]],
-            "no column 'size', which the model needs; its columns are 'age', 'colour'. Add what is missing, with NA where nothing is known",
+            (
+                "no column 'size', which the model needs; its columns are 'age', 'colour'. Add what"
+                " is missing, with NA where nothing is known"
+            ),
         ),
         (
             ["age", "colour", "size"],
@@ -623,9 +635,10 @@ def test_words_that_the_model_has_not_seen(tmp_path, capsys, learned):
         and len(found["new"].out.splitlines()) == 5
         and found["gaps"].err == ""
     )
-    assert found["new"].err == (
-        "note: column 'colour' holds 3 entries that the model has not seen, 'pink', 'teal': counted as missing; "
-        "it knows 'green; dark', 'red', 'the \"blue\" one'\n"
+    assert (
+        found["new"].err
+        == "note: column 'colour' holds 3 entries that the model has not seen, 'pink', 'teal':"
+        " counted as missing; it knows 'green; dark', 'red', 'the \"blue\" one'\n"
     )
 
 

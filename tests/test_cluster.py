@@ -1,4 +1,6 @@
-"""Dask: the same bits on every scheduler and whoever was faster; a worker that dies changes nothing; parameters travel once a pass."""
+"""Dask: the same bits on every scheduler and whoever was faster; a worker that dies changes
+nothing; parameters travel once a pass.
+"""
 
 import gc
 import logging
@@ -61,10 +63,12 @@ def chunked(rows=256, x=X, y=Y, w=None, **options):
 
 @pytest.fixture(scope="module")
 def client():
-    """Two processes with a thread each, which do not take one another's data, on a machine that may be busy.
+    """Two processes with a thread each, which do not take one another's data, on a machine that may
+    be busy.
 
-    One that dies is begun again however long that takes: a cluster gives it up after 15 s, and there would never be two again.
-    What no process can do is an error, and does not wait for one that could.
+    One that dies is begun again however long that takes: a cluster gives it up after 15 s, and
+    there would never be two again. What no process can do is an error, and does not wait for one
+    that could.
     """
     patient = {
         "deploy.lost-worker-timeout": "1h",
@@ -84,7 +88,9 @@ def client():
 
 @pytest.fixture
 def two(client):
-    "The client, when both processes are there: after ten minutes, if one does not come, with an error."
+    """The client, when both processes are there: after ten minutes, if one does not come, with an
+    error.
+    """
     client.wait_for_workers(2, timeout=600)
     return client
 

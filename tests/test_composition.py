@@ -1,4 +1,6 @@
-"""Compositional models: the engine's model against plain loops, what each rule learns, the estimator, and data of every kind."""
+"""Compositional models: the engine's model against plain loops, what each rule learns, the
+estimator, and data of every kind.
+"""
 
 import pickle
 import warnings
@@ -88,7 +90,8 @@ def state(model):
     return pickle.dumps(vars(model))
 
 
-# ── the model on the engine ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the model on the engine
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @RULES
@@ -260,7 +263,9 @@ def test_no_expert_at_all_is_a_model(rule):
 
 
 def test_pruning_silences_opinions_that_do_not_pay():
-    "An opinion that only breaks even abstains: of one example, with ε = 1 and q = ½, the mixture and abstention give it the same probability, ½, to the bit."
+    """An opinion that only breaks even abstains: of one example, with ε = 1 and q = ½, the mixture
+    and abstention give it the same probability, ½, to the bit.
+    """
 
     def learned(S, N, *kind, **how):
         none = np.zeros((1, 1, 1))
@@ -342,7 +347,8 @@ def test_misuse_of_the_model_is_explained():
             make().e_step(stacked(templates), batch)
 
 
-# ── poses ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── poses
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_moments_of_poses_and_their_sums():
@@ -478,11 +484,14 @@ def test_idle_experts_are_nowhere_and_places_between_the_pixels_are_mixtures():
     assert np.all(drawn[:, :2] == [1, 0]) and np.all(drawn[:, 5:] == 0) and np.any(drawn[:, 2:5])
 
 
-# ── experts that stay where they are ─────────────────────────────────────────────────────────────────────────────────────────
+# ── experts that stay where they are
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def planted(seed, side=16, n=60, K=3):
-    "Images (n, side²) of some bars, each in half of the images, one pixel in a hundred flipped; and the bars."
+    """Images (n, side²) of some bars, each in half of the images, one pixel in a hundred flipped;
+    and the bars.
+    """
     rng, parts = np.random.default_rng([side, seed]), np.zeros((K, side, side))
     length, width = 3 * side // 4, max(1, side // 8)
     for part in parts:
@@ -578,7 +587,9 @@ def test_small_sets():
 
 
 def test_planted_bars_are_found():
-    "At least nine of ten problems, with images of 16 × 16 and of 6 × 6 pixels, and their number in most."
+    """At least nine of ten problems, with images of 16 × 16 and of 6 × 6 pixels, and their number
+    in most.
+    """
     for side, least in ((16, 9), (6, 9)):
         found, numbers = 0, 0
         for seed in range(10):
@@ -676,7 +687,8 @@ def test_a_newcomer_speaks_where_nobody_has():
     assert H.shape == (3, 256) and np.all((H >= 0.01) & (H <= 0.95))
 
 
-# ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the estimator
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_bars_are_found_and_their_number():

@@ -1,4 +1,6 @@
-"""The composition rules: against direct formulas and brute force, at 0 and 1, for every kind of array, and with faulty input."""
+"""The composition rules: against direct formulas and brute force, at 0 and 1, for every kind of
+array, and with faulty input.
+"""
 
 import itertools
 
@@ -40,7 +42,9 @@ opinions = st.lists(
 
 
 def share(p):
-    "The expected share of votes for 1, from the distributions of the numbers of votes for either side."
+    """The expected share of votes for 1, from the distributions of the numbers of votes for either
+    side.
+    """
     counts = [np.ones(1), np.ones(1)]
     for x in p:
         side, v = int(x < 0.5), abs(2 * x - 1)
@@ -60,7 +64,8 @@ DIRECT = {
 }
 
 
-# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── values
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rules
@@ -141,7 +146,8 @@ def test_the_table_knows_which_rules_are_associative(name):
     assert np.allclose(grouped, compose(p, name), rtol=1e-12) == RULES[name].associative
 
 
-# ── the ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the ends
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rules
@@ -229,7 +235,8 @@ def test_nobody(name):
     assert max_minus_min(np.zeros((0, 2)), q=0.2).tolist() == [0.2, 0.2]
 
 
-# ── arrays of every kind ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── arrays of every kind
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rules
@@ -298,7 +305,8 @@ def test_other_array_libraries_have_the_same_likelihood(xp):
             bernoulli_log_likelihood(*mixed)
 
 
-# ── the likelihood ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the likelihood
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_likelihood_agrees_with_scipy_and_is_exact_at_the_ends():
@@ -327,7 +335,8 @@ def test_likelihood_has_the_type_of_the_templates(kind):
     assert value.dtype == np.float32 and np.allclose(value, np.log(0.25) + 2 * np.log(0.75))
 
 
-# ── what is wrong is said ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is wrong is said
+# ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rules
@@ -366,7 +375,10 @@ def test_other_faults():
     for axis in (2, -3):
         with pytest.raises(
             ValueError,
-            match=rf"axis must be a number of at least -2 and below 2, not {axis}; templates has shape \(2, 3\)",
+            match=(
+                rf"axis must be a number of at least -2 and below 2, not {axis}; templates has"
+                r" shape \(2, 3\)"
+            ),
         ):
             mean(p, axis=axis)
     with pytest.raises(TypeError):
@@ -383,7 +395,10 @@ def test_other_faults():
         bernoulli_log_likelihood([0, 255], [0.5, 0.5])
     with pytest.raises(
         ValueError,
-        match=r"X of shape \(3,\) does not fit templates of shape \(2, 4\); the last axis of both holds the pixels",
+        match=(
+            r"X of shape \(3,\) does not fit templates of shape \(2, 4\); the last axis of both"
+            r" holds the pixels"
+        ),
     ):
         bernoulli_log_likelihood(np.zeros(3), np.full((2, 4), 0.5))
     with pytest.raises(ValueError, match="the_name contains NaN"):

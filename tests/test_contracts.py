@@ -1,7 +1,9 @@
-"""What every estimator promises: any form of array, poor data, wrong arguments named before anything changes, units, weights, copies and files.
+"""What every estimator promises: any form of array, poor data, wrong arguments named before
+anything changes, units, weights, copies and files.
 
-`ESTIMATORS` says how each is made, in which ways it is tried, what it learns from, and which of its own settings and calls are refused.
-A test is a row of the contract. It has one case for each estimator, which tries all its ways; a failure says with which.
+`ESTIMATORS` says how each is made, in which ways it is tried, what it learns from, and which of its
+own settings and calls are refused. A test is a row of the contract. It has one case for each
+estimator, which tries all its ways; a failure says with which.
 """
 
 import functools
@@ -71,7 +73,11 @@ DISCRETE = ("predict", "kneighbors", "decode")
 
 
 class Entry(NamedTuple):
-    "An estimator; ways: settings to try; X, y: what it learns from; settings, fits, calls: what it refuses, and a pattern for what is then said."
+    """An estimator; ways: settings to try.
+
+    X, y: what it learns from; settings, fits, calls: what it refuses, and a pattern for what is
+    then said.
+    """
 
     estimator: Any
     ways: tuple = ({},)
@@ -551,7 +557,9 @@ BINARY = ("FactorialVectorQuantizer of bits", "CompositionalModel")
 
 
 def rows(*but, only=ESTIMATORS, ways=None):
-    "A case for each estimator, `but` those named: test(entry, model) for an unfitted model in each of (the first) `ways`; it may ask for fixtures."
+    """A case for each estimator, `but` those named: test(entry, model) for an unfitted model in
+    each of (the first) `ways`; it may ask for fixtures.
+    """
 
     def decorate(test):
         @functools.wraps(test)
@@ -624,7 +632,8 @@ def test_every_estimator_has_its_entry():
     } == {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
 
 
-# ── any form of array ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── any form of array
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rows(ways=1)
@@ -706,7 +715,8 @@ def test_pipelines_and_searches(entry, model):
     assert np.isfinite(search.best_score_)
 
 
-# ── poor data ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── poor data
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 POOR = {
@@ -841,7 +851,8 @@ def test_each_example_is_judged_by_itself(entry, model):
     )
 
 
-# ── the same again ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the same again
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rows()
@@ -947,7 +958,8 @@ def test_examples_without_weight_have_no_say(entry, model):
         assert np.isfinite(other.lower_bound_)
 
 
-# ── what is wrong is named, and changes nothing ──────────────────────────────────────────────────────────────────────────────
+# ── what is wrong is named, and changes nothing
+# ──────────────────────────────────────────────────────────────────────────────
 
 
 def wrong_inputs(good):

@@ -1,18 +1,25 @@
-"""The conventions of scikit-learn, by its own checks: once for each estimator, in the settings that lead to other code."""
+"""The conventions of scikit-learn, by its own checks: once for each estimator, in the settings that
+lead to other code.
+"""
 
 import pytest
 
 import capslit
 
 DRAWN = {
-    "check_sample_weight_equivalence_on_dense_data": "the start is drawn, and so depends on the number and order of the examples (as that of KMeans does)"
+    "check_sample_weight_equivalence_on_dense_data": (
+        "the start is drawn, and so depends on the number and order of the examples (as that of"
+        " KMeans does)"
+    )
 }
 SEQUENCES = {
     "check_methods_sample_order_invariance": "the order of the examples is what the model is about",
     "check_methods_subset_invariance": "a part of a sequence is another sequence",
 }
 PIXELS = {
-    "check_classifiers_train": "the two columns are no pixels of a strip, whose weights could be shared"
+    "check_classifiers_train": (
+        "the two columns are no pixels of a strip, whose weights could be shared"
+    )
 }
 SHORT = {
     "n_init": 1,
@@ -20,11 +27,16 @@ SHORT = {
 }  # the checks fit hundreds of times; what they check does not depend on how long
 PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "monitor": "error", "tol": 0.0}
 FOLDS = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "landmarks are drawn of examples, whether these are weighted or repeated"
+    f"check_sample_weight_equivalence_on_{kind}_data": (
+        "landmarks are drawn of examples, whether these are weighted or repeated"
+    )
     for kind in ("dense", "sparse")
 }
 WHOLE = {
-    "check_sample_weight_equivalence_on_dense_data": "cv is a number of folds, of which the check makes a list (the equivalence is tested with the mixtures)"
+    "check_sample_weight_equivalence_on_dense_data": (
+        "cv is a number of folds, of which the check makes a list (the equivalence is tested with"
+        " the mixtures)"
+    )
 }
 CONVENTIONS = {
     "CapsuleClassifier": [

@@ -1,4 +1,6 @@
-"""Densities of every model: as many free parameters as the log-density has directions, criteria, samples, starts, weights and courses, for all alike."""
+"""Densities of every model: as many free parameters as the log-density has directions, criteria,
+samples, starts, weights and courses, for all alike.
+"""
 
 import warnings
 from copy import copy
@@ -86,9 +88,11 @@ def fitted():
 
 
 def moved(model, step):
-    """The model with its parameters moved by `step` (one number for each coordinate), and how many coordinates there are.
+    """The model with its parameters moved by `step` (one number for each coordinate), and how many
+    coordinates there are.
 
-    Distributions move as exp(logarithm + step), normalised; covariances as A Aᵀ with A = root + step; variances as exp. There are more coordinates than free parameters.
+    Distributions move as exp(logarithm + step), normalised; covariances as A Aᵀ with A = root +
+    step; variances as exp. There are more coordinates than free parameters.
     """
     made, used = copy(model), 0
 
@@ -152,7 +156,9 @@ def scores(model, X):
 
 @pytest.mark.parametrize("name", CASES)
 def test_parameters_are_counted_by_the_rank_of_the_density(name, fitted):
-    "The rank of the derivatives of the log-densities of many examples is the number of parameters that matter."
+    """The rank of the derivatives of the log-densities of many examples is the number of parameters
+    that matter.
+    """
     model, X = fitted(name)
     if "bits" in name or "counts" in name:
         X = np.stack(np.meshgrid(*[np.arange(2 if "bits" in name else 6.0)] * 3), axis=-1).reshape(
@@ -193,7 +199,9 @@ def test_criteria_by_definition(name, fitted):
 
 @pytest.mark.parametrize("name", CASES)
 def test_samples_follow_the_density(name, fitted):
-    "The mean log-density of samples is that of two halves of other samples, and greater than that of another density."
+    """The mean log-density of samples is that of two halves of other samples, and greater than that
+    of another density.
+    """
     model, X = fitted(name)
     drawn = copy(model).set_params(random_state=1).sample(4000)[0]
     again = copy(model).set_params(random_state=2).sample(4000)[0]
@@ -267,7 +275,8 @@ def test_every_start_finds_groups_that_lie_far_apart(name):
         clone(MIXTURES[name]).set_params(init_params="nearest").fit(far)
 
 
-# ── weights, starts, blocks, courses ─────────────────────────────────────────────────────────────────────────────────────────
+# ── weights, starts, blocks, courses
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def quantizer(d=2, k=3, **settings):

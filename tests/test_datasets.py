@@ -1,4 +1,6 @@
-"""Data are found, fetched and checked; every fault of disk, network and content ends in one clear error and no half-written file."""
+"""Data are found, fetched and checked; every fault of disk, network and content ends in one clear
+error and no half-written file.
+"""
 
 import gzip
 import hashlib
@@ -425,7 +427,10 @@ def test_project_needs_fitting_sizes():
 
 
 def test_import_is_light():
-    heavy = "import capslit.data.datasets, sys; print([m for m in ('matplotlib', 'pooch', 'requests', 'sklearn.datasets') if m in sys.modules])"
+    heavy = (
+        "import capslit.data.datasets, sys; print([m for m in ('matplotlib', 'pooch', 'requests',"
+        " 'sklearn.datasets') if m in sys.modules])"
+    )
     assert subprocess.run(
         [sys.executable, "-c", heavy], capture_output=True, text=True
     ).stdout.strip() in ("[]", "['sklearn.datasets']")

@@ -1,4 +1,6 @@
-"""`CapsuleClassifier` with its defaults: what it chooses, what its choices do not depend on, and what they are worth."""
+"""`CapsuleClassifier` with its defaults: what it chooses, what its choices do not depend on, and
+what they are worth.
+"""
 
 import functools
 import warnings
@@ -44,7 +46,9 @@ def halves(load, size=None):
 
 @together("load", [load_iris, load_wine, load_breast_cancer, load_digits])
 def test_defaults_are_worth_having(load):
-    "Without a word of advice: no warning, as few errors as logistic regression up to a standard error, and a log loss that can be used."
+    """Without a word of advice: no warning, as few errors as logistic regression up to a standard
+    error, and a log loss that can be used.
+    """
     X, y, X_test, y_test = halves(load, 700)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -227,7 +231,9 @@ def test_columns_in_different_units_need_no_scaler(load, kernel, tmp_path):
 
 
 def test_heavy_tails_need_no_logarithm(tmp_path):
-    "Exponentials, counts and outliers, also in other units, in single precision and in streams; and nothing of it where something is given in units of the inputs."
+    """Exponentials, counts and outliers, also in other units, in single precision and in streams;
+    and nothing of it where something is given in units of the inputs.
+    """
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(1200, 5))
     y, told, new = (Z[:, 0] > Z[:, 1] * Z[:, 2]).astype(int), slice(0, 400), slice(400, None)
@@ -320,7 +326,9 @@ def test_folds_choose_among_capsule_dimensions():
 
 
 def test_more_examples_than_choose_have_a_second_look():
-    "Where 6,000 examples can tell more than 2,000, the prior is weaker than a share of what these chose; and what is given stays."
+    """Where 6,000 examples can tell more than 2,000, the prior is weaker than a share of what these
+    chose; and what is given stays.
+    """
     X, y = make_moons(6000, noise=0.1, random_state=0)
     turns = np.c_[np.sin(4 * X[:, 0]) + X[:, 1], np.cos(3 * X[:, 1]) * X[:, 0]]
     labels = (np.sin(3 * turns[:, 0]) * np.cos(3 * turns[:, 1]) > 0) ^ (y > 0)
@@ -469,7 +477,9 @@ def taught_at_once(name, architecture):
 @together("online", ["stepwise", "incremental", "passive-aggressive"])
 @together("name", EASY)
 def test_batches_teach_from_the_first_pass_on(name, online, architecture):
-    "One step from the subspaces leaves predictions far worse than chance, on iris none that are right; the examples with which classes begin are learned by some iterations."
+    """One step from the subspaces leaves predictions far worse than chance, on iris none that are
+    right; the examples with which classes begin are learned by some iterations.
+    """
     X, y = EASY[name]
     for parts in (
         [np.arange(len(y))],
@@ -562,7 +572,10 @@ def test_too_few_iterations_are_told():
     for parameters in ({"max_iter": 1}, {"max_iter": 5}, FIXED | {"max_iter": 5}):
         with pytest.warns(
             ConvergenceWarning,
-            match=r"EM stopped at max_iter=\d, before the likelihood had stopped improving; raise max_iter, for example to 60",
+            match=(
+                r"EM stopped at max_iter=\d, before the likelihood had stopped improving; raise"
+                r" max_iter, for example to 60"
+            ),
         ):
             CapsuleClassifier(**parameters).fit(X, Y)
     with pytest.warns(

@@ -1,4 +1,6 @@
-"""Deformed images: the same for the same seed, harmless at strength zero, of any shape, and clear about what they refuse."""
+"""Deformed images: the same for the same seed, harmless at strength zero, of any shape, and clear
+about what they refuse.
+"""
 
 import dataclasses
 
@@ -143,7 +145,9 @@ def test_the_map_and_its_inverse():
 
 @together("shape", [(1, 1), (1, 7), (6, 1), (28, 20), (0, 3), (3, 0)])
 def test_loops_give_the_bits_of_arrays(shape, monkeypatch):
-    "Weak, strong and far outside, for images that are read-only, strided, of other types, or none; and where a place is no number they read no foreign memory."
+    """Weak, strong and far outside, for images that are read-only, strided, of other types, or
+    none; and where a place is no number they read no foreign memory.
+    """
     pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
     images = (255 * RNG.random((40, *shape))).astype(np.uint8)
     images.setflags(write=False)
@@ -213,7 +217,9 @@ def test_settings_are_checked(arguments, word):
 
 
 def tangent_sum(image, draws, k):
-    "Image k of the construction, pixel by pixel, as the paper writes it; the fields as sums of cosines."
+    """Image k of the construction, pixel by pixel, as the paper writes it; the fields as sums of
+    cosines.
+    """
     height, width = image.shape
     at = lambda r, c: float(image[r, c]) if 0 <= r < height and 0 <= c < width else 0.0
     n, out = draws.fields.shape[-1], np.zeros((height + 2, width + 2))

@@ -40,7 +40,9 @@ ESTIMATORS = {
 
 
 def stack_above_e_step(fit):
-    "The names of the functions of capslit on the stack when the mathematics of the last E-step begins, `fit` first."
+    """The names of the functions of capslit on the stack when the mathematics of the last E-step
+    begins, `fit` first.
+    """
     found = []
 
     def watch(frame, event, arg):

@@ -1,4 +1,6 @@
-"""Learning where the arrays are: on a device that refuses to hand its arrays to NumPy, and with PyTorch."""
+"""Learning where the arrays are: on a device that refuses to hand its arrays to NumPy, and with
+PyTorch.
+"""
 
 import importlib
 import importlib.util
@@ -112,7 +114,9 @@ def test_an_e_step_asks_the_device_nothing(architecture, options):
 
 @together("architecture", ARCHITECTURES)
 def test_an_iteration_asks_the_device_once(architecture, monkeypatch):
-    "For the numbers by which it is judged, all together, whatever the number of problems; and never number by number."
+    """For the numbers by which it is judged, all together, whatever the number of problems; and
+    never number by number.
+    """
     model, start, data = problem(12, n=60, m=3, d=2, p=4, architecture=architecture)
     there, parameters, batch = moved(
         array_api_strict, array_api_strict.Device("device1"), model, start, data
@@ -254,7 +258,8 @@ def test_one_column_of_weights_for_each_problem():
         model.prepare((X, y + 1, None))
 
 
-# ── tensors with a history, in another precision, or sparse ──────────────────────────────────────────────────────────────────
+# ── tensors with a history, in another precision, or sparse
+# ──────────────────────────────────────────────────────────────────
 
 SHORT = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1, "early_stopping": False}
 

@@ -1,4 +1,6 @@
-"""The display of pose vectors: what it draws is what the capsules say, for every architecture, and drawing leaves nothing behind."""
+"""The display of pose vectors: what it draws is what the capsules say, for every architecture, and
+drawing leaves nothing behind.
+"""
 
 import matplotlib
 
@@ -44,7 +46,9 @@ def fitted(m, d=2, architecture="multiclass", n=90):
 
 
 def by_hand(model, x, label, architecture):
-    "Own and rival length of one example, and the squared length of its own class's squashed pose, from its pose vectors alone."
+    """Own and rival length of one example, and the squared length of its own class's squashed pose,
+    from its pose vectors alone.
+    """
     names, m = model.classes_.tolist(), len(model.classes_)
     shape = model.intercept_.shape
     i, squares = (
@@ -202,12 +206,18 @@ def test_what_cannot_be_drawn_or_drawn_into_is_named():
     for wrong in (other, make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)):
         with pytest.raises(
             TypeError,
-            match="model must be a CapsuleClassifier, or a pipeline that ends in one, but LogisticRegression has no pose vectors",
+            match=(
+                "model must be a CapsuleClassifier, or a pipeline that ends in one, but"
+                " LogisticRegression has no pose vectors"
+            ),
         ):
             plot_poses(wrong, X, y)
     for ax in (plt.subplots(1, 2)[1], plt.figure(), plt.figure().add_axes([0, 0, 1, 1])):
         with pytest.raises(
             TypeError,
-            match=f"ax must be one Axes that stands in a grid, .* not an object of the type {type(ax).__name__}",
+            match=(
+                "ax must be one Axes that stands in a grid, .* not an object of the type"
+                f" {type(ax).__name__}"
+            ),
         ):
             plot_poses(model, X, y, ax=ax)

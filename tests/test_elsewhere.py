@@ -1,4 +1,6 @@
-"""Chapters that run elsewhere: what they import can be installed, their copies begin by installing it, and records are fetched where there is no checkout."""
+"""Chapters that run elsewhere: what they import can be installed, their copies begin by installing
+it, and records are fetched where there is no checkout.
+"""
 
 import functools
 import http.server
@@ -122,7 +124,9 @@ def test_the_first_cell_installs_only_where_capslit_is_missing():
 
 
 def test_copies_are_pushed_to_their_branch(tmp_path, monkeypatch):
-    "To a repository on this machine: the branch is made, and then added to; nothing is committed when nothing has changed."
+    """To a repository on this machine: the branch is made, and then added to; nothing is committed
+    when nothing has changed.
+    """
     git = lambda *words, cwd=tmp_path: (
         subprocess.run(
             ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words],
@@ -175,7 +179,9 @@ def test_copies_are_pushed_to_their_branch(tmp_path, monkeypatch):
 
 @pytest.fixture
 def without_checkout(tmp_path, monkeypatch):
-    "A package that was installed without one: its cache, and a server of the repository with the folders that it was asked for."
+    """A package that was installed without one: its cache, and a server of the repository with the
+    folders that it was asked for.
+    """
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
@@ -229,7 +235,10 @@ def test_without_a_network_one_error_says_what_to_do(without_checkout, monkeypat
     monkeypatch.setattr(records, "ADDRESS", "http://127.0.0.1:9")
     with pytest.raises(
         DatasetError,
-        match=rf"cannot find results-{project.VERSION}/figure2-mnist.json.*Put the file into one of .*or connect to the network",
+        match=(
+            rf"cannot find results-{project.VERSION}/figure2-mnist.json.*Put the file into one of"
+            r" .*or connect to the network"
+        ),
     ):
         records.load_record(records.RESULTS / "figure2-mnist.json")
 

@@ -1,4 +1,6 @@
-"""The engine and the capsule model on it: sums, schedules, monotonicity, interruption, other array libraries."""
+"""The engine and the capsule model on it: sums, schedules, monotonicity, interruption, other array
+libraries.
+"""
 
 import importlib.util
 import pickle
@@ -234,7 +236,9 @@ def test_statistics_against_a_loop_over_examples(architecture, mixed, affine, co
 
 
 def brute_statistics(weights, model, X, y, w, thresholds, affine):
-    "The E-step written out example by example from 2.16, 2.18, 2.19 and 2.25, with Kummer's function for the integrals."
+    """The E-step written out example by example from 2.16, 2.18, 2.19 and 2.25, with Kummer's
+    function for the integrals.
+    """
     from mpmath import hyp1f1
 
     integral = lambda s, b: float(b / (s + 1) * hyp1f1(1, s + 2, -b))
@@ -395,7 +399,9 @@ def test_momentum_is_the_update_2_27():
 
 
 def test_rounds_follow_the_protocol():
-    "A round ends after `patience` iterations without improvement, and the next starts from the best parameters, at rest."
+    """A round ends after `patience` iterations without improvement, and the next starts from the
+    best parameters, at rest.
+    """
     model, start, data = problem(8, n=300, m=4, d=2, p=5)
     rounds = [em.Round(5, {"threshold": 0.8}), em.Round(3, {"threshold": 0.0})]
     run = em.fit(model, start, data, rounds=rounds, momentum=0.9, monitor="error", max_iter=500)
@@ -725,7 +731,9 @@ def test_progress_is_shown_on_request(capsys):
 
 @pytest.mark.parametrize("architecture", ["multiclass", "ovo"])
 def test_prepared_labels_are_checked_where_they_are_used_otherwise(architecture):
-    "With other examples than their own, or changed by arithmetic; parts of the batch are taken as they are."
+    """With other examples than their own, or changed by arithmetic; parts of the batch are taken as
+    they are.
+    """
     model, parameters, data = problem(2, m=3, d=2, p=4, n=40, architecture=architecture)
     x, y, w = model.prepare(data)
     assert (
@@ -765,7 +773,9 @@ def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
 @together("dtype", [np.float64, np.float32])
 @together("architecture", ["multiclass", "ovo"])
 def test_a_few_cases_are_summed_as_many_are(architecture, dtype, monkeypatch):
-    "Weighted or not, with and without a constant input; ties go to the first class; an example that is far away does not disturb problems that do not see it."
+    """Weighted or not, with and without a constant input; ties go to the first class; an example
+    that is far away does not disturb problems that do not see it.
+    """
     model, parameters, (x, y, _) = problem(2, m=3, d=2, p=4, n=60, architecture=architecture)
     x, rng, tolerance = x.astype(dtype), np.random.default_rng(0), 1e3 * np.finfo(dtype).eps
     wider = CapsuleParameters(rng.standard_normal((*parameters.weights.shape[:3], 5)))

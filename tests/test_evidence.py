@@ -1,4 +1,6 @@
-"""Evidence: the bound rises, fixed priors give ridge EM, known precisions are recovered, predictions integrate the weights out."""
+"""Evidence: the bound rises, fixed priors give ridge EM, known precisions are recovered,
+predictions integrate the weights out.
+"""
 
 import numpy as np
 import pytest
@@ -147,7 +149,9 @@ def test_a_known_precision_is_recovered_from_labels_and_not_from_the_bound():
 
 
 def test_typical_weights_are_nearer_to_those_that_made_the_labels():
-    "Poses are long, the mode is too short, and τ undoes a part of it: of the length itself, and of what new examples lose."
+    """Poses are long, the mode is too short, and τ undoes a part of it: of the length itself, and
+    of what new examples lose.
+    """
     for seed in range(3):
         model, truth, (X, y, _) = drawn(np.random.default_rng(seed), np.full(20, 1.0), 2000)
         learn, new = (X[:1000], y[:1000], None), (X[1000:], y[1000:], None)

@@ -1,4 +1,6 @@
-"""The exercises of the chapters: five in each (of one subject in several chapters fewer), numbered, each with a solution, and most solutions checked by an assertion."""
+"""The exercises of the chapters: five in each (of one subject in several chapters fewer), numbered,
+each with a solution, and most solutions checked by an assertion.
+"""
 
 import ast
 import json
@@ -76,7 +78,9 @@ def exercises(cells):
 
 
 def asserts(cell):
-    "Whether a cell asserts something that is computed: a statement `assert` with a name in it, or a call of NumPy's `assert_…`."
+    """Whether a cell asserts something that is computed: a statement `assert` with a name in it, or
+    a call of NumPy's `assert_…`.
+    """
     if cell["cell_type"] != "code":
         return False
     nodes = list(ast.walk(ast.parse(source(cell))))

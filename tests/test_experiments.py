@@ -198,7 +198,9 @@ def test_a_record_says_where_it_comes_from(record):
 
 
 def counting(failing=None):
-    "An experiment of three parts that counts how often each of them is run, and the counts; the part `failing` raises an error."
+    """An experiment of three parts that counts how often each of them is run, and the counts; the
+    part `failing` raises an error.
+    """
     runs = {"a": 0, "b": 0, "c": 0}
 
     def run(part, bench):

@@ -1,4 +1,6 @@
-"""Mixtures of linear manifolds on the engine: against dense matrices, sums, monotonicity, symmetries, other array libraries."""
+"""Mixtures of linear manifolds on the engine: against dense matrices, sums, monotonicity,
+symmetries, other array libraries.
+"""
 
 import numpy as np
 import pytest
@@ -62,7 +64,9 @@ def settings_of(seed, scale=1.0):
 
 
 def dense(parameters, noise):
-    "Means, covariances (m, p, p) and weights of the first stacked mixture; for PCA the 'precision' (I − QQᵀ)/temperature."
+    """Means, covariances (m, p, p) and weights of the first stacked mixture; for PCA the
+    'precision' (I − QQᵀ)/temperature.
+    """
     log_weights, means, G, log_noise = (leaf[0] for leaf in parameters)
     if noise != "none":
         return (
@@ -143,7 +147,9 @@ def test_the_order_of_components_does_not_matter(noise):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_factor_analysis_does_not_mind_units(seed):
-    "Every feature in units of its own: the same fit, and a log-likelihood moved by the logarithms of the units."
+    """Every feature in units of its own: the same fit, and a log-likelihood moved by the logarithms
+    of the units.
+    """
     model, parameters, (X, w, _) = problem(seed, "diagonal", weighted=True)
     units = 10 ** np.random.default_rng(seed).uniform(-20, 20, X.shape[1])
     moved = parameters._replace(
@@ -242,7 +248,9 @@ def test_an_empty_component_takes_half_of_the_heaviest(noise):
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_awkward_data(noise):
-    "A silent column, a constant one, repeated ones, fewer examples than features: finite, and the bound rises."
+    """A silent column, a constant one, repeated ones, fewer examples than features: finite, and the
+    bound rises.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(6, 8))
     X[:, 0], X[:, 1], X[:, 2] = 0, 5, X[:, 3]

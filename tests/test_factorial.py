@@ -61,7 +61,8 @@ def state(model):
     return pickle.dumps(vars(model))
 
 
-# ── scikit-learn's own checks ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scikit-learn's own checks
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_states_by_number_are_states():
@@ -76,7 +77,8 @@ def test_states_by_number_are_states():
         model.inverse_transform(states + k)
 
 
-# ── by definition ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── by definition
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("priors", ["equal", "learned"])
@@ -217,7 +219,8 @@ def test_samples_have_the_moments_of_the_model():
         )
 
 
-# ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── learning
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_best_of_several_starts_is_kept():
@@ -344,7 +347,8 @@ def test_noise_may_be_known():
     assert quantizer(observable="bernoulli").fit(BITS).noise_variance_ is None
 
 
-# ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── data of every kind
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-3, 1.0, 1e150])

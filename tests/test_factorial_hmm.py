@@ -1,4 +1,6 @@
-"""Factorial hidden Markov models: against all paths written out, an independent hidden Markov model, and a demanding user."""
+"""Factorial hidden Markov models: against all paths written out, an independent hidden Markov
+model, and a demanding user.
+"""
 
 import itertools
 import pickle
@@ -56,7 +58,9 @@ def every_path(parameters, q, Y):
 
 
 def brute_force(parameters, q, Y):
-    "Log-likelihood, and expected initial states, transitions, second moments, cross moments and states."
+    """Log-likelihood, and expected initial states, transitions, second moments, cross moments and
+    states.
+    """
     d, k = parameters.log_initial.shape[1:]
     paths, joint = every_path(parameters, q, Y)
     share, states = np.exp(joint - logsumexp(joint)), np.eye(k)[paths]
@@ -84,7 +88,8 @@ def small_problem(seed, zeros=False):
     )
 
 
-# ── against all paths ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── against all paths
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together("seed", range(10))
@@ -140,11 +145,14 @@ def test_step_is_a_kronecker_product(d, k):
         )
 
 
-# ── against an independent hidden Markov model ───────────────────────────────────────────────────────────────────────────────
+# ── against an independent hidden Markov model
+# ───────────────────────────────────────────────────────────────────────────────
 
 
 def baum_welch(initial, A, means, v, sequences, n_iter):
-    "Textbook EM of a hidden Markov model with spherical Gaussian outputs of one variance, in logarithms."
+    """Textbook EM of a hidden Markov model with spherical Gaussian outputs of one variance, in
+    logarithms.
+    """
     path, p = [], means.shape[1]
     for _ in range(n_iter):
         first, moves, mass, first_moment, squares, likelihood = 0, 0, 0, 0, 0, 0
@@ -204,7 +212,8 @@ def test_one_chain_is_the_textbook_model(e_step):
     )
 
 
-# ── EM ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── EM
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_stands_in_the_padding_does_not_matter():
@@ -304,7 +313,8 @@ def test_impossible_and_sharp_observations():
         )
 
 
-# ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the estimator
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def two_chains(seed=0, n=10, T=40, k=3, p=3, noise=0.4):

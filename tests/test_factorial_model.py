@@ -1,4 +1,6 @@
-"""Factorial vector quantisation: monotonicity, bounds, sums, sampling, scoring, symmetries, awkward data."""
+"""Factorial vector quantisation: monotonicity, bounds, sums, sampling, scoring, symmetries, awkward
+data.
+"""
 
 from dataclasses import replace
 
@@ -91,7 +93,9 @@ def test_no_sweep_of_mean_field_lowers_the_bound(seed):
 
 @together("d, k", [(1, 5), (2, 1), (2, 4), (3, 3), (4, 2), (5, 3)])
 def test_products_give_what_the_table_gives(d, k, monkeypatch):
-    "From much noise to hardly any, where the most probable configuration is that of neither half; with impossible configurations and examples that do not count."
+    """From much noise to hardly any, where the most probable configuration is that of neither half;
+    with impossible configurations and examples that do not count.
+    """
     looked_again, table = [], e_steps._enumerate
     monkeypatch.setattr(
         e_steps,
@@ -159,7 +163,9 @@ def test_one_example_that_needs_the_table_changes_no_other():
 
 
 def brute_force(model, parameters, y):
-    "Log-joints (n, c) of the first stacked model, one configuration after another, and the configurations (c, d·k)."
+    """Log-joints (n, c) of the first stacked model, one configuration after another, and the
+    configurations (c, d·k).
+    """
     log_priors, weights, log_noise, _ = (leaf[0] for leaf in parameters)
     d, k, _ = weights.shape
     states = list(np.ndindex(*(k,) * d))

@@ -1,4 +1,6 @@
-"""Lines and shapes: the data, the measure of what is recovered, and the experiments in their quick form."""
+"""Lines and shapes: the data, the measure of what is recovered, and the experiments in their quick
+form.
+"""
 
 import warnings
 from itertools import permutations

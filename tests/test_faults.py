@@ -1,4 +1,6 @@
-"""Nothing is lost on the way: processes that are killed, disks that are full, folders that cannot be written to, batches that are bad."""
+"""Nothing is lost on the way: processes that are killed, disks that are full, folders that cannot
+be written to, batches that are bad.
+"""
 
 import errno
 import functools
@@ -119,7 +121,8 @@ def test_a_fit_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
     assert done.returncode == 0, done.stderr
     killed, finished, resumed, *left = done.stdout.split()
     print(
-        f"killed {killed} times, {resumed} of them in the middle; {finished} fits ended, all with the same bits"
+        f"killed {killed} times, {resumed} of them in the middle; {finished} fits ended, all with"
+        " the same bits"
     )
     assert int(killed) == KILLS and int(finished) >= 1 and int(resumed) >= KILLS // 3
     assert left == ["X.npy", "result.npy", "run.npz"]  # no half-written file is left behind
@@ -159,7 +162,9 @@ def learn(at, checkpoint, **options):
 
 
 def full_file_system(path):
-    "Nothing larger than a few bytes can be written by this process: as a disk that is full, but for the number of the error."
+    """Nothing larger than a few bytes can be written by this process: as a disk that is full, but
+    for the number of the error.
+    """
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     return lambda: resource.setrlimit(
         resource.RLIMIT_FSIZE, (100, limit[1])
@@ -220,7 +225,9 @@ OBSTACLES = {
 
 @pytest.fixture(params=OBSTACLES)
 def obstacle(request):
-    "The path of a checkpoint, how to make it impossible to write there and possible again, and what is then said."
+    """The path of a checkpoint, how to make it impossible to write there and possible again, and
+    what is then said.
+    """
     make, said = OBSTACLES[request.param]
     folder = Path(
         tempfile.mkdtemp(prefix="capslit-")
@@ -554,7 +561,9 @@ LOCKED = textwrap.dedent("""
 
 
 def test_control_c_leaves_no_lock_closed():
-    "Wherever it comes while the pool is handed work or asked for results: the pool ends, and so does the program."
+    """Wherever it comes while the pool is handed work or asked for results: the pool ends, and so
+    does the program.
+    """
     done = subprocess.run(
         [sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=120
     )

@@ -1,4 +1,6 @@
-"""Compositional models of real numbers: the steps against brute force, special cases, recovery, units and streams."""
+"""Compositional models of real numbers: the steps against brute force, special cases, recovery,
+units and streams.
+"""
 
 import itertools
 

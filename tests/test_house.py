@@ -1,4 +1,6 @@
-"""The house in order: what is said twice agrees, what is listed exists, what is imported stays small."""
+"""The house in order: what is said twice agrees, what is listed exists, what is imported stays
+small.
+"""
 
 import configparser
 import json
@@ -224,7 +226,8 @@ def test_lock_file_holds_nothing_that_was_dropped():
     direct = {
         canonicalize_name(name)
         for name in re.findall(
-            r"^([A-Za-z0-9._-]+)==[^\n]*\n(?: +--hash[^\n]*\n)+ +# via(?:\n +#   [^\n]*)*?[^\n]*capslit \(setup\.py\)",
+            r"^([A-Za-z0-9._-]+)==[^\n]*\n(?: +--hash[^\n]*\n)+ +# via(?:\n +#  "
+            r" [^\n]*)*?[^\n]*capslit \(setup\.py\)",
             read("requirements.lock"),
             re.MULTILINE,
         )
@@ -360,7 +363,9 @@ LAYERS = [
 
 
 def test_arrows_run_one_way():
-    "A module imports, anywhere in it, only modules of lower layers or of its own package, and there is no circle."
+    """A module imports, anywhere in it, only modules of lower layers or of its own package, and
+    there is no circle.
+    """
     sys.path.insert(0, str(ROOT / "book"))
     from dependencies import modules, uses
 

@@ -1,4 +1,6 @@
-"""Inference against brute force: quadrature, Monte Carlo, symmetries, other array libraries, and bad input."""
+"""Inference against brute force: quadrature, Monte Carlo, symmetries, other array libraries, and
+bad input.
+"""
 
 import warnings
 
@@ -42,7 +44,8 @@ def pose_problem(dims, m, n=4, seed=0, scale=1.0):
     return poses, (poses**2).sum(-1), rng.integers(0, m, n)
 
 
-# ── brute force ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── brute force
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("mu", [(0.0, 0.0), (0.8, -0.3), (2.0, 0.0), (1.5, 2.5)])
@@ -96,7 +99,9 @@ def test_three_dimensions_by_quadrature(mu, dims):
 
 @pytest.mark.parametrize("dims, m", SHAPES)
 def test_monte_carlo(dims, m):
-    """P and E[h | x, y] as weighted averages over samples of h given x, within five standard errors."""
+    """P and E[h | x, y] as weighted averages over samples of h given x, within five standard
+    errors.
+    """
     poses, w, y = pose_problem(dims, m, n=2, seed=3)
     h = sample_latents(poses, dims, size=40_000, random_state=5)
     share = (h**2).sum(-1) / (h**2).sum((-1, -2))[..., None]
@@ -108,7 +113,8 @@ def test_monte_carlo(dims, m):
         assert (abs(residual.mean(0)) <= 5 * residual.std(0) / 200).all()
 
 
-# ── identities ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── identities
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together("dims, m", SHAPES)
@@ -145,7 +151,9 @@ def test_posterior_mean_is_the_gradient(dims, m):
     seed=st.integers(0, 10**6), m=st.integers(2, 5), d=st.integers(1, 5), log_scale=st.floats(-4, 4)
 )
 def test_invariances(seed, m, d, log_scale):
-    """Rotating each capsule, or permuting the classes, changes nothing but the coordinates; own ratio ≥ 1 ≥ the others."""
+    """Rotating each capsule, or permuting the classes, changes nothing but the coordinates; own
+    ratio ≥ 1 ≥ the others.
+    """
     poses, w, y = pose_problem(d, m, seed=seed, scale=10**log_scale)
     rng = np.random.default_rng(seed)
     rotation = np.linalg.qr(rng.standard_normal((m, d, d)))[0]
@@ -181,13 +189,16 @@ def test_squash_of_nothing_is_nothing():
     assert (squash(poses)[1] == 0).all() and not np.isnan(squash(poses)).any()
 
 
-# ── extremes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── extremes
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("d", [1, 2, 7])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_overflow_and_no_warning(d, dtype):
-    """Squared norms from the smallest to the largest number: finite results, no warning, the type kept."""
+    """Squared norms from the smallest to the largest number: finite results, no warning, the type
+    kept.
+    """
     big, small = np.finfo(dtype).max, np.finfo(dtype).tiny
     w = np.array(
         [[big, big, big], [big, 0, 0], [small, 0, 0], [0, 0, 0], [1, small, big]], dtype=dtype
@@ -206,7 +217,9 @@ def test_no_overflow_and_no_warning(d, dtype):
 
 
 def test_logarithms_at_both_ends():
-    """log P near P = 1 and near P = 0 has small relative error; the exact values follow from λ₀ → 1."""
+    """log P near P = 1 and near P = 0 has small relative error; the exact values follow from λ₀ →
+    1.
+    """
     beta = 1e12
     logs = log_class_probabilities([[2 * beta, 0.0, 0.0]], 2)[0]  # D = 6: 1 − λ₀ → 3/β
     np.testing.assert_allclose(logs, [-2 / beta, np.log(1 / beta), np.log(1 / beta)], rtol=1e-11)
@@ -277,7 +290,9 @@ def test_other_array_libraries(library, dims, m):
 
 
 def test_other_layouts():
-    """Integers, lists, Fortran order, read-only and strided arrays give what a plain array gives; inputs are left alone."""
+    """Integers, lists, Fortran order, read-only and strided arrays give what a plain array gives;
+    inputs are left alone.
+    """
     poses, w, y = pose_problem(2, 3)
     w = np.round(3 * w)
     plain, fortran = class_probabilities(w, 2), np.asfortranarray(w)
@@ -293,7 +308,8 @@ def test_other_layouts():
     assert sample_latents(poses, size=0).shape == (0, 4, 3, 2)
 
 
-# ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sampling
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together("scale", [0.0, 0.3, 2.0, 20.0])
@@ -317,7 +333,9 @@ def test_samples_of_the_posterior(dims, m, scale):
 
 
 def test_sample_distribution_of_the_label():
-    """Drawing h from the prior and then y from the squares is drawing y from P and then h from the posterior: ‖h_y‖/‖h‖ agrees."""
+    """Drawing h from the prior and then y from the squares is drawing y from P and then h from the
+    posterior: ‖h_y‖/‖h‖ agrees.
+    """
     from scipy.stats import ks_2samp
 
     poses, w, _ = pose_problem([1, 2, 4], 3, n=1, seed=2, scale=1.2)
@@ -342,7 +360,8 @@ def test_samples_repeat_with_their_seed():
     assert (sample_latents(padded, dims, [0, 1, 0, 1], 5, 0)[:, :, 0, 1:] == 0).all()
 
 
-# ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── bad input
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 W, Y, H = np.ones((4, 3)), np.array([0, 1, 2, 0]), np.ones((4, 3, 2))
 BAD = [

@@ -1,4 +1,6 @@
-"""Rivals of matching pursuit: mean field and gradient against their definitions, covers, L1 votes, grey images, and the experiment in its quick form."""
+"""Rivals of matching pursuit: mean field and gradient against their definitions, covers, L1 votes,
+grey images, and the experiment in its quick form.
+"""
 
 import itertools
 

@@ -1,4 +1,6 @@
-"""Two layers learned together: statistics that add up, a bound that never falls and stays below the likelihood, and what the controls hold."""
+"""Two layers learned together: statistics that add up, a bound that never falls and stays below the
+likelihood, and what the controls hold.
+"""
 
 from dataclasses import replace
 from itertools import product

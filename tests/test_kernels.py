@@ -36,7 +36,9 @@ def close(found, known, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
 def test_loops_give_what_arrays_give(architecture, dtype, kind):
-    "With weights for all problems or for each, with and without thresholds, for blocks of one example, of a tile and of parts of tiles."
+    """With weights for all problems or for each, with and without thresholds, for blocks of one
+    example, of a tile and of parts of tiles.
+    """
     for seed, n in enumerate((1, kernels.TILE, 3 * kernels.TILE + 7)):
         arrays, parameters, (X, y, w) = problem(
             seed, n=n, architecture=architecture, weighted=True, dtype=dtype, **kind
@@ -68,7 +70,9 @@ def test_loops_give_what_arrays_give_at_any_scale(power):
 
 @together("compiled", [False, True])
 def test_the_threshold_itself_counts_as_sure(compiled):
-    "Where two classes are equally probable, r = 1, and a threshold of 1 leaves the prior means as they are."
+    """Where two classes are equally probable, r = 1, and a threshold of 1 leaves the prior means as
+    they are.
+    """
     model, parameters, (X, y, _) = problem(4, m=2, d=2, p=3, n=20, compiled=compiled)
     weights = parameters.weights[:, :1].repeat(2, axis=1)
     prior = np.einsum("qmdp,np,nr->qmdr", weights, X, X)
@@ -83,7 +87,9 @@ def test_the_threshold_itself_counts_as_sure(compiled):
 
 @together("value", [np.nan, np.inf, 1e200])
 def test_what_overflows_is_noticed(value):
-    "The engine, which looks at the objective and at the errors, stops; and no entry outside the table is read."
+    """The engine, which looks at the objective and at the errors, stops; and no entry outside the
+    table is read.
+    """
     arrays, parameters, (X, y, _) = problem(1, n=300)
     X[7] = value
     loops = replace(arrays, compiled=True)
@@ -99,7 +105,9 @@ def test_what_overflows_is_noticed(value):
 @together("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [2, 20])
 def test_the_loops_are_plain_python(dtype, d):
-    "As Python they give what they give when compiled; with few rows of weights and with many, and with a constant input."
+    """As Python they give what they give when compiled; with few rows of weights and with many, and
+    with a constant input.
+    """
     rng = np.random.default_rng(0)
     weights, x, sizes = (
         rng.standard_normal((2, 3, d, 5)).astype(dtype),
@@ -141,7 +149,9 @@ def test_the_loops_are_plain_python(dtype, d):
 
 @pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
 def test_a_large_fit_is_compiled(architecture, monkeypatch):
-    "The classifier asks whether it is worth while; with loops it learns what it learns with arrays, and plain EM never lowers its objective."
+    """The classifier asks whether it is worth while; with loops it learns what it learns with
+    arrays, and plain EM never lowers its objective.
+    """
     X, y = load_digits(return_X_y=True)
     model = CapsuleClassifier.paper(
         2,
@@ -175,7 +185,9 @@ def test_a_large_fit_is_compiled(architecture, monkeypatch):
 @together("kind", ["classes", "pairs", "capsules that differ", "a constant input"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_loops_predict_what_arrays_predict(kind, dtype):
-    "For blocks of one example, of a strip, of a tile and of parts of them; the elected class is the most probable one."
+    """For blocks of one example, of a strip, of a tile and of parts of them; the elected class is
+    the most probable one.
+    """
     rng, k, d = np.random.default_rng(5), 10 if kind == "pairs" else 1, 3
     dims = np.full((k, 2 if k > 1 else 5), d)
     dims[:, 0] = 1 if kind == "capsules that differ" else d
@@ -207,7 +219,9 @@ def test_loops_predict_what_arrays_predict(kind, dtype):
 
 @together("scale", [1e-30, 1e13, 1e18])
 def test_loops_predict_at_any_scale(scale):
-    "Where squared lengths overflow in single precision, arrays take over; where pose vectors do, the message says so."
+    """Where squared lengths overflow in single precision, arrays take over; where pose vectors do,
+    the message says so.
+    """
     rng = np.random.default_rng(0)
     arrays = prediction.Predictor(rng.standard_normal((1, 4, 2, 6)), np.full((1, 4), 2))
     x = (rng.standard_normal((300, 6)) * scale).astype(np.float32)
@@ -292,7 +306,9 @@ def test_without_numba_arrays_are_used(absent, monkeypatch):
 
 @together("when", ["at the beginning", "at the end"])
 def test_a_disk_that_keeps_nothing_does_not_matter(when, monkeypatch):
-    "Neither a folder that cannot be written to, nor a disk that is full once the loops are compiled."
+    """Neither a folder that cannot be written to, nor a disk that is full once the loops are
+    compiled.
+    """
     from numba.core import caching
 
     def full(*_):
@@ -324,7 +340,8 @@ def test_a_disk_that_keeps_nothing_does_not_matter(when, monkeypatch):
 
 def test_a_small_fit_does_not_wait_for_numba():
     program = (
-        "import sys\nfrom capslit import CapsuleClassifier\nimport numpy as np\nrng = np.random.default_rng(0)\n"
-        "CapsuleClassifier.paper(2).fit(rng.standard_normal((150, 4)), np.arange(150) % 3)\nassert 'numba' not in sys.modules"
+        "import sys\nfrom capslit import CapsuleClassifier\nimport numpy as np\nrng ="
+        " np.random.default_rng(0)\nCapsuleClassifier.paper(2).fit(rng.standard_normal((150, 4)),"
+        " np.arange(150) % 3)\nassert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=300)

@@ -43,7 +43,9 @@ CHAPTERS = sorted({made.chapter for made in LEDGER.values()})
 
 @functools.cache
 def reports(chapter):
-    "The reports of a chapter's claims: of those that have been checked since the chapter changed, as they were found; of the others, as they are found now."
+    """The reports of a chapter's claims: of those that have been checked since the chapter changed,
+    as they were found; of the others, as they are found now.
+    """
     notebook = ROOT / "nbs" / f"{chapter}.ipynb"
     with current_results([notebook]) as folder:
         copy = Path(folder, f"{chapter}.ipynb")
@@ -97,7 +99,8 @@ def vanishing(symbol):
 
 @pytest.mark.first
 def test_badges_of_proofs_name_their_symbols_and_say_no_more_than_their_checks_do():
-    """An error that vanishes where a symbol is a small whole number must not pass as true for every value of the symbol.
+    """An error that vanishes where a symbol is a small whole number must not pass as true for every
+    value of the symbol.
 
     `prepare` may stumble over it, which is no acceptance.
     """
@@ -132,9 +135,9 @@ def test_badges_of_proofs_name_their_symbols_and_say_no_more_than_their_checks_d
 
 def test_equations_are_labelled_once_in_their_chapters():
     texts = {
-        path.relative_to(ROOT / "nbs").with_suffix("").as_posix(): path.read_text(
-            encoding="utf-8"
-        ).lower()
+        path.relative_to(ROOT / "nbs").with_suffix("").as_posix(): (
+            path.read_text(encoding="utf-8").lower()
+        )
         for path in notebooks()
     }
     for id in REQUIRED["saul"]:
@@ -145,7 +148,9 @@ def test_equations_are_labelled_once_in_their_chapters():
 
 
 def unknown_commands(tex):
-    "The commands of a formula that MathJax would draw in red: those whose name does not occur in it."
+    """The commands of a formula that MathJax would draw in red: those whose name does not occur in
+    it.
+    """
     package = importlib.util.find_spec("sphinx-mathjax-offline")
     if package is None:
         pytest.skip("the book's MathJax is not installed: pip install capslit[dev]")
@@ -434,8 +439,9 @@ def test_a_check_sees_what_others_rejected_until_it_has_rejected_enough_itself()
 def test_claims_of_chapters_of_one_name_keep_their_own_source(tmp_path):
     "A statement in Python is altered in its source, which Python looks up by the name of the cell."
     cell = (
-        "#| claim\nfrom capslit.proofs.claims import claim, on_problems\ndef step(v):\n    return {}\n"
-        "claim('capslit:{}', '', 'algorithm step', step, [on_problems(lambda rng: (rng.normal(size=3),))])"
+        "#| claim\nfrom capslit.proofs.claims import claim, on_problems\ndef step(v):\n    return"
+        " {}\nclaim('capslit:{}', '', 'algorithm step', step, [on_problems(lambda rng:"
+        " (rng.normal(size=3),))])"
     )
     for part, line in (("one", "v - v"), ("two", "v * 0")):
         chapter = tmp_path / part / "model.ipynb"

@@ -1,4 +1,6 @@
-"""Letters: images of one size, the price of a code, strokes and their likeness, and the experiment in its quick form."""
+"""Letters: images of one size, the price of a code, strokes and their likeness, and the experiment
+in its quick form.
+"""
 
 import itertools
 

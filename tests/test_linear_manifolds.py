@@ -1,4 +1,6 @@
-"""Mixtures of linear manifolds and classes by their densities as a demanding user of scikit-learn meets them, and against brute force."""
+"""Mixtures of linear manifolds and classes by their densities as a demanding user of scikit-learn
+meets them, and against brute force.
+"""
 
 import pickle
 import warnings
@@ -67,7 +69,8 @@ def digits():
     return X, y
 
 
-# ── against brute force and against scikit-learn ─────────────────────────────────────────────────────────────────────────────
+# ── against brute force and against scikit-learn
+# ─────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("r, kind", [(0, "diag"), (4, "full")])
@@ -199,7 +202,9 @@ def test_equal_noise_is_probabilistic_pca(digits):
 
 
 def test_noise_left_open_is_that_of_examples_left_out():
-    "Against a search by hand: fit with the least noise on four fifths, add noise, and ask the last."
+    """Against a search by hand: fit with the least noise on four fifths, add noise, and ask the
+    last.
+    """
     X = StandardScaler().fit_transform(load_iris().data)
     model = MixtureOfFactorAnalyzers(2, 2, random_state=0).fit(X)
     total = np.zeros(len(SHARES))
@@ -371,7 +376,9 @@ def test_what_is_tried_is_shown(capsys):
 
 
 def test_starts_that_are_given_and_what_is_left_open():
-    "Means are given in the units of X, also where several amounts of noise are tried; of components as many as are given."
+    """Means are given in the units of X, also where several amounts of noise are tried; of
+    components as many as are given.
+    """
     X = blobs(90)
     means = np.stack([X[:30].mean(axis=0), X[30:].mean(axis=0)])
     for name, value in (("means_init", means), ("weights_init", [0.5, 0.5])):
@@ -476,7 +483,8 @@ def test_covariances_and_directions_as_in_scikit_learn():
     assert noisy.lower_bound_ < noisy.score(X)
 
 
-# ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── learning
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
@@ -491,7 +499,9 @@ def test_accelerations_find_no_worse(acceleration):
 
 @pytest.mark.parametrize("r", [1, 2, 4, 5])
 def test_a_component_starts_as_probabilistic_pca(r):
-    "Tipping and Bishop: the noise is the mean of the p − r eigenvalues left over, and loadings have the others less the noise."
+    """Tipping and Bishop: the noise is the mean of the p − r eigenvalues left over, and loadings
+    have the others less the noise.
+    """
     X = BASE @ np.diag([5.0, 3, 2, 1, 0.5])
     values, axes = np.linalg.eigh(np.cov(X.T, ddof=0))
     values, axes, floor = values[::-1], axes[:, ::-1], 1e-3
@@ -559,10 +569,12 @@ def test_directions_beyond_the_share_of_variance_are_given_up():
     assert model.transform(X).shape == (200, 4) and not np.any(model.transform(X)[:, needed:])
 
 
-# ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── data of every kind
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# ── one density per class ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one density per class
+# ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together(
@@ -748,7 +760,8 @@ def test_images_are_told_apart(digits):
     assert factors.score(X[1::2], y[1::2]) > 0.965
 
 
-# ── what is shared by the models of the classes ──────────────────────────────────────────────────────────────────────────────
+# ── what is shared by the models of the classes
+# ──────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_common_unit_of_noise():
@@ -769,7 +782,9 @@ def test_a_common_unit_of_noise():
     ids=lambda d: type(d).__name__,
 )
 def test_examples_freed_along_their_tangents(density):
-    "Tangents of length zero change nothing, and long ones make the density forgive movements along them."
+    """Tangents of length zero change nothing, and long ones make the density forgive movements
+    along them.
+    """
     X, y = classes()
     T = np.random.default_rng(1).standard_normal((150, 1, 5))
     model = ClassConditionalClassifier(density).fit(X, y)
@@ -814,7 +829,9 @@ def test_densities_that_cannot_be_used():
         model.fit(X, y, tangents=T)
     with pytest.raises(
         TypeError,
-        match=r"density is the class GaussianMixture; pass an estimator, such as GaussianMixture\(\)",
+        match=(
+            r"density is the class GaussianMixture; pass an estimator, such as GaussianMixture\(\)"
+        ),
     ):
         ClassConditionalClassifier(GaussianMixture).fit(X, y)
     with pytest.raises(ValueError, match="density"):
@@ -825,7 +842,8 @@ def test_densities_that_cannot_be_used():
         model.predict(X)
 
 
-# ── files of earlier releases ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── files of earlier releases
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_was_called_reg_covar_is_read_as_added_noise(tmp_path):

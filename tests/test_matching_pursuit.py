@@ -1,4 +1,6 @@
-"""Matching pursuit: warps against SciPy, the search against the plain loop and against brute force, bounds, odd inputs."""
+"""Matching pursuit: warps against SciPy, the search against the plain loop and against brute force,
+bounds, odd inputs.
+"""
 
 import math
 from itertools import combinations, product
@@ -289,7 +291,9 @@ def test_no_score_exceeds_its_bound(seed, count):
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_bounds_hold_where_experts_are_opposed(count):
-    "Few levels, and pixels that one expert wants black and another one white: the ends of the chords must be raised."
+    """Few levels, and pixels that one expert wants black and another one white: the ends of the
+    chords must be raised.
+    """
     p = np.linspace(0.01, 0.99, 99)[:, None] * np.ones(8)
     candidates = module._candidates(p, Transforms((1, 8)), 0.5)
     bounds = module._Bounds(candidates, 0.5, module._levels(candidates.canvas, 0.5, count))

@@ -1,4 +1,6 @@
-"""Errors about a table say which column is to blame and what helps, whichever estimator it was given to."""
+"""Errors about a table say which column is to blame and what helps, whichever estimator it was
+given to.
+"""
 
 import numpy as np
 import pandas as pd
@@ -118,7 +120,10 @@ def test_a_column_that_holds_no_numbers_is_named(kind):
     for name, estimator in ESTIMATORS.items():
         with pytest.raises(
             ValueError,
-            match=f"X holds {said} in the column 'when', where numbers are needed; make numbers of them",
+            match=(
+                f"X holds {said} in the column 'when', where numbers are needed; make numbers of"
+                " them"
+            ),
         ):
             estimator.fit(frame, LABELS)
     with pytest.raises(ValueError, match=f"X holds {said} in the column 'when'"):
@@ -151,7 +156,10 @@ def test_objects_that_are_no_numbers_raise_what_scikit_learn_raises():
     X[2, 1] = {"a": 1}
     with pytest.raises(
         TypeError,
-        match=r"X holds objects of the type dict in the column 1 \(from 0\).*argument must be a string or a real number",
+        match=(
+            r"X holds objects of the type dict in the column 1 \(from 0\).*argument must be a"
+            r" string or a real number"
+        ),
     ):
         ESTIMATORS["CapsuleClassifier"].fit(X, LABELS)
 
@@ -180,7 +188,10 @@ def test_folds_that_are_used_up_are_missed():
         ({"capsule_dim": True}, "capsule_dim must be a whole number .* not True"),
         (
             {"kernel": lambda x, z: 1},
-            r"kernel: its result must be an array .* not an object of the type int; it must be a function \(x",
+            (
+                r"kernel: its result must be an array .* not an object of the type int; it must be"
+                r" a function \(x"
+            ),
         ),
         ({"class_weight": {0: 1e200}}, "class_weight must be at most"),
     ],
@@ -201,7 +212,10 @@ def test_other_classes_are_no_warm_start():
     for labels in (np.array(["no", "yes"])[LABELS], [0, 2, 0, 2, 0, 2], [0, 1, 2, 0, 1, 2]):
         with pytest.raises(
             ValueError,
-            match=r"warm_start goes on from coef_, the weights of the classes \[0, 1\], but y holds .* warm_start=False",
+            match=(
+                r"warm_start goes on from coef_, the weights of the classes \[0, 1\], but y holds"
+                r" .* warm_start=False"
+            ),
         ):
             model.fit(GOOD, labels)
     assert model.coef_ is weights and model.fit(GOOD, LABELS).coef_ is not weights
@@ -216,7 +230,10 @@ def test_what_only_single_capsules_have():
         assert not hasattr(pairs, method) and hasattr(FITTED, method)  # two classes are one problem
         with pytest.raises(
             AttributeError,
-            match=f"{method} needs a classifier with one capsule for each class, .* architecture='multiclass'",
+            match=(
+                f"{method} needs a classifier with one capsule for each class, .*"
+                " architecture='multiclass'"
+            ),
         ):
             getattr(pairs, method)(GOOD, LABELS)
     assert CapsuleClassifier.prototypes.__doc__.startswith("Indices")

@@ -1,4 +1,6 @@
-"""The million digits: what is added and what stays as it is, how the strength is chosen, and the same fit on another device."""
+"""The million digits: what is added and what stays as it is, how the strength is chosen, and the
+same fit on another device.
+"""
 
 import re
 from dataclasses import replace
@@ -73,7 +75,9 @@ def test_no_deformed_image_comes_from_validation_or_test(protocol, monkeypatch):
 
 
 def test_ancestors_may_be_validation_images(protocol):
-    "With all 1,540 images a sixth of the deformations descends from those that decide when to stop; none from test images."
+    """With all 1,540 images a sixth of the deformations descends from those that decide when to
+    stop; none from test images.
+    """
     n, data = len(protocol.X), load_digits()
     larger = enlarge(protocol, TangentDeformations(0.5, 1), 1540, 1540)
     assert np.array_equal(larger.y[n:], data.labels[:1540]) and np.array_equal(
@@ -160,7 +164,9 @@ def test_the_experiment_on_the_embedded_digits(quick_record):
 
 
 def test_fixed_updates_look_at_no_validation_image(protocol):
-    "As many updates as were asked for, whatever the validation images are; of each pair the weights with the fewest errors."
+    """As many updates as were asked for, whatever the validation images are; of each pair the
+    weights with the fewest errors.
+    """
     settings = QUICK | {
         "capsule_dim": 1,
         "thresholds": [0.8],
@@ -207,7 +213,9 @@ class PlainFixed(LargeData):
 
 @pytest.fixture(scope="module")
 def pairs(protocol):
-    "Inputs of each class, targets, weights of the pairs after five updates, and 33 more of EM from there, at rest."
+    """Inputs of each class, targets, weights of the pairs after five updates, and 33 more of EM
+    from there, at rest.
+    """
     X, y, targets = protocol.X.astype(float), protocol.y, capsule_targets(10, "ovo")
     of = [X[y == c] for c in range(10)]
     start = (

@@ -1,4 +1,6 @@
-"""Gaussian mixtures: the engine's model against dense formulas, the estimator against scikit-learn's, and data of every kind."""
+"""Gaussian mixtures: the engine's model against dense formulas, the estimator against
+scikit-learn's, and data of every kind.
+"""
 
 import pickle
 import warnings
@@ -28,7 +30,9 @@ all_types = pytest.mark.parametrize("kind", [*TYPES, "tied", "spherical"])
 
 
 def problem(seed, kind, *, k=1, n=80, weighted=False):
-    "A random problem: start and data (X, weights or None); groups that may overlap, examples that may repeat."
+    """A random problem: start and data (X, weights or None); groups that may overlap, examples that
+    may repeat.
+    """
     rng = np.random.default_rng(seed)
     m, p = int(rng.integers(1, 5)), int(rng.integers(1, 6))
     scale = rng.choice([1e-3, 1, 50])
@@ -47,7 +51,9 @@ def dense(S):
 
 
 def dense_step(start, X, w):
-    "Weights, means, covariances and log-likelihood by the printed algorithm, in two passes, for a single mixture."
+    """Weights, means, covariances and log-likelihood by the printed algorithm, in two passes, for a
+    single mixture.
+    """
     pi, means, S = np.exp(start.log_weights[0]), start.means[0], start.covariances[0]
     joint = np.stack(
         [
@@ -68,7 +74,8 @@ def dense_step(start, X, w):
     )
 
 
-# ── the model on the engine ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the model on the engine
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @types
@@ -148,7 +155,9 @@ def test_a_step_by_definition(kind, seed):
 @types
 @pytest.mark.parametrize("far", [1e-3, 1e3, 1e6, 1e9])
 def test_narrow_components_far_from_the_origin_keep_their_digits(kind, far):
-    "Two heaps of width one at ± far: densities and variances as if each had been measured from its own mean."
+    """Two heaps of width one at ± far: densities and variances as if each had been measured from
+    its own mean.
+    """
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(2, 50, 3))
     X = np.concatenate([left - far, right + far])
@@ -172,7 +181,9 @@ def test_narrow_components_far_from_the_origin_keep_their_digits(kind, far):
 
 @types
 def test_far_components_do_not_underflow(kind):
-    "In logarithms an example at 1000 standard deviations still has responsibilities and a likelihood."
+    """In logarithms an example at 1000 standard deviations still has responsibilities and a
+    likelihood.
+    """
     start = mixture_parameters(
         [[0.3, 0.7]], [[[0.0], [1.0]]], [[[[1.0]], [[1.0]]]] if kind == "full" else [[[1.0], [1.0]]]
     )
@@ -269,7 +280,8 @@ def test_misuse_is_explained():
             Mixtures(**settings)
 
 
-# ── beside scikit-learn ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── beside scikit-learn
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def tables():
@@ -357,7 +369,9 @@ def test_step_by_step_as_scikit_learn(kind, m, name, reg_covar):
 @types
 @pytest.mark.parametrize("offset", [1e4, 1e6])
 def test_an_offset_costs_no_digits_but_those_of_the_data(kind, offset):
-    "Theirs at home, ours far away: the examples themselves have lost digits out there, and no more are lost."
+    """Theirs at home, ours far away: the examples themselves have lost digits out there, and no
+    more are lost.
+    """
     X = np.round(TABLES["iris"] * 2**20) / 2**20  # numbers to which the offset can be added exactly
     home = peer(X, kind, 2, 5)
     weights, means, S, path = ours(X + offset, kind, 2, 5)
@@ -406,7 +420,9 @@ def fitted_parts(model, X, parts=1):
 @all_types
 @pytest.mark.parametrize("steps", [1, 2, 5, 20])
 def test_from_a_given_start_the_estimator_is_where_scikit_learn_is(kind, steps):
-    "An iteration of ours is an E-step, and the best parameters seen are kept, so that one more of them is needed."
+    """An iteration of ours is an E-step, and the best parameters seen are kept, so that one more of
+    them is needed.
+    """
     X = TABLES["digits, two axes"]
     given = given_start(X, kind) | {"covariance_type": kind, "tol": 0}
     model, theirs = (
@@ -483,7 +499,8 @@ def test_a_warm_start_from_other_shapes_is_refused(kind):
     )
 
 
-# ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the estimator
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def make(kind, m=2, **settings):
@@ -585,7 +602,8 @@ def test_what_is_given_of_a_start_is_used(kind):
     assert np.isfinite(zero.score(X)) and zero.predict_proba(X)[:, 0].max() < 1e-200
 
 
-# ── data of every kind ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── data of every kind
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_units_of_the_features_do_not_matter():

@@ -1,4 +1,6 @@
-"""What every model of the engine promises: sums add up, weights count, stacked problems are problems alone, other types and libraries give the same."""
+"""What every model of the engine promises: sums add up, weights count, stacked problems are
+problems alone, other types and libraries give the same.
+"""
 
 from functools import reduce
 from typing import Any, NamedTuple
@@ -20,7 +22,9 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 class Case(NamedTuple):
-    "A model, parameters of three stacked problems, and data; tolerances of sums of parts and of stacks."
+    """A model, parameters of three stacked problems, and data; tolerances of sums of parts and of
+    stacks.
+    """
 
     model: Any
     parameters: Any

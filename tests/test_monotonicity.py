@@ -114,7 +114,8 @@ def means(seed):
     )
 
 
-# name → a random problem for each seed, how many of them, and which statistics tell of a component that is about to be revived, which is no EM step
+# name → a random problem for each seed, how many of them, and which statistics tell of a component
+# that is about to be revived, which is no EM step
 MODELS = {
     "capsule regression": (capsules, 100, None),
     "capsule regression, expanded": (lambda seed: capsules(seed, True), 40, None),

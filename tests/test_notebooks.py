@@ -1,6 +1,7 @@
 """Every notebook runs from its first cell to its last.
 
-What `make book` has executed, and what has not changed since, is not executed again; what is executed here is kept for the book.
+What `make book` has executed, and what has not changed since, is not executed again; what is
+executed here is kept for the book.
 """
 
 import os
@@ -31,7 +32,9 @@ def test_notebook(notebook):
 
 
 class Project:
-    """A book of our own with a few notebooks, given as lists of cells, and a package, given as the text of its modules."""
+    """A book of our own with a few notebooks, given as lists of cells, and a package, given as the
+    text of its modules.
+    """
 
     def __init__(self, folder):
         self.folder = folder
@@ -44,9 +47,11 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".ipynb":
             cells = [
-                nbformat.v4.new_markdown_cell(text[2:])
-                if text.startswith("# ")
-                else nbformat.v4.new_code_cell(text)
+                (
+                    nbformat.v4.new_markdown_cell(text[2:])
+                    if text.startswith("# ")
+                    else nbformat.v4.new_code_cell(text)
+                )
                 for text in content
             ]
             nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
@@ -85,7 +90,8 @@ def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
     project = Project(tmp_path)
     project.write(
         "capslit/__init__.py",
-        "import lazy_loader as lazy\n__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)\n",
+        "import lazy_loader as lazy\n__getattr__, __dir__, __all__ = lazy.attach_stub(__name__,"
+        " __file__)\n",
     )
     project.write("capslit/__init__.pyi", "from .deep import depth as depth\n")
     project.write("capslit/deep.py", "from .deeper import least\ndepth = least + 1\n")
@@ -99,7 +105,8 @@ def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
     project.write(
         "nbs/reader.ipynb",
         [
-            "import os\nfrom pathlib import Path\nsorted(p.stem for p in Path(os.environ['CAPSLIT_EXECUTED']).rglob('*.ipynb'))"
+            "import os\nfrom pathlib import Path\nsorted(p.stem for p in"
+            " Path(os.environ['CAPSLIT_EXECUTED']).rglob('*.ipynb'))"
         ],
     )
     project.write("nbs/wrong.ipynb", ["1 + 1", "1 / 0", "2 + 2"])
@@ -143,25 +150,48 @@ for name in sys.argv[1:]:
 
 
 def test_a_forked_kernel_is_a_process_of_its_own(tmp_path):
-    "It finds nothing of the one before it, knows no module of capslit or of the book, and what goes wrong in it ends neither the next one nor unnoticed."
+    """It finds nothing of the one before it, knows no module of capslit or of the book, and what
+    goes wrong in it ends neither the next one nor unnoticed.
+    """
     project = Project(tmp_path)
     project.write("capslit/__init__.py", "")
     project.write(
         "nbs/plants.ipynb",
         [
-            "import builtins, os, sys, numpy as np, sympy\nbuiltins.planted = sympy.planted = np.pi = os.environ['PLANTED'] = sys.planted = 'planted'",
-            "import capslit, matplotlib\nmatplotlib.rcParams['lines.linewidth'] = 99\nos.chdir('/')",
+            (
+                "import builtins, os, sys, numpy as np, sympy\nbuiltins.planted = sympy.planted ="
+                " np.pi = os.environ['PLANTED'] = sys.planted = 'planted'"
+            ),
+            (
+                "import capslit, matplotlib\nmatplotlib.rcParams['lines.linewidth'] ="
+                " 99\nos.chdir('/')"
+            ),
         ],
     )
     project.write(
         "nbs/looks.ipynb",
         [
-            "import builtins, math, os, sys, warnings, numpy as np, sympy, matplotlib\nfrom pathlib import Path",
-            "assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys)) and 'PLANTED' not in os.environ and np.pi == math.pi",
-            "assert 'capslit' not in sys.modules and 'numba' not in sys.modules and 'execute' not in sys.modules and matplotlib.rcParams['lines.linewidth'] < 9",
-            "assert Path.cwd().name == 'nbs' and Path(sys.path[0]).resolve() != Path('../book').resolve() and __name__ == '__main__'",
+            (
+                "import builtins, math, os, sys, warnings, numpy as np, sympy, matplotlib\nfrom"
+                " pathlib import Path"
+            ),
+            (
+                "assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys)) and"
+                " 'PLANTED' not in os.environ and np.pi == math.pi"
+            ),
+            (
+                "assert 'capslit' not in sys.modules and 'numba' not in sys.modules and 'execute'"
+                " not in sys.modules and matplotlib.rcParams['lines.linewidth'] < 9"
+            ),
+            (
+                "assert Path.cwd().name == 'nbs' and Path(sys.path[0]).resolve() !="
+                " Path('../book').resolve() and __name__ == '__main__'"
+            ),
             "print(np.random.random())\nos.system('echo by a process of it')",
-            "import pandas as pd\nassert pd.get_option('display.max_columns') == 20 and get_ipython().kernel is not None",
+            (
+                "import pandas as pd\nassert pd.get_option('display.max_columns') == 20 and"
+                " get_ipython().kernel is not None"
+            ),
             "import matplotlib.pyplot as plt\nplt.plot([0, 1]);",
         ],
     )

@@ -1,4 +1,6 @@
-"""The open questions: rules and measures on cases with known answers, and the experiment itself on the small digits."""
+"""The open questions: rules and measures on cases with known answers, and the experiment itself on
+the small digits.
+"""
 
 import numpy as np
 import pytest

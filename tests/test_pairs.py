@@ -1,4 +1,6 @@
-"""Capsule regression with two labels per example: statistics that add up, an objective that never falls, and the manners of the estimator."""
+"""Capsule regression with two labels per example: statistics that add up, an objective that never
+falls, and the manners of the estimator.
+"""
 
 import warnings
 from itertools import combinations
@@ -157,7 +159,9 @@ def test_the_estimator_learns_and_comes_back(tmp_path):
 
 
 def test_each_two_labels_learn_from_the_scenes_with_one_of_them():
-    "Each of the stacked problems is an ordinary capsule regression of the examples that it may see."
+    """Each of the stacked problems is an ordinary capsule regression of the examples that it may
+    see.
+    """
     model = CapsulePairClassifier(2, architecture="ovo", alpha=0.5, max_iter=12).fit(X, Y)
     for q, (j, k) in enumerate(combinations(range(4), 2)):
         mine = Y[:, j] != Y[:, k]

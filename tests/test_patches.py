@@ -1,4 +1,6 @@
-"""Features of patches against slow formulas, scikit-learn's principal components, and themselves under other units, bytes and threads."""
+"""Features of patches against slow formulas, scikit-learn's principal components, and themselves
+under other units, bytes and threads.
+"""
 
 import numpy as np
 import pytest
@@ -32,7 +34,9 @@ WAYS = [
 
 
 def slowly(layer, x):
-    "The features of one image, patch by patch, in double precision, by the formulas of the chapter."
+    """The features of one image, patch by patch, in double precision, by the formulas of the
+    chapter.
+    """
     (height, width), (h, w), step = layer.image_shape_, layer.patch_size_, layer.stride_
     image, codes, places = x.reshape(height, width) / layer.scale_, [], []
     for r in range(0, height - h + 1, step):

@@ -1,4 +1,6 @@
-"""Dropout and ℓ₁ penalties: objectives that never fall, exact zeros, indifference to units and to how poses are turned, the options of the classifier, and the experiment."""
+"""Dropout and ℓ₁ penalties: objectives that never fall, exact zeros, indifference to units and to
+how poses are turned, the options of the classifier, and the experiment.
+"""
 
 import numpy as np
 import pytest
@@ -112,7 +114,9 @@ def test_settled_zeros_are_exact_and_do_not_lower_the_objective():
 
 @together("groups", GROUPS)
 def test_the_sweep_ends_where_the_norms_say(groups):
-    "Repeated sweeps find the one maximum of the bound: slopes of the groups that are left balance, those of the others are short."
+    """Repeated sweeps find the one maximum of the bound: slopes of the groups that are left
+    balance, those of the others are short.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 5))
     A, M, strength = X.T @ X, 5 * rng.normal(size=(3, 2, 5)), np.array([4.0, 4.0, 16.0, 4.0, 0.0])

@@ -1,4 +1,6 @@
-"""Priors from folds and from the evidence: learning as the classifier does, what is chosen, counts by hand, resumed runs, the quick record."""
+"""Priors from folds and from the evidence: learning as the classifier does, what is chosen, counts
+by hand, resumed runs, the quick record.
+"""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Quadrants: the data, what is recovered, the table searches, the exact M-step, the peers, and the experiment in its quick form."""
+"""Quadrants: the data, what is recovered, the table searches, the exact M-step, the peers, and the
+experiment in its quick form.
+"""
 
 import itertools
 import math

@@ -1,4 +1,6 @@
-"""The reconstruction penalty: decoders, an M-step that solves its equations, an objective that never falls, and the classifier's option."""
+"""The reconstruction penalty: decoders, an M-step that solves its equations, an objective that
+never falls, and the classifier's option.
+"""
 
 import numpy as np
 import pytest
@@ -50,7 +52,9 @@ def test_the_objective_never_falls():
 
 
 def test_a_step_that_forgets_the_decoder_is_noticed():
-    "Without what the decoder adds to the equations the objective falls on some problem: the test above can fail."
+    """Without what the decoder adds to the equations the objective falls on some problem: the test
+    above can fail.
+    """
     fallen = 0
     for seed in range(10):
         model, parameters, data = problem(seed, 10.0)

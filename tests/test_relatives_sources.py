@@ -1,4 +1,6 @@
-"""The relatives learn from files, streams of batches and Dask what they learn from the same examples in memory."""
+"""The relatives learn from files, streams of batches and Dask what they learn from the same
+examples in memory.
+"""
 
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -146,7 +148,8 @@ def known():
     return get
 
 
-# ── the same bits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the same bits
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @together("source", SOURCES)
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits_wherever_examples_lie(name, source, known, tmp_path):
@@ -206,7 +209,8 @@ def test_a_checkpoint_of_a_file_is_resumed(tmp_path):
     assert_same(learned(estimator, X), learned(estimator, file, checkpoint=tmp_path / "run.npz"))
 
 
-# ── starts from a sample ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── starts from a sample
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def small_samples(monkeypatch):
     monkeypatch.setattr(estimators, "SAMPLE", 1)
@@ -265,7 +269,8 @@ def test_weights_that_leave_nothing_to_start_from(small_samples):
         learned(GaussianMixture(random_state=0), list(zip(parts(X), parts(weight))))
 
 
-# ── what is wrong is named ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is wrong is named
+# ───────────────────────────────────────────────────────────────────────────────────────────────────
 BAD = {
     "NaN": lambda b: np.where(np.arange(5) == 2, np.nan, b),
     "infinity": lambda b: b + np.inf,
@@ -369,7 +374,8 @@ def test_tangents_and_widths_that_do_not_fit():
             learned(*CASES[name]).score_samples(parts(BITS))
 
 
-# ── Dask ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Dask
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def dask_of(x, chunks=(20, 200, 30, 300)):
     da = pytest.importorskip("dask.array")
     edges = [0, *(end for end in np.cumsum(chunks) if end < len(x)), len(x)]

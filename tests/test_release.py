@@ -1,4 +1,6 @@
-"""What a release is made of: notes, distribution, archive, site; citation and metadata in step with settings.ini; the check of outside links."""
+"""What a release is made of: notes, distribution, archive, site; citation and metadata in step with
+settings.ini; the check of outside links.
+"""
 
 import http.server
 import json
@@ -86,7 +88,9 @@ def test_a_tag_of_another_version_is_refused():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    "The wheel and the source distribution, built from a copy, the wheel from the source distribution."
+    """The wheel and the source distribution, built from a copy, the wheel from the source
+    distribution.
+    """
     copy, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in ("capslit", "book", "nbs", "tests"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -319,7 +323,10 @@ def test_a_server_that_was_busy_is_asked_again(server, monkeypatch):
 
 
 def test_outside_addresses_are_found():
-    page = '<a href="https://doi.org/10.1/x#s">a</a> <a href=\'http://b.org/?a=1&amp;b=2\'>b</a> <a href="nbs/x.html">in</a> <a href="mailto:a@b.c">m</a> <img src="https://c.org">'
+    page = (
+        "<a href=\"https://doi.org/10.1/x#s\">a</a> <a href='http://b.org/?a=1&amp;b=2'>b</a> <a"
+        ' href="nbs/x.html">in</a> <a href="mailto:a@b.c">m</a> <img src="https://c.org">'
+    )
     assert links.outside(links.Anchors(page).found) == {
         "https://doi.org/10.1/x",
         "http://b.org/?a=1&b=2",

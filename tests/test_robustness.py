@@ -1,7 +1,8 @@
-"""Unusual arrays, degenerate data and wrong arguments, for every public function: it works, or one clear error names the argument.
+"""Unusual arrays, degenerate data and wrong arguments, for every public function: it works, or one
+clear error names the argument.
 
-Every warning is an error here unless a test expects it. (Wrong arguments of `special`, `inference`, `storage` and the loaders have
-tests of their own beside those modules.)
+Every warning is an error here unless a test expects it. (Wrong arguments of `special`, `inference`,
+`storage` and the loaders have tests of their own beside those modules.)
 """
 
 import os
@@ -55,7 +56,8 @@ def quick(**parameters):
     return CapsuleClassifier.paper(**({"capsule_dim": 2} | QUICK | parameters))
 
 
-# ── any kind of array ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── any kind of array
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 POSITIVE, CUBE, MOMENT = X**2, X[:60, :].reshape(20, 3, 4), np.rint(8 * X).T @ np.rint(8 * X)
 FUNCTIONS = {
@@ -166,7 +168,8 @@ def test_sparse_matrices_are_refused(name, matrix):
     assert "\n" not in str(caught.value).strip() and len(str(caught.value)) > 15
 
 
-# ── degenerate data ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── degenerate data
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def ways(test):
@@ -364,7 +367,8 @@ def test_early_stopping_with_few_examples():
         )
 
 
-# ── wrong arguments of the estimator ─────────────────────────────────────────────────────────────────────────────────────────
+# ── wrong arguments of the estimator
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 NAN, INF = X.copy(), X.copy()
 NAN[3, 1], INF[3, 1] = np.nan, np.inf
@@ -448,7 +452,8 @@ def test_files_that_cannot_be_written(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-# ── wrong arguments of the functions below it ────────────────────────────────────────────────────────────────────────────────
+# ── wrong arguments of the functions below it
+# ────────────────────────────────────────────────────────────────────────────────
 
 RNG = np.random.default_rng(0)
 DATA = (X, Y, None)

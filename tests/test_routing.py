@@ -1,4 +1,6 @@
-"""Routing, as arrays and in compiled loops: against the plain procedure, symmetries, other array libraries, adversarial votes, gradients."""
+"""Routing, as arrays and in compiled loops: against the plain procedure, symmetries, other array
+libraries, adversarial votes, gradients.
+"""
 
 import math
 
@@ -87,7 +89,9 @@ def test_agrees_with_the_plain_procedure(seed, size, iterations, batch, rows):
 
 
 def descending(votes, a, beta_u, beta_a, lambdas):
-    "Routing with activations as exponents, by its equations; and the joint energy (routing-joint-energy) at the last λ after each iteration."
+    """Routing with activations as exponents, by its equations; and the joint energy
+    (routing-joint-energy) at the last λ after each iteration.
+    """
     n, m, d = votes.shape
     R, energies = np.full((n, m), 1 / m), []
     beta = beta_u - np.log(2 * np.pi * np.e) / 2

@@ -1,4 +1,6 @@
-"""Compiled routing: as exact as arrays for votes of any shape and spread; the same from any number of threads; and who gets it."""
+"""Compiled routing: as exact as arrays for votes of any shape and spread; the same from any number
+of threads; and who gets it.
+"""
 
 import subprocess
 import sys
@@ -35,7 +37,9 @@ def routed(monkeypatch, loops, *given, **settings):
 @together("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_loops_are_as_exact_as_arrays(shape, dtype, monkeypatch):
-    "In single precision beside the result in double, in double beside arrays; also where votes are nearly alike, tiny or huge, and most children silent."
+    """In single precision beside the result in double, in double beside arrays; also where votes
+    are nearly alike, tiny or huge, and most children silent.
+    """
     n, m, d = shape
     for seed, (spread, scale, silent) in enumerate(
         [(1, 1, 0), (1e-2, 1, 0), (1, 1e-12, 0.9), (1, 1e12, 0)]
@@ -71,7 +75,9 @@ def test_threads_change_no_bit(monkeypatch):
 
 @together("dtype", [np.float32, np.float64])
 def test_the_loops_are_plain_python(dtype):
-    "As Python they give what they give when compiled; also where one parent is shunned, and where children are silent."
+    """As Python they give what they give when compiled; also where one parent is shunned, and where
+    children are silent.
+    """
     votes, a, _, _ = problem(1, 3, n=19, dtype=dtype)
     votes[0, :, 0], a[2] = 3, a[2] * dtype(1e-30)
     given = votes, a, np.zeros((3, 3), dtype), np.zeros((3, 3), dtype), [0.01, 0.02, 0.03], 1e-9
@@ -100,7 +106,9 @@ def test_votes_that_are_not_finite(value, monkeypatch):
 
 
 def test_tensors_that_need_no_gradient(monkeypatch):
-    "They are not copied; those that do, in reverse or forward mode, or mapped over, are left to the arrays."
+    """They are not copied; those that do, in reverse or forward mode, or mapped over, are left to
+    the arrays.
+    """
     torch = pytest.importorskip("torch")
     V, a, u, b = (torch.tensor(x) for x in problem(3, 4))
     called, usual = [], kernels.route_in_loops
@@ -134,8 +142,9 @@ def test_many_votes_get_loops_and_few_do_not_wait():
         1024 * 10 * 16, 3
     )
     program = (
-        "import sys\nimport numpy as np\nfrom capslit.routing import em_routing\n"
-        "em_routing(np.ones((10, 1024, 10, 16), np.float32), np.ones((10, 1024), np.float32), 0, 0)\nassert 'numba' not in sys.modules"
+        "import sys\nimport numpy as np\nfrom capslit.routing import"
+        " em_routing\nem_routing(np.ones((10, 1024, 10, 16), np.float32), np.ones((10, 1024),"
+        " np.float32), 0, 0)\nassert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 

@@ -1,6 +1,8 @@
-"""Fitted estimators in files: the same bits come back, nothing runs, whatever else is in a file is one clear error, and files of earlier releases stay readable.
+"""Fitted estimators in files: the same bits come back, nothing runs, whatever else is in a file is
+one clear error, and files of earlier releases stay readable.
 
-`python tests/test_saving.py` writes to tests/saved what is not there yet: a file for each estimator, and what is expected from it.
+`python tests/test_saving.py` writes to tests/saved what is not there yet: a file for each
+estimator, and what is expected from it.
 """
 
 import os
@@ -233,7 +235,8 @@ def known(estimator):
     }
 
 
-# ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what comes back
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @together("name", CASES)
 def test_the_same_bits_come_back(name, made, tmp_path):
     estimator, path = made(name)
@@ -281,7 +284,8 @@ def test_not_finite_numbers_and_equal_names_come_back(tmp_path):
     assert_same(model.odd_, again.odd_)
 
 
-# ── what is in a file ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is in a file
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────
 @together("name", MAKERS)
 def test_a_file_holds_plain_arrays_and_says_what_it_is(name, made):
     estimator, path = made(name)
@@ -337,7 +341,8 @@ def test_what_cannot_be_stored_is_named_and_nothing_is_written(tmp_path):
         GaussianMixture.load(path)
 
 
-# ── what is no such file ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is no such file
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def refused(path, match, estimator=GaussianMixture):
     with pytest.raises(StorageError, match=match) as caught:
         estimator.load(path)
@@ -362,7 +367,8 @@ def test_foreign_files_are_refused(made, tmp_path):
     refused(tmp_path / "run.npz", "it holds no GaussianMixture, but 'capslit")
     refused(
         made("MixtureOfPCA")[1],
-        "it holds no GaussianMixture, but 'capslit.MixtureOfPCA/2'; give a file that GaussianMixture.save",
+        "it holds no GaussianMixture, but 'capslit.MixtureOfPCA/2'; give a file that"
+        " GaussianMixture.save",
     )
 
 
@@ -422,7 +428,8 @@ def test_a_newer_file_says_so(change, made, tmp_path):
     rewritten(path, change)
     refused(
         path,
-        f"it was written by a newer version of capslit, .*, than this one, {capslit.__version__}; upgrade capslit",
+        f"it was written by a newer version of capslit, .*, than this one, {capslit.__version__};"
+        " upgrade capslit",
         CompositionalModel,
     )
 
@@ -438,13 +445,13 @@ def test_a_newer_layout_of_an_estimator_inside_another_says_so(made, tmp_path):
 WRONG = {
     "parameter": lambda arrays, meta: meta["parameters"].update(depth=3),
     "array": lambda arrays, meta: arrays.pop("templates_"),
-    "axes": lambda arrays, meta: meta["attributes"].update(
-        templates_={"array": ["templates_", [0, 0]]}
+    "axes": (
+        lambda arrays, meta: meta["attributes"].update(templates_={"array": ["templates_", [0, 0]]})
     ),
     "kind": lambda arrays, meta: meta["attributes"].update(depth_={"__class__": {}}),
     "kinds": lambda arrays, meta: meta["attributes"].update(depth_={"tuple": [], "float": "1"}),
-    "estimator": lambda arrays, meta: meta["attributes"].update(
-        depth_={"estimator": ["os", 1, {}]}
+    "estimator": (
+        lambda arrays, meta: meta["attributes"].update(depth_={"estimator": ["os", 1, {}]})
     ),
     "float": lambda arrays, meta: meta["attributes"].update(depth_={"float": "much"}),
     "method": lambda arrays, meta: meta["attributes"].update(predict=1),
@@ -461,7 +468,8 @@ def test_other_content_is_refused(change, made, tmp_path):
     refused(path, "it is not what capslit .* writes", CompositionalModel)
 
 
-# ── whole or not at all ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── whole or not at all
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────
 @together("moment", [0, 3, "sync", "rename"])
 def test_a_file_is_written_whole_or_not_at_all(moment, made, tmp_path, monkeypatch):
     path, (estimator, _) = tmp_path / "model.npz", made("GaussianMixture")
@@ -489,7 +497,8 @@ def test_a_file_is_written_whole_or_not_at_all(moment, made, tmp_path, monkeypat
     assert path.read_bytes() == b"what was there before"
 
 
-# ── files of earlier releases ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── files of earlier releases
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 def expected():
     with np.load(SAVED / "expected.npz") as arrays:
         return dict(arrays)

@@ -1,4 +1,6 @@
-"""How cost grows: what is counted is what is done, times are taken in turns, memory in processes of their own; and the table of benchmarks."""
+"""How cost grows: what is counted is what is done, times are taken in turns, memory in processes of
+their own; and the table of benchmarks.
+"""
 
 import json
 import os
@@ -216,7 +218,9 @@ def test_the_checks_are_not_fitted_to():
 
 
 def test_a_cluster_leaves_the_environment_as_it_was():
-    "What processes inherit that are started later, such as the number of threads, must not come from Dask."
+    """What processes inherit that are started later, such as the number of threads, must not come
+    from Dask.
+    """
     pytest.importorskip("distributed", reason="Dask is not installed; pip install capslit[dask]")
     before = dict(os.environ)
     with scaling.local_cluster(1):

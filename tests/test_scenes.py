@@ -1,4 +1,6 @@
-"""Scenes of digits: the search against brute force, its repetition, what counts as found, and the experiment in its quick form."""
+"""Scenes of digits: the search against brute force, its repetition, what counts as found, and the
+experiment in its quick form.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Shared weights: what is seen where, sums over places, an objective that rises, and the classifier."""
+"""Shared weights: what is seen where, sums over places, an objective that rises, and the
+classifier.
+"""
 
 import json
 
@@ -25,7 +27,9 @@ SHORT = {"thresholds": (0.5, 0.0), "patience": (6, 4), "n_jobs": 1, "early_stopp
 
 
 def pictures(n=150, shape=(4, 5), seed=0, noise=0.4):
-    "Images of three classes, each a picture of its own that stands at a random place, and how it was moved (n, 2)."
+    """Images of three classes, each a picture of its own that stands at a random place, and how it
+    was moved (n, 2).
+    """
     rng = np.random.default_rng(seed)
     moves, y = rng.integers(-1, 2, size=(n, 2)), np.arange(n) % 3
     drawn, padded = np.random.default_rng(9), np.zeros((3, shape[0] + 2, shape[1] + 2))
@@ -122,7 +126,9 @@ def test_without_sharing_it_is_plain_capsule_regression():
 
 
 def test_several_capsules_of_a_class_are_one_longer_capsule():
-    "The same statistics, whether the label tells which of two equally long capsules of the class has won, or their squared lengths are added."
+    """The same statistics, whether the label tells which of two equally long capsules of the class
+    has won, or their squared lengths are added.
+    """
     X, y, _ = pictures()
     W = np.random.default_rng(2).normal(size=(1, 3, 4, 20))
     whole = CapsuleRegression(np.arange(3)[None], np.full((1, 3), 4)).e_step(

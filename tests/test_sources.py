@@ -258,7 +258,10 @@ def test_weights():
 def test_labels_are_not_taken_for_weights(labels):
     with pytest.raises(
         BatchError,
-        match=r"^batch 0: X comes in batches \(X, weight\) whose weights are not floating-point numbers; leave labels out",
+        match=(
+            r"^batch 0: X comes in batches \(X, weight\) whose weights are not floating-point"
+            r" numbers; leave labels out"
+        ),
     ):
         as_source([(X[:9], labels[:9])], labelled=False).inspect()
     assert as_source([(X[:9], labels[:9])], labelled=None).inspect().n_samples == 9

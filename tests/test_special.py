@@ -1,4 +1,6 @@
-"""Interpolating functions against mpmath, their properties, other array libraries, threads, and bad input."""
+"""Interpolating functions against mpmath, their properties, other array libraries, threads, and bad
+input.
+"""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -73,12 +75,15 @@ def betas(s, n=60, seed=0, low=-300, high=300):
     )
 
 
-# ── accuracy ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── accuracy
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @together("s", ORDERS)
 def test_four_units_in_the_last_place(s):
-    """Relative error at most 4 ulp for one order (from the table) and for an array of orders (from the continued fraction)."""
+    """Relative error at most 4 ulp for one order (from the table) and for an array of orders (from
+    the continued fraction).
+    """
     beta = betas(s)
     truth = [exact(s, b) for b in beta]
     assert places(interpolating_integral(s, beta), truth) <= 4
@@ -158,7 +163,8 @@ def test_the_scheme_of_the_paper(s):
     )
 
 
-# ── compiled loops ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── compiled loops
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -174,7 +180,9 @@ def asked(monkeypatch):
 @together("s", [0.5, 0.7, 1, 5, 40.5, 500, 1e9])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_loops_and_arrays_give_the_same_bits(s, dtype, asked):
-    "Over the whole range and its ends, for parts of tiles, and for arrays that are read-only, strided or have no axis."
+    """Over the whole range and its ends, for parts of tiles, and for arrays that are read-only,
+    strided or have no axis.
+    """
     with np.errstate(over="ignore"):
         beta = np.concatenate(
             [
@@ -205,7 +213,9 @@ def test_loops_and_arrays_give_the_same_bits(s, dtype, asked):
 
 
 def test_loops_are_compiled_when_it_pays(asked, monkeypatch):
-    "The call with which enough numbers have been asked for uses them, none before, and no order or library for which there are none."
+    """The call with which enough numbers have been asked for uses them, none before, and no order
+    or library for which there are none.
+    """
     used = []
     monkeypatch.setattr(special, "_compiled_integrals", OnDemand(special.integrals, enough=2000))
     monkeypatch.setattr(
@@ -226,7 +236,8 @@ def test_loops_are_compiled_when_it_pays(asked, monkeypatch):
         assert used == [True, True]
 
 
-# ── properties ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── properties
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 orders = st.floats(0, 5000)
 arguments = st.floats(1e-300, 1e300)
@@ -285,7 +296,8 @@ def test_ends():
     assert interpolating_integral(2, [5e-324, 1e-310, 1.7e308])[[0, 2]].tolist() == [0.0, 1.0]
 
 
-# ── shapes, types, libraries ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── shapes, types, libraries
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_broadcasting_and_types():
@@ -323,7 +335,9 @@ def test_broadcasting_and_types():
     ],
 )
 def test_memory_layout(function):
-    """Read-only, reversed, strided and Fortran-ordered arrays give the same bits as contiguous ones, in blocks or at once."""
+    """Read-only, reversed, strided and Fortran-ordered arrays give the same bits as contiguous
+    ones, in blocks or at once.
+    """
     beta = np.random.default_rng(0).exponential(10, (300, 100))
     plain = function(beta)
     beta.flags.writeable = False
@@ -386,7 +400,8 @@ def test_threads_share_the_tables():
     assert not special.ratio_table(1.0, beta.dtype).flags.writeable
 
 
-# ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── bad input
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 BAD_BETA = [
     (-1, ValueError),

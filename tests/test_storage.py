@@ -1,4 +1,6 @@
-"""Files are written whole or not at all, and damaged ones are refused: full disk, limits, permissions, kills, damage."""
+"""Files are written whole or not at all, and damaged ones are refused: full disk, limits,
+permissions, kills, damage.
+"""
 
 import builtins
 import errno

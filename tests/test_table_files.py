@@ -1,4 +1,6 @@
-"""Tables in files and the estimator that learns from them: whatever can be written can be read, and nothing depends on what happens to be installed."""
+"""Tables in files and the estimator that learns from them: whatever can be written can be read, and
+nothing depends on what happens to be installed.
+"""
 
 import csv
 import gzip
@@ -246,7 +248,9 @@ def test_nothing_is_left_and_why(tmp_path):
     path = put(tmp_path / "t.csv", "a;y\n" + "".join(f"{k}/{k};{'pq'[k % 2]}\n" for k in range(30)))
     with pytest.raises(
         StorageError,
-        match="no column is left to learn from; column 'a' is left out: 30 different words in 30 rows",
+        match=(
+            "no column is left to learn from; column 'a' is left out: 30 different words in 30 rows"
+        ),
     ):
         read_table(path, "y")
 
@@ -391,9 +395,11 @@ def frame_of(X, categories, names="wxyz"):
     "The frame whose codes are X."
     return pd.DataFrame(
         {
-            names[k]: [None if np.isnan(code) else categories[k][int(code)] for code in column]
-            if k in categories
-            else column
+            names[k]: (
+                [None if np.isnan(code) else categories[k][int(code)] for code in column]
+                if k in categories
+                else column
+            )
             for k, column in enumerate(X.T)
         }
     )
@@ -480,7 +486,10 @@ def test_what_the_columns_of_a_frame_are():
         ({"t": [[1]] * 120}, "column 't' holds a list"),
         (
             {"t": [{"a": 1}] * 120},
-            "column 't' holds a dict, where a number or a word belongs; make a column of each of its parts",
+            (
+                "column 't' holds a dict, where a number or a word belongs; make a column of each"
+                " of its parts"
+            ),
         ),
         ({"t": 1j}, "column 't' holds a complex"),
         ({"y": 1e200}, r"column 'y' has 1e\+200 as its largest magnitude"),
@@ -519,7 +528,10 @@ def test_new_frames():
     known = frame.assign(x=[None if k < 5 else word for k, word in enumerate(frame["x"])])
     with pytest.warns(
         UserWarning,
-        match="column 'x' holds 5 entries that the model has not seen, 'new': counted as missing; it knows 'p', 'q', 'r'",
+        match=(
+            "column 'x' holds 5 entries that the model has not seen, 'new': counted as missing; it"
+            " knows 'p', 'q', 'r'"
+        ),
     ):
         found = model.predict_proba(
             frame.assign(x=["new" if k < 5 else word for k, word in enumerate(frame["x"])])
@@ -584,7 +596,10 @@ def test_frames_of_other_libraries():
 def test_arrays_of_text_and_enormous_numbers_without_names():
     with pytest.raises(
         ValueError,
-        match=r"X is an array that holds text \(could not convert string to float: 'v'\); pass a frame",
+        match=(
+            r"X is an array that holds text \(could not convert string to float: 'v'\); pass a"
+            r" frame"
+        ),
     ):
         TableClassifier().fit(np.array([["v", 1], ["w", 2]], dtype=object), [0, 1])
     with pytest.raises(

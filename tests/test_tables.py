@@ -1,4 +1,6 @@
-"""Forty tables in one form: what is no table is refused, what is missing is named, and every table can be made ready for a classifier."""
+"""Forty tables in one form: what is no table is refused, what is missing is named, and every table
+can be made ready for a classifier.
+"""
 
 import gzip
 import hashlib
@@ -71,7 +73,9 @@ def put(home, monkeypatch, content, name="sonar", known=True):
 
 
 def check_encoded(table):
-    "The encoder gives finite numbers, as many columns as it says, and is unchanged by what it is fitted to."
+    """The encoder gives finite numbers, as many columns as it says, and is unchanged by what it is
+    fitted to.
+    """
     transformer = encoder(table)
     width = table.X.shape[1] + sum(len(words) - 1 for words in table.categories.values())
     encoded = clone(transformer).fit_transform(table.X)
@@ -282,7 +286,10 @@ def test_other_penguins_are_refused(penguins):
     penguins.write_bytes(PENGUINS.replace(b"39.1", b"39.2"))
     with pytest.raises(
         DatasetError,
-        match="penguins.csv of the package palmerpenguins: it has the hash.*pip install --force-reinstall",
+        match=(
+            "penguins.csv of the package palmerpenguins: it has the hash.*pip install"
+            " --force-reinstall"
+        ),
     ):
         load_table("penguins_species")
     penguins.unlink()

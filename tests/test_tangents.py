@@ -1,4 +1,6 @@
-"""Tangent vectors against moved images, distances against least squares, and the classifier as scikit-learn wants it."""
+"""Tangent vectors against moved images, distances against least squares, and the classifier as
+scikit-learn wants it.
+"""
 
 import numpy as np
 import pandas as pd
@@ -34,7 +36,8 @@ def least_squares(d, plane, spring=0.0):
     return rest @ rest
 
 
-# ── vectors ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── vectors
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("sigma", [0, 0.02, 0.3, 1.0, 2.5])
@@ -149,7 +152,8 @@ def test_bad_arguments_of_tangents_are_named(wrong, message):
         tangent_vectors(IMAGES, **wrong)
 
 
-# ── planes and distances ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── planes and distances
+# ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_bases_span_the_tangents_whatever_their_scale():
@@ -289,7 +293,8 @@ def test_bad_arguments_of_distances_are_named(arguments, named, error, message):
         tangent_distance(*arguments, **named)
 
 
-# ── classifier ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── classifier
+# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])

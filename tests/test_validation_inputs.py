@@ -1,4 +1,6 @@
-"""Validation inputs that a pipeline has not transformed: the classifier warns of them, and not of honest shifts."""
+"""Validation inputs that a pipeline has not transformed: the classifier warns of them, and not of
+honest shifts.
+"""
 
 import warnings
 

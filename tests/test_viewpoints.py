@@ -1,4 +1,6 @@
-"""Novel viewpoints: what is shown to the networks, what is kept of them, and whether the comparison is a fair one."""
+"""Novel viewpoints: what is shown to the networks, what is kept of them, and whether the comparison
+is a fair one.
+"""
 
 import numpy as np
 import pytest

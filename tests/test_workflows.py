@@ -1,4 +1,6 @@
-"""The workflows of the public forge: what they run exists, is pinned, may do no more than it must, and does what it is meant to where it can run here."""
+"""The workflows of the public forge: what they run exists, is pinned, may do no more than it must,
+and does what it is meant to where it can run here.
+"""
 
 import os
 import re

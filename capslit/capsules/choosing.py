@@ -45,7 +45,8 @@ from ..validation import check_number, check_repeatable
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-004
 SAMPLE = 2_000  # examples that choose
-SECOND = 20_000  # examples of some classes that have the second look, where all are more than those that choose
+# examples of some classes that have the second look, where all are more than those that choose
+SECOND = 20_000
 # shares of the chosen prior that it compares
 FAINTER = (1.0, 0.1, 0.01, 0.001)
 # numbers in the matrices of the M-steps, two gigabytes
@@ -72,7 +73,10 @@ def capsule_dims_tried(capsule_dim: Any) -> list:
 
 
 def _sampled(data, rng):
-    "A sample of the examples in memory, as arrays of NumPy (wide sparse inputs: sparse): all of up to 2,000 (sparse inputs with more than 1,000 columns: 1,000), and of more the same share of each class."
+    """A sample of the examples in memory, as arrays of NumPy (wide sparse inputs: sparse): all of
+    up to 2,000 (sparse inputs with more than 1,000 columns: 1,000), and of more the same share of
+    each class.
+    """
     most = SAMPLE // 2 if data.sparse and data.n_features > SAMPLE // 2 else SAMPLE
     x, y, w = data.sample(int(rng.integers(2**31)))
     x, y, w = (a if a is None or isinstance(a, SparseRows) else to_numpy(a) for a in (x, y, w))
@@ -84,19 +88,23 @@ def _sampled(data, rng):
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-005-a
 def _is_wide(data):
-    "Whether inputs are sparse and have so many columns that not even a sample of them is made dense."
+    """Whether inputs are sparse and have so many columns that not even a sample of them is made
+    dense.
+    """
     return data.sparse and data.n_features > WIDE
 
 
 def _kernel_of(estimator, data):
-    "The kernel, or None where a search for one would need dense inputs that are too wide, or have fewer rows than columns."
+    """The kernel, or None where a search for one would need dense inputs that are too wide, or have
+    fewer rows than columns.
+    """
     auto = isinstance(estimator.kernel, str) and estimator.kernel == "auto"
     few_rows = n_coordinates(data.n_samples, data.n_features) < data.n_features
     if _is_wide(data) and not auto and estimator.kernel is not None:
         raise ValueError(
-            f"kernel={estimator.kernel!r} needs dense landmarks, but X is sparse and has {data.n_features} columns, more than {WIDE}; "
-            "pass kernel=None, or reduce the columns by TruncatedSVD or "
-            "SelectKBest"
+            f"kernel={estimator.kernel!r} needs dense landmarks, but X is sparse and has"
+            f" {data.n_features} columns, more than {WIDE}; pass kernel=None, or reduce the columns"
+            " by TruncatedSVD or SelectKBest"
         )
     return None if auto and data.sparse and (_is_wide(data) or few_rows) else estimator.kernel
 
@@ -110,7 +118,9 @@ def _may_scale(estimator, data):
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-005-b
 def _landmarks(estimator, data, n):
-    "How many landmarks n examples pay for, such that the matrices of the M-steps of all problems have room."
+    """How many landmarks n examples pay for, such that the matrices of the M-steps of all problems
+    have room.
+    """
     if not isinstance(estimator.n_components, str):
         return estimator.n_components
     room = int(math.sqrt(ROOM / len(estimator._problems(data.classes, 1)[0]))) - data.n_features
@@ -190,7 +200,9 @@ def choose(estimator: Any, data: TrainingData, held_out: bool, checkpoint: Any =
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008
 def _selected(estimator, data, examples, dims, maps, alphas, rng):
-    "The best candidate in the folds; the most cautious one where there are too few examples for folds."
+    """The best candidate in the folds; the most cautious one where there are too few examples for
+    folds.
+    """
     if len(examples.y) < 2 * len(data.classes) or not np.all(np.isfinite(alphas)):
         return Choice(maps[0], alphas[-1], 1.0, {}, capsule_dim=dims[0])
     width = data.n_features + max(
@@ -220,7 +232,8 @@ def _design(estimator, data, dim):
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008-a
 def _enlarged(estimator, data, choice, n, rng):
-    """A choice of n examples, for all: a kernel gets the landmarks that all can pay for, and the prior at most the same total precision, less if a
+    """A choice of n examples, for all: a kernel gets the landmarks that all can pay for, and the
+    prior at most the same total precision, less if a
     second look at more examples says so."""
     if data.n_samples <= n:
         return choice
@@ -255,7 +268,9 @@ def _enlarged(estimator, data, choice, n, rng):
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008-b
 def _changed(choice, features, alpha):
-    "The choice with other features, to which the weights of a fold do not belong, and another prior."
+    """The choice with other features, to which the weights of a fold do not belong, and another
+    prior.
+    """
     return choice._replace(
         features=features,
         alpha=alpha,
@@ -264,7 +279,9 @@ def _changed(choice, features, alpha):
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-008-c
 def _second_look(estimator, data, choice, maps, precision, rng):
-    "The choice with the features and the share of the prior's total precision that some pairs of classes favour, by a third of many examples."
+    """The choice with the features and the share of the prior's total precision that some pairs of
+    classes favour, by a third of many examples.
+    """
     few = ring(
         _design(estimator, data, choice.capsule_dim),
         n_coordinates(
@@ -300,7 +317,9 @@ def _second_look(estimator, data, choice, maps, precision, rng):
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-012
 def choose_online(estimator: Any, data: TrainingData) -> Choice:
-    "What `partial_fit` settles at its first batch, without folds: a moderate prior, and a kernel only if one was asked for; the first of several capsule dimensions."
+    """What `partial_fit` settles at its first batch, without folds: a moderate prior, and a kernel
+    only if one was asked for; the first of several capsule dimensions.
+    """
     rng, dim = estimator._rng(), capsule_dims_tried(estimator.capsule_dim)[0]
     kernel = (
         None

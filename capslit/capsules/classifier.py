@@ -109,16 +109,20 @@ def check_continued(estimator: "CapsuleClassifier", classes: np.ndarray) -> None
         and not np.array_equal(known := to_numpy(estimator.classes_), classes)
     ):
         raise ValueError(
-            f"warm_start goes on from coef_, the weights of the classes {known.tolist()[:10]}, but y holds {classes.tolist()[:10]}; "
-            "pass examples of the same classes, or set warm_start=False"
+            f"warm_start goes on from coef_, the weights of the classes {known.tolist()[:10]}, but"
+            f" y holds {classes.tolist()[:10]}; pass examples of the same classes, or set"
+            " warm_start=False"
         )
 
 
 def check_choices(estimator: "CapsuleClassifier") -> None:
-    "ValueError for a truth value in the place of a dimension, for nothing to choose from, and for penalties that do not go together with the rest."
+    """ValueError for a truth value in the place of a dimension, for nothing to choose from, and for
+    penalties that do not go together with the rest.
+    """
     if isinstance(estimator.capsule_dim, bool | np.bool_):
         raise ValueError(
-            f"capsule_dim must be a whole number of at least 1, several of them, or a mapping from class to number, not {estimator.capsule_dim}"
+            "capsule_dim must be a whole number of at least 1, several of them, or a mapping from"
+            f" class to number, not {estimator.capsule_dim}"
         )
     for name, remedy in {
         "alpha": 'a number, numbers to choose from, or "auto"',
@@ -136,20 +140,24 @@ def check_choices(estimator: "CapsuleClassifier") -> None:
     for name in ("reconstruction", "lasso"):
         if getattr(estimator, name) and not plain:
             raise ValueError(
-                f"{name} needs one capsule for each class, which sees the inputs themselves: architecture='multiclass', kernel=None "
-                f"and parameter_expansion=False; pass these, or {name}=0"
+                f"{name} needs one capsule for each class, which sees the inputs themselves:"
+                " architecture='multiclass', kernel=None and parameter_expansion=False; pass"
+                f" these, or {name}=0"
             )
     if estimator.dropout and estimator.kernel is not None:
         raise ValueError(
-            "dropout leaves out inputs, which the features of a kernel mix; pass kernel=None, or dropout=0"
+            "dropout leaves out inputs, which the features of a kernel mix; pass kernel=None, or"
+            " dropout=0"
         )
     if estimator.lasso and isinstance(estimator.init, str) and estimator.init == "random":
         raise ValueError(
-            "lasso draws small random weights to zero, which is a local maximum; pass init='subspace' or an array, or lasso=0"
+            "lasso draws small random weights to zero, which is a local maximum; pass"
+            " init='subspace' or an array, or lasso=0"
         )
     if estimator.reconstruction and (estimator.dropout or estimator.lasso):
         raise ValueError(
-            "reconstruction is learned without other penalties than alpha; pass dropout=0 and lasso=0, or reconstruction=0"
+            "reconstruction is learned without other penalties than alpha; pass dropout=0 and"
+            " lasso=0, or reconstruction=0"
         )
 
 
@@ -231,7 +239,9 @@ def engine_settings(estimator: "CapsuleClassifier", validated: bool) -> dict:
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-008-4
 def column_scales(x: Any) -> tuple[np.ndarray, np.ndarray]:
-    "Mean and standard deviation (p,) of the columns of an array or of `SparseRows` (n, p), of many rows from some of them."
+    """Mean and standard deviation (p,) of the columns of an array or of `SparseRows` (n, p), of
+    many rows from some of them.
+    """
     if isinstance(x, SparseRows):
         mean, variance = mean_variance_axis(x.matrix.astype(np.float64), axis=0)
         return mean, np.sqrt(variance)
@@ -240,7 +250,9 @@ def column_scales(x: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def share_elsewhere(x: Any, x_val: Any) -> float:
-    "The share of the columns of x (n, p), other than constant ones, that have another place or scale in x_val."
+    """The share of the columns of x (n, p), other than constant ones, that have another place or
+    scale in x_val.
+    """
     (mean, sd), (mean_val, sd_val), n = column_scales(x), column_scales(x_val), len(x_val)
     varies = sd > 1e-9 * np.max(sd)
     far = np.abs(mean_val - mean) > (2 + 2 / n) * sd
@@ -249,15 +261,18 @@ def share_elsewhere(x: Any, x_val: Any) -> float:
 
 
 def warn_of_other_scale(data: TrainingData, held_out: TrainingData) -> None:
-    "Warn of validation inputs that look as if they had not been transformed as the training inputs were."
+    """Warn of validation inputs that look as if they had not been transformed as the training
+    inputs were.
+    """
     in_memory = all(
         isinstance(part.batches, tuple) and part.like is None for part in (data, held_out)
     )
     if in_memory and share_elsewhere(data.batches[0], held_out.batches[0]) > 0.5:
         warnings.warn(
-            "X_val has another place or scale than X in more than half of its columns. A pipeline passes X_val to its last step untransformed: "
-            "let it be transformed, by Pipeline(…, transform_input=['X_val']) with metadata routing (scikit-learn 1.6 or later), "
-            "or leave it out and set early_stopping=True"
+            "X_val has another place or scale than X in more than half of its columns. A pipeline"
+            " passes X_val to its last step untransformed: let it be transformed, by Pipeline(…,"
+            " transform_input=['X_val']) with metadata routing (scikit-learn 1.6 or later), or"
+            " leave it out and set early_stopping=True"
         )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-008
@@ -309,14 +324,18 @@ def holds_out(estimator: "CapsuleClassifier", n: int) -> bool:
 
 
 def prepared(model: CapsuleRegression, data: TrainingData) -> Any:
-    "The batch as the E-step takes it with least effort; a source, which is read again and again, as it is."
+    """The batch as the E-step takes it with least effort; a source, which is read again and again,
+    as it is.
+    """
     return data.batches if isinstance(data.batches, Source) else model.prepare(data.batches)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-010
 def _drawn_weights(
     estimator, targets, dims, moments, classes, new, starts, checkpoint, columns=None
 ):
-    "Weights (starts, k, m, d, p) from which the capsules of the classes `new` begin: subspaces or random ones."
+    """Weights (starts, k, m, d, p) from which the capsules of the classes `new` begin: subspaces or
+    random ones.
+    """
     rng, fixed = estimator._rng(), estimator.random_state is None and estimator._adapts()
     draw = partial(
         initial_weights,
@@ -335,8 +354,9 @@ def _drawn_weights(
         check_repeatable(checkpoint, estimator.random_state, "initial weights are")
     if short and estimator._as_in_paper():  # a prior makes rows that were drawn harmless
         warnings.warn(
-            f"the examples of the classes {classes[short].tolist()} span fewer directions than capsule_dim; the "
-            "remaining rows of their initial weights were drawn at random. A smaller capsule_dim avoids this"
+            f"the examples of the classes {classes[short].tolist()} span fewer directions than"
+            " capsule_dim; the remaining rows of their initial weights were drawn at random. A"
+            " smaller capsule_dim avoids this"
         )
     return np.stack(weights)
 
@@ -364,7 +384,8 @@ def _known_weights(estimator, shape, dims, fresh):
         )
         given = np.shape(estimator.init) if fresh else tuple(estimator.coef_.shape)
         raise ValueError(
-            f"{name} the shape {coef} of these classes, features and parameters, but has shape {given}"
+            f"{name} the shape {coef} of these classes, features and parameters, but has shape"
+            f" {given}"
         )
     return weights * (np.arange(shape[2])[:, None] < dims[..., None, None])
 
@@ -373,7 +394,9 @@ LARGEST = 4 * 20_000**2  # numbers in the dense matrices of an M-step of sparse 
 
 
 def check_gram_size(data: TrainingData, number: int) -> None:
-    "ValueError if sparse inputs have so many columns that `number` dense matrices of their second moments are too large."
+    """ValueError if sparse inputs have so many columns that `number` dense matrices of their second
+    moments are too large.
+    """
     p = data.n_features
     if data.sparse and number * p**2 > LARGEST:
         fewer = (
@@ -382,8 +405,9 @@ def check_gram_size(data: TrainingData, number: int) -> None:
             else ""
         )
         raise ValueError(
-            f"X has {p} columns, for which the M-step needs {number} dense matrices of {p} × {p} numbers ({number * p**2 / 2**27:.0f} GB); "
-            f"reduce the columns by TruncatedSVD or SelectKBest{fewer}"
+            f"X has {p} columns, for which the M-step needs {number} dense matrices of {p} × {p}"
+            f" numbers ({number * p**2 / 2**27:.0f} GB); reduce the columns by TruncatedSVD or"
+            f" SelectKBest{fewer}"
         )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011
@@ -398,8 +422,9 @@ def starting_point(
 ) -> tuple:
     """The model with its initial parameters, for all starts side by side, and the Gram matrices.
 
-    `seen` (n_classes,) tells of which classes `coef_` knows examples. With a `checkpoint` they must be the same in each run. A single start goes on from
-    the weights `begun` (k, m, d, p), unless the estimator gives others. With a `span`, the data are coordinates in it.
+    `seen` (n_classes,) tells of which classes `coef_` knows examples. With a `checkpoint` they must
+    be the same in each run. A single start goes on from the weights `begun` (k, m, d, p), unless
+    the estimator gives others. With a `span`, the data are coordinates in it.
     """
     drawn, affine, like = isinstance(estimator.init, str), estimator.fit_intercept, data.like
     targets, dims = estimator._problems(data.classes)
@@ -478,7 +503,9 @@ def starting_point(
 def in_span(
     estimator: "CapsuleClassifier", data: TrainingData, held_out: TrainingData | None
 ) -> tuple:
-    "Both parts in coordinates of the span of the training rows, and the `RowSpan`; as they are, and None, where `row_span` leaves them, there is no prior or a penalty looks at columns."
+    """Both parts in coordinates of the span of the training rows, and the `RowSpan`; as they are,
+    and None, where `row_span` leaves them, there is no prior or a penalty looks at columns.
+    """
     plain = estimator._ridge() > 0 and not (
         estimator.lasso or estimator.dropout or estimator.reconstruction
     )
@@ -510,7 +537,9 @@ def first_weights(
     data: TrainingData,
     seen: np.ndarray,
 ) -> tuple:
-    "Parameters for the E-step of `partial_fit`, learned from the batch if classes begin in it, and weights (k, m, d, p) to go on from."
+    """Parameters for the E-step of `partial_fit`, learned from the batch if classes begin in it,
+    and weights (k, m, d, p) to go on from.
+    """
     weights = to_numpy(parameters.weights)
     begins = stands_for(model.targets, model.dims, data.mass > 0) & ~stands_for(
         model.targets, model.dims, seen
@@ -550,13 +579,15 @@ def class_factors(class_weight: Any, data: TrainingData, online: bool = False) -
     if isinstance(class_weight, str):
         if online:
             raise ValueError(
-                "class_weight='balanced' needs all examples, but partial_fit sees one batch; pass a mapping from class to weight"
+                "class_weight='balanced' needs all examples, but partial_fit sees one batch; pass a"
+                " mapping from class to weight"
             )
         return data.mass.sum() / (len(data.classes) * np.where(data.mass > 0, data.mass, 1))
     unknown = [c for c in class_weight if c not in data.classes.tolist()]
     if unknown:
         raise ValueError(
-            f"class_weight has entries for {unknown}, which are not among the classes {data.classes.tolist()[:10]}"
+            f"class_weight has entries for {unknown}, which are not among the classes"
+            f" {data.classes.tolist()[:10]}"
         )
     factors = np.array([class_weight.get(c, 1.0) for c in data.classes.tolist()], dtype=np.float64)
     check_mass("class_weight", check_values("class_weight", factors, lower=0, upper=1e12))
@@ -565,7 +596,9 @@ def class_factors(class_weight: Any, data: TrainingData, online: bool = False) -
 # %% ../../nbs/capsules/classifier.ipynb #cell-014
 @dataclass(frozen=True, eq=False)
 class PredictorMethod:
-    "A method of a predictor as a function of a batch, which can be sent to where the batch lies; with `classes`, labels in place of indices."
+    """A method of a predictor as a function of a batch, which can be sent to where the batch lies;
+    with `classes`, labels in place of indices.
+    """
 
     predictor: Predictor
     method: str
@@ -596,7 +629,8 @@ class AccuracyOfBatch:
         found = self.answer(batch)
         if (found.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
             raise ValueError(
-                f"y holds labels of the type {y.dtype}, but those of the classifier are {found.dtype}; convert them"
+                f"y holds labels of the type {y.dtype}, but those of the classifier are"
+                f" {found.dtype}; convert them"
             )
         right = np.asarray(found == y, dtype=np.float64)
         return (
@@ -607,7 +641,10 @@ class AccuracyOfBatch:
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015
 def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) -> Any:
-    "Inputs in memory as an array (n, n_features) of their library, or `SparseRows`; NaN and infinity in NumPy's can be left to be looked for `later`."
+    """Inputs in memory as an array (n, n_features) of their library, or `SparseRows`.
+
+    NaN and infinity in NumPy's can be left to be looked for `later`.
+    """
     if isinstance(X, SparseRows):  # checked before
         return X
     if is_tensor(X):
@@ -628,7 +665,9 @@ def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) 
 def evaluate(
     estimator: "CapsuleClassifier", method: str, X: Any, shape: tuple, classes: Any = None
 ) -> Any:
-    "What a method of the predictor says of each input, (n, *shape); with `classes`, labels in place of indices."
+    """What a method of the predictor says of each input, (n, *shape); with `classes`, labels in
+    place of indices.
+    """
     source = fitting_source(estimator, X)
     if source is not None:
         answer = PredictorMethod(estimator._predictor(), method, classes)
@@ -674,7 +713,9 @@ def evaluate(
 
 
 def _rows_at_once(predictor, X):
-    "Examples per block; fewer where sparse inputs will be made dense for a kernel, more where compiled loops read them in memory."
+    """Examples per block; fewer where sparse inputs will be made dense for a kernel, more where
+    compiled loops read them in memory.
+    """
     if predictor.compiled and predictor.features is None and isinstance(X, np.ndarray):
         return 8 * predictor.rows
     wide = isinstance(X, SparseRows) and predictor.features is not None
@@ -682,7 +723,9 @@ def _rows_at_once(predictor, X):
 
 
 def _equal_shares(n, rows, shares):
-    "Examples per block of n, such that each thread gets as many; a multiple of the loops' tiles, so that the threads leave the results alone."
+    """Examples per block of n, such that each thread gets as many; a multiple of the loops' tiles,
+    so that the threads leave the results alone.
+    """
     return TILE * -(-n // (TILE * shares * -(-n // (rows * shares))))
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-016
@@ -721,7 +764,8 @@ def inputs_with_labels(estimator: "CapsuleClassifier", X: Any, y: Any) -> tuple:
     check_is_fitted(estimator, "coef_")
     if not isinstance(fitting_source(estimator, X), ArraySource | None):
         raise TypeError(
-            "X is a stream or a Dask array, but this needs inputs and labels in memory; pass arrays, or a part of them"
+            "X is a stream or a Dask array, but this needs inputs and labels in memory; pass"
+            " arrays, or a part of them"
         )
     X, y = checked_inputs(estimator, X), to_numpy(y) if is_tensor(y) else y
     index = encode("y", y, to_numpy(estimator.classes_))
@@ -741,14 +785,17 @@ class MulticlassOnly:
         two = hasattr(estimator, "classes_") and estimator.classes_.shape[0] == 2
         if estimator.architecture != "multiclass" and not two:
             raise AttributeError(
-                f"{self.method.__name__} needs a classifier with one capsule for each class, which architecture={estimator.architecture!r} "
-                "does not give; learn with architecture='multiclass'"
+                f"{self.method.__name__} needs a classifier with one capsule for each class, which"
+                f" architecture={estimator.architecture!r} does not give; learn with"
+                " architecture='multiclass'"
             )
         return MethodType(self.method, estimator)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-016-a
 def pose_names(classes: np.ndarray, architecture: str, dim: int) -> np.ndarray:
-    "Names of the elements of all pose vectors, in the order of `transform`: the problem, the class of the capsule, and the number of the element."
+    """Names of the elements of all pose vectors, in the order of `transform`: the problem, the
+    class of the capsule, and the number of the element.
+    """
     names = [str(c) for c in classes.tolist()]
     problems = {
         "multiclass": [("", names)],
@@ -772,96 +819,125 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     Parameters
     ----------
     capsule_dim : int, mapping or sequence of int, default=4
-        Dimension d of the capsules; a mapping from class label to dimension lets them differ; of several numbers, folds choose one.
+        Dimension d of the capsules; a mapping from class label to dimension lets them differ; of
+        several numbers, folds choose one.
     architecture : {"auto", "multiclass", "ovr", "ovo"}, default="auto"
-        One capsule per class; or one binary problem per class; or one per pair of classes, decided by vote. "auto" is "ovo".
+        One capsule per class; or one binary problem per class; or one per pair of classes, decided
+        by vote. "auto" is "ovo".
     kernel : {"auto", "rbf", "poly"}, callable or None, default="auto"
-        Features of a kernel beside the inputs: exp(−γ‖x − z‖²), (1 + γ xᵀz)³, or a function of x (n, p) and z (q, p) that returns (n, q); None for the
-        inputs alone. "auto" finds out whether a radial kernel pays. Where some inputs vary in a
-        much wider range than others, and neither `alpha` nor the `gamma` of a kernel is given,
-        folds find out whether all should be divided by their standard deviations; and where
-        some have heavy tails, whether these should be compressed before.
-        See `capslit.capsules.features` and `capslit.capsules.selection`.
+        Features of a kernel beside the inputs: exp(−γ‖x − z‖²), (1 + γ xᵀz)³, or a function of x
+        (n, p) and z (q, p) that returns (n, q); None for the inputs alone. "auto" finds out whether
+        a radial kernel pays. Where some inputs vary in a much wider range than others, and neither
+        `alpha` nor the `gamma` of a kernel is given, folds find out whether all should be divided
+        by their standard deviations; and where some have heavy tails, whether these should be
+        compressed before. See `capslit.capsules.features` and `capslit.capsules.selection`.
     gamma : "auto", float or sequence of float, default="auto"
-        How fast the kernel falls with distance (its γ, which has nothing to do with that of momentum), or values to choose from; "auto": 0.5 and 2 over the number of inputs times their mean variance.
+        How fast the kernel falls with distance (its γ, which has nothing to do with that of
+        momentum), or values to choose from; "auto": 0.5 and 2 over the number of inputs times their
+        mean variance.
     n_components : "auto" or int, default="auto"
-        Landmarks of the kernel; "auto": a hundred, and from 2,000 examples one for every 20, up to 4,000 and to what leaves
-        room for the matrices of all problems.
+        Landmarks of the kernel; "auto": a hundred, and from 2,000 examples one for every 20, up to
+        4,000 and to what leaves room for the matrices of all problems.
     alpha : "auto", float or sequence of float, default="auto"
-        Precision of a Gaussian prior on the weights, per example (ridge in the M-step), or values to choose from; "auto": the mean variance of the inputs
-        times 0.0001, 0.001, 0.01 and 0.1 (ten times these where rows are fewer than columns, of which there are more than 500); of more than 2,000 examples, a second look at up to 20,000 tells how much fainter it should be.
+        Precision of a Gaussian prior on the weights, per example (ridge in the M-step), or values
+        to choose from; "auto": the mean variance of the inputs times 0.0001, 0.001, 0.01 and 0.1
+        (ten times these where rows are fewer than columns, of which there are more than 500); of
+        more than 2,000 examples, a second look at up to 20,000 tells how much fainter it should be.
     sharpness : "auto" or float, default="auto"
-        Exponent of the probabilities, learned from examples that the weights have not seen; 1 leaves those of the model. Decisions do not depend on it.
+        Exponent of the probabilities, learned from examples that the weights have not seen; 1
+        leaves those of the model. Decisions do not depend on it.
     cv : int, splitter or iterable, default=3
-        Folds that choose what is "auto", on at most 2,000 of the examples; see `capslit.capsules.selection`. A number stands for stratified folds.
+        Folds that choose what is "auto", on at most 2,000 of the examples; see
+        `capslit.capsules.selection`. A number stands for stratified folds.
     class_weight : "balanced", mapping or None, default=None
-        A factor for the weights of the examples of each class; "balanced" gives all classes the same total weight.
+        A factor for the weights of the examples of each class; "balanced" gives all classes the
+        same total weight.
     init : {"subspace", "random"} or array, default="subspace"
-        Initial weights: the principal directions of each class's own examples (Saul 2.28), normally distributed ones, or an array of the shape of `coef_`.
+        Initial weights: the principal directions of each class's own examples (Saul 2.28), normally
+        distributed ones, or an array of the shape of `coef_`.
     n_init : int, default=1
-        Random starts, learned side by side; the best is kept, for "ovr" and "ovo" of each problem. Other starts than random ones have no
-        alternatives, and are made once.
+        Random starts, learned side by side; the best is kept, for "ovr" and "ovo" of each problem.
+        Other starts than random ones have no alternatives, and are made once.
     init_scale : float, default=0.01
         Root mean square of the elements of the pose vectors under random initialisation.
     thresholds : sequence of float in [0, 1], default=(0.0,)
-        Learning goes through rounds, one for each threshold. In a round with the threshold ν (Saul 2.26), examples that are already classified with confidence, whose most
-        probable wrong class has at most ν times the probability of the right one, ask for no change. (0,) is plain EM, in one round.
+        Learning goes through rounds, one for each threshold. In a round with the threshold ν (Saul
+        2.26), examples that are already classified with confidence, whose most probable wrong class
+        has at most ν times the probability of the right one, ask for no change. (0,) is plain EM,
+        in one round.
     patience : sequence of int, default=(5,)
         Iterations without improvement that end each round, one number per threshold.
     monitor : {"error", "likelihood"}, default="likelihood"
-        What must improve: the error rate (on the validation examples if there are any), or the training objective.
+        What must improve: the error rate (on the validation examples if there are any), or the
+        training objective.
     tol : float, default=1e-3
         Improvements up to `tol` do not count for the patience.
     momentum : float in [0, 1), default=0.9
-        The share of the last change of the weights that is added to the next one (called γ in Saul 2.27, and not to be confused with the γ of a kernel); 0 is plain EM.
+        The share of the last change of the weights that is added to the next one (called γ in Saul
+        2.27, and not to be confused with the γ of a kernel); 0 is plain EM.
     acceleration : {"squarem", "anderson", "safe-momentum"} or None, default=None
-        What takes the place of momentum in `fit`; see `capslit.em.acceleration`. "safe-momentum" is momentum with a monotone safeguard.
+        What takes the place of momentum in `fit`; see `capslit.em.acceleration`. "safe-momentum" is
+        momentum with a monotone safeguard.
     parameter_expansion : bool, default=False
-        Whether the M-step of `fit` is that of parameter-expanded EM; see `capslit.capsules.expansion`.
+        Whether the M-step of `fit` is that of parameter-expanded EM; see
+        `capslit.capsules.expansion`.
     reconstruction : float, default=0.0
-        Strength of a penalty on the squared distance of each example from its linear reconstruction from the pose of its class, in units of one over the square of the
-        inputs' unit; for `fit` with architecture="multiclass" and kernel=None. Folds choose without it. See `capslit.capsules.reconstruction`.
+        Strength of a penalty on the squared distance of each example from its linear reconstruction
+        from the pose of its class, in units of one over the square of the inputs' unit; for `fit`
+        with architecture="multiclass" and kernel=None. Folds choose without it. See
+        `capslit.capsules.reconstruction`.
     dropout : float in [0, 1), default=0.0
-        Probability with which each input would be left out; in `fit` its expected cost, a ridge on each column of the weights, takes the place of leaving out. Needs kernel=None.
+        Probability with which each input would be left out; in `fit` its expected cost, a ridge on
+        each column of the weights, takes the place of leaving out. Needs kernel=None.
     lasso : float, default=0.0
-        Strength, per example, of an ℓ₁ penalty on the norms of groups of weights, which makes many of them zero; for `fit` with architecture="multiclass"
-        and kernel=None. With thresholds of 0, momentum is then safeguarded; folds choose without it and without `dropout`. See `capslit.capsules.penalties`.
+        Strength, per example, of an ℓ₁ penalty on the norms of groups of weights, which makes many
+        of them zero; for `fit` with architecture="multiclass" and kernel=None. With thresholds of
+        0, momentum is then safeguarded; folds choose without it and without `dropout`. See
+        `capslit.capsules.penalties`.
     lasso_groups : {"features", "capsules", "weights"}, default="features"
         All weights of an input; those of an input in one capsule; or each weight alone.
     max_iter : int, default=60
-        Iterations at most, over all rounds together. Fewer than about twenty hardly leave the initial weights.
+        Iterations at most, over all rounds together. Fewer than about twenty hardly leave the
+        initial weights.
     fit_intercept : bool, default=True
         Append a constant input 1. Without it, x and −x always get the same probabilities.
     early_stopping : "auto" or bool, default="auto"
-        Hold out `validation_fraction` of the examples if no validation set is given, to decide when to stop (`monitor="error"`) and how sharp the
-        probabilities are; "auto" does so above 10,000 examples.
+        Hold out `validation_fraction` of the examples if no validation set is given, to decide when
+        to stop (`monitor="error"`) and how sharp the probabilities are; "auto" does so above 10,000
+        examples.
     validation_fraction : float in (0, 1), default=0.1
         Share of the examples that early stopping holds out.
     online : {"stepwise", "incremental", "passive-aggressive"}, default="stepwise"
-        How `partial_fit` learns: from running averages of the statistics; from their sums, in which a batch that comes back replaces what
-        it left before (every batch needs a name); or by the smallest change that corrects the pose vectors of the batch.
+        How `partial_fit` learns: from running averages of the statistics; from their sums, in which
+        a batch that comes back replaces what it left before (every batch needs a name); or by the
+        smallest change that corrects the pose vectors of the batch.
     learning_decay : float in (0.5, 1], default=0.6
         Step t of stepwise learning weighs the new batch by t to the power −`learning_decay`.
     aggressiveness : float, default=1.0
-        C of passive-aggressive learning, in units of one over the mean squared length of the inputs.
+        C of passive-aggressive learning, in units of one over the mean squared length of the
+        inputs.
     warm_start : bool, default=False
         Start `fit` from the weights of the last one.
     n_jobs : int, optional
         Threads; by default as many as the matrix library would use; −1 for all processors.
     random_state : int, RandomState or None
-        For random weights and the validation split; and for folds and landmarks, which without it are the same each time.
+        For random weights and the validation split; and for folds and landmarks, which without it
+        are the same each time.
     verbose : int, default=0
         1 shows a progress bar.
 
     Attributes
     ----------
     classes_ : (n_classes,) array
-        Like the other arrays, of the library and on the device of the training inputs (names of classes: NumPy's).
-    coef_ : (n_classes, capsule_dim, n_features) array; (n_problems, 2, capsule_dim, n_features) for "ovr" and "ovo"
+        Like the other arrays, of the library and on the device of the training inputs (names of
+        classes: NumPy's).
+    coef_ : (n_classes, capsule_dim, n_features) array; (n_problems, 2, capsule_dim, n_features) for
+    "ovr" and "ovo"
         Weights. Rows beyond a capsule's own dimension are zero.
     intercept_ : array of the shape of `coef_` without its last axis
     capsule_dims_ : (n_classes,) or (n_problems, 2) integer array
-    history_ : dict of arrays of length n_iter_ (with a second axis over problems for "ovr" and "ovo")
+    history_ : dict of arrays of length n_iter_ (with a second axis over problems for "ovr" and
+    "ovo")
         `log_likelihood`, `objective`, `training_error`, `validation_error`, `threshold`.
     n_iter_ : int
     architecture_ : {"multiclass", "ovr", "ovo"}
@@ -869,11 +945,13 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     alpha_, sharpness_, capsule_dim_
         What was chosen, or given.
     kernel_features_ : KernelFeatures or None
-        The map from inputs to what the weights multiply: centred inputs, compressed by `tails` and divided by `spread` if these are not None, and features of a kernel if
-        `kernel` is not None; the last axis of `coef_` is then longer than `n_features_in_`.
+        The map from inputs to what the weights multiply: centred inputs, compressed by `tails` and
+        divided by `spread` if these are not None, and features of a kernel if `kernel` is not None;
+        the last axis of `coef_` is then longer than `n_features_in_`.
     cv_results_ : dict of lists
-        What was tried: `kernel`, `gamma`, `scaled`, `compressed`, `capsule_dim`, `alpha`, `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that
-        were clearly behind were given up early.
+        What was tried: `kernel`, `gamma`, `scaled`, `compressed`, `capsule_dim`, `alpha`,
+        `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that were
+        clearly behind were given up early.
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names
 
@@ -1000,7 +1078,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     @classmethod
     def paper(cls, capsule_dim: int | Mapping = 4, **parameters: Any) -> Self:
-        """The protocol of the paper: rounds of falling thresholds that watch the error rate, without prior, kernel or sharpness.
+        """The protocol of the paper: rounds of falling thresholds that watch the error rate,
+        without prior, kernel or sharpness.
 
         Parameters
         ----------
@@ -1028,19 +1107,25 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         Parameters
         ----------
         X : (n, n_features) array, or source of batches
-            In memory: an array of NumPy, a frame, a list; a sparse matrix of SciPy, which as a whole never becomes dense; or an array of another library (PyTorch, CuPy), on whose device everything is
-            then computed. Elsewhere: a memory map, an array of zarr or HDF5, an array of Dask, a list of delayed batches, or a stream of
-            batches (X, y) or (X, y, weight): a list of them, or a function that returns an iterator. See `capslit.data.sources.as_source`.
+            In memory: an array of NumPy, a frame, a list; a sparse matrix of SciPy, which as a
+            whole never becomes dense; or an array of another library (PyTorch, CuPy), on whose
+            device everything is then computed. Elsewhere: a memory map, an array of zarr or HDF5,
+            an array of Dask, a list of delayed batches, or a stream of batches (X, y) or (X, y,
+            weight): a list of them, or a function that returns an iterator. See
+            `capslit.data.sources.as_source`.
         y : (n,) array of labels
             None for a stream, which brings its own.
         sample_weight : (n,) array, optional
-            Only ratios count. Enormous and tiny weights are divided by a power of four; the log likelihood in `history_` is that of the weights divided.
+            Only ratios count. Enormous and tiny weights are divided by a power of four; the log
+            likelihood in `history_` is that of the weights divided.
         X_val, y_val, sample_weight_val : optional
-            Validation examples that decide when a round ends and which weights are kept; of any kind that X may be, too. A pipeline transforms X_val
-            only if it is told to, by `transform_input=["X_val"]` and metadata routing.
+            Validation examples that decide when a round ends and which weights are kept; of any
+            kind that X may be, too. A pipeline transforms X_val only if it is told to, by
+            `transform_input=["X_val"]` and metadata routing.
         checkpoint : path, optional
-            A file that is written every `checkpoint_every` seconds; a fit that finds it goes on from there, to the same bits.
-            If held-out examples or initial weights are drawn at random, `random_state` must be a whole number.
+            A file that is written every `checkpoint_every` seconds; a fit that finds it goes on
+            from there, to the same bits. If held-out examples or initial weights are drawn at
+            random, `random_state` must be a whole number.
         checkpoint_every : float
             Seconds.
 
@@ -1053,8 +1138,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         ValueError
             If an argument makes no sense, or `checkpoint` belongs to other data or settings.
         BatchError
-            If a batch raises, is empty, changes its width or holds NaN. Its attribute `estimator` is a classifier with the best weights
-            found before (None if there are none yet); this one is left as it was.
+            If a batch raises, is empty, changes its width or holds NaN. Its attribute `estimator`
+            is a classifier with the best weights found before (None if there are none yet); this
+            one is left as it was.
         """
         self._checked_schedule()
         try:
@@ -1074,9 +1160,11 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             )
             begun = None if seen.any() else self._settle(choose(self, data, enough, checkpoint))
             data, held_out = (
-                part
-                if part is None or self.kernel_features_ is None
-                else part.by_blocks().apply(Mapped(self.kernel_features_))
+                (
+                    part
+                    if part is None or self.kernel_features_ is None
+                    else part.by_blocks().apply(Mapped(self.kernel_features_))
+                )
                 for part in (data, held_out)
             )
             data, judges, span = in_span(self, data, held_out)
@@ -1127,10 +1215,13 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     ) -> Self:
         """One E-step on a batch and one update of the weights, as the parameter `online` says.
 
-        A class begins with its first examples; until then its capsule is zero. A batch in which classes begin is learned by up to twenty iterations of EM with
-        momentum, until it is classified without error, and later ones go on from there, each with one step; so let the first batch hold many examples, of all classes if possible.
-        Under the protocol of the paper (`CapsuleClassifier.paper`: no prior, and nothing that adapts) it is one step as well, from which the weights are far from final. After `fit`,
-        learning goes on from the weights but begins new sums and averages: let the first batch then be a large one.
+        A class begins with its first examples; until then its capsule is zero. A batch in which
+        classes begin is learned by up to twenty iterations of EM with momentum, until it is
+        classified without error, and later ones go on from there, each with one step; so let the
+        first batch hold many examples, of all classes if possible. Under the protocol of the paper
+        (`CapsuleClassifier.paper`: no prior, and nothing that adapts) it is one step as well, from
+        which the weights are far from final. After `fit`, learning goes on from the weights but
+        begins new sums and averages: let the first batch then be a large one.
 
         Parameters
         ----------
@@ -1150,16 +1241,19 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         self._check_batch(batch)
         if self.reconstruction:
             raise ValueError(
-                "reconstruction is for fit, which knows the second moments of all examples; set it to 0 for partial_fit"
+                "reconstruction is for fit, which knows the second moments of all examples; set it"
+                " to 0 for partial_fit"
             )
         if self.dropout or self.lasso:
             raise ValueError(
-                "dropout and lasso are for fit, which knows the second moments of all examples; set both to 0 for partial_fit"
+                "dropout and lasso are for fit, which knows the second moments of all examples; set"
+                " both to 0 for partial_fit"
             )
         first = not hasattr(self, "classes_")
         if first and classes is None:
             raise ValueError(
-                "classes must be passed to the first call of partial_fit: the array of all labels that will ever come"
+                "classes must be passed to the first call of partial_fit: the array of all labels"
+                " that will ever come"
             )
         known = np.unique(to_numpy(classes)) if first else to_numpy(self.classes_)
         data = read_training_data(
@@ -1177,7 +1271,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         check_classes("classes", known)
         if data.dtype == np.float32 and data.total > 1e30:
             raise ValueError(
-                f"sample_weight adds up to {data.total:g}, more than inputs of float32 allow; divide the weights of all batches by the same large number"
+                f"sample_weight adds up to {data.total:g}, more than inputs of float32 allow;"
+                " divide the weights of all batches by the same large number"
             )
         if first:
             self._settle(choose_online(self, data))
@@ -1229,8 +1324,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     def decision_function(self, X: Any) -> Any:
         """Scores (n, n_classes), or (n,) for two classes; the largest decides.
 
-        Two classes: the log-odds of the second. Multiclass: log P(y|x). "ovr": the log-odds of each class's own problem.
-        "ovo": votes plus a fraction below one half for the summed confidence.
+        Two classes: the log-odds of the second. Multiclass: log P(y|x). "ovr": the log-odds of each
+        class's own problem. "ovo": votes plus a fraction below one half for the summed confidence.
         """
         return evaluate(self, "scores", X, self._per_class() if self._per_class() != (2,) else ())
 
@@ -1239,37 +1334,51 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         return evaluate(self, "labels", X, (), to_numpy(self._known_classes()))
 
     def predict_log_proba(self, X: Any) -> Any:
-        "Logarithms of `predict_proba` (n, n_classes), accurate for the smallest probabilities in the multiclass architecture."
+        """Logarithms of `predict_proba` (n, n_classes), accurate for the smallest probabilities in
+        the multiclass architecture.
+        """
         return evaluate(self, "log_probabilities", X, self._per_class())
 
     def predict_proba(self, X: Any) -> Any:
-        'Class probabilities (n, n_classes): Saul 2.16; normalised over the problems for "ovr", coupled over the pairs for "ovo".'
+        """Class probabilities (n, n_classes): Saul 2.16; normalised over the problems for "ovr",
+        coupled over the pairs for "ovo".
+        """
         return evaluate(self, "probabilities", X, self._per_class())
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        "Share of the labels y (n,) that `predict` gives, of streams those of the batches; a number, whatever X is."
+        """Share of the labels y (n,) that `predict` gives, of streams those of the batches; a
+        number, whatever X is.
+        """
         check_is_fitted(self, "coef_")
         return accuracy(self, X, y, sample_weight)
 
     def transform(self, X: Any) -> Any:
-        'Pose vectors E[h|x] = W x, side by side: (n, n_classes · capsule_dim), for "ovr" and "ovo" (n, n_problems · 2 · capsule_dim).'
+        """Pose vectors E[h|x] = W x, side by side: (n, n_classes · capsule_dim), for "ovr" and
+        "ovo" (n, n_problems · 2 · capsule_dim).
+        """
         check_is_fitted(self, "coef_")
         return evaluate(self, "transform", X, (self._n_features_out,))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        'Names of the columns of `transform`: class and element, `setosa_0`; for pairs also the pair, `setosa|versicolor_setosa_0`; for "ovr" `setosa|rest_setosa_0`.'
+        """Names of the columns of `transform`: class and element, `setosa_0`; for pairs also the
+        pair, `setosa|versicolor_setosa_0`; for "ovr" `setosa|rest_setosa_0`.
+        """
         check_is_fitted(self, "coef_")
         _check_feature_names_in(self, input_features, generate_names=False)
         return pose_names(to_numpy(self.classes_), self.architecture_, self.intercept_.shape[-1])
 
     def squash(self, X: Any) -> Any:
-        'Squashed pose vectors Ψ (Saul 3.1): (n, n_classes, capsule_dim), with n_problems as a further axis before for "ovr" and "ovo".'
+        """Squashed pose vectors Ψ (Saul 3.1): (n, n_classes, capsule_dim), with n_problems as a
+        further axis before for "ovr" and "ovo".
+        """
         check_is_fitted(self, "coef_")
         return evaluate(self, "squash", X, tuple(self.intercept_.shape))
 
     @MulticlassOnly
     def posterior_mean(self, X: Any, y: Any) -> Any:
-        "E[h|x,y] (n, n_classes, capsule_dim): the pose vectors once the label is known (Saul 2.19). Multiclass only."
+        """E[h|x,y] (n, n_classes, capsule_dim): the pose vectors once the label is known (Saul
+        2.19). Multiclass only.
+        """
         X, index = inputs_with_labels(self, X, y)
         xp = namespace(X)
         poses = self._predictor(X if is_tensor(X) else None).poses(X)[0][0, ...]
@@ -1281,10 +1390,12 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     @MulticlassOnly
     def prototypes(self, X: Any, y: Any) -> np.ndarray:
-        """Indices (n_classes, capsule_dim) of the examples that each element of each capsule explains best (Saul 3.2).
+        """Indices (n_classes, capsule_dim) of the examples that each element of each capsule
+        explains best (Saul 3.2).
 
-        Entry (i, α) is the example of class i whose squared α-th pose element is the largest share of ‖E[h|x]‖². It is −1 where `y`
-        has no example of the class, and beyond the capsule's own dimension. Multiclass only; an array of NumPy.
+        Entry (i, α) is the example of class i whose squared α-th pose element is the largest share
+        of ‖E[h|x]‖². It is −1 where `y` has no example of the class, and beyond the capsule's own
+        dimension. Multiclass only; an array of NumPy.
         """
         X, index = inputs_with_labels(self, X, y)
         shares = self.squash(X) ** 2
@@ -1347,7 +1458,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         )
 
     def _problems(self, classes, capsule_dim=None):
-        "Targets and capsule dimensions of the problems; of the capsule dimension that was chosen, unless another is given."
+        """Targets and capsule dimensions of the problems; of the capsule dimension that was chosen,
+        unless another is given.
+        """
         targets = capsule_targets(
             len(classes), "ovo" if self.architecture == "auto" else self.architecture
         )
@@ -1392,8 +1505,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         ):
             what = "likelihood" if self.monitor == "likelihood" else "error rate"
             warnings.warn(
-                f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped improving"
-                f"{' for each of the thresholds' if len(self.thresholds) > 1 else ''}; raise max_iter, for example to {max(60, 2 * self.max_iter)}",
+                f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped"
+                f" improving{' for each of the thresholds' if len(self.thresholds) > 1 else ''};"
+                f" raise max_iter, for example to {max(60, 2 * self.max_iter)}",
                 ConvergenceWarning,
             )
         return self
@@ -1447,7 +1561,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     @classmethod
     def _from_older(cls, layout, arrays, description):
-        "The classifier in a file of layout 2, which knew neither kernel nor sharpness, and of online learning no weights."
+        """The classifier in a file of layout 2, which knew neither kernel nor sharpness, and of
+        online learning no weights.
+        """
         if layout < 2:
             return super()._from_older(layout, arrays, description)
         plain = {"kernel": None, "sharpness": 1.0}
@@ -1469,7 +1585,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         )
 
     def _adapts(self):
-        "Whether what the weights see depends on the examples: on kernels, chosen parameters or weights of classes."
+        """Whether what the weights see depends on the examples: on kernels, chosen parameters or
+        weights of classes.
+        """
         return (
             self.kernel is not None
             or not isinstance(self.alpha, Real)
@@ -1482,7 +1600,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         return not self._adapts() and self._ridge() == 0
 
     def _rng(self):
-        "Random numbers of this fit: the same each time where something is chosen and no `random_state` says otherwise."
+        """Random numbers of this fit: the same each time where something is chosen and no
+        `random_state` says otherwise.
+        """
         same = self.random_state is None and self._adapts()
         if isinstance(self.random_state, Integral):
             return np.random.default_rng(_drawn_seed(self.random_state))

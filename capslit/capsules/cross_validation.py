@@ -44,7 +44,9 @@ from ..data.open import as_source
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-004
 @dataclass(frozen=True, eq=False)
 class _Fold:
-    "A fit to be run: the indices of its examples and of those held out, its model and its initial parameters."
+    """A fit to be run: the indices of its examples and of those held out, its model and its initial
+    parameters.
+    """
 
     estimator: CapsuleClassifier
     examples: TrainingData
@@ -204,15 +206,18 @@ def cross_validate(
     )
     if type(estimator).fit is not CapsuleClassifier.fit:
         raise TypeError(
-            f"estimator is a {type(estimator).__name__}, whose learning folds cannot share; use sklearn.model_selection.cross_validate"
+            f"estimator is a {type(estimator).__name__}, whose learning folds cannot share; use"
+            " sklearn.model_selection.cross_validate"
         )
     if estimator.dropout or estimator.lasso:
         raise ValueError(
-            "estimator has dropout or lasso, which folds cannot share; use sklearn.model_selection.cross_validate, or set both to 0"
+            "estimator has dropout or lasso, which folds cannot share; use"
+            " sklearn.model_selection.cross_validate, or set both to 0"
         )
     if estimator.reconstruction:
         raise ValueError(
-            "estimator has a reconstruction penalty, which folds cannot share; use sklearn.model_selection.cross_validate, or set reconstruction=0"
+            "estimator has a reconstruction penalty, which folds cannot share; use"
+            " sklearn.model_selection.cross_validate, or set reconstruction=0"
         )
     for name in params or {}:
         check_choice("the name of an entry of params", name, ("sample_weight",))

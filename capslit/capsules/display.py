@@ -61,7 +61,9 @@ def competing_lengths(lengths: np.ndarray, capsules: Sequence) -> np.ndarray:
 
 # %% ../../nbs/capsules/display.ipynb #cell-010
 def class_poses(poses: np.ndarray, capsules: Sequence) -> np.ndarray:
-    "Squashed pose vectors (n, D) of a class, its capsules side by side, from all poses (n, n_problems, n_capsules, d)."
+    """Squashed pose vectors (n, D) of a class, its capsules side by side, from all poses (n,
+    n_problems, n_capsules, d).
+    """
     total = np.sqrt(np.sum(poses**2, axis=(2, 3), keepdims=True))
     squashed = poses / np.where(total > 0, total, 1)
     return np.concatenate([squashed[:, q, i] for q, i, _ in capsules], axis=1) / np.sqrt(
@@ -70,7 +72,9 @@ def class_poses(poses: np.ndarray, capsules: Sequence) -> np.ndarray:
 
 
 def principal_plane(poses: np.ndarray, own: np.ndarray) -> np.ndarray:
-    "Coordinates (n, 2) of vectors (n, D) along the two directions that hold most of the squared length of those in the mask `own`."
+    """Coordinates (n, 2) of vectors (n, D) along the two directions that hold most of the squared
+    length of those in the mask `own`.
+    """
     axes = np.linalg.svd(poses[own] if own.any() else poses, full_matrices=False)[2][:2]
     xy = poses @ np.pad(axes, ((0, 2 - len(axes)), (0, 0))).T
     return xy * np.where(np.sum(xy[own], axis=0) < 0, -1, 1)
@@ -85,13 +89,16 @@ def pyplot() -> ModuleType:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "figures need matplotlib, which is not installed; install it: pip install 'capslit[plots]'"
+            "figures need matplotlib, which is not installed; install it: pip install"
+            " 'capslit[plots]'"
         ) from error
     return plt
 
 
 def _dress(m):
-    "Colours and markers of m classes, and the colour of what belongs to none, in the current style."
+    """Colours and markers of m classes, and the colour of what belongs to none, in the current
+    style.
+    """
     from matplotlib.colors import to_rgb
 
     from capslit.plotting import CYCLES
@@ -126,7 +133,9 @@ def _points(ax, xy, display, rows):
 
 # %% ../../nbs/capsules/display.ipynb #cell-016
 def _draw_lengths(ax, display):
-    "Draw the lengths that compete: those of both classes, or of an example's own class and its strongest rival."
+    """Draw the lengths that compete: those of both classes, or of an example's own class and its
+    strongest rival.
+    """
     low, high = display.lengths.min() / 1.25, display.lengths.max() * 1.25
     names, ink = display.classes, ax.xaxis.label.get_color()
     x, y = (
@@ -207,7 +216,8 @@ def _measured(model, X, y):
     classifier = model[-1] if hasattr(model, "steps") else model
     if not hasattr(classifier, "squash"):
         raise TypeError(
-            f"model must be a CapsuleClassifier, or a pipeline that ends in one, but {type(classifier).__name__} has no pose vectors"
+            "model must be a CapsuleClassifier, or a pipeline that ends in one, but"
+            f" {type(classifier).__name__} has no pose vectors"
         )
     check_is_fitted(classifier, "intercept_")
     classes, shape = to_numpy(model.classes_), tuple(classifier.intercept_.shape)
@@ -234,9 +244,10 @@ def _measured(model, X, y):
 class PoseDisplay:
     """Competing lengths and pose vectors of labelled examples, as a figure.
 
-    On the left, for each example, the length of its own class's capsule and that of the strongest rival; for two classes, the lengths
-    of both capsules. On the right, for each class, the squashed pose vectors (Saul 3.1) in the plane that holds most of its own examples.
-    It is made by `from_estimator`.
+    On the left, for each example, the length of its own class's capsule and that of the strongest
+    rival; for two classes, the lengths of both capsules. On the right, for each class, the squashed
+    pose vectors (Saul 3.1) in the plane that holds most of its own examples. It is made by
+    `from_estimator`.
 
     Parameters
     ----------
@@ -290,7 +301,8 @@ class PoseDisplay:
         ax : matplotlib Axes, optional
             Its place is divided among the panels; a new figure by default.
         classes : sequence, optional
-            The classes whose poses are shown; by default all, of more than twelve those with the most mistakes.
+            The classes whose poses are shown; by default all, of more than twelve those with the
+            most mistakes.
         max_samples : int, default=2000
             Examples at most.
         """
@@ -301,7 +313,8 @@ class PoseDisplay:
         plt, shown = pyplot(), self._shown(classes)
         if ax is not None and getattr(ax, "get_subplotspec", lambda: None)() is None:
             raise TypeError(
-                f"ax must be one Axes that stands in a grid, as plt.subplots() makes them; pass one, such as axes[0] of several, not an object of the type {type(ax).__name__}"
+                "ax must be one Axes that stands in a grid, as plt.subplots() makes them; pass"
+                f" one, such as axes[0] of several, not an object of the type {type(ax).__name__}"
             )
         columns = int(np.ceil(np.sqrt(len(shown))))
         rows = -(-len(shown) // columns)

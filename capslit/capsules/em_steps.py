@@ -27,7 +27,10 @@ from .special import interpolating_integral, ratio_rows
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-022
 def root_of_inverse(gram: np.ndarray) -> tuple[np.ndarray, int]:
-    "(T, rank) with T Tᵀ = gram⁺ for a positive semi-definite matrix; Cholesky where it is regular, eigenvectors where not."
+    """(T, rank) with T Tᵀ = gram⁺ for a positive semi-definite matrix.
+
+    Cholesky where it is regular, eigenvectors where not.
+    """
     p = gram.shape[0]
     diagonal = gram.diagonal()
     size = np.sqrt(np.where(diagonal > 0, diagonal, 1))
@@ -44,7 +47,9 @@ def root_of_inverse(gram: np.ndarray) -> tuple[np.ndarray, int]:
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-023
 def _some(arrays, index):
-    "Some of the arrays along the first axis, numbered in ascending order; no copy if these are all."
+    """Some of the arrays along the first axis, numbered in ascending order; no copy if these are
+    all.
+    """
     if len(index) == arrays.shape[0]:
         return arrays
     if isinstance(arrays, np.ndarray):
@@ -56,10 +61,11 @@ def _some(arrays, index):
 # %% ../../nbs/capsules/em_steps.ipynb #cell-024
 @dataclass(frozen=True)
 class LeastSquares:
-    """Solutions W of  min Σ w‖e − W x‖² + α‖W‖²  from the moments Σ w e xᵀ: the M-step 2.22, factorised once.
+    """Solutions W of  min Σ w‖e − W x‖² + α‖W‖²  from the moments Σ w e xᵀ: the M-step 2.22,
+    factorised once.
 
-    `root` (g, p, p) holds T with T Tᵀ = (G + α I)⁺ for each of g Gram matrices G = Σ w x xᵀ, or (g, p, s) where
-    that is wanted for s dimensions only; `which` (k,) tells which of them
+    `root` (g, p, p) holds T with T Tᵀ = (G + α I)⁺ for each of g Gram matrices G = Σ w x xᵀ, or (g,
+    p, s) where that is wanted for s dimensions only; `which` (k,) tells which of them
     each stacked problem uses; `rank` (g,).
     """
 
@@ -71,7 +77,9 @@ class LeastSquares:
     def from_gram(
         cls, gram: Any, which: tuple = (0,), alpha: float = 0.0, like: Any = None
     ) -> "LeastSquares":
-        "From `gram` (g, p, p) and `alpha`, a number, or one per column, (p,) or (g, p); arrays in the namespace and on the device of `like`."
+        """From `gram` (g, p, p) and `alpha`, a number, or one per column, (p,) or (g, p); arrays in
+        the namespace and on the device of `like`.
+        """
         gram = check_shape(
             "gram",
             as_floating("gram", gram),
@@ -128,13 +136,18 @@ def _twice(rows, root):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-028
 class CapsuleParameters(NamedTuple):
-    "Weights W (k, m, d, p): P(h_i | x) = N(W_i x, I) for each capsule i (Saul 2.2 with σ² = 1). Rows beyond a capsule's dimension are 0."
+    """Weights W (k, m, d, p): P(h_i | x) = N(W_i x, I) for each capsule i (Saul 2.2 with σ² = 1).
+
+    Rows beyond a capsule's dimension are 0.
+    """
 
     weights: object
 
 
 class CapsuleStatistics(NamedTuple):
-    "Sums over examples: Σ w E[h|x,y] xᵀ (k, m, d, p), and log-likelihood, misclassified weight and total weight, each (k,)."
+    """Sums over examples: Σ w E[h|x,y] xᵀ (k, m, d, p), and log-likelihood, misclassified weight
+    and total weight, each (k,).
+    """
 
     moments: object
     log_likelihood: object
@@ -153,8 +166,9 @@ class ErrorCount(NamedTuple):
 class CapsuleRegression:
     """k stacked capsule regressions on the same inputs.
 
-    Batches are (x (b, p), y (b,) integers from 0 to n_classes − 1, weight). The weight is None, (b,), or (b, k) with one column
-    for each problem, so that the folds of a cross-validation may share their matrix products.
+    Batches are (x (b, p), y (b,) integers from 0 to n_classes − 1, weight). The weight is None,
+    (b,), or (b, k) with one column for each problem, so that the folds of a cross-validation may
+    share their matrix products.
 
     Attributes
     ----------
@@ -165,13 +179,16 @@ class CapsuleRegression:
     solver : LeastSquares, optional
         Needed by `m_step`; see `second_moments`.
     alpha : float, (k,) or (k, p) array
-        Precision of the Gaussian prior on the weights: the objective is the log-likelihood − α‖W‖²/2. One for each column: −Σ α_i‖W_i‖²/2, the columns W_i.
+        Precision of the Gaussian prior on the weights: the objective is the log-likelihood −
+        α‖W‖²/2. One for each column: −Σ α_i‖W_i‖²/2, the columns W_i.
     affine : bool
-        Whether the last column of the weights multiplies a constant input 1, which the batches do not hold and the prior spares.
+        Whether the last column of the weights multiplies a constant input 1, which the batches do
+        not hold and the prior spares.
     columns : (k,) integer array, optional
         The column of the weight (b, k) of the examples that belongs to each problem; see `select`.
     compiled : bool
-        Whether E-steps on NumPy arrays are compiled where Numba is installed; see `capslit.capsules.kernels`.
+        Whether E-steps on NumPy arrays are compiled where Numba is installed; see
+        `capslit.capsules.kernels`.
     """
 
     targets: np.ndarray
@@ -183,7 +200,10 @@ class CapsuleRegression:
     compiled: bool = False
     few = (
         2**12
-    )  # cases, examples times problems, up to which they are one run, of which what stays the same is kept
+        # cases, examples times problems, up to which they are one run, of which what stays the same
+        # is
+        # kept
+    )
 
     def __post_init__(self):
         for name in ("targets", "dims"):
@@ -198,7 +218,8 @@ class CapsuleRegression:
             or np.max(self.targets) >= self.dims.shape[1]
         ):
             raise ValueError(
-                f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the last capsule"
+                f"dims must be at least 1 and targets between -1 and {self.dims.shape[1] - 1}, the"
+                " last capsule"
             )
         check_values(
             "alpha",
@@ -222,7 +243,9 @@ class CapsuleRegression:
 
     @cached_property
     def without_solver(self) -> "CapsuleRegression":
-        "The model without what only the M-step needs: all that E-steps take along when they travel."
+        """The model without what only the M-step needs: all that E-steps take along when they
+        travel.
+        """
         return replace(self, solver=None)
 
     def extended(self, kind: type, **own: Any) -> Any:
@@ -242,13 +265,17 @@ class CapsuleRegression:
         }
 
     def block_rows(self, parameters: Any) -> int:
-        "Examples per block, such that what the E-step derives from the examples that share a product stays in the cache."
+        """Examples per block, such that what the E-step derives from the examples that share a
+        product stays in the cache.
+        """
         return _block_rows(self, parameters.weights)
 
     def prepare(self, batch: Any) -> tuple:
-        """The batch as the E-step takes it with least effort: checked, once for all, and sorted by class where problems see only some classes.
+        """The batch as the E-step takes it with least effort: checked, once for all, and sorted by
+        class where problems see only some classes.
 
-        Sorting goes block by block, as `e_step` would do it at each pass, so the statistics keep their bits.
+        Sorting goes block by block, as `e_step` would do it at each pass, so the statistics keep
+        their bits.
 
         Parameters
         ----------
@@ -258,8 +285,8 @@ class CapsuleRegression:
         Returns
         -------
         tuple
-            (x, y, weight), to be handed to `capslit.em.fit`, `e_step` or `count_errors`, whole or cut into blocks. Sorted inputs are a
-            copy, and their labels lie on the host.
+            (x, y, weight), to be handed to `capslit.em.fit`, `e_step` or `count_errors`, whole or
+            cut into blocks. Sorted inputs are a copy, and their labels lie on the host.
 
         Raises
         ------
@@ -327,7 +354,8 @@ class CapsuleRegression:
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
         """CapsuleStatistics of a batch; `threshold` (k,) is ν of Saul 2.26, 0 for plain EM.
 
-        Nothing is moved from a device to the host, except the labels of a batch that should have been prepared; see `prepare`.
+        Nothing is moved from a device to the host, except the labels of a batch that should have
+        been prepared; see `prepare`.
         """
         batch = _fitting(self, parameters.weights, batch)
         threshold = None if threshold is None or not np.count_nonzero(threshold) else threshold
@@ -381,7 +409,9 @@ def _squared_norms(poses):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-031-1
 def pose_vectors(weights: Any, x: Any) -> tuple:
-    "Pose vectors W_i x (k, m, d, b) of a block x (b, p) and their squared norms (k, m, b), for weights (k, m, d, p or p + 1)."
+    """Pose vectors W_i x (k, m, d, b) of a block x (b, p) and their squared norms (k, m, b), for
+    weights (k, m, d, p or p + 1).
+    """
     poses = _poses(weights, x)
     return poses, namespace(poses).permute_dims(_squared_norms(poses), (1, 0, 2))
 
@@ -393,7 +423,9 @@ def _own_capsule(norms, own, sizes, dim):
 
 
 def _strongest_rival(norms, label, own, own_norm, own_dim, extra, sizes):
-    "max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is another one; each (N,)."
+    """max over j ≠ y of P(y=j|x)/P(y|x) (Saul 2.25), and whether the first most probable class is
+    another one; each (N,).
+    """
     xp = namespace(norms)
     # P(y=j|x) is proportional to ‖W_j x‖² + g d_j, and 2 / extra = ‖W_y x‖² + g d_y
     scores = norms if sizes is None else norms + sizes * ((2 / extra - own_norm) / own_dim)
@@ -421,7 +453,10 @@ def _sizes(dims, like):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033
 def _thresholded(runs, thresholds, surplus, shared, extra):
-    "The factors of the ratios with prior means where r ≤ ν (Saul 2.26); `thresholds` of all problems."
+    """The factors of the ratios with prior means where r ≤ ν (Saul 2.26).
+
+    `thresholds` of all problems.
+    """
     xp = namespace(shared)
     sure = surplus <= _joined(runs, [thresholds[run.problems, None] for run in runs], shared.dtype)
     return xp.where(sure, 1, shared), xp.where(sure, 0, extra)
@@ -433,7 +468,9 @@ def _weighted(w, *values):
 
 
 def _summed(group, poses, ratio, logs, errors, p):
-    "CapsuleStatistics of each run from poses, ratios Q_i / P (m, N), log-probabilities and errors (N,)."
+    """CapsuleStatistics of each run from poses, ratios Q_i / P (m, N), log-probabilities and errors
+    (N,).
+    """
     xp = namespace(ratio)
     parts = zip(
         group.runs,
@@ -453,7 +490,9 @@ def _summed(group, poses, ratio, logs, errors, p):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-033-2
 def _run_statistics(weights, group, thresholds, compiled):
-    "CapsuleStatistics of each run of a group; weights (all problems, m, d, p), thresholds (all problems,) or None."
+    """CapsuleStatistics of each run of a group; weights (all problems, m, d, p), thresholds (all
+    problems,) or None.
+    """
     dims, runs = group.dims, group.runs
     if compiled and (kernel := _kernel_for(runs)):
         thresholds = np.full(len(weights), -np.inf) if thresholds is None else thresholds
@@ -535,12 +574,16 @@ def _kernel_for(runs):
 
 @lru_cache(maxsize=64)
 def _constants(dims, dtype):
-    "The dimensions of the capsules (m,) and the table of r for all of them, as the kernel takes them."
+    """The dimensions of the capsules (m,) and the table of r for all of them, as the kernel takes
+    them.
+    """
     return np.array(dims, dtype), ratio_rows(sum(dims) / 2, dtype)
 
 
 def _compiled_run(kernel, weights, dims, run, thresholds=None):
-    "Moments (k, m, d, p) of a run, zero unless there are `thresholds`, and sums of log-probabilities and of errors, (2, k)."
+    """Moments (k, m, d, p) of a run, zero unless there are `thresholds`, and sums of
+    log-probabilities and of errors, (2, k).
+    """
     dtype, learn, weights = (
         run.x.dtype,
         thresholds is not None,
@@ -562,7 +605,9 @@ def _compiled_run(kernel, weights, dims, run, thresholds=None):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-037
 class _Run(NamedTuple):
-    "Examples of a block that some problems see: b of them, seen by k problems, which makes k · b cases."
+    """Examples of a block that some problems see: b of them, seen by k problems, which makes k · b
+    cases.
+    """
 
     problems: np.ndarray  # (k,)
     x: object  # (b, p)
@@ -606,7 +651,9 @@ class _Group:
 
     @cached_property
     def cases(self) -> tuple:
-        "Of all cases the capsule of the right class (N,), its indicator (m, N), weight (N,) or None."
+        """Of all cases the capsule of the right class (N,), its indicator (m, N), weight (N,) or
+        None.
+        """
         x, weights = self.runs[0].x, [run.weight for run in self.runs]
         xp, device = namespace(x), array_device(x)
         label = _joined(self.runs, [run.capsules for run in self.runs], xp.int32)
@@ -622,7 +669,9 @@ class _Group:
 
     @cached_property
     def few(self) -> Any:
-        "The cases of all runs as `_FewCases`, where they are few, most of what one product makes is needed, and nothing else stands against it; or None."
+        """The cases of all runs as `_FewCases`, where they are few, most of what one product makes
+        is needed, and nothing else stands against it; or None.
+        """
         problems, inputs = (
             np.unique(np.concatenate([run.problems for run in self.runs])),
             [run.x for run in self.runs],
@@ -636,7 +685,9 @@ class _Group:
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-038
 def _poses_of_cases(weights, runs):
-    "The namespace, poses (k, m, d, b) of each run, and squared norms (m, N) of all cases side by side."
+    """The namespace, poses (k, m, d, b) of each run, and squared norms (m, N) of all cases side by
+    side.
+    """
     xp, m = namespace(weights, runs[0].x), weights.shape[1]
     poses = [_poses(_some(weights, run.problems), run.x) for run in runs]
     norms = [xp.reshape(_squared_norms(h), (m, -1)) for h in poses]
@@ -656,7 +707,9 @@ def _mass(run):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-039
 def _groups(targets, dims):
-    "Problems that share a kernel: for each kind of `dims`, (dims (m,), [(class, problems that see it)]), the class None for all."
+    """Problems that share a kernel: for each kind of `dims`, (dims (m,), [(class, problems that see
+    it)]), the class None for all.
+    """
     groups = []
     for row in np.unique(dims, axis=0):
         alike = np.flatnonzero(np.all(dims == row, axis=1))
@@ -673,7 +726,9 @@ def _groups(targets, dims):
 
 
 def _keep_freed_memory():
-    "Ask the C library to keep what blocks allocate and free, rather than to hand it back to the system at each of them."
+    """Ask the C library to keep what blocks allocate and free, rather than to hand it back to the
+    system at each of them.
+    """
     np.empty(
         31 * 2**20, np.uint8
     )  # glibc keeps blocks up to the size of the largest that was freed
@@ -695,7 +750,10 @@ def _block_rows(model, like):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-040
 class _CheckedLabels(np.ndarray):
-    "Labels of a batch that `prepare` has checked. So are all parts of them, but not what is computed from them."
+    """Labels of a batch that `prepare` has checked.
+
+    So are all parts of them, but not what is computed from them.
+    """
 
     @classmethod
     def of(cls, labels):
@@ -706,7 +764,11 @@ class _CheckedLabels(np.ndarray):
 
 
 def _fitting(model, weights, batch):
-    "The batch, checked; ValueError, naming the part, if the weights do not fit the model or the inputs do not fit the weights."
+    """The batch, checked.
+
+    ValueError, naming the part, if the weights do not fit the model or the inputs do not fit the
+    weights.
+    """
     if isinstance(batch[1], _CheckedLabels) and weights.shape[:2] == model.dims.shape:
         if batch[0].shape == (len(batch[1]), weights.shape[3] - model.affine):
             return batch
@@ -720,7 +782,10 @@ def _fitting(model, weights, batch):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-040-a
 def _checked(model, batch, peek=True):
-    "The batch (x, y, weight) as floating arrays and class indices; `peek`: look at the labels of a device, which takes a transfer."
+    """The batch (x, y, weight) as floating arrays and class indices.
+
+    `peek`: look at the labels of a device, which takes a transfer.
+    """
     x, y, w = batch
     x = check_shape("x", as_floating("x", x), (None, None))
     if peek or not is_array_api_obj(y) or is_numpy_array(y):
@@ -800,7 +865,9 @@ def _groups_through(model, batch):
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-041-1
 def _weight_rows(model, w, problems):
-    "The weights of examples for some problems: (1, b) if all have the same ones, else (len(problems), b)."
+    """The weights of examples for some problems: (1, b) if all have the same ones, else
+    (len(problems), b).
+    """
     if w is None or len(w.shape) == 1:
         return w if w is None else w[None, :]
     columns = problems if model.columns is None else model.columns[problems]
@@ -841,7 +908,9 @@ def _scatter(totals, problems, part):
 
 # %% ../../nbs/capsules/em_steps.ipynb #few-2
 class _FewCases:
-    "The E-step of a group of problems on few cases, as one run: all that the weights leave alone is found out once."
+    """The E-step of a group of problems on few cases, as one run: all that the weights leave alone
+    is found out once.
+    """
 
     def __init__(self, problems, group):
         self.problems, self.x, self.sizes = (
@@ -876,7 +945,9 @@ class _FewCases:
         )
 
     def __call__(self, weights: Any, function: Any) -> list | None:
-        "Itself, in the place of a run, and what a function says of it and its problems' weights (k, m, d, p); None if a squared length might overflow."
+        """Itself, in the place of a run, and what a function says of it and its problems' weights
+        (k, m, d, p). None if a squared length might overflow.
+        """
         weights = _some(weights, self.problems)
         poses = (weights.reshape(-1, weights.shape[3]) @ self.columns).reshape(
             *weights.shape[:3], -1
@@ -902,7 +973,9 @@ def _errors_of_few(few, poses, norms, total, own):
 
 
 def _statistics_of_few(few, poses, norms, total, own):
-    "CapsuleStatistics from pose vectors (k, m, d, n), which are overwritten, their squared lengths (k, m, n), sums of these and those of the right classes (k, n)."
+    """CapsuleStatistics from pose vectors (k, m, d, n), which are overwritten, their squared
+    lengths (k, m, n), sums of these and those of the right classes (k, n).
+    """
     k, m, d, n = poses.shape
     shared, extra, logs = posterior_factors(own, total, *few.sizes)
     poses *= (few.share * extra[:, None] + (few.weight * shared)[:, None])[:, :, None]
@@ -923,7 +996,9 @@ class SecondMoments(NamedTuple):
 
 
 def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> SecondMoments:
-    "SecondMoments of the given classes in a batch (x, y, weight); with a constant input 1 appended if `affine`."
+    """SecondMoments of the given classes in a batch (x, y, weight); with a constant input 1
+    appended if `affine`.
+    """
     x, y, w = batch
     x = check_shape("x", as_floating("x", x), (None, None))
     y, w = (a if a is None or is_array_api_obj(a) else np.asarray(a) for a in (y, w))
@@ -985,7 +1060,9 @@ def weights_before(statistics: StatisticsWithWeights) -> np.ndarray:
 def log_probability_derivatives(
     own: np.ndarray, total: np.ndarray, own_dim: Any, dim: int
 ) -> tuple:
-    "f_v, f_S, f_vv, f_vS and f_SS of f = log P(y|x), for v = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖²."
+    """f_v, f_S, f_vv, f_vS and f_SS of f = log P(y|x), for v = `own` = ‖μ_y‖² and S = `total` = Σ
+    ‖μ_i‖².
+    """
     next_orders = [interpolating_integral(dim / 2 + k + 1, total / 2) for k in range(3)]
     # I_{s+1} = 1 − (s+1) I_s / β
     c0, c1, c2 = ((1 - value) / (dim + 2 + 2 * k) for k, value in enumerate(next_orders))
@@ -1000,7 +1077,9 @@ def log_probability_derivatives(
 def covariance_product(
     mu: np.ndarray, y: np.ndarray, z: np.ndarray, dims: np.ndarray
 ) -> np.ndarray:
-    "Cov[h|x,y] z (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions `dims` (m,)."
+    """Cov[h|x,y] z (n, m, d) at prior means `mu` (n, m, d), for capsules `y` (n,) of dimensions
+    `dims` (m,).
+    """
     own, rows = np.eye(mu.shape[1])[y], np.arange(len(y))
     norms, tau = np.sum(mu**2, axis=2), np.sum(mu * z, axis=2)
     f_v, f_S, f_vv, f_vS, f_SS = log_probability_derivatives(
@@ -1015,7 +1094,9 @@ def covariance_product(
 def em_derivative(
     model: CapsuleRegression, parameters: CapsuleParameters, batch: tuple, change: np.ndarray
 ) -> np.ndarray:
-    "How an EM step changes (k, m, d, p) if the weights of `parameters` do by `change`; every problem sees all classes, weights are 1."
+    """How an EM step changes (k, m, d, p) if the weights of `parameters` do by `change`; every
+    problem sees all classes, weights are 1.
+    """
     X, y, moments = batch[0], np.asarray(batch[1]), []
     for targets, dims, W, V in zip(model.targets, model.dims, parameters.weights, change):
         mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))

@@ -49,7 +49,9 @@ def label_information(squared_norms: Any, capsule_dim: Any) -> np.ndarray:
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-028
 class WeightPosterior(NamedTuple):
-    "Precisions α (k, c, p) of the prior, covariance Σ (k, c, p, p) of a row of the weights, and log|Σ| (k, c); c is 1, or m for capsules with priors of their own."
+    """Precisions α (k, c, p) of the prior, covariance Σ (k, c, p, p) of a row of the weights, and
+    log|Σ| (k, c); c is 1, or m for capsules with priors of their own.
+    """
 
     precision: np.ndarray
     covariance: np.ndarray
@@ -62,7 +64,9 @@ class WeightPosterior(NamedTuple):
         return cls(precision, np.linalg.inv(matrix), -np.linalg.slogdet(matrix)[1])
 
     def log_prior_mass(self, weights: np.ndarray, dims: np.ndarray) -> np.ndarray:
-        "−½ Σ α M² + ½ Σ d_i (log|diag α| + log|Σ|), (k,): what the evidence adds to the log-likelihood."
+        """−½ Σ α M² + ½ Σ d_i (log|diag α| + log|Σ|), (k,): what the evidence adds to the
+        log-likelihood.
+        """
         volume = (
             np.sum(np.log(np.where(self.precision > 0, self.precision, 1)), axis=2) + self.log_det
         )
@@ -77,7 +81,8 @@ SHARED = {"all": (1, 2), "capsule": 2, "input": 1}
 def updated_precision(
     weights: np.ndarray, posterior: WeightPosterior, dims: np.ndarray, share: str = "all"
 ) -> np.ndarray:
-    """The EM update of the precisions: the number of weights that share one, over their expected sum of squares.
+    """The EM update of the precisions: the number of weights that share one, over their expected
+    sum of squares.
 
     Parameters
     ----------
@@ -104,9 +109,11 @@ def updated_precision(
 # %% ../../nbs/capsules/evidence.ipynb #cell-034
 @dataclass(frozen=True)
 class EvidenceRegression(CapsuleRegression):
-    """`CapsuleRegression` under a prior with several precisions; its objective is the lower bound on the log-evidence.
+    """`CapsuleRegression` under a prior with several precisions; its objective is the lower bound
+    on the log-evidence.
 
-    Attributes and batches are those of `CapsuleRegression`, but `solver` and `alpha` are not used. NumPy only.
+    Attributes and batches are those of `CapsuleRegression`, but `solver` and `alpha` are not used.
+    NumPy only.
 
     Attributes
     ----------
@@ -142,7 +149,9 @@ class EvidenceRegression(CapsuleRegression):
 def information_grams(
     model: CapsuleRegression, weights: np.ndarray, batch: tuple, information: str
 ) -> np.ndarray:
-    'Σ w ω x xᵀ (k, p, p) over the examples of each problem: ω = 1 for "latent", `label_information` for "label".'
+    """Σ w ω x xᵀ (k, p, p) over the examples of each problem: ω = 1 for "latent",
+    `label_information` for "label".
+    """
     x, y, w = batch
     z = np.concatenate([x, np.ones((len(x), 1))], axis=1) if model.affine else x
     grams = np.empty((len(weights), z.shape[1], z.shape[1]))
@@ -157,7 +166,9 @@ def information_grams(
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-038
 class EvidenceFit(NamedTuple):
-    "Posterior means of the weights (k, m, d, p), their WeightPosterior, and after each update the log-evidence and the precisions under which it was reached."
+    """Posterior means of the weights (k, m, d, p), their WeightPosterior, and after each update the
+    log-evidence and the precisions under which it was reached.
+    """
 
     weights: np.ndarray
     posterior: WeightPosterior
@@ -166,7 +177,9 @@ class EvidenceFit(NamedTuple):
 
 
 def _first_precision(model, batch, share):
-    "Where precisions (k, c, p) begin: at `alpha` if there is one, else at a hundredth of the number of examples; 0 for the constant input."
+    """Where precisions (k, c, p) begin: at `alpha` if there is one, else at a hundredth of the
+    number of examples. 0 for the constant input.
+    """
     k, m = model.dims.shape
     alpha = np.full(
         (k, m if share == "capsule" else 1, batch[0].shape[1] + model.affine), float(model.alpha)
@@ -179,7 +192,9 @@ def _first_precision(model, batch, share):
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-039
 def _judged(model, weights, batch, gram):
-    "Log-evidence (k,) of weights, and the function that takes precisions to posteriors, under Gram matrices of an information."
+    """Log-evidence (k,) of weights, and the function that takes precisions to posteriors, under
+    Gram matrices of an information.
+    """
     log_likelihood = model.e_step(CapsuleParameters(weights), batch).log_likelihood
     posterior = WeightPosterior.of(gram, model.posterior.precision)
     return log_likelihood + posterior.log_prior_mass(weights, model.dims), posterior
@@ -214,11 +229,13 @@ def fit_evidence(
     parameters : CapsuleParameters
         Initial weights.
     batch : (x, y, weight)
-        All examples as arrays of NumPy, as `CapsuleRegression` takes them; the weight is None or (n,).
+        All examples as arrays of NumPy, as `CapsuleRegression` takes them; the weight is None or
+        (n,).
     share : {"all", "capsule", "input"}
         Which weights of a problem have one precision.
     information : {"label", "latent"}
-        What an example tells about the weights: what its label does, or what its latent vectors would (a lower bound on the evidence).
+        What an example tells about the weights: what its label does, or what its latent vectors
+        would (a lower bound on the evidence).
     n_updates : int
         How often the weights are learned and the precisions updated, at most.
     tol : float
@@ -263,7 +280,8 @@ def typical_length(
     batch: tuple,
     n_lengths: int = 32,
 ) -> np.ndarray:
-    """Factors by which the weights at the mode of their posterior are shorter than its typical weights.
+    """Factors by which the weights at the mode of their posterior are shorter than its typical
+    weights.
 
     Parameters
     ----------
@@ -300,7 +318,9 @@ def typical_length(
 def unequal_shares(
     norms: np.ndarray, variances: np.ndarray, dims: np.ndarray, nodes: int = 64
 ) -> np.ndarray:
-    "P(y = j | x) (k, m, n) of latent vectors with means of squared lengths `norms` (k, m, n), `variances` (k, m, n) and dimensions (k, m)."
+    """P(y = j | x) (k, m, n) of latent vectors with means of squared lengths `norms` (k, m, n),
+    `variances` (k, m, n) and dimensions (k, m).
+    """
     z, weight = np.polynomial.legendre.leggauss(nodes)
     u = (z + 1) / 2
     rho, step = (1 - u**2) ** 2, 2 * weight * u * (1 - u**2)
@@ -320,7 +340,8 @@ def unequal_shares(
 # %% ../../nbs/capsules/evidence.ipynb #cell-047
 @dataclass(frozen=True, eq=False)
 class EvidencePredictor(Predictor):
-    """What k stacked capsule regressions with uncertain weights say of a block of inputs, as a `Predictor` does. NumPy only.
+    """What k stacked capsule regressions with uncertain weights say of a block of inputs, as a
+    `Predictor` does. NumPy only.
 
     Attributes
     ----------
@@ -336,7 +357,9 @@ class EvidencePredictor(Predictor):
         return 1 + np.stack([np.sum((z @ rows) * z, axis=-1) for rows in self.covariance])
 
     def poses(self, x: np.ndarray) -> tuple:
-        "Pose vectors in units of the standard deviation (k, m, d, n), and their squared lengths (k, m, n)."
+        """Pose vectors in units of the standard deviation (k, m, d, n), and their squared lengths
+        (k, m, n).
+        """
         poses, norms = super().poses(x)
         v = self.variance(x)
         return poses / np.sqrt(v)[:, :, None], norms / v

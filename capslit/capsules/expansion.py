@@ -34,7 +34,8 @@ def _inner(a, b):
 class ExpandedCapsuleRegression(CapsuleRegression):
     """`CapsuleRegression` learned by parameter-expanded EM.
 
-    The M-step fits the variance too and then goes back to variance one. Attributes and batches are those of `CapsuleRegression`.
+    The M-step fits the variance too and then goes back to variance one. Attributes and batches are
+    those of `CapsuleRegression`.
 
     Notes
     -----

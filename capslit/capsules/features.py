@@ -73,7 +73,8 @@ def compressed(x: Any, tails: Any) -> Any:
 # %% ../../nbs/capsules/features.ipynb #cell-007
 @dataclass(frozen=True, eq=False)
 class KernelFeatures:
-    """The map from inputs to inputs, less the mean of the landmarks, beside Nyström features of a kernel.
+    """The map from inputs to inputs, less the mean of the landmarks, beside Nyström features of a
+    kernel.
 
     Attributes
     ----------
@@ -181,7 +182,9 @@ def kernel_features(
 
 # %% ../../nbs/capsules/features.ipynb #cell-008-a
 def scaling_map(x: np.ndarray, scaling: Scaling) -> KernelFeatures:
-    "The map from inputs to these compressed and divided as `scaling` says, less the mean over the rows of x (n, p)."
+    """The map from inputs to these compressed and divided as `scaling` says, less the mean over the
+    rows of x (n, p).
+    """
     x = x if scaling.tails is None else compressed(x, scaling.tails)
     return KernelFeatures(
         None, None, np.mean(x, axis=0, dtype=np.float64)[None], np.empty((1, 0)), *scaling
@@ -189,11 +192,16 @@ def scaling_map(x: np.ndarray, scaling: Scaling) -> KernelFeatures:
 
 # %% ../../nbs/capsules/features.ipynb #cell-009
 def _symmetric(K, known):
-    "The kernel between landmarks; ValueError unless it is finite and, if that is not `known`, symmetric and positive semi-definite."
+    """The kernel between landmarks.
+
+    ValueError unless it is finite and, if that is not `known`, symmetric and positive
+    semi-definite.
+    """
     K = np.asarray(to_numpy(K), dtype=np.float64)
     if not np.all(np.isfinite(K)):
         raise ValueError(
-            "kernel is not finite between some examples; scale X, for example by StandardScaler, or choose a smaller gamma"
+            "kernel is not finite between some examples; scale X, for example by StandardScaler, or"
+            " choose a smaller gamma"
         )
     largest = np.max(np.abs(K), initial=0.0)
     if not known and (
@@ -201,14 +209,17 @@ def _symmetric(K, known):
         or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K)
     ):
         raise ValueError(
-            "kernel must be symmetric and positive semi-definite; another function of x and z is no kernel"
+            "kernel must be symmetric and positive semi-definite; another function of x and z is no"
+            " kernel"
         )
     return (K + K.T) / 2
 
 # %% ../../nbs/capsules/features.ipynb #cell-009-1
 @dataclass(frozen=True, eq=False)
 class Mapped:
-    "A batch (x, …) with the features of its inputs, as a function that can be sent to where the batch lies."
+    """A batch (x, …) with the features of its inputs, as a function that can be sent to where the
+    batch lies.
+    """
 
     features: KernelFeatures
 

@@ -103,7 +103,8 @@ def class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
 
 # %% ../../nbs/capsules/inference.ipynb #cell-075
 def log_class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
-    """Logarithm of `class_probabilities`, with small relative error both near probability 0 and near probability 1.
+    """Logarithm of `class_probabilities`, with small relative error both near probability 0 and
+    near probability 1.
 
     Parameters, shapes and errors are those of `class_probabilities`.
     """
@@ -117,7 +118,8 @@ def log_class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
 
 # %% ../../nbs/capsules/inference.ipynb #cell-079
 def posterior_factors(own: Any, total: Any, own_dim: Any, dim: int) -> tuple:
-    """What learning needs from one example with a known label y, without validation (Saul 2.16, 2.18, 2.19).
+    """What learning needs from one example with a known label y, without validation (Saul 2.16,
+    2.18, 2.19).
 
     Parameters
     ----------
@@ -216,7 +218,8 @@ def posterior_mean(poses: Any, y: Any, capsule_dim: int | None = None) -> Any:
 
 # %% ../../nbs/capsules/inference.ipynb #cell-090
 def squash(poses: Any) -> Any:
-    """Poses divided by the length of all of them together, so that their squared lengths sum to one (Saul 3.1).
+    """Poses divided by the length of all of them together, so that their squared lengths sum to one
+    (Saul 3.1).
 
     Parameters
     ----------
@@ -325,16 +328,19 @@ def sample_latents(
     size: float = 1,
     random_state: Any = None,
 ) -> Any:
-    """Independent exact samples of the latent variables given the input, or given the input and its label.
+    """Independent exact samples of the latent variables given the input, or given the input and its
+    label.
 
     Parameters
     ----------
     poses : array, shape (n, m, d)
-        Prior means W_j x, smaller than 1e150 in magnitude. Capsules of a smaller dimension d_j are padded with zeros.
+        Prior means W_j x, smaller than 1e150 in magnitude. Capsules of a smaller dimension d_j are
+        padded with zeros.
     capsule_dim : int or array of m ints, optional
         d, or the d_j of each class; by default the last dimension of `poses`.
     y : array of ints, shape (n,), optional
-        Labels. Without them the samples come from P(h | x) (Saul 2.2), with them from P(h | x, y) (Saul 2.7).
+        Labels. Without them the samples come from P(h | x) (Saul 2.2), with them from P(h | x, y)
+        (Saul 2.7).
     size : int
         How many samples to draw for each input.
     random_state : None, int or numpy.random.Generator

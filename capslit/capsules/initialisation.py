@@ -24,7 +24,10 @@ from capslit.validation import (
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-005
 def _check_moment(name, value):
-    "A second moment (p, p) as a float64 array; ValueError or TypeError, naming the argument, if it is none."
+    """A second moment (p, p) as a float64 array.
+
+    ValueError or TypeError, naming the argument, if it is none.
+    """
     moment = check_values(name, as_floating(name, value)).astype(np.float64, copy=False)
     check_shape(name, moment, ("p", "p"), empty=False)
     if np.max(np.abs(moment - moment.T)) > 1e-6 * np.max(np.abs(moment)):
@@ -36,7 +39,9 @@ LARGE = 1000  # rows of a matrix above which few eigenvectors are found without 
 
 
 def leading(moment: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    "The k largest eigenvalues of a symmetric matrix (p, p), largest first, and eigenvectors (k, p)."
+    """The k largest eigenvalues of a symmetric matrix (p, p), largest first, and eigenvectors (k,
+    p).
+    """
     p = len(moment)
     found = None
     if p > LARGE and 20 * k < p and np.any(moment):
@@ -111,14 +116,17 @@ def subspace(
 def random_weights(
     shape: tuple[int, ...], overall: Any, scale: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Normally distributed weights whose pose vectors have elements of root mean square `scale` over the examples.
+    """Normally distributed weights whose pose vectors have elements of root mean square `scale`
+    over the examples.
 
-    `shape` is that of the weights (…, p); `overall` (p, p) the second moment of all examples. Inputs that are all zero count as ones.
+    `shape` is that of the weights (…, p); `overall` (p, p) the second moment of all examples.
+    Inputs that are all zero count as ones.
     """
     overall = _check_moment("overall", overall)
     if not isinstance(shape, tuple) or not shape or shape[-1] != len(overall):
         raise ValueError(
-            f"shape must be a tuple that ends with {len(overall)}, the size of overall, not {shape!r}"
+            f"shape must be a tuple that ends with {len(overall)}, the size of overall, not"
+            f" {shape!r}"
         )
     check_number("scale", scale, above=0)
     check_type("rng", rng, np.random.Generator, hint="pass numpy.random.default_rng(seed)")

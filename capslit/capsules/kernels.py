@@ -20,7 +20,9 @@ TILE = 256  # examples
 
 
 def positions(total, table, a, x, cell):
-    "Cell of c = a/(a + β), and where in it (from 0 to 1), into `cell` and `x` (n,), of 2β = `total` (n,), for the `ratio_rows` of r; some cell for NaN."
+    """Cell of c = a/(a + β), and where in it (from 0 to 1), into `cell` and `x` (n,), of 2β =
+    `total` (n,), for the `ratio_rows` of r; some cell for NaN.
+    """
     number = table.dtype.type
     half, zero, cells = number(0.5), number(0), number(len(table) - 1)
     for t in range(len(total)):
@@ -32,7 +34,9 @@ def positions(total, table, a, x, cell):
 
 
 def rest_and_shrink(total, table, dim, rest, shrink, cell):
-    "a − ur and r/(a + β) of 2β = `total` (n,), by Horner's rule from the `ratio_rows` of r; some number for NaN. `cell` is room to work in."
+    """a − ur and r/(a + β) of 2β = `total` (n,), by Horner's rule from the `ratio_rows` of r; some
+    number for NaN. `cell` is room to work in.
+    """
     number = table.dtype.type
     half, a = number(0.5), number(0.5) * number(dim) + number(1)
     positions(total, table, a, shrink, cell)
@@ -48,7 +52,9 @@ FEW = 96  # rows of weights
 
 
 def pose_slice(rows, columns, constant, x, poses):
-    "Pose vectors (r, b) of the inputs x (b, p), from weights `rows` (r, p), the same as `columns` (p, r), and what is added (r,)."
+    """Pose vectors (r, b) of the inputs x (b, p), from weights `rows` (r, p), the same as `columns`
+    (p, r), and what is added (r,).
+    """
     if len(rows) > FEW:
         np.dot(rows, x.T, poses)
     else:
@@ -63,7 +69,9 @@ def pose_slice(rows, columns, constant, x, poses):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-005-2-a
 def weights_for(weights, p):
-    "The shape of weights (k, m, d, p or p + 1); and the weights as rows (r, p), as columns (p, r), and those of the constant input (r,), zero where there is none."
+    """The shape of weights (k, m, d, p or p + 1); and the weights as rows (r, p), as columns (p,
+    r), and those of the constant input (r,), zero where there is none.
+    """
     flat = weights.reshape(-1, weights.shape[3])
     rows, constant = np.ascontiguousarray(flat[:, :p]), np.zeros(len(flat), weights.dtype)
     if flat.shape[1] > p:
@@ -72,7 +80,9 @@ def weights_for(weights, p):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-007
 def squared_lengths(poses, part, norms, total):
-    "‖W_i x‖² into the first columns of `norms` and their sum into `total`, for the slice `part` of the examples of poses (m, d, n)."
+    """‖W_i x‖² into the first columns of `norms` and their sum into `total`, for the slice `part`
+    of the examples of poses (m, d, n).
+    """
     m, d, _ = poses.shape
     total[:] = 0
     for i in range(m):
@@ -95,7 +105,8 @@ def own_capsules(norms, label, sizes, own, size):
 
 
 def factors(own, size, total, rest, shrink, dim, extra, share):
-    """Of each example of a tile Q_i/P for i ≠ y, what is added to it for i = y, P(y|x), and what a dimension adds to a score.
+    """Of each example of a tile Q_i/P for i ≠ y, what is added to it for i = y, P(y|x), and what a
+    dimension adds to a score.
 
     The first takes the place of `size`, the last that of `rest`.
     """
@@ -111,7 +122,9 @@ def factors(own, size, total, rest, shrink, dim, extra, share):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-013
 def strongest_rivals(norms, label, sizes, bonus, own, rival):
-    "The largest score n_i + g d_i among the other classes of each example of a tile, into `rival`; `own` becomes that of its class."
+    """The largest score n_i + g d_i among the other classes of each example of a tile, into
+    `rival`. `own` becomes that of its class.
+    """
     differ, n = 0, len(label)
     for i in range(len(sizes)):
         differ |= sizes[i] != sizes[0]
@@ -127,7 +140,9 @@ def strongest_rivals(norms, label, sizes, bonus, own, rival):
 
 
 def count_wrong(norms, label, sizes, bonus, own, rival, wrong):
-    "Whether (1 or 0) another class than that of the label is predicted: one with a higher score, or with the same and in front of it."
+    """Whether (1 or 0) another class than that of the label is predicted: one with a higher score,
+    or with the same and in front of it.
+    """
     ties = 0
     for t in range(len(label)):
         wrong[t] = 1.0 if rival[t] > own[t] else 0.0
@@ -140,7 +155,9 @@ def count_wrong(norms, label, sizes, bonus, own, rival, wrong):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-016
 def scale(poses, part, label, w, threshold, shared, extra, own, rival, ratio):
-    "Pose vectors of a slice of the examples times w Q_i/P, in place; times w alone where the right class is sure enough."
+    """Pose vectors of a slice of the examples times w Q_i/P, in place; times w alone where the
+    right class is sure enough.
+    """
     m, d, _ = poses.shape
     one, two = poses.dtype.type(1), poses.dtype.type(2)
     for t in range(len(label)):
@@ -190,13 +207,15 @@ def logarithms(z, out):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-018
 def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, sums):
-    """Add Σ w log P(y|x) and Σ w [wrong] of each problem to `sums` (2, k); the pose vectors can be made ready for the second product.
+    """Add Σ w log P(y|x) and Σ w [wrong] of each problem to `sums` (2, k); the pose vectors can be
+    made ready for the second product.
 
     Parameters
     ----------
     poses : (k, m, d, n) array
-        Pose vectors W_i x in single or double precision; `sizes`, `table`, `thresholds` and `weights` have the same. If `learn`, they become
-        w E[h|x,y], or, where r_ℓ ≤ ν, are multiplied by w alone.
+        Pose vectors W_i x in single or double precision; `sizes`, `table`, `thresholds` and
+        `weights` have the same. If `learn`, they become w E[h|x,y], or, where r_ℓ ≤ ν, are
+        multiplied by w alone.
     capsules : (k, n) or (k, 1) array of int32
         The capsule of the right class.
     sizes : (m,) array
@@ -247,7 +266,8 @@ def posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, su
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-018-a
 def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresholds, w, learn):
-    """Σ w E[h|x,y] xᵀ (k · m · d, p) in double precision, zero unless `learn`, and the sums (2, k) of `posterior_sums`.
+    """Σ w E[h|x,y] xᵀ (k · m · d, p) in double precision, zero unless `learn`, and the sums (2, k)
+    of `posterior_sums`.
 
     Parameters
     ----------
@@ -290,7 +310,10 @@ def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresh
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019
 def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work, wide, cell):
-    "Σ w log P(y|x) and Σ w [wrong] of a slice of the examples; NaN errors where lengths overflow. Arguments as above, of one problem, and room to work in."
+    """Σ w log P(y|x) and Σ w [wrong] of a slice of the examples.
+
+    NaN errors where lengths overflow. Arguments as above, of one problem, and room to work in.
+    """
     n, dim = len(label), sizes.sum()
     total, rest, shrink, own, size = work[0][:n], work[1][:n], work[2][:n], work[3][:n], work[4][:n]
     extra, share, rival, logs, wrong = work[5][:n], work[6][:n], work[7][:n], wide[0], wide[1]
@@ -312,7 +335,9 @@ def tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, work
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-1
 def class_shares(norms, total, sizes, table, rest, cell):
-    "P(y=j|x) in the place of the squared lengths (m, n) of a tile, for as many of the capsules as `norms` holds."
+    """P(y=j|x) in the place of the squared lengths (m, n) of a tile, for as many of the capsules as
+    `norms` holds.
+    """
     number, n, dim = table.dtype.type, len(total), table.dtype.type(sizes.sum())
     half, one, two, a = number(0.5), number(1), number(2), number(0.5) * dim + number(1)
     positions(total, table, a, rest, cell)
@@ -335,7 +360,9 @@ def moderate(total):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-1-a
 def probabilities_of_classes(shape, rows, columns, constant, x, sizes, table, out):
-    "Class probabilities `out` (n, m) of inputs x (n, p), from what `weights_for` makes of weights (1, m, d, p or p + 1); False if lengths are too great."
+    """Class probabilities `out` (n, m) of inputs x (n, p), from what `weights_for` makes of weights
+    (1, m, d, p or p + 1). False if lengths are too great.
+    """
     (_, m, d, _), n, fits = shape, len(x), True
     poses, norms = np.empty((len(rows), TILE), x.dtype), np.empty((m, TILE), x.dtype)
     work, cell = np.empty((2, TILE), x.dtype), np.empty(TILE, np.int32)
@@ -357,7 +384,9 @@ STRIP = 64  # examples, of which the systems of equations are solved side by sid
 
 
 def vote(first, start, votes):
-    "Votes of the pairs `first` (k, n) for the classes, and their summed confidence scaled into (−½, ½), into `votes` (m, STRIP): for the examples from `start` on."
+    """Votes of the pairs `first` (k, n) for the classes, and their summed confidence scaled into
+    (−½, ½), into `votes` (m, STRIP): for the examples from `start` on.
+    """
     m, q, half, zero = len(votes), 0, 0.5, 0.0
     for i in range(m):
         votes[i] = i * m
@@ -377,7 +406,9 @@ def vote(first, start, votes):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-4-a
 def equations(first, start, m, Q):
-    "The upper half, row by row, of Q + 11ᵀ into Q (m(m + 1)/2, STRIP), for the pairs `first` (k, n) of the examples from `start` on."
+    """The upper half, row by row, of Q + 11ᵀ into Q (m(m + 1)/2, STRIP), for the pairs `first` (k,
+    n) of the examples from `start` on.
+    """
     q, at, one, Q[:] = 0, 0, 1.0, 1
     for i in range(m):
         mine, below = Q[at], at
@@ -394,7 +425,10 @@ def equations(first, start, m, Q):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-4-b
 def couple(p, Q, factor):
-    "(Q + 11ᵀ)⁻¹ 1 into p (m, STRIP), from what `equations` makes, which is overwritten; `factor` (STRIP,) is room to work in."
+    """(Q + 11ᵀ)⁻¹ 1 into p (m, STRIP), from what `equations` makes, which is overwritten.
+
+    `factor` (STRIP,) is room to work in.
+    """
     m, at, one, p[:] = len(p), 0, 1.0, 1
     for i in range(m):
         pivot, mine, below = Q[at], p[i], at
@@ -423,7 +457,9 @@ def couple(p, Q, factor):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-7
 def agree(p, votes, room):
-    "Positive numbers in proportion to probabilities, p (m, STRIP), become probabilities of which the largest is that of the elected class; `room` (5, STRIP) to work in."
+    """Positive numbers in proportion to probabilities, p (m, STRIP), become probabilities of which
+    the largest is that of the elected class. `room` (5, STRIP) to work in.
+    """
     leader, winner, largest, most, total = room[0], room[1], room[2], room[3], room[4]
     leader[:], winner[:], largest[:], most[:], total[:] = 0, 0, 0, -1, 0
     for i in range(len(p)):
@@ -453,7 +489,9 @@ def agree(p, votes, room):
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-7-a
 def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coupled, out):
-    "Coupled probabilities of the classes (n, m), or else votes, of inputs x (n, p), from what `weights_for` makes of weights (k, 2, d, p or p + 1); False if lengths are too great."
+    """Coupled probabilities of the classes (n, m), or else votes, of inputs x (n, p), from what
+    `weights_for` makes of weights (k, 2, d, p or p + 1). False if lengths are too great.
+    """
     (k, _, d, _), (n, m), fits = shape, out.shape, True
     poses, norms, first = (
         np.empty((len(rows), TILE), x.dtype),
@@ -497,7 +535,10 @@ def probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coup
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-021
 def compiled_sums():
-    "`block_sums`, compiled when it is first called; None where Numba is not installed or switched off."
+    """`block_sums`, compiled when it is first called.
+
+    None where Numba is not installed or switched off.
+    """
     return compiled(
         block_sums,
         pose_slice,
@@ -545,5 +586,7 @@ def compiled_probabilities(pairs):
 
 
 def worth_compiling(n_samples: int, n_features: int, n_latent: int, passes: int = 128) -> bool:
-    "Whether the products of so many passes through the examples take 2³³ multiplications or more, so that compiling pays; `n_latent`: latent variables per example, on average."
+    """Whether the products of so many passes through the examples take 2³³ multiplications or more,
+    so that compiling pays. `n_latent`: latent variables per example, on average.
+    """
     return n_samples * n_features * n_latent * passes >= 2**33

@@ -32,7 +32,9 @@ class OnlineState:
 
 @dataclass(frozen=True)
 class BatchSums:
-    "The sums of a batch of n examples: moments Σ w e xᵀ of the E-step, Gram matrices Σ w x xᵀ, and weights."
+    """The sums of a batch of n examples: moments Σ w e xᵀ of the E-step, Gram matrices Σ w x xᵀ,
+    and weights.
+    """
 
     name: Any
     n: int
@@ -58,12 +60,15 @@ def stepwise(
 def incremental(
     state: OnlineState, batch: BatchSums, weights: np.ndarray, solver: Callable
 ) -> tuple:
-    "Moments, solver and what is kept after a step of incremental EM: sums, in which a batch that comes back replaces what it left."
+    """Moments, solver and what is kept after a step of incremental EM: sums, in which a batch that
+    comes back replaces what it left.
+    """
     size = float(np.trace(batch.gram, axis1=1, axis2=2).sum())
     before = {known: (trace, left) for known, trace, left in state.batches}
     if batch.name in before and not np.isclose(before[batch.name][0], size, rtol=1e-6, atol=0):
         raise ValueError(
-            f"batch {batch.name!r} came back with other examples; give every batch a name of its own"
+            f"batch {batch.name!r} came back with other examples; give every batch a name of"
+            " its own"
         )
     fresh = (batch.moments, batch.gram, batch.weight)
     kept = fresh if state.steps == 0 else tuple(old + new for old, new in zip(state.kept, fresh))
@@ -82,7 +87,9 @@ def passive_aggressive(
     solver: Callable,
     aggressiveness: float,
 ) -> tuple:
-    "Moments and solver of the smallest change of the weights that corrects the pose vectors of the batch; nothing is kept."
+    """Moments and solver of the smallest change of the weights that corrects the pose vectors of
+    the batch; nothing is kept.
+    """
     # mean of ‖x‖²
     length = np.trace(batch.gram, axis1=1, axis2=2).sum() / batch.n
     inertia = length / (2 * aggressiveness * batch.n)

@@ -32,13 +32,16 @@ def _pairs(k):
 
 @lru_cache
 def _votes_of_pairs(k):
-    "The number of classes that have k pairs, and matrices (k, n_classes) with a one for the first and for the second class of each pair."
+    """The number of classes that have k pairs, and matrices (k, n_classes) with a one for the first
+    and for the second class of each pair.
+    """
     m, i, j = _pairs(k)
     return m, np.eye(m)[i], np.eye(m)[j]
 
 
 def votes(first: np.ndarray) -> Any:
-    """Votes of the pairs (n, k) for classes (n, n_classes), plus the summed confidence scaled into (−½, ½).
+    """Votes of the pairs (n, k) for classes (n, n_classes), plus the summed confidence scaled into
+    (−½, ½).
 
     `first` (n, k) is the probability of the first of each pair.
     """
@@ -50,7 +53,9 @@ def votes(first: np.ndarray) -> Any:
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007
 def _pairwise(first):
-    "r (n_classes, n_classes, n): the probability of i against j, and 0 for i = j, from that of the first of each pair (k, n)."
+    """r (n_classes, n_classes, n): the probability of i against j, and 0 for i = j, from that of
+    the first of each pair (k, n).
+    """
     xp, k = namespace(first), first.shape[0]
     m, i, j = _pairs(k)
     # where in [first, 1 − first, 0] each entry stands
@@ -62,7 +67,9 @@ def _pairwise(first):
 
 
 def _solved(A):
-    "A⁻¹ 1 (m, n) for regular symmetric positive matrices A (m, m, n), which are overwritten: elimination, all side by side."
+    """A⁻¹ 1 (m, n) for regular symmetric positive matrices A (m, m, n), which are overwritten:
+    elimination, all side by side.
+    """
     xp, m = namespace(A), A.shape[0]
     p = xp.ones_like(A[0, ...])
     for i in range(m - 1):
@@ -90,7 +97,9 @@ def coupled(first: np.ndarray) -> Any:
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007-2
 def _exchanged(p, elected):
-    "Probabilities (n, n_classes) where the elected class (n,) and the most probable one have changed places."
+    """Probabilities (n, n_classes) where the elected class (n,) and the most probable one have
+    changed places.
+    """
     xp, columns = namespace(p), namespace(p).arange(p.shape[1], device=array_device(p))
     wins, leads = elected[:, None] == columns, xp.argmax(p, axis=1)[:, None] == columns
     zero = xp.zeros_like(p)
@@ -101,7 +110,9 @@ def _exchanged(p, elected):
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-011
 def _shares(norms, dims):
-    "P(y = j | x) (k, m, n) of problems whose capsules have the dimensions (k, m), with the same sum, from squared lengths (k, m, n)."
+    """P(y = j | x) (k, m, n) of problems whose capsules have the dimensions (k, m), with the same
+    sum, from squared lengths (k, m, n).
+    """
     xp, dim = namespace(norms), int(np.sum(dims[0]))
     total = xp.sum(norms, axis=1, keepdims=True)
     rest, _ = rest_and_shrink(0.5 * total, dim)
@@ -135,7 +146,8 @@ class Predictor:
         Whether several problems stand for pairs of classes, or else each for one class (its
         capsule 1) against the rest.
     compiled : bool
-        Whether probabilities and labels for NumPy arrays come from compiled loops where Numba is installed; see `capslit.capsules.kernels`.
+        Whether probabilities and labels for NumPy arrays come from compiled loops where Numba is
+        installed; see `capslit.capsules.kernels`.
     features : KernelFeatures, optional
         What makes of x the inputs of the weights.
     sharpness : float
@@ -156,7 +168,9 @@ class Predictor:
 
     @property
     def rows(self) -> int:
-        "Examples per block, such that pose vectors take a few megabytes; compiled loops never hold all of them, and each of their blocks has its price."
+        """Examples per block, such that pose vectors take a few megabytes; compiled loops never
+        hold all of them, and each of their blocks has its price.
+        """
         size = math.prod(self.weights.shape[:3])
         if self.compiled:
             return min(max(2**21 // size, 4096), 8192) if self.features is None else 4096
@@ -189,7 +203,9 @@ class Predictor:
         return xp.take(xp.concat(parts), xp.asarray(place, device=device), axis=0)
 
     def _logs(self, x):
-        "log P(y | x) (n, m) of the only problem, accurate for the smallest probabilities and for those near one."
+        """log P(y | x) (n, m) of the only problem, accurate for the smallest probabilities and for
+        those near one.
+        """
         norms = _within_range(*self.poses(x))[0, ...]
         return log_class_probabilities(namespace(x).matrix_transpose(norms), self.dims[0])
 
@@ -203,7 +219,10 @@ class Predictor:
         )
 
     def _looped(self, x, coupled=True):
-        "Probabilities, or else votes, (n, n_classes) from compiled loops; None where arrays are needed."
+        """Probabilities, or else votes, (n, n_classes) from compiled loops.
+
+        None where arrays are needed.
+        """
         several, dims = len(self.dims) > 1, self.dims[0]
         if (
             not self.compiled
@@ -275,7 +294,9 @@ class Predictor:
         )
 
     def log_probabilities(self, x: Any) -> Any:
-        "Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the smallest."
+        """Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the
+        smallest.
+        """
         if len(self.dims) == 1:
             logs = self._logs(x)
         else:

@@ -26,7 +26,9 @@ from ..validation import check_choice, check_number, check_values
 
 # %% ../../nbs/capsules/problems.ipynb #cell-004
 def capsule_targets(n_classes: int, architecture: str) -> np.ndarray:
-    "Table (k, n_classes): the capsule of each problem that stands for each class, −1 where the class takes no part."
+    """Table (k, n_classes): the capsule of each problem that stands for each class, −1 where the
+    class takes no part.
+    """
     check_choice("architecture", architecture, ("multiclass", "ovr", "ovo"))
     if architecture == "multiclass" or n_classes == 2:
         return np.arange(n_classes)[None]
@@ -40,7 +42,9 @@ def capsule_targets(n_classes: int, architecture: str) -> np.ndarray:
 
 
 def capsule_dims(targets: np.ndarray, class_dims: np.ndarray) -> np.ndarray:
-    "Capsule dimensions (k, m) from those of the classes: a capsule that stands for several classes takes the largest."
+    """Capsule dimensions (k, m) from those of the classes: a capsule that stands for several
+    classes takes the largest.
+    """
     return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)] for row in targets])
 
 # %% ../../nbs/capsules/problems.ipynb #cell-004-1
@@ -51,7 +55,8 @@ def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
     missing = [c for c in classes.tolist() if c not in capsule_dim]
     if missing:
         raise ValueError(
-            f"capsule_dim has no entry for the classes {missing}; a mapping must name every class in y"
+            f"capsule_dim has no entry for the classes {missing}; a mapping must name every class"
+            " in y"
         )
     dims = np.array([capsule_dim[c] for c in classes.tolist()])
     for c, dim in capsule_dim.items():
@@ -65,7 +70,9 @@ def _mean_moment(moments, classes):
 
 
 def _comparable(moments, classes, affine, columns=None):
-    "Second moment of some classes with the constant input as large as the others' root mean square, and the units (p,) of that."
+    """Second moment of some classes with the constant input as large as the others' root mean
+    square, and the units (p,) of that.
+    """
     overall = _mean_moment(moments, classes)
     unit = np.ones(len(overall))
     if affine:
@@ -93,10 +100,12 @@ def initial_weights(
     rng: np.random.Generator,
     columns: int | None = None,
 ) -> tuple[np.ndarray, set]:
-    """Weights (k, m, d, p) by subspace (Saul 2.28) or random initialisation, and the classes whose spectrum was too short.
+    """Weights (k, m, d, p) by subspace (Saul 2.28) or random initialisation, and the classes whose
+    spectrum was too short.
 
-    `moments` holds the `SecondMoments` of each class (for random weights, of all examples together will do). Of coordinates in
-    a span, `columns` is the number of inputs, among which the constant one is as large as the others' root mean square.
+    `moments` holds the `SecondMoments` of each class (for random weights, of all examples together
+    will do). Of coordinates in a span, `columns` is the number of inputs, among which the constant
+    one is as large as the others' root mean square.
     """
     shape, short = (*dims.shape, int(dims.max()), moments.gram.shape[-1]), set()
     if init == "random":
@@ -158,13 +167,15 @@ def class_moments(
         total = SecondMoments(*map(to_numpy, em.accumulate(function, data.batches, rows, pool)))
     if not np.all(np.isfinite(total.gram)) or not 1e-300 < np.sum(total.weight) < np.inf:
         raise ValueError(
-            "X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of numbers; rescale them"
+            "X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of"
+            " numbers; rescale them"
         )
     return total
 
 # %% ../../nbs/capsules/problems.ipynb #thin-2
 def thin_root(own: np.ndarray, penalty: np.ndarray, affine: bool) -> np.ndarray | None:
-    """T (p, s) with T Tᵀ = (`own` + diag(`penalty`))⁻¹ in the span of the rows that made `own` (p, p).
+    """T (p, s) with T Tᵀ = (`own` + diag(`penalty`))⁻¹ in the span of the rows that made `own` (p,
+    p).
 
     None unless these are fewer than half of more than 500 inputs, all with the same penalty.
     """
@@ -207,7 +218,8 @@ def least_squares(
     gram : (n_classes, p, p) or (1, p, p) array
         Gram matrices of the classes, or of all examples.
     alpha : float, (k,) or (k, p) array
-        Precision of the prior of each problem, or of each of its columns; it spares the constant input. Problems that share a Gram matrix share their precision.
+        Precision of the prior of each problem, or of each of its columns; it spares the constant
+        input. Problems that share a Gram matrix share their precision.
     inertia : float
         What else is added to the diagonals.
     """

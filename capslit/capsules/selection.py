@@ -46,7 +46,9 @@ from ..validation import check_shape, check_values, error_context
 
 # %% ../../nbs/capsules/selection.ipynb #cell-004
 class Examples(NamedTuple):
-    "Inputs (n, p), class indices (n,), weights (n,), and the number (n,) of the fold that is judged by each example, −1 for none."
+    """Inputs (n, p), class indices (n,), weights (n,), and the number (n,) of the fold that is
+    judged by each example, −1 for none.
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -65,7 +67,9 @@ def fold_numbers(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.nd
 
 # %% ../../nbs/capsules/selection.ipynb #cell-005
 def folds_of(cv: Any, x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    "The fold (n,) of each example, −1 for none: of a number of stratified folds, or as a splitter or pairs of indices say."
+    """The fold (n,) of each example, −1 for none: of a number of stratified folds, or as a splitter
+    or pairs of indices say.
+    """
     if isinstance(cv, Integral):
         return fold_numbers(y, min(cv, len(y)), rng)
     fold = np.full(len(y), -1)
@@ -76,7 +80,8 @@ def folds_of(cv: Any, x: np.ndarray, y: np.ndarray, rng: np.random.Generator) ->
             fold[test] = f
         if np.max(fold, initial=-1) < 0:
             raise ValueError(
-                "there are no folds; an iterator is empty once it has been used, a list of (train, test) is not"
+                "there are no folds; an iterator is empty once it has been used, a list of (train,"
+                " test) is not"
             )
     return np.where(fold < 0, -1, np.searchsorted(np.unique(fold[fold >= 0]), fold))
 
@@ -150,7 +155,9 @@ def fold_stack(
     start: Any = None,
     columns: int | None = None,
 ) -> tuple:
-    "The model, the initial parameters (those of `start`, if it is given) and the batch of all folds × `alphas` × problems, in this order; `columns` as in `initial_weights`."
+    """The model, the initial parameters (those of `start`, if it is given) and the batch of all
+    folds × `alphas` × problems, in this order. `columns` as in `initial_weights`.
+    """
     moments, k = training_moments(examples, design.n_classes, design.affine), len(design.targets)
     if start is None:
         draw = partial(
@@ -199,7 +206,9 @@ def fold_stack(
 
 # %% ../../nbs/capsules/selection.ipynb #cell-012
 class HeldOutPredictions(NamedTuple):
-    "Predictions for examples that were left out: logarithms of probabilities (n, m), the right classes (n,), and weights (n,)."
+    """Predictions for examples that were left out: logarithms of probabilities (n, m), the right
+    classes (n,), and weights (n,).
+    """
 
     logs: np.ndarray
     y: np.ndarray
@@ -216,7 +225,9 @@ class HeldOutPredictions(NamedTuple):
 
 
 def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[HeldOutPredictions]:
-    "What each problem says of the unseen examples that concern it, for several sets of weights (folds, sets, k, m, d, p)."
+    """What each problem says of the unseen examples that concern it, for several sets of weights
+    (folds, sets, k, m, d, p).
+    """
     n_sets, found = weights.shape[1], []
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
@@ -240,7 +251,9 @@ def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[
 
 # %% ../../nbs/capsules/selection.ipynb #cell-013
 def together(design: Design, examples: Examples, weights: np.ndarray) -> HeldOutPredictions:
-    "What all problems together say of each example that judges, by the weights (folds, k, m, d, p) of its fold."
+    """What all problems together say of each example that judges, by the weights (folds, k, m, d,
+    p) of its fold.
+    """
     found = []
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
@@ -266,7 +279,8 @@ def mean_variance(x: np.ndarray) -> float:
 
 
 class Choice(NamedTuple):
-    """Features (None for the inputs alone), precision of the prior per example, and sharpness; what was tried, column by column; the weights
+    """Features (None for the inputs alone), precision of the prior per example, and sharpness; what
+    was tried, column by column; the weights
     (k, m, d, p) of a fold, from which learning can go on; and the capsule dimension."""
 
     features: KernelFeatures | None
@@ -278,7 +292,10 @@ class Choice(NamedTuple):
 
 # %% ../../nbs/capsules/selection.ipynb #cell-018
 def candidates(name: str, values: Any) -> list[float]:
-    "The values of a parameter that are to be tried: one number, or several; ValueError unless they are positive numbers, or zero."
+    """The values of a parameter that are to be tried: one number, or several.
+
+    ValueError unless they are positive numbers, or zero.
+    """
     with error_context(name):
         values = check_values(name, np.atleast_1d(np.asarray(values, dtype=np.float64)), lower=0)
     return check_shape(name, values, (None,), empty=False).tolist()
@@ -308,7 +325,9 @@ def uncentred(design: Design, weights: np.ndarray, x: Any) -> np.ndarray:
 
 # %% ../../nbs/capsules/selection.ipynb #cell-018-a
 def halved(x: Any) -> Any:
-    "Inputs (n, p) in single precision, which tells candidates apart in half the time; as they are where they are sparse or it has no room for their squares."
+    """Inputs (n, p) in single precision, which tells candidates apart in half the time; as they are
+    where they are sparse or it has no room for their squares.
+    """
     if isinstance(x, SparseRows) or not 1e-15 < np.max(np.abs(x), initial=0) < 1e15:
         return x
     return x.astype(np.float32)
@@ -406,7 +425,9 @@ MANY, FEW, EFFORT = (
 
 
 def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
-    "The design itself, or, if it has many pairs of classes, that of a ring in which each class meets two others; of a part of it for many inputs p."
+    """The design itself, or, if it has many pairs of classes, that of a ring in which each class
+    meets two others; of a part of it for many inputs p.
+    """
     m, most = design.n_classes, int(np.clip(EFFORT / p**3, FEW, MANY))
     if not design.pairs or len(design.targets) <= most:
         return design
@@ -421,7 +442,8 @@ def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
 # %% ../../nbs/capsules/selection.ipynb #cell-020
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Feature map and capsule dimension under all values of `alpha`: the stack of its folds, and how far it has been learned.
+    """Feature map and capsule dimension under all values of `alpha`: the stack of its folds, and
+    how far it has been learned.
 
     Attributes
     ----------
@@ -458,7 +480,9 @@ class Trial:
         rng: np.random.Generator,
         plain: "Trial | None" = None,
     ) -> "Trial":
-        "Before the first iteration; where the trial `plain` of the same inputs alone has arrived, if it is given."
+        """Before the first iteration; where the trial `plain` of the same inputs alone has arrived,
+        if it is given.
+        """
         x, p, start = (
             centred(design, examples.x) if features is None else features(examples.x),
             examples.x.shape[1],
@@ -513,7 +537,9 @@ class Trial:
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-1
 def judged(trial: Trial) -> list[dict]:
-    "What each value of alpha is worth: a row of `Choice.tried` for each, with an infinite loss where learning diverged."
+    """What each value of alpha is worth: a row of `Choice.tried` for each, with an infinite loss
+    where learning diverged.
+    """
     kernel, gamma, spread, tails = (
         getattr(trial.features, name, None) for name in ("kernel", "gamma", "spread", "tails")
     )
@@ -551,7 +577,10 @@ def compared(
     rng: np.random.Generator,
     steps: Sequence[int],
 ) -> tuple:
-    "The rows of all feature maps after so many iterations, of the best one after so many more (and of the next, if it then is no longer the best); its `Trial`, and the number of its best alpha."
+    """The rows of all feature maps after so many iterations, of the best one after so many more
+    (and of the next, if it then is no longer the best); its `Trial`, and the number of its best
+    alpha.
+    """
     plain, trials = None, []
     for features in maps:
         alone = getattr(features, "kernel", None) is None
@@ -578,7 +607,9 @@ def select(
     alphas: Sequence[float],
     rng: np.random.Generator,
 ) -> Choice:
-    "The candidate with the smallest log loss in the folds, and the sharpness that its probabilities need; the designs differ in their capsule dimensions."
+    """The candidate with the smallest log loss in the folds, and the sharpness that its
+    probabilities need; the designs differ in their capsule dimensions.
+    """
     seed, n_folds = int(rng.integers(2**31)), examples.fold.max() + 1
     left = np.minimum(np.cumsum(STEPS), designs[0].max_iter)
     steps, judges = np.diff(left, prepend=0), min(n_folds, -(-ENOUGH * n_folds // len(examples.y)))

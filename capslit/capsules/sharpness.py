@@ -14,7 +14,9 @@ from ..arrays import namespace
 
 # %% ../../nbs/capsules/sharpness.ipynb #cell-007
 def sharpened(log_p: Any, sharpness: float) -> Any:
-    "Logarithms of the probabilities to the power `sharpness`, normalised: from and to (n, n_classes)."
+    """Logarithms of the probabilities to the power `sharpness`, normalised: from and to (n,
+    n_classes).
+    """
     xp = namespace(log_p)
     scaled = sharpness * log_p
     scaled = scaled - xp.max(scaled, axis=1, keepdims=True)
@@ -58,7 +60,9 @@ def learn_sharpness(
 
 # %% ../../nbs/capsules/sharpness.ipynb #cell-011-a
 def _loss_of_power(log_p, weight, told, s):
-    "The log loss of the power s, and its first two derivatives in s; log_p (n, m) is 0 for the most probable class."
+    """The log loss of the power s, and its first two derivatives in s; log_p (n, m) is 0 for the
+    most probable class.
+    """
     p = np.exp(s * log_p)
     total = p.sum(axis=1)
     mean = np.einsum("nm,nm->n", p, log_p) / total

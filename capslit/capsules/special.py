@@ -81,7 +81,8 @@ def _backward(s, beta, k):
 
 # %% ../../nbs/capsules/special.ipynb #cell-045
 def interpolating_integral_recursive(s: Any, beta: Any, k: int = 64) -> Any:
-    """The paper's own scheme, for reference: Saul A.3 where β > s, and A.5 from the bounds A.4 where β ≤ s.
+    """The paper's own scheme, for reference: Saul A.3 where β > s, and A.5 from the bounds A.4
+    where β ≤ s.
 
     Parameters
     ----------
@@ -157,7 +158,9 @@ def _add_powers(table, chebyshev):
 # %% ../../nbs/capsules/special.ipynb #table-code
 @lru_cache(maxsize=64)
 def ratio_table(s: float, dtype: np.dtype) -> np.ndarray:
-    "r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power first; not to be written to."
+    """r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power
+    first; not to be written to.
+    """
     a, cells = s + 1, 2048 if dtype == np.float64 else 512
     chebyshev = _chebyshev_coefficients(a, cells)
     needed = np.abs(chebyshev).max(axis=1) > max(a, 8) * np.finfo(dtype).eps / 2
@@ -170,7 +173,9 @@ def ratio_table(s: float, dtype: np.dtype) -> np.ndarray:
 
 # %% ../../nbs/capsules/special.ipynb #cell-071
 def _cells(table, c):
-    "The coefficients of each point's polynomial, highest power first, and its position in the cell."
+    """The coefficients of each point's polynomial, highest power first, and its position in the
+    cell.
+    """
     x = c * (table.shape[1] - 1)
     if isinstance(c, np.ndarray):
         cell = np.floor(x)
@@ -219,7 +224,8 @@ def remainder_ratio(beta: Any, dim: int) -> Any:
     Returns
     -------
     array
-        r, of the shape and dtype of `beta`: a/(a + 1) at β = 0, 1 at β = ∞, and nowhere above 1 + 1/a.
+        r, of the shape and dtype of `beta`: a/(a + 1) at β = 0, 1 at β = ∞, and nowhere above 1 +
+        1/a.
     """
 
     def ratio(s, b):
@@ -255,7 +261,9 @@ def _integral(s, beta):
 
 # %% ../../nbs/capsules/special.ipynb #cell-081-2
 def polynomials(rows, cell, x):
-    "Σⱼ rows[cell, j] xʲ in the place of the positions x (n,) in the cells (n,); rows (cells + 1, 3 to 5) hold coefficients, lowest power first."
+    """Σⱼ rows[cell, j] xʲ in the place of the positions x (n,) in the cells (n,); rows (cells + 1,
+    3 to 5) hold coefficients, lowest power first.
+    """
     if rows.shape[1] == 3:
         for t in range(len(x)):
             r = np.uintp(cell[t])
@@ -302,7 +310,9 @@ def integrals(beta, s, rows, out):
 # %% ../../nbs/capsules/special.ipynb #cell-081-3
 @lru_cache(maxsize=64)
 def ratio_rows(s: float, dtype: np.dtype) -> np.ndarray:
-    "The `ratio_table` of s, cell by cell: (cells + 1, 3 to 5), as loops take it; not to be written to."
+    """The `ratio_table` of s, cell by cell: (cells + 1, 3 to 5), as loops take it; not to be
+    written to.
+    """
     table = ratio_table(s, dtype)
     rows = np.zeros((table.shape[1], max(3, len(table))), dtype)
     rows[:, : len(table)] = table.T
@@ -314,7 +324,9 @@ _compiled_integrals = OnDemand(integrals, polynomials, enough=2**26)
 
 
 def _integrals(s, beta):
-    "I_s(β) of checked arguments: by loops, if the order is one number with a table and so many numbers were asked for that compiling pays."
+    """I_s(β) of checked arguments: by loops, if the order is one number with a table and so many
+    numbers were asked for that compiling pays.
+    """
     tabulated = (
         isinstance(s, float)
         and s >= 0.5

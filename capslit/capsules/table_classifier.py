@@ -48,11 +48,13 @@ def _check_entry(name, value):
         or type(value).__name__ == "Period"
     ):
         raise ValueError(
-            f"column {name!r} holds dates or times; make numbers or words of them, such as days since a certain day, or months, or leave the column out"
+            f"column {name!r} holds dates or times; make numbers or words of them, such as days"
+            " since a certain day, or months, or leave the column out"
         )
     if not isinstance(value, (str, np.bool_, Real, Decimal)):
         raise ValueError(
-            f"column {name!r} holds a {type(value).__name__}, where a number or a word belongs; make a column of each of its parts, or leave the column out"
+            f"column {name!r} holds a {type(value).__name__}, where a number or a word belongs;"
+            " make a column of each of its parts, or leave the column out"
         )
 
 
@@ -65,14 +67,17 @@ def _float(value):
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-005
 def read_column(name: str, column: Any) -> np.ndarray | list:
-    "A column of a frame: numbers as an array (n,) with NaN for gaps, or categories as a list of words with None for gaps."
+    """A column of a frame: numbers as an array (n,) with NaN for gaps, or categories as a list of
+    words with None for gaps.
+    """
     categorical = hasattr(getattr(column, "dtype", None), "categories")
     if hasattr(column, "to_pylist"):  # Arrow's arrays of categories lose gaps
         column = np.fromiter(column.to_pylist(), dtype=object)
     values = np.asarray(column, dtype=object) if categorical else np.asarray(column)
     if values.ndim != 1:
         raise ValueError(
-            f"column {name!r} holds several values in each row; make a column of each of them, or leave the column out"
+            f"column {name!r} holds several values in each row; make a column of each of them, or"
+            " leave the column out"
         )
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
@@ -95,7 +100,9 @@ def read_column(name: str, column: Any) -> np.ndarray | list:
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-005-c
 def _categories_of(columns, given):
-    "The categories of the columns {name: what `read_column` gives} by position: those `given`, and all words of each other column of words."
+    """The categories of the columns {name: what `read_column` gives} by position: those `given`,
+    and all words of each other column of words.
+    """
     found = {
         k: tuple(sorted(set(words) - {None}))
         for k, words in enumerate(columns.values())
@@ -104,14 +111,17 @@ def _categories_of(columns, given):
     for k, name in enumerate(columns):
         if k in found and identifies_rows(columns[name]):
             warnings.warn(
-                f"column {name!r} holds {len(found[k])} different words in {len(columns[name])} rows, and each has an indicator; "
-                "leave the column out if it says who or what a row is about"
+                f"column {name!r} holds {len(found[k])} different words in {len(columns[name])}"
+                " rows, and each has an indicator; leave the column out if it says who or what a"
+                " row is about"
             )
     return given | found
 
 
 def _coded(name, values, words, given):
-    "Values of what `read_column` gives, coded by the categories `words`, or None for numbers; numbers are codes already if the categories were `given`."
+    """Values of what `read_column` gives, coded by the categories `words`, or None for numbers;
+    numbers are codes already if the categories were `given`.
+    """
     if words is not None:
         if isinstance(values, np.ndarray):
             if given:
@@ -121,7 +131,8 @@ def _coded(name, values, words, given):
     if isinstance(values, list):
         word = next((word for word in values if word is not None), None)
         raise ValueError(
-            f"column {name!r} must hold numbers, as it did in fit, but holds {word!r}; convert it, with NaN where nothing is known"
+            f"column {name!r} must hold numbers, as it did in fit, but holds {word!r}; convert it,"
+            " with NaN where nothing is known"
         )
     return values
 
@@ -153,31 +164,41 @@ LARGEST = 1e150
 
 
 def check_sizes(X: np.ndarray, names: Sequence = (), smallest: float = 0.0) -> None:
-    "ValueError, naming the column, unless the largest magnitude of each column of X (n, p) is 0, or at least `smallest` and at most 1e150."
+    """ValueError, naming the column, unless the largest magnitude of each column of X (n, p) is 0,
+    or at least `smallest` and at most 1e150.
+    """
     for k, largest in enumerate(np.fmax.reduce(np.abs(X), axis=0, initial=0.0)):
         column = f"column {names[k]!r}" if len(names) else f"column {k} (from 0) of X"
         if np.isinf(largest):
             raise ValueError(
-                f"{column} contains infinity (inf); put NaN in its place, which stands for a missing value, or leave such rows out"
+                f"{column} contains infinity (inf); put NaN in its place, which stands for a"
+                " missing value, or leave such rows out"
             )
         if largest > LARGEST or 0 < largest < smallest:
             raise ValueError(
-                f"{column} has {largest:.3g} as its largest magnitude, but numbers must lie between {1 / LARGEST:g} and {LARGEST:g}; divide the column by its largest magnitude first"
+                f"{column} has {largest:.3g} as its largest magnitude, but numbers must lie between"
+                f" {1 / LARGEST:g} and {LARGEST:g}; divide the column by its largest magnitude"
+                " first"
             )
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-006
 def _checked_codes(X, categories):
-    "The mapping `categories`; ValueError unless the columns that it names hold codes of words, or NaN."
+    """The mapping `categories`.
+
+    ValueError unless the columns that it names hold codes of words, or NaN.
+    """
     categories = dict(categories or {})
     for k, words in categories.items():
         if not 0 <= k < X.shape[1]:
             raise ValueError(
-                f"categories has an entry for column {k}, but X has the columns 0 to {X.shape[1] - 1}"
+                f"categories has an entry for column {k}, but X has the columns 0 to"
+                f" {X.shape[1] - 1}"
             )
         codes = X[:, k][~np.isnan(X[:, k])]
         if not np.isin(codes, np.arange(len(words))).all():
             raise ValueError(
-                f"X must hold whole numbers from 0 to {len(words) - 1} in column {k}, the codes of its categories {tuple(words)}, or NaN"
+                f"X must hold whole numbers from 0 to {len(words) - 1} in column {k}, the codes of"
+                f" its categories {tuple(words)}, or NaN"
             )
     return categories
 
@@ -192,12 +213,16 @@ def _array_errors(*names):
         if "could not convert string" not in str(error):
             raise
         raise ValueError(
-            f"X is an array that holds text ({error.__cause__ or error}); pass a frame such as pandas.DataFrame(X), in which columns of text are categories"
+            f"X is an array that holds text ({error.__cause__ or error}); pass a frame such as"
+            " pandas.DataFrame(X), in which columns of text are categories"
         ) from error
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-006-a
 def _numbers_of(transformer, fill):
-    "What a fitted `encoder` fills, subtracts and divides by, each (p,); `fill` has NaN in the columns of numbers."
+    """What a fitted `encoder` fills, subtracts and divides by, each (p,).
+
+    `fill` has NaN in the columns of numbers.
+    """
     mean, scale = np.zeros(len(fill)), np.ones(len(fill))
     numbers = np.flatnonzero(np.isnan(fill))
     if numbers.size:
@@ -211,17 +236,21 @@ def _numbers_of(transformer, fill):
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-007
 class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
-    """Classification of table rows: numbers scaled, categories as indicators, gaps filled, then capsule regression.
+    """Classification of table rows: numbers scaled, categories as indicators, gaps filled, then
+    capsule regression.
 
-    `fit` takes a frame of pandas (or polars, or a table of Arrow) as it is: columns of text, truth values and categories become indicators, None and NaN are gaps.
-    New frames have the same columns, in any order; words that were not there in `fit` count as gaps, with a warning. An array holds codes in place of words.
+    `fit` takes a frame of pandas (or polars, or a table of Arrow) as it is: columns of text, truth
+    values and categories become indicators, None and NaN are gaps. New frames have the same
+    columns, in any order; words that were not there in `fit` count as gaps, with a warning. An
+    array holds codes in place of words.
 
     Parameters
     ----------
     feature_names : sequence of str, optional
         Names of the columns; by default those of the frame.
     categories : dict of int to sequence of str, optional
-        For each column of categories, the word of each code, as in `TableData`; by default what a frame holds.
+        For each column of categories, the word of each code, as in `TableData`; by default what a
+        frame holds.
     target : str, default="class"
         Name of what is predicted.
     classifier : estimator, optional
@@ -259,7 +288,9 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
 
     @atomic
     def fit(self, X: Any, y: Any) -> Self:
-        "Learn from a frame, or from coded features X (n, p) with NaN where one is missing, and labels y (n,)."
+        """Learn from a frame, or from coded features X (n, p) with NaN where one is missing, and
+        labels y (n,).
+        """
         columns, given = frame_columns(X), dict(self.categories or {})
         names, categories, frame = tuple(self.feature_names) or tuple(columns or ()), given, X
         if columns:
@@ -270,7 +301,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
             X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False)
         if len(names) not in (0, X.shape[1]):
             raise ValueError(
-                f"feature_names holds {len(names)} names, but X has {X.shape[1]} columns; give a name for each column"
+                f"feature_names holds {len(names)} names, but X has {X.shape[1]} columns; give a"
+                " name for each column"
             )
         categories = _checked_codes(X, categories)
         check_sizes(X, names, 1 / LARGEST)
@@ -299,7 +331,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
             names = self.columns_ or tuple(columns)
             if missing := [name for name in names if name not in columns]:
                 raise ValueError(
-                    f"X has no column {', '.join(map(repr, missing))}, which the model needs; add what is missing, with NaN where nothing is known"
+                    f"X has no column {', '.join(map(repr, missing))}, which the model needs; add"
+                    " what is missing, with NaN where nothing is known"
                 )
             X = _stacked(
                 {name: read_column(name, columns[name]) for name in names},
@@ -312,7 +345,9 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
             return validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
 
     def encode(self, X: Any) -> np.ndarray:
-        "Encoded features (n, n_encoded) of a frame or of codes: numbers, then the indicators of each column of categories."
+        """Encoded features (n, n_encoded) of a frame or of codes: numbers, then the indicators of
+        each column of categories.
+        """
         check_is_fitted(self)
         X, categories = self._codes(X), self.categories_
         check_sizes(X, self.columns_)
@@ -338,7 +373,9 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-013
 class CrossValidated(NamedTuple):
-    "What a classifier says of rows it has not learned from: error rate, its standard error, mean log loss (nats) and probabilities (n, n_classes)."
+    """What a classifier says of rows it has not learned from: error rate, its standard error, mean
+    log loss (nats) and probabilities (n, n_classes).
+    """
 
     error: float
     standard_error: float
@@ -379,7 +416,9 @@ def cross_validated(
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-016
 def compare(model: TableClassifier, X: Any, y: Any) -> dict[str, CrossValidated]:
-    "The model, logistic regression and the most frequent class, cross-validated on the same folds; {name: result}."
+    """The model, logistic regression and the most frequent class, cross-validated on the same
+    folds; {name: result}.
+    """
     from sklearn.dummy import DummyClassifier
     from sklearn.linear_model import LogisticRegression
 

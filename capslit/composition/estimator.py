@@ -193,7 +193,9 @@ class _FittedSets(TransformerMixin):
         return np.array([f"expert{k}" for k in range(len(self.templates_))], dtype=object)
 
     def _drawn_sets(self, n_samples):
-        "Active experts (n_samples, K) as in the training examples, and a generator of random numbers."
+        """Active experts (n_samples, K) as in the training examples, and a generator of random
+        numbers.
+        """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
         rng = check_random_state(self.random_state)
@@ -345,7 +347,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     pseudocount : float, default=1.0
         ε: how many examples with ink, and as many without, the prior
         counts for in each pixel.
-    init : {"auto", "search", "sequential", "online", "random"} or (n_experts, n_features) array, default="auto"
+    init : {"auto", "search", "sequential", "online", "random"} or (n_experts, n_features) array,
+    default="auto"
         Experts from which EM starts. "search", for experts that stay where they are: the
         shortest description that exact steps find, in a sample of 4096 images at most.
         "online": one pass over the images in their order, which makes an expert of what the
@@ -582,8 +585,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         T, maximum = self.transforms, self.rule == "maximum"
         if T is not None and math.prod(T.image_shape) != self.n_features_in_:
             raise ValueError(
-                f"transforms is for images of shape {T.image_shape}, but X has {self.n_features_in_} "
-                "features; pass the images' height and width as its image_shape"
+                f"transforms is for images of shape {T.image_shape}, but X has"
+                f" {self.n_features_in_} features; pass the images' height and width as its"
+                " image_shape"
             )
         if T is not None and 0.0 not in T.rotations:
             raise ValueError(
@@ -605,7 +609,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             return "given"
         if self.init == "search" and self.transforms is not None:
             raise ValueError(
-                "init='search' is for experts that stay where they are; pass init='sequential', or no transforms"
+                "init='search' is for experts that stay where they are; pass init='sequential', or"
+                " no transforms"
             )
         still = "search" if self.transforms is None else "sequential"
         return still if self.init == "auto" else self.init

@@ -37,7 +37,9 @@ def _logs(upper, lower, q):
 
 # %% ../../nbs/composition/exact.ipynb #still-3
 class Charge(NamedTuple):
-    "The prior of opinions, its mode at abstention q, and what opinions add to the description length, in nats."
+    """The prior of opinions, its mode at abstention q, and what opinions add to the description
+    length, in nats.
+    """
 
     q: float
     pseudocount: float
@@ -266,10 +268,11 @@ def newcomer(
     tries: int = 200,
     steps: int = 6,
 ) -> np.ndarray:
-    """The template (D,) that explains most of what experts with the extremes `upper` and `lower` (n, D) say nothing about.
+    """The template (D,) that explains most of what experts with the extremes `upper` and `lower`
+    (n, D) say nothing about.
 
-    `tries` templates, each of a pair of images, learn alone: an image has one if that is worth its name. With
-    `one_sided` they have opinions only of ink, and compete with a coin.
+    `tries` templates, each of a pair of images, learn alone: an image has one if that is worth its
+    name. With `one_sided` they have opinions only of ink, and compete with a coin.
     """
     r = 0.5 if one_sided else charge.q
     free = ((upper <= charge.q) & (lower >= charge.q)).astype(np.float64)

@@ -155,7 +155,9 @@ class _Sets:
     floor: float = 1e-6  # of the variance that is learned
 
     def explain(self, templates: np.ndarray, variance: float, x: np.ndarray) -> tuple:
-        "Numbers (n,) among `small_sets` of the best sets for x (n, D), and the composed means (n, D)."
+        """Numbers (n,) among `small_sets` of the best sets for x (n, D), and the composed means (n,
+        D).
+        """
         sets = small_sets(len(templates), self.max_active)
         mu, size = compose_means(templates, sets, self.q, self.rule), np.sum(sets, axis=1)
         gain = (mu - self.q) / variance
@@ -188,7 +190,9 @@ class _Steps(_Sets):
     def step(
         self, times: np.ndarray, sums: np.ndarray, squares: float, before: np.ndarray, weight: float
     ) -> tuple:
-        "Templates (K, D) and variance that fit the examples of each set best, from the templates before."
+        """Templates (K, D) and variance that fit the examples of each set best, from the templates
+        before.
+        """
         sets = small_sets(len(before), self.max_active)
         templates = exact_means(before, sets, times, sums, self.q, self.rule)
         if self.noise is not None:
@@ -487,8 +491,9 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         """
         if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
             warnings.warn(
-                f"much of X lies below background={self.background:g}, and with rule='maximum' no mean does; "
-                "pass a background that X hardly falls below, or rule='max_minus_min' or 'sum'",
+                f"much of X lies below background={self.background:g}, and with rule='maximum' no"
+                " mean does; pass a background that X hardly falls below, or rule='max_minus_min'"
+                " or 'sum'",
                 UserWarning,
                 stacklevel=4,
             )
@@ -498,7 +503,8 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         noise = None if self.noise == "learned" else float(self.noise) / unit / unit
         if noise is not None and not 1e-290 < noise < 1e290:
             raise ValueError(
-                f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass noise='learned'"
+                f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass"
+                " noise='learned'"
             )
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         background = float(check_number("background", self.background)) / unit

@@ -211,7 +211,9 @@ class Compositions(_Inference):
         return self
 
     def objective(self, parameters: Experts, statistics: ExpertStatistics) -> np.ndarray:
-        "The log-likelihood (k,) less the costs of active experts; if `prune`, minus the description length."
+        """The log-likelihood (k,) less the costs of active experts; if `prune`, minus the
+        description length.
+        """
         if self.prune:
             return -description_length(self, parameters, statistics)
         return statistics.log_likelihood - self.expert_cost * np.trace(

@@ -51,7 +51,10 @@ def _check_image_shape(image_shape):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-007
 def _bilinear(images, rows, columns, fill):
-    "Values (n, …) of images (n, height, width) at points between their pixels; `fill` surrounds the images."
+    """Values (n, …) of images (n, height, width) at points between their pixels.
+
+    `fill` surrounds the images.
+    """
     n, height, width = images.shape
     padded = np.full((n, height + 3, width + 3), fill, images.dtype)
     padded[:, 1 : height + 1, 1 : width + 1] = images
@@ -69,7 +72,9 @@ def _bilinear(images, rows, columns, fill):
 
 
 def _turned(images, y, x, degrees, fill):
-    "Images (n, height, width) turned about their centre, read at y, x: rows and columns from that centre."
+    """Images (n, height, width) turned about their centre, read at y, x: rows and columns from that
+    centre.
+    """
     height, width = images.shape[1:]
     cos, sin = cosdg(degrees), sindg(degrees)
     return _bilinear(
@@ -124,7 +129,8 @@ def warp(images: Any, poses: Any, image_shape: tuple[int, int], fill: float = 0.
 # %% ../../nbs/composition/pursuit.ipynb #cell-012
 @dataclass(frozen=True)
 class Transforms:
-    """A grid of poses: shifts by whole pixels, from −s to s in rows and columns, at each of some rotations.
+    """A grid of poses: shifts by whole pixels, from −s to s in rows and columns, at each of some
+    rotations.
 
     Parameters
     ----------
@@ -170,7 +176,10 @@ class Transforms:
 
     @cached_property
     def poses(self) -> np.ndarray:
-        "All poses (T, 3): rows down, columns to the right, degrees. Columns change fastest, rotations slowest."
+        """All poses (T, 3): rows down, columns to the right, degrees.
+
+        Columns change fastest, rotations slowest.
+        """
         down, right = (range(-s, s + 1) for s in self.shifts)
         poses = np.array(
             [(y, x, angle) for angle, y, x in product(self.rotations, down, right)], float
@@ -180,7 +189,9 @@ class Transforms:
 
     @cached_property
     def inverses(self) -> np.ndarray:
-        "The inverse poses (T, 3): shifts and angles with the opposite sign, the shifts rotated by that angle, because `warp` rotates first."
+        """The inverse poses (T, 3): shifts and angles with the opposite sign, the shifts rotated by
+        that angle, because `warp` rotates first.
+        """
         down, right, degrees = self.poses.T
         cos, sin = cosdg(degrees), sindg(degrees)
         inverses = np.stack([-cos * down - sin * right, sin * down - cos * right, -degrees], axis=1)
@@ -188,11 +199,16 @@ class Transforms:
         return inverses
 
     def transform(self, templates: Any, index: Any, fill: float = 0.0) -> np.ndarray:
-        "Templates (n, D), or one for all, in the poses with the numbers `index` (n,), or one for all; see `warp`."
+        """Templates (n, D), or one for all, in the poses with the numbers `index` (n,), or one for
+        all; see `warp`.
+        """
         return warp(templates, self.poses[self._checked(index)], self.image_shape, fill)
 
     def pull_back(self, images: Any, index: Any) -> np.ndarray:
-        "Images (n, D) under the inverse poses `index`: shifted back, then rotated back. What had left the frame is 0."
+        """Images (n, D) under the inverse poses `index`: shifted back, then rotated back.
+
+        What had left the frame is 0.
+        """
         return warp(images, self.inverses[self._checked(index)], self.image_shape)
 
     def _checked(self, index):
@@ -232,7 +248,9 @@ def _candidates(templates, transforms, q):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-020
 class Pursuit(NamedTuple):
-    "The result of matching pursuit for n images: the active experts, their poses, and the composed template."
+    """The result of matching pursuit for n images: the active experts, their poses, and the
+    composed template.
+    """
 
     experts: np.ndarray  # (n, J)   in the order in which they were added, −1 where there is none
     poses: np.ndarray  # (n, J)   their places in transforms.poses, −1 where there is none
@@ -317,7 +335,8 @@ def plain_pursuit(
     expert_cost: float = 0.0,
     repeats: bool = False,
 ) -> Pursuit:
-    """`matching_pursuit` by its definition, a loop over all candidates in each step; for small problems.
+    """`matching_pursuit` by its definition, a loop over all candidates in each step; for small
+    problems.
 
     Takes the same arguments and returns the same Pursuit.
     """
@@ -357,7 +376,9 @@ def _seen(candidates, q, truncated):
 
 
 def _extremes_of(candidates, chosen, shape, q):
-    "U and L of images after the candidates with the numbers `chosen` (n, j), negative where there is none."
+    """U and L of images after the candidates with the numbers `chosen` (n, j), negative where there
+    is none.
+    """
     U = np.full(shape, q)
     L = U.copy()
     for c in chosen.T:
@@ -368,7 +389,10 @@ def _extremes_of(candidates, chosen, shape, q):
 
 
 def _pursuit(X, candidates, T, chosen, most, q, extremes=None):
-    "The Pursuit of the candidates with the numbers `chosen` (n, j), negative where there is none; `extremes`: U and L, if known."
+    """The Pursuit of the candidates with the numbers `chosen` (n, j), negative where there is none.
+
+    `extremes`: U and L, if known.
+    """
     U, L = extremes or _extremes_of(candidates, chosen, X.shape, q)
     experts, poses = np.full((2, len(X), max(chosen.shape[1], most if most < math.inf else 0)), -1)
     experts[:, : chosen.shape[1]], poses[:, : chosen.shape[1]] = (
@@ -388,12 +412,13 @@ def exhaustive_search(
     expert_cost: float = 0.0,
     max_configurations: float = 10**6,
 ) -> Pursuit:
-    """The most likely of all configurations, each expert at most once, after each has paid its cost; for small problems.
+    """The most likely of all configurations, each expert at most once, after each has paid its
+    cost; for small problems.
 
-    Takes the same arguments and returns a Pursuit with the experts in ascending order. Of equally likely
-    configurations the one with the fewest experts is taken. With `truncated` it is the best for the truncated
-    templates, not for those from which the returned likelihood is computed. ValueError if there are more than
-    `max_configurations`.
+    Takes the same arguments and returns a Pursuit with the experts in ascending order. Of equally
+    likely configurations the one with the fewest experts is taken. With `truncated` it is the best
+    for the truncated templates, not for those from which the returned likelihood is computed.
+    ValueError if there are more than `max_configurations`.
     """
     X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated)
     K, T = len(templates), len(transforms)
@@ -403,8 +428,8 @@ def exhaustive_search(
     count = sum(math.comb(K, j) * T**j for j in range(most + 1))
     if count > max_configurations:
         raise ValueError(
-            f"templates and their poses form {count} configurations, more than max_configurations = "
-            f"{max_configurations}; lower max_experts, or use matching_pursuit"
+            f"templates and their poses form {count} configurations, more than max_configurations ="
+            f" {max_configurations}; lower max_experts, or use matching_pursuit"
         )
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
@@ -422,8 +447,9 @@ def exhaustive_search(
 def _levels(values, q, count=5):
     """Levels from the smallest to the largest of the probabilities `values`, and q.
 
-    There are about `count` of them beside q, shared among the sides of q that have any; evenly spaced in
-    log-odds, but closer together near q, where most of the pixels at the edges of strokes are.
+    There are about `count` of them beside q, shared among the sides of q that have any; evenly
+    spaced in log-odds, but closer together near q, where most of the pixels at the edges of strokes
+    are.
     """
     ends = np.array([min(values.min(), q), max(values.max(), q)])
     sides = ends[np.abs(ends - q) > 1e-12 * min(q, 1 - q)]  # closer to q: rounding
@@ -435,7 +461,9 @@ def _levels(values, q, count=5):
 
 
 def _hats(p, levels):
-    "Weights (2, Q, …) of the levels that probabilities p (…) lie between: linear in ln p and, second, in ln (1 − p)."
+    """Weights (2, Q, …) of the levels that probabilities p (…) lie between: linear in ln p and,
+    second, in ln (1 − p).
+    """
     below = np.clip(np.searchsorted(levels, p, side="right") - 1, 0, len(levels) - 2)
     out = np.zeros((2, len(levels), *p.shape), np.float32)
     for weights, at, l in zip(out, (_log(levels), _log(1 - levels)), (_log(p), _log(1 - p))):
@@ -447,7 +475,9 @@ def _hats(p, levels):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-046
 def _gains(U, L, q, levels):
-    "Bounds (Q, m) of what pixels with ink and the extremes U, L (m,) gain from an expert, at each of its levels."
+    """Bounds (Q, m) of what pixels with ink and the extremes U, L (m,) gain from an expert, at each
+    of its levels.
+    """
     place, now = np.searchsorted(levels, q), _log(compose_extremes(U, L, q))
     rounded = levels[np.searchsorted(levels, L)]  # L, up to the next level
     gains, ink, paper = np.empty((len(levels), len(U))), U - q, q - L
@@ -465,7 +495,9 @@ def _gains(U, L, q, levels):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-046-1
 def _level_gains(x, U, L, q, levels):
-    "Bounds (2, Q, D, n) as of `_gains` for images x with U, L (n, D): of pixels with ink, and of those without, their mirror image."
+    """Bounds (2, Q, D, n) as of `_gains` for images x with U, L (n, D): of pixels with ink, and of
+    those without, their mirror image.
+    """
     shape, (x, U, L) = x.shape[::-1], (np.ravel(a.T) for a in (x, U, L))
     out, moved = np.zeros((2, len(levels), len(x)), np.float32), (U > q) | (L < q)
     mirrored = 1 - L, 1 - U, 1 - q, (1 - levels)[::-1]
@@ -485,10 +517,11 @@ def _inverse(places, frequencies, length):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-052-1
 class _Correlations:
-    """Sums over F and D of gains (F, D, n) times a frame of weights (F, C, H, W), for every place of the frame.
+    """Sums over F and D of gains (F, D, n) times a frame of weights (F, C, H, W), for every place
+    of the frame.
 
-    Returns (C, places, n), float32. By fast Fourier transforms, of the inverse only the places that exist; by one
-    matrix product, if there is one place.
+    Returns (C, places, n), float32. By fast Fourier transforms, of the inverse only the places that
+    exist; by one matrix product, if there is one place.
     """
 
     def __init__(self, weights, image_shape):
@@ -568,14 +601,18 @@ LANES, SMALL = 32, 1e-30
 
 
 def chance(x, u, l, p, q):
-    "Probability of a pixel x with the extremes u, l, after an expert with the opinion p has joined; at least the smallest normal number."
+    """Probability of a pixel x with the extremes u, l, after an expert with the opinion p has
+    joined; at least the smallest normal number.
+    """
     u, l = max(u, p), min(l, p)
     composed = l + (u - q) if l < q else u
     return max(composed if x else 1 - composed, _TINY)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-7-a
 def score_of(x, U, L, window, q, product, least):
-    "Score of an image x (D,) with U, L (D,) after the candidate `window` (height, width) has joined; `product` and `least` (LANES,) are overwritten."
+    """Score of an image x (D,) with U, L (D,) after the candidate `window` (height, width) has
+    joined. `product` and `least` (LANES,) are overwritten.
+    """
     (height, width), total, steps = window.shape, 0.0, 0
     product[:], least[:] = 1, 1
     for row in range(height):
@@ -612,7 +649,9 @@ def window_of(canvas, places, number):
 
 
 def scores(images, numbers, x, U, L, canvas, places, q, out):
-    "Scores into `out` of the images with the numbers `images` after the candidates `numbers` have joined."
+    """Scores into `out` of the images with the numbers `images` after the candidates `numbers` have
+    joined.
+    """
     product, least = np.empty(LANES), np.empty(LANES)
     for k in range(len(images)):
         i = images[k]
@@ -625,7 +664,9 @@ _compiled_scores = OnDemand(scores, score_of, chance, window_of, enough=2**27)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-10
 def best_of(x, U, L, score, cost, before, canvas, places, q, T, found):
-    "Number of the best candidate for an image, −1 if none makes the score grow by more than `cost`; all scores into `found`, −∞ for the experts of the candidates `before`."
+    """Number of the best candidate for an image, −1 if none makes the score grow by more than
+    `cost`; all scores into `found`, −∞ for the experts of the candidates `before`.
+    """
     product, least, best = np.empty(LANES), np.empty(LANES), -np.inf
     for c in range(len(found)):
         found[c] = 0
@@ -642,7 +683,9 @@ def best_of(x, U, L, score, cost, before, canvas, places, q, T, found):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-10-a
 def greedy(x, canvas, places, q, cost, repeats, T, chosen, upper, lower):
-    "Matching pursuit of images x (n, D): the candidates that are added, in this order, into `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q."
+    """Matching pursuit of images x (n, D): the candidates that are added, in this order, into
+    `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q.
+    """
     (n, D), found, width = (
         x.shape,
         np.empty(len(canvas) * places[0] * places[1]),
@@ -680,7 +723,9 @@ _compiled_greedy = OnDemand(greedy, best_of, score_of, chance, window_of, enough
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-055
 def _scores_of(pairs, x, U, L, seen, q):
-    "Scores of image i after candidate c has joined, for `pairs` of arrays i and c, a few at a time."
+    """Scores of image i after candidate c has joined, for `pairs` of arrays i and c, a few at a
+    time.
+    """
     kernel = _compiled_scores(len(pairs[0]) * x.shape[1])
     if kernel is not None:
         out = np.empty(len(pairs[0]))
@@ -698,7 +743,9 @@ def _scores_of(pairs, x, U, L, seen, q):
 
 
 def _best(bound, x, U, L, score, seen, q, cost):
-    "For each image the number of the best candidate, −1 if none makes the score grow by more than `cost`, and its score."
+    """For each image the number of the best candidate, −1 if none makes the score grow by more than
+    `cost`, and its score.
+    """
     n, margin = len(x), _margin(score)
     hopeful = np.arange(n), np.argmax(bound, axis=1)
     need = np.maximum(_scores_of(hopeful, x, U, L, seen, q) - margin, score + cost + margin)
@@ -715,7 +762,9 @@ def _best(bound, x, U, L, score, seen, q, cost):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-056
 def _search(x, seen, bounds, q, cost, most, repeats, T):
-    "Numbers (n, j) of the candidates that matching pursuit adds to images x (n, D), −T where there is none; and the extremes U, L that they make."
+    """Numbers (n, j) of the candidates that matching pursuit adds to images x (n, D), −T where
+    there is none; and the extremes U, L that they make.
+    """
     U, L = np.full((2, *x.shape), q)
     kernel = _compiled_greedy(x.size * len(seen)) if bounds is None and most < math.inf else None
     if kernel is not None:
@@ -744,7 +793,9 @@ def _search(x, seen, bounds, q, cost, most, repeats, T):
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-057
 def _shares(n, rows, hands):
-    "Slices of n images, of `rows` at most, that are about equally long and as many for each of the hands."
+    """Slices of n images, of `rows` at most, that are about equally long and as many for each of
+    the hands.
+    """
     count = min(n, hands * -(-n // (rows * hands)))
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
@@ -772,7 +823,8 @@ def matching_pursuit(
     repeats: bool = False,
     block_bytes: float = 2**25,
 ) -> Pursuit:
-    """Likelihood matching pursuit: the expert and pose that raise the likelihood most are added, one by one, while it grows.
+    """Likelihood matching pursuit: the expert and pose that raise the likelihood most are added,
+    one by one, while it grows.
 
     Parameters
     ----------
@@ -781,22 +833,27 @@ def matching_pursuit(
     templates : array of shape (K, D)
         Probabilities of ink.
     q : float
-        Abstention of the max-minus-min rule. For the maximum with a background of probability q pass the
-        templates np.maximum(q, templates); where an expert has less than q, it votes for white.
+        Abstention of the max-minus-min rule. For the maximum with a background of probability q
+        pass the templates np.maximum(q, templates); where an expert has less than q, it votes for
+        white.
     transforms : Transforms, optional
-        Poses in which the templates may appear; as they are by default. What comes from outside abstains.
+        Poses in which the templates may appear; as they are by default. What comes from outside
+        abstains.
     truncated : bool
-        Whether the experts are chosen with the templates max(½, μ), which abstain at ½. An expert that nowhere
-        exceeds ½ is then never chosen, and what grows is the likelihood of the truncated templates: the one
-        returned, of the templates as they are, may be lower than without experts.
+        Whether the experts are chosen with the templates max(½, μ), which abstain at ½. An expert
+        that nowhere exceeds ½ is then never chosen, and what grows is the likelihood of the
+        truncated templates: the one returned, of the templates as they are, may be lower than
+        without experts.
     max_experts : int, optional
         Largest number of experts in an image; by default all of them (no limit, if `repeats`).
     expert_cost : float
-        Nats by which an expert must raise the likelihood to be added: the cost of each active expert (capslit:expert-cost).
+        Nats by which an expert must raise the likelihood to be added: the cost of each active
+        expert (capslit:expert-cost).
     repeats : bool
         Whether an expert may appear more than once, in several poses.
     block_bytes : int
-        Memory, roughly, of the intermediate arrays of a block of images, one for each thread of the matrix library.
+        Memory, roughly, of the intermediate arrays of a block of images, one for each thread of the
+        matrix library.
 
     Returns
     -------

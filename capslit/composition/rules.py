@@ -109,7 +109,8 @@ def sum_of_log_odds(templates: Any, axis: int = 0) -> Any:
     """The probability whose log-odds are the sum of the experts' log-odds along `axis`.
 
     Abstention is 1/2. Without experts the result is 1/2. Votes of 0 and 1 cancel in
-    pairs; what is left of them decides. Source: Goessling and Amit, section 2.2.2 (goessling:sum-of-log-odds).
+    pairs; what is left of them decides. Source: Goessling and Amit, section 2.2.2
+    (goessling:sum-of-log-odds).
     """
     p, xp, axis = _opinions(templates, axis)
     certain = xp.sum(xp.astype(p == 1, p.dtype) - xp.astype(p == 0, p.dtype), axis=axis)
@@ -128,7 +129,8 @@ def _quadrature(n):
 
 
 def normalized_sum(templates: Any, axis: int = 0) -> Any:
-    """The expected share of votes for 1 along `axis`, where an expert votes with probability |2p − 1|.
+    """The expected share of votes for 1 along `axis`, where an expert votes with probability |2p −
+    1|.
 
     This is the normalised sum of opinions 0, 1/2 and 1, linear in each expert's opinion
     between them. Abstention is 1/2. Without voters, or without experts, the result is 1/2.
@@ -148,7 +150,8 @@ def normalized_sum(templates: Any, axis: int = 0) -> Any:
 
 # %% ../../nbs/composition/rules.ipynb #cell-039
 def extremes(templates: Any, axis: int = 0, q: float = 0.5) -> tuple:
-    """U = max(q, max p) and L = min(q, min p) along `axis`: the most extreme opinions (goessling:extremes).
+    """U = max(q, max p) and L = min(q, min p) along `axis`: the most extreme opinions
+    (goessling:extremes).
 
     They are all that must be carried when experts are added one by one. U alone is the
     maximum with a background, an expert that is always there and says q.

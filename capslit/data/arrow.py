@@ -29,7 +29,10 @@ from ..validation import check_count, check_number, check_type, error_context
 
 # %% ../../nbs/data/arrow.ipynb #cell-003
 def _pyarrow():
-    "The package pyarrow with its parts for computing, data sets and Parquet files; ImportError says how to install it."
+    """The package pyarrow with its parts for computing, data sets and Parquet files.
+
+    ImportError says how to install it.
+    """
     try:
         import pyarrow
         import pyarrow.compute
@@ -160,8 +163,8 @@ def _indicators(name, column, categories, fill):
     if codes.null_count:
         strange = column.filter(codes.is_null())[0].as_py()
         raise ValueError(
-            f"the column {name!r} holds {strange!r}, which is not among its categories {list(categories)[:10]}; "
-            "pass categories that hold all, or leave these rows out"
+            f"the column {name!r} holds {strange!r}, which is not among its categories"
+            f" {list(categories)[:10]}; pass categories that hold all, or leave these rows out"
         )
     return codes.to_numpy()[:, None] == np.arange(len(categories))
 
@@ -184,8 +187,9 @@ def _labels(name, column):
     column = column.dictionary_decode() if _pyarrow().types.is_dictionary(column.type) else column
     if column.null_count:
         raise ValueError(
-            f"the column {name!r} is null in {column.null_count} of the rows, but labels are needed; leave these rows out, "
-            f"for example with dataset.filter(pyarrow.compute.field({name!r}).is_valid())"
+            f"the column {name!r} is null in {column.null_count} of the rows, but labels are"
+            " needed; leave these rows out, for example with"
+            f" dataset.filter(pyarrow.compute.field({name!r}).is_valid())"
         )
     values = column.to_numpy(zero_copy_only=False)
     return values.astype(str) if values.dtype == object else values
@@ -254,15 +258,18 @@ def _chosen_columns(schema, columns, others):
 
 
 def _split_columns(schema, columns, categories):
-    "The columns of categories among `columns`; ValueError for types that are neither categories nor numbers."
+    """The columns of categories among `columns`.
+
+    ValueError for types that are neither categories nor numbers.
+    """
     found = [
         name for name in columns if name in categories or _is_category(schema.field(name).type)
     ]
     for name in columns:
         if name not in found and not _is_number(schema.field(name).type):
             raise ValueError(
-                f"the column {name!r} holds {schema.field(name).type}, which is neither a number nor a category; "
-                "convert it, or leave it out with columns=[…]"
+                f"the column {name!r} holds {schema.field(name).type}, which is neither a number"
+                " nor a category; convert it, or leave it out with columns=[…]"
             )
     return found
 
@@ -387,18 +394,21 @@ def arrow_source(
     batch_rows: int | None = None,
     names: tuple = ARGUMENT_NAMES,
 ) -> ArrowSource:
-    """The rows of Parquet files or of an Arrow table as a source of examples, with labels and weights by name.
+    """The rows of Parquet files or of an Arrow table as a source of examples, with labels and
+    weights by name.
 
     Parameters
     ----------
-    X : path of a Parquet file or of a folder of them, list of paths, pyarrow.dataset.Dataset, pyarrow.parquet.ParquetFile, pyarrow.Table or RecordBatch
+    X : path of a Parquet file or of a folder of them, list of paths, pyarrow.dataset.Dataset,
+    pyarrow.parquet.ParquetFile, pyarrow.Table or RecordBatch
         Names of folders such as `year=2024` are columns, too.
     target, weight : str, optional
         The columns of labels and of weights.
     columns : sequence of str, optional
         The columns of features, in this order; by default all others.
     categories : mapping of str to sequence, optional
-        Values of columns that become indicators, in this order. By default those that occur, sorted, in columns of text or with a dictionary.
+        Values of columns that become indicators, in this order. By default those that occur,
+        sorted, in columns of text or with a dictionary.
     fill : mapping of str to number or category, optional
         What stands for null and NaN in a column.
     batch_rows : int, optional
@@ -409,7 +419,8 @@ def arrow_source(
     Raises
     ------
     ValueError, TypeError
-        If a column does not exist, or holds what can neither be a number nor a category; BatchError, when it is read, for a value that is missing.
+        If a column does not exist, or holds what can neither be a number nor a category;
+        BatchError, when it is read, for a value that is missing.
     ImportError
         If pyarrow is not installed.
     """

@@ -160,7 +160,9 @@ def _is_dask_error(error):
 
 
 def _infer_schema(schema, batch):
-    "The schema with what the first batch says of it, or the `BatchError` of that batch: a task for a worker."
+    """The schema with what the first batch says of it, or the `BatchError` of that batch: a task
+    for a worker.
+    """
     try:
         schema.checked(*unpack_batch(batch, schema.labelled))
         return schema
@@ -187,8 +189,8 @@ def _check_dask_array(X, y, schema):
     name = schema.names[0]
     if not is_dask_array(X):
         raise TypeError(
-            f"{name} is a {type(X).__name__}; pass a Dask array (of a data frame: {name}.to_dask_array(lengths=True)), "
-            "or a list of delayed batches"
+            f"{name} is a {type(X).__name__}; pass a Dask array (of a data frame:"
+            f" {name}.to_dask_array(lengths=True)), or a list of delayed batches"
         )
     check_examples(name, X, schema.flat, empty=True)
     check_labels_given(schema.names, y, schema.labelled)
@@ -217,8 +219,8 @@ def _align_column(name, values, X):
         check_same(
             values.numblocks[0],
             X.numblocks[0],
-            name
-            + " has {0} chunks and X has {1}, of lengths that are not known; call compute_chunk_sizes() on both",
+            name + " has {0} chunks and X has {1}, of lengths that are not known; call"
+            " compute_chunk_sizes() on both",
         )
     return values if unknown or values.chunks == (lengths,) else values.rechunk((lengths,))
 

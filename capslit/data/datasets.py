@@ -52,7 +52,8 @@ class ImageData:
     class_names : tuple of str
         What each number stands for.
     n_train : int
-        How many images belong to the training part; all of them if the source does not divide the collection.
+        How many images belong to the training part; all of them if the source does not divide the
+        collection.
     scale : float
         The largest grey value that there can be.
     sha256 : dict of str to str
@@ -96,7 +97,8 @@ DIGITS = tuple("0123456789")
 
 
 def load_digits() -> ImageData:
-    """The embedded 8 × 8 digits of scikit-learn: 1,540 for training, 257 for testing. Needs no file and no network.
+    """The embedded 8 × 8 digits of scikit-learn: 1,540 for training, 257 for testing. Needs no file
+    and no network.
 
     Returns
     -------
@@ -112,7 +114,10 @@ def load_digits() -> ImageData:
 
 # %% ../../nbs/data/datasets.ipynb #cell-012
 def decompress(content: bytes) -> bytes:
-    "`content` without its gzip compression, if it has one; ValueError if it is truncated or corrupt."
+    """`content` without its gzip compression, if it has one.
+
+    ValueError if it is truncated or corrupt.
+    """
     if not content.startswith(b"\x1f\x8b"):
         return content
     try:
@@ -122,7 +127,9 @@ def decompress(content: bytes) -> bytes:
 
 # %% ../../nbs/data/datasets.ipynb #cell-013
 def check_format(fits: bool, problem: str) -> None:
-    "ValueError that says what is wrong with the content of a file, unless it fits; whoever knows the file puts its name in front."
+    """ValueError that says what is wrong with the content of a file, unless it fits; whoever knows
+    the file puts its name in front.
+    """
     if not fits:
         raise ValueError(f"it {problem}")
 
@@ -168,7 +175,9 @@ def _read_alphadigits(content):
 
 # %% ../../nbs/data/datasets.ipynb #cell-021
 def _usps_part(images, labels, expected):
-    "Images (n, 16, 16) in [0, 1] and labels of one part of USPS, once their hash is found to be `expected`."
+    """Images (n, 16, 16) in [0, 1] and labels of one part of USPS, once their hash is found to be
+    `expected`.
+    """
     levels = np.rint(2000 * np.asarray(images, dtype=np.float64)).astype("<u2")
     labels = np.asarray(labels).astype(np.uint8)
     check_sha256(levels.tobytes() + labels.tobytes(), expected)
@@ -196,7 +205,10 @@ def _unfilter(kind, row, above):
 
 # %% ../../nbs/data/datasets.ipynb #cell-025
 def read_bit_png(content: bytes) -> np.ndarray:
-    "The boolean array, shape (height, width), of a PNG picture with one bit per pixel; ValueError for any other file."
+    """The boolean array, shape (height, width), of a PNG picture with one bit per pixel.
+
+    ValueError for any other file.
+    """
     fits = (
         content[:8] == b"\x89PNG\r\n\x1a\n"
         and content[12:16] == b"IHDR"
@@ -229,9 +241,11 @@ def _read_omniglot_latin(content):
 # %% ../../nbs/data/datasets.ipynb #cell-030
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a data set: its path below the data folder, its addresses in the network, and its reader (bytes → arrays, or ValueError).
+    """A file of a data set: its path below the data folder, its addresses in the network, and its
+    reader (bytes → arrays, or ValueError).
 
-    `unpack` makes the content of the file from the bytes that an address delivers; by default they are the same.
+    `unpack` makes the content of the file from the bytes that an address delivers; by default they
+    are the same.
     """
 
     path: str
@@ -282,8 +296,12 @@ FASHION_MNIST = dict(
 
 OTHER_HASHES = {
     "usps/usps.npz": "5e08694b55205f53b81b363f78482d3631a2af873c137e4a2c256f6810cfa01d",
-    "alphadigits/binaryalphadigs.mat": "3ee9392e64e4e3bb7b35502b69bf2555a0b4197c1b31048c4189b84bc0bc6ea7",
-    "omniglot/images_background_small1.zip": "f38eb80f801274ac2b4dff5b24289016bfaba4a7d5bb50deebf27104ad6cb8a4",
+    "alphadigits/binaryalphadigs.mat": (
+        "3ee9392e64e4e3bb7b35502b69bf2555a0b4197c1b31048c4189b84bc0bc6ea7"
+    ),
+    "omniglot/images_background_small1.zip": (
+        "f38eb80f801274ac2b4dff5b24289016bfaba4a7d5bb50deebf27104ad6cb8a4"
+    ),
     "usps/zip.train.gz": "2a57ed8dc4031e3ee8e2fb77d19f37835c3d528737e927f600a386c345315b6e",
     "usps/zip.test.gz": "842fd2ff51c60da8d4370be46de58b3020cd6aa498736313dbe8962ec6b3a0d2",
 }  # the last two: of the grey levels 0 … 2000 and labels, not of the file
@@ -314,7 +332,8 @@ def _addresses(path):
 
 # %% ../../nbs/data/datasets.ipynb #cell-034
 def data_folders(data_home: str | PathLike | None = None) -> list[Path]:
-    """The folders in which a loader looks, in this order; a download goes to the first if `data_home` is given, else to the last.
+    """The folders in which a loader looks, in this order; a download goes to the first if
+    `data_home` is given, else to the last.
 
     Raises
     ------
@@ -329,7 +348,8 @@ def data_folders(data_home: str | PathLike | None = None) -> list[Path]:
     if named := os.environ.get("CAPSLIT_DATA"):
         if not Path(named).expanduser().is_dir():
             raise DatasetError(
-                f"CAPSLIT_DATA names {named}, which is not a folder; correct it, or unset it to use the cache"
+                f"CAPSLIT_DATA names {named}, which is not a folder; correct it, or unset it to use"
+                " the cache"
             )
         folders.append(Path(named).expanduser())
     return [*folders, Path(pooch.os_cache("capslit"))]
@@ -345,7 +365,10 @@ CONTENT_ERRORS = (
 
 
 def _read_local(folders, source):
-    "The arrays of the first file among `folders` that is `source`; None if there is none; DatasetError if it is damaged."
+    """The arrays of the first file among `folders` that is `source`.
+
+    None if there is none; DatasetError if it is damaged.
+    """
     names = [source.path, source.path.removesuffix(".gz")]  # an uncompressed copy is as good
     for path in (folder / name for folder in folders for name in dict.fromkeys(names)):
         if not path.is_file():
@@ -381,7 +404,10 @@ def _is_final(error):
 
 # %% ../../nbs/data/datasets.ipynb #cell-038
 def _download(source):
-    "The content of `source` from the first address that delivers it, unpacked, and its arrays; DatasetError with all reasons if none does."
+    """The content of `source` from the first address that delivers it, unpacked, and its arrays.
+
+    DatasetError with all reasons if none does.
+    """
     reasons = {}
     for attempt in range(2):
         for address in source.mirrors:
@@ -408,17 +434,19 @@ def _short(error):
 def fetch(
     source: RemoteFile, data_home: str | PathLike | None = None, download: bool = True
 ) -> Any:
-    """The arrays of a source file, from the disk or, if it is in none of the folders, from the network, if that may be asked.
+    """The arrays of a source file, from the disk or, if it is in none of the folders, from the
+    network, if that may be asked.
 
-    A download is stored in `data_home`, if given, else in the cache: StorageError if that is impossible. DatasetError
-    if the file is damaged, or neither on the disk nor to be had from the network.
+    A download is stored in `data_home`, if given, else in the cache: StorageError if that is
+    impossible. DatasetError if the file is damaged, or neither on the disk nor to be had from the
+    network.
     """
     folders = data_folders(data_home)
     if (found := _read_local(folders, source)) is not None:
         return found
     advice = (
-        f"Put the file into one of {', '.join(str(f / source.path) for f in folders)}; or set CAPSLIT_DATA to a folder that has "
-        f"{source.path}; or connect to the network"
+        f"Put the file into one of {', '.join(str(f / source.path) for f in folders)}; or set"
+        f" CAPSLIT_DATA to a folder that has {source.path}; or connect to the network"
     )
     if not download:
         raise DatasetError(
@@ -456,7 +484,8 @@ def load_mnist(data_home: str | PathLike | None = None, download: bool = True) -
     Parameters
     ----------
     data_home : path, optional
-        Folder to look in first, which holds `mnist/train-images-idx3-ubyte.gz` and so on; a download goes there.
+        Folder to look in first, which holds `mnist/train-images-idx3-ubyte.gz` and so on; a
+        download goes there.
     download : bool
         Whether the network may be asked.
 
@@ -483,12 +512,17 @@ FASHION = (
 
 
 def load_fashion_mnist(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
-    "Fashion-MNIST: clothes and shoes, 28 × 28, uint8; 60,000 for training, 10,000 for testing. As `load_mnist`."
+    """Fashion-MNIST: clothes and shoes, 28 × 28, uint8.
+
+    60,000 for training, 10,000 for testing. As `load_mnist`.
+    """
     return _load_idx("fashion", "fashion-mnist", FASHION_MNIST, FASHION, data_home, download)
 
 # %% ../../nbs/data/datasets.ipynb #cell-044
 def _read_usps_npz(content):
-    "Both parts of USPS from one `.npz` file with the arrays train_images, train_labels, test_images and test_labels."
+    """Both parts of USPS from one `.npz` file with the arrays train_images, train_labels,
+    test_images and test_labels.
+    """
     with np.load(
         io.BytesIO(check_sha256(content, OTHER_HASHES["usps/usps.npz"])), allow_pickle=False
     ) as arrays:
@@ -503,7 +537,10 @@ def _read_usps_npz(content):
 
 
 def load_usps(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
-    "USPS: digits from envelopes, 16 × 16, float32 from 0 to 1; 7,291 for training, 2,007 for testing. As `load_mnist`."
+    """USPS: digits from envelopes, 16 × 16, float32 from 0 to 1.
+
+    7,291 for training, 2,007 for testing. As `load_mnist`.
+    """
     parts = _read_local(data_folders(data_home), RemoteFile("usps/usps.npz", (), _read_usps_npz))
     if parts is None:
         parts = [
@@ -546,7 +583,9 @@ def _whole(name, path, read, data_home, download):
 
 
 def load_alphadigits(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
-    "Binary Alphadigits: digits and capital letters, 39 of each, 20 × 16, uint8 0 or 1; not divided. As `load_mnist`."
+    """Binary Alphadigits: digits and capital letters, 39 of each, 20 × 16, uint8 0 or 1; not
+    divided. As `load_mnist`.
+    """
     return _whole(
         "alphadigits", "alphadigits/binaryalphadigs.mat", _read_alphadigits, data_home, download
     )
@@ -555,7 +594,9 @@ def load_alphadigits(data_home: str | PathLike | None = None, download: bool = T
 def load_omniglot_latin(
     data_home: str | PathLike | None = None, download: bool = True
 ) -> ImageData:
-    "The Latin alphabet of Omniglot: 26 letters by 20 people, 105 × 105, uint8, ink = 1; not divided. As `load_mnist`."
+    """The Latin alphabet of Omniglot: 26 letters by 20 people, 105 × 105, uint8, ink = 1; not
+    divided. As `load_mnist`.
+    """
     return _whole(
         "omniglot",
         "omniglot/images_background_small1.zip",
@@ -574,7 +615,9 @@ def line_templates() -> np.ndarray:
 
 
 def shape_templates() -> np.ndarray:
-    "The causes of the shapes: (3, 16, 6, 6), a cross, a diagonal and an empty square, 3 × 3, in 16 places, 0 or 1."
+    """The causes of the shapes: (3, 16, 6, 6), a cross, a diagonal and an empty square, 3 × 3, in
+    16 places, 0 or 1.
+    """
     cross, diagonal, square = (
         [[0, 1, 0], [1, 1, 1], [0, 1, 0]],
         np.eye(3),
@@ -588,7 +631,9 @@ def shape_templates() -> np.ndarray:
 
 # %% ../../nbs/data/datasets.ipynb #cell-048
 def compose(templates: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    "Sums (n, height, width) of one template of each cause (d, k, height, width); the last cause's state changes fastest with the label."
+    """Sums (n, height, width) of one template of each cause (d, k, height, width); the last cause's
+    state changes fastest with the label.
+    """
     states = np.unravel_index(labels, (templates.shape[1],) * len(templates))
     return sum(cause[state].astype(np.float64) for cause, state in zip(templates, states))
 
@@ -603,7 +648,9 @@ GREY = {"background": 80, "line": 48, "noise": 18.3}  # of 255; the last is a st
 
 
 def draw_lines(labels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-    "Noisy images (n, 4, 4) of two lines, uint8, for labels (n,) from 0 to 15 and a numpy RandomState."
+    """Noisy images (n, 4, 4) of two lines, uint8, for labels (n,) from 0 to 15 and a numpy
+    RandomState.
+    """
     grey = GREY["background"] + GREY["line"] * compose(line_templates(), labels)
     return np.clip(np.rint(grey + GREY["noise"] * rng.standard_normal(grey.shape)), 0, 255).astype(
         np.uint8
@@ -611,7 +658,8 @@ def draw_lines(labels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
 
 
 def load_lines() -> ImageData:
-    """The lines problem: 160 noisy 4 × 4 images of one horizontal and one vertical line, ten of each pair.
+    """The lines problem: 160 noisy 4 × 4 images of one horizontal and one vertical line, ten of
+    each pair.
 
     Returns
     -------
@@ -643,12 +691,14 @@ def _made(name, images, labels, class_names, scale, n_train=None):
 
 # %% ../../nbs/data/datasets.ipynb #cell-052
 def load_shapes() -> ImageData:
-    """The shapes problem: 300 of the 4,096 sums of a cross, a diagonal line and an empty square, 6 × 6.
+    """The shapes problem: 300 of the 4,096 sums of a cross, a diagonal line and an empty square, 6
+    × 6.
 
     Returns
     -------
     ImageData
-        Images uint8 from 0 to 3, labels 256 · cross + 16 · diagonal + square. Source: Ghahramani (1995), section 4.
+        Images uint8 from 0 to 3, labels 256 · cross + 16 · diagonal + square. Source: Ghahramani
+        (1995), section 4.
     """
     labels = np.random.RandomState(1995).permutation(4096)[:300]
     images = compose(shape_templates(), labels).astype(np.uint8)
@@ -661,7 +711,9 @@ QUADRANT_CHANCES = (0.5, 0.25, 0.25)
 
 
 def quadrant_templates() -> np.ndarray:
-    "The eight true experts (8, 6, 6): each quadrant, row by row, in white (0) and in black (1); ½ elsewhere."
+    """The eight true experts (8, 6, 6): each quadrant, row by row, in white (0) and in black (1); ½
+    elsewhere.
+    """
     templates = np.full((4, 2, 2, QUADRANT_SIDE, 2, QUADRANT_SIDE), 0.5)
     for quadrant, colour in itertools.product(range(4), range(2)):
         templates[quadrant, colour, quadrant // 2, :, quadrant % 2] = colour
@@ -669,7 +721,9 @@ def quadrant_templates() -> np.ndarray:
 
 
 def compose_quadrants(states: Any) -> np.ndarray:
-    "Templates (n, 6, 6) of configurations (n, 4), numbers of `QUADRANT_STATES`: probabilities of ink."
+    """Templates (n, 6, 6) of configurations (n, 4), numbers of `QUADRANT_STATES`: probabilities of
+    ink.
+    """
     chance = np.array([0.5, 0.0, 1.0])[np.asarray(states)].reshape(-1, 2, 2)
     return chance.repeat(QUADRANT_SIDE, axis=1).repeat(QUADRANT_SIDE, axis=2)
 
@@ -747,11 +801,13 @@ def _gram(block):
 
 # %% ../../nbs/data/datasets.ipynb #cell-067-2
 def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
-    """The directions in which the images are largest: the first right singular vectors, without centring (Saul 3.1).
+    """The directions in which the images are largest: the first right singular vectors, without
+    centring (Saul 3.1).
 
     Parameters
     ----------
-    train_images : array of shape (n, height, width) or (n, n_features), or whatever `capslit.data.open.as_source` knows
+    train_images : array of shape (n, height, width) or (n, n_features), or whatever
+    `capslit.data.open.as_source` knows
     n_components : int
         At most `n_features`.
 
@@ -775,7 +831,8 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
     gram = accumulate(_gram, x, BLOCK).total
     if not np.isfinite(gram).all():
         raise ValueError(
-            "train_images are too large: their squares overflow; divide them by their largest magnitude first"
+            "train_images are too large: their squares overflow; divide them by their largest"
+            " magnitude first"
         )
     vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :n_components]
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
@@ -784,7 +841,9 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
 # %% ../../nbs/data/datasets.ipynb #cell-068
 @dataclass(frozen=True, eq=False)
 class _Projected:
-    "A batch of images in the coordinates of a projection, in double precision until they are stored."
+    """A batch of images in the coordinates of a projection, in double precision until they are
+    stored.
+    """
 
     projection: np.ndarray
 
@@ -801,7 +860,8 @@ def project(images: Any, projection: np.ndarray, scale: float = 1.0) -> np.ndarr
 
     Parameters
     ----------
-    images : array of shape (n, height, width) or (n, n_features), or whatever `capslit.data.open.as_source` knows
+    images : array of shape (n, height, width) or (n, n_features), or whatever
+    `capslit.data.open.as_source` knows
         The batches of a `capslit.data.sources.Source` keep their labels and weights.
     projection : array of shape (n_features, n_components)
     scale : float
@@ -810,7 +870,8 @@ def project(images: Any, projection: np.ndarray, scale: float = 1.0) -> np.ndarr
     Returns
     -------
     float32 array of shape (n, n_components)
-        Of images that do not lie in memory, the `capslit.data.sources.Source` of the projected ones.
+        Of images that do not lie in memory, the `capslit.data.sources.Source` of the projected
+        ones.
     """
     source, projection = _images("images", images), _rows("projection", projection)
     x = _rows("images", images) if source is None else None

@@ -23,7 +23,8 @@ from ..validation import check_choice, check_number, check_shape, check_values
 
 # %% ../../nbs/data/deformations.ipynb #cell-005
 def random_uniforms(seed: int, start: int, stop: int, count: int) -> np.ndarray:
-    """Numbers from the open interval (0, 1), `count` for each place of a stream from `start` to `stop`.
+    """Numbers from the open interval (0, 1), `count` for each place of a stream from `start` to
+    `stop`.
 
     What stands at a place depends on `seed`, `count` and the place alone.
 
@@ -43,7 +44,9 @@ def random_uniforms(seed: int, start: int, stop: int, count: int) -> np.ndarray:
 def linear_maps(
     angle: np.ndarray, log_height: np.ndarray, log_width: np.ndarray, shear: np.ndarray
 ) -> np.ndarray:
-    "Matrices (n, 2, 2): scalings of height and width (logarithms) and shear, then a rotation (radians, from the downward to the rightward axis)."
+    """Matrices (n, 2, 2): scalings of height and width (logarithms) and shear, then a rotation
+    (radians, from the downward to the rightward axis).
+    """
     n = len(angle)
     rotation, triangle = np.empty((n, 2, 2)), np.zeros((n, 2, 2))
     rotation[:, 0, 0] = rotation[:, 1, 1] = np.cos(angle)
@@ -59,7 +62,9 @@ def linear_maps(
 # %% ../../nbs/data/deformations.ipynb #cell-012
 @lru_cache
 def _spectrum(smoothness):
-    "Root mean square coefficients (k, k) of a field of mean square one, from its smoothness in percent of the side."
+    """Root mean square coefficients (k, k) of a field of mean square one, from its smoothness in
+    percent of the side.
+    """
     width = smoothness / 100
     k = np.arange(
         1 + int(np.sqrt(2 * np.log(20)) / (np.pi * width))
@@ -78,7 +83,9 @@ def _cosines(k, size):
 
 
 def elastic_field(coefficients: np.ndarray, height: int, width: int) -> np.ndarray:
-    "Displacements (n, 2, height, width) from coefficients (n, 2, k, k), by two small matrix products for each image."
+    """Displacements (n, 2, height, width) from coefficients (n, 2, k, k), by two small matrix
+    products for each image.
+    """
     k = coefficients.shape[-1]
     return _cosines(k, height).T @ (coefficients.astype(np.float32) @ _cosines(k, width))
 
@@ -98,7 +105,8 @@ class Deformations:
     rotation : float
         Degrees that it is turned at most.
     scaling : float
-        Percent by which height and width, each for itself, grow or (the inverse factor) shrink at most.
+        Percent by which height and width, each for itself, grow or (the inverse factor) shrink at
+        most.
     shear : float
         Percent: 100 times the tangent of the slant at most.
     thickness : float
@@ -106,7 +114,8 @@ class Deformations:
     elastic : float
         Percent of the side: root mean square displacement by the smooth random field.
     smoothness : float
-        Percent of the side: width (standard deviation) of the Gaussian that smooths this field. Not changed by `strength`.
+        Percent of the side: width (standard deviation) of the Gaussian that smooths this field. Not
+        changed by `strength`.
     """
 
     strength: float = 1.0
@@ -138,7 +147,9 @@ class Deformations:
 
 # %% ../../nbs/data/deformations.ipynb #cell-016
 class Draws(NamedTuple):
-    "Deformations of n images, lengths in sides: translation (n, 2), matrix (n, 2, 2), thickness (n,), elastic (n, 2, k, k); rows before columns."
+    """Deformations of n images, lengths in sides: translation (n, 2), matrix (n, 2, 2), thickness
+    (n,), elastic (n, 2, k, k); rows before columns.
+    """
 
     translation: np.ndarray
     matrix: np.ndarray
@@ -178,7 +189,8 @@ def _dilated(x):
 
 
 def thicken(images: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """Images (n, height, width) with the edges of their ink moved outwards by `amount` (n,) pixels, or inwards where it is negative.
+    """Images (n, height, width) with the edges of their ink moved outwards by `amount` (n,) pixels,
+    or inwards where it is negative.
 
     Ink is what has large grey values.
     """
@@ -204,14 +216,18 @@ def _motion(draws, height, width):
 
 # %% ../../nbs/data/deformations.ipynb #cell-024-2
 def sources(draws: Draws, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    "Rows and columns, each (n, height, width) in pixels, at which the pixels of the deformed images find their values."
+    """Rows and columns, each (n, height, width) in pixels, at which the pixels of the deformed
+    images find their values.
+    """
     field, of_row, of_column = _motion(draws, height, width)
     moved = field + (of_row[..., None] + of_column[:, :, None])
     return moved[:, 0], moved[:, 1]
 
 # %% ../../nbs/data/deformations.ipynb #cell-026
 def cubic_weights(f: np.ndarray) -> tuple:
-    "Weights of the pixels at −1, 0, 1 and 2 for a point at the fraction `f` between 0 and 1 (Keys 1981)."
+    """Weights of the pixels at −1, 0, 1 and 2 for a point at the fraction `f` between 0 and 1 (Keys
+    1981).
+    """
     return (
         f * (-0.5 + f * (1 - 0.5 * f)),
         1 + f * f * (1.5 * f - 2.5),
@@ -377,7 +393,8 @@ _compiled_deformation = OnDemand(
 
 # %% ../../nbs/data/deformations.ipynb #cell-031
 def deform(images: Any, draws: Draws) -> np.ndarray:
-    """Images (n, height, width), float32, after the deformations that were drawn for them, one by one.
+    """Images (n, height, width), float32, after the deformations that were drawn for them, one by
+    one.
 
     Parameters
     ----------
@@ -431,7 +448,9 @@ class DeformedImages:
         return self.size
 
     def part(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        "The images float32 (stop - start, height, width) and labels at the places `start` to `stop`, which end with the stream."
+        """The images float32 (stop - start, height, width) and labels at the places `start` to
+        `stop`, which end with the stream.
+        """
         stop = min(stop, self.size)
         which = np.arange(start, stop) % len(self.images)
         return self.deformations.apply(self.images[which], start), self.labels[which]
@@ -446,7 +465,9 @@ class DeformedImages:
         function: Callable = lambda images: images,
         n_threads: int | None = None,
     ) -> np.ndarray:
-        "Fill `out` (size, …) with `function(images)`, batch by batch, and return the labels (size,)."
+        """Fill `out` (size, …) with `function(images)`, batch by batch, and return the labels
+        (size,).
+        """
         check_choice("len(out)", len(out), [self.size])
 
         def work(start):

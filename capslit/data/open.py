@@ -101,8 +101,8 @@ def as_source(
         X = _from_arrow(check_reiterable(names[0], X), y, labelled, names)
     if isinstance(X, (str, PathLike)):
         raise TypeError(
-            f"{names[0]} is the path of a file; open it, for example with "
-            "np.load(path, mmap_mode='r') or, if it holds Parquet files, capslit.data.arrow_source(path)"
+            f"{names[0]} is the path of a file; open it, for example with np.load(path,"
+            " mmap_mode='r') or, if it holds Parquet files, capslit.data.arrow_source(path)"
         )
     if isinstance(X, Source):
         return (
@@ -133,6 +133,7 @@ def _from_arrow(X, y, labelled, names):
 
     if labelled and y is None:
         raise ValueError(
-            f"{names[1]} is None, but labels are needed; name their column: capslit.data.arrow_source({names[0]}, target=…)"
+            f"{names[1]} is None, but labels are needed; name their column:"
+            f" capslit.data.arrow_source({names[0]}, target=…)"
         )
     return arrow_source(X, names=names)

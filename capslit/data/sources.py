@@ -40,7 +40,9 @@ from capslit.validation import (
 
 # %% ../../nbs/data/sources.ipynb #cell-004
 def as_input_array(name: str, x: Any) -> Any:
-    "`as_floating`; but NumPy's other precisions and byte orders become double, as scikit-learn has it."
+    """`as_floating`; but NumPy's other precisions and byte orders become double, as scikit-learn
+    has it.
+    """
     dtype = getattr(x, "dtype", None)
     other = (
         isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype not in (np.float32, np.float64)
@@ -49,7 +51,11 @@ def as_input_array(name: str, x: Any) -> Any:
 
 # %% ../../nbs/data/sources.ipynb #cell-004-2
 def check_examples(name: str, array: Any, flat: bool, *, empty: bool = False) -> Any:
-    "`array`; ValueError unless it holds examples as rows or, if `flat`, along several axes. None may be missing, unless `empty`."
+    """`array`.
+
+    ValueError unless it holds examples as rows or, if `flat`, along several axes. None may be
+    missing, unless `empty`.
+    """
     several = flat and len(array.shape) > 2
     return check_shape(
         name,
@@ -112,13 +118,18 @@ ARGUMENT_NAMES = ("X", "y", "sample_weight")
 
 
 def check_same(found: Any, known: Any, message: str) -> None:
-    "ValueError with the message, in which {0} stands for `found` and {1} for `known`, unless both are equal."
+    """ValueError with the message, in which {0} stands for `found` and {1} for `known`, unless both
+    are equal.
+    """
     if found != known:
         raise ValueError(message.format(found, known))
 
 
 def check_labels_given(names: tuple, y: Any, labelled: bool | None) -> None:
-    "ValueError if labels are needed and there are none; `names`: those of the inputs, the labels and the weights."
+    """ValueError if labels are needed and there are none.
+
+    `names`: those of the inputs, the labels and the weights.
+    """
     if labelled and y is None:
         raise ValueError(
             f"{names[1]} is None, but labels are needed; pass one for each example of {names[0]}"
@@ -126,7 +137,10 @@ def check_labels_given(names: tuple, y: Any, labelled: bool | None) -> None:
 
 
 def not_empty(name: str, found: Any, what: str = "batches") -> Any:
-    "`found`; ValueError if it is None or an empty list, because the argument `name` holds none of `what`."
+    """`found`.
+
+    ValueError if it is None or an empty list, because the argument `name` holds none of `what`.
+    """
     if found is None or (isinstance(found, list) and not found):
         raise ValueError(f"{name} holds no {what}; pass at least one")
     return found
@@ -194,7 +208,8 @@ class BatchSchema:
                 check_same(
                     *pair,
                     self.names[0]
-                    + " has the column {0!r} where the batches before it have {1!r}; bring all columns in one order",
+                    + " has the column {0!r} where the batches before it have {1!r}; bring all"
+                    " columns in one order",
                 )
 
     def _weights(self, w, x):
@@ -530,7 +545,10 @@ def _row_ranges(array, rows=None):
 
 # %% ../../nbs/data/sources.ipynb #cell-019-3
 def check_columns(names: tuple, columns: Iterable, n: int) -> tuple:
-    "Labels and weights of n examples as they are, or else as NumPy arrays; ValueError for other lengths. `names`: as in `BatchSchema`."
+    """Labels and weights of n examples as they are, or else as NumPy arrays.
+
+    ValueError for other lengths. `names`: as in `BatchSchema`.
+    """
     return tuple(
         _check_column(name, column, n, names[0]) for name, column in zip(names[1:], columns)
     )
@@ -664,7 +682,8 @@ class BatchSource(_ValidatedSource):
             total,
             known.n_samples if known else total,
             name
-            + " had {1} examples in the first pass, but {0} in this one; each pass must bring the same examples",
+            + " had {1} examples in the first pass, but {0} in this one; each pass must bring the"
+            " same examples",
         )
 
     def _parts(self, index, batch):
@@ -806,7 +825,9 @@ class RebatchedSource(_DerivedSource):
 # %% ../../nbs/data/sources.ipynb #cell-034-2
 @dataclass(frozen=True, eq=False)
 class WithColumns:
-    "Labels and weights of all examples, joined to the batches of a source: a function for `Source.apply`."
+    """Labels and weights of all examples, joined to the batches of a source: a function for
+    `Source.apply`.
+    """
 
     columns: tuple
     names: tuple

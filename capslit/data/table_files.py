@@ -41,7 +41,9 @@ def _separator(text):
 
 
 def _split(text):
-    "The rows of a text, each a list of entries, with the numbers of their last lines; blank lines are passed over."
+    """The rows of a text, each a list of entries, with the numbers of their last lines; blank lines
+    are passed over.
+    """
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=_separator(text),
@@ -56,7 +58,9 @@ def _split(text):
 
 # %% ../../nbs/data/table_files.ipynb #cell-006
 class Columns(NamedTuple):
-    "Columns of a file as {name: entries}, how many columns had no name, and whether numbers may have decimal commas."
+    """Columns of a file as {name: entries}, how many columns had no name, and whether numbers may
+    have decimal commas.
+    """
 
     words: dict
     unnamed: int
@@ -73,7 +77,8 @@ def _columns_of_text(content):
     for row, line in rows:
         if len(row) != len(header):
             raise ValueError(
-                f"line {line} has {len(row)} entries, but the header has {len(header)}; put entries that contain the separator in quotes"
+                f"line {line} has {len(row)} entries, but the header has {len(header)}; put entries"
+                " that contain the separator in quotes"
             )
     entries = [
         [None if word.lower() in MISSING_WORDS else word for word in column]
@@ -88,7 +93,10 @@ def _columns_of_text(content):
 
 # %% ../../nbs/data/table_files.ipynb #cell-009
 def entry_word(value: object) -> str | None:
-    "An entry of a data frame as text, whole numbers without a point; None for text that stands for a missing value."
+    """An entry of a data frame as text, whole numbers without a point.
+
+    None for text that stands for a missing value.
+    """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
@@ -103,8 +111,8 @@ def _columns_of_parquet(path):
         frame = pandas.read_parquet(path)
     except ImportError as error:
         raise ValueError(
-            "Parquet files are read by pandas and pyarrow, which are not both installed; install them: pip install pandas pyarrow, "
-            "or save the table as CSV"
+            "Parquet files are read by pandas and pyarrow, which are not both installed; install"
+            " them: pip install pandas pyarrow, or save the table as CSV"
         ) from error
     present = frame.notna()
     words = {
@@ -121,7 +129,9 @@ def table_context(path: str | PathLike) -> AbstractContextManager:
     return storage_context(
         path,
         damage={
-            UnicodeDecodeError: "it is not UTF-8 text; unpack it if it is compressed, and save it as CSV in UTF-8",
+            UnicodeDecodeError: (
+                "it is not UTF-8 text; unpack it if it is compressed, and save it as CSV in UTF-8"
+            ),
             csv.Error: "it is no CSV file ({}); check its quotes",
             ValueError: "{}",
             **dict.fromkeys(
@@ -137,7 +147,8 @@ def _unpacked(content):
 
 
 def read_columns(path: str | PathLike) -> Columns:
-    """The columns of a CSV file, which gzip may have compressed, or of a Parquet file: lists of text, None where an entry is missing.
+    """The columns of a CSV file, which gzip may have compressed, or of a Parquet file: lists of
+    text, None where an entry is missing.
 
     StorageError if the file is missing, or is no table with a header and rows.
     """
@@ -185,7 +196,9 @@ DECIMAL_COMMA = re.compile(
 
 
 def decimal_points(words: Sequence) -> list:
-    "The words of a column, with decimal points for decimal commas if some have one and all are numbers if read so."
+    """The words of a column, with decimal points for decimal commas if some have one and all are
+    numbers if read so.
+    """
     present = [word for word in words if word is not None]
     if any("," in word for word in present) and all(map(DECIMAL_COMMA.fullmatch, present)):
         return [None if word is None else word.replace(".", "").replace(",", ".") for word in words]
@@ -193,7 +206,9 @@ def decimal_points(words: Sequence) -> list:
 
 # %% ../../nbs/data/table_files.ipynb #cell-017
 def identifies_rows(words: Sequence) -> bool:
-    "Whether a column of categories tells rows apart rather than describing them: its words are many and hardly repeat."
+    """Whether a column of categories tells rows apart rather than describing them: its words are
+    many and hardly repeat.
+    """
     present = [word for word in words if word is not None]
     return len(set(present)) > max(20, len(present) / 2)
 
@@ -206,19 +221,25 @@ def _row_numbers(name, values):
         or not (np.all(np.diff(values) > 0) or np.all(np.diff(np.sort(values)) == 1))
     ):
         return None
-    return f"column {name!r} looks like row numbers, from {values.min():.0f} to {values.max():.0f}, and is used like any other; leave it out by --drop {shlex.quote(name)}"
+    return (
+        f"column {name!r} looks like row numbers, from {values.min():.0f} to {values.max():.0f},"
+        f" and is used like any other; leave it out by --drop {shlex.quote(name)}"
+    )
 
 # %% ../../nbs/data/table_files.ipynb #cell-017-a
 NUMBER_WITH_MARKS = re.compile(r"[+-]?\d[\d., ']*")
 
 
 def _advice(words):
-    "What to do about the words that keep a column from being numeric, if it may be meant to be: 'because of' the first of them, and the remedy; None otherwise."
+    """What to do about the words that keep a column from being numeric, if it may be meant to be:
+    'because of' the first of them, and the remedy. None otherwise.
+    """
     odd = [word for word in words if word is not None and _number(word) is None]
     if NUMBER_WITH_MARKS.fullmatch(odd[0]):
-        return odd[
-            0
-        ], "if that is a number, write it with a decimal point and no other marks, as in 1234.5"
+        return (
+            odd[0],
+            "if that is a number, write it with a decimal point and no other marks, as in 1234.5",
+        )
     return (
         (odd[0], "if that means a missing value, write NA") if len(odd) < len(words) / 2 else None
     )
@@ -232,15 +253,20 @@ def _feature(name, words):
         return values, None, _row_numbers(name, values)
     odd, remedy = _advice(words) or (None, None)
     if identifies_rows(words):
-        note = f"column {name!r} is left out: {len(set(words) - {None})} different words in {len(words)} rows"
+        note = (
+            f"column {name!r} is left out: {len(set(words) - {None})} different words in"
+            f" {len(words)} rows"
+        )
         return None, None, note if odd is None else f"{note}, among them {odd!r}; {remedy}"
     categories = tuple(sorted(set(words) - {None}))
     return (
         _codes(words, categories),
         categories,
-        None
-        if odd is None
-        else f"column {name!r} is read as categories because of {odd!r}; {remedy}",
+        (
+            None
+            if odd is None
+            else f"column {name!r} is read as categories because of {odd!r}; {remedy}"
+        ),
     )
 
 # %% ../../nbs/data/table_files.ipynb #cell-020
@@ -253,26 +279,34 @@ def _shortlist(words, count=12):
 
 
 def check_target(name: str, labels: Sequence) -> None:
-    "ValueError unless the words `labels` are at least two classes with at least two examples each, and no quantity."
+    """ValueError unless the words `labels` are at least two classes with at least two examples
+    each, and no quantity.
+    """
     counts = Counter(labels)
     numbers = [_number(word) for word in counts]
     whole = None not in numbers and all(number % 1 == 0 for number in numbers)
     if len(counts) < 2:
         raise ValueError(
-            f"the target column {name!r} has {f'the single class {labels[0]!r}' if labels else 'no entry'}; two classes are needed"
+            f"the target column {name!r} has"
+            f" {f'the single class {labels[0]!r}' if labels else 'no entry'}; two classes are"
+            " needed"
         )
     if None not in numbers and len(counts) > max(20, whole * len(labels) / 10):
         raise ValueError(
-            f"the target column {name!r} holds {len(counts)} different numbers, which is a quantity and no class; choose a column of classes, or divide it into ranges"
+            f"the target column {name!r} holds {len(counts)} different numbers, which is a quantity"
+            " and no class; choose a column of classes, or divide it into ranges"
         )
     if rare := [word for word, count in counts.items() if count < 2]:
         raise ValueError(
-            f"the target column {name!r} has a single example of {_shortlist(rare)}; give each class two or more, or remove it"
+            f"the target column {name!r} has a single example of {_shortlist(rare)}; give each"
+            " class two or more, or remove it"
         )
 
 # %% ../../nbs/data/table_files.ipynb #cell-021
 def class_labels(words: Sequence) -> tuple[np.ndarray, tuple]:
-    "Class numbers from 0 (n,) of the words in a target column, and the names of the classes, sorted by number if they are numbers."
+    """Class numbers from 0 (n,) of the words in a target column, and the names of the classes,
+    sorted by number if they are numbers.
+    """
     names = sorted(set(words))
     if None not in map(_number, names):
         names.sort(key=float)
@@ -289,7 +323,9 @@ def _check_columns(columns, wanted):
 
 
 def _features(columns):
-    "Values and categories of each column that can be used, {name: (values, categories)}, and notes."
+    """Values and categories of each column that can be used, {name: (values, categories)}, and
+    notes.
+    """
     found = {name: _feature(name, words) for name, words in columns.items()}
     notes = [note for _, _, note in found.values() if note]
     features = {name: feature[:2] for name, feature in found.items() if feature[0] is not None}
@@ -306,7 +342,8 @@ def read_table(
     Parameters
     ----------
     path : str or path
-        A `.csv` or other text file whose first line names the columns, which gzip may have compressed, or a `.parquet` file, which needs pandas and pyarrow.
+        A `.csv` or other text file whose first line names the columns, which gzip may have
+        compressed, or a `.parquet` file, which needs pandas and pyarrow.
     target : str
         Name of the column with the classes.
     drop : sequence of str
@@ -315,13 +352,15 @@ def read_table(
     Raises
     ------
     StorageError
-        If the file cannot be read or is no table, or `target` or `drop` are no columns of it, or the target holds no classes.
+        If the file cannot be read or is no table, or `target` or `drop` are no columns of it, or
+        the target holds no classes.
     ValueError
         If `drop` names the target.
     """
     if target in drop:
         raise ValueError(
-            f"column {target!r} is the target and cannot be left out; take it out of drop (--drop), or choose another target (--target)"
+            f"column {target!r} is the target and cannot be left out; take it out of drop (--drop),"
+            " or choose another target (--target)"
         )
     columns, unnamed, commas = read_columns(path)
     with table_context(path):
@@ -359,41 +398,50 @@ def labels_of(table: TableData) -> np.ndarray:
 
 # %% ../../nbs/data/table_files.ipynb #cell-031
 def known_codes(name: str, words: Sequence, categories: Sequence) -> np.ndarray:
-    "Codes (n,) of the words of the column `name`; NaN for None, and, with a warning, for words that are not among its categories."
+    """Codes (n,) of the words of the column `name`.
+
+    NaN for None, and, with a warning, for words that are not among its categories.
+    """
     known = {None, *categories}
     if new := Counter(word for word in words if word not in known):
         count = new.total()
         warnings.warn(
-            f"column {name!r} holds {count} entr{'y' if count == 1 else 'ies'} that the model has not seen, {_shortlist(new)}: "
-            f"counted as missing; it knows {_shortlist(categories)}",
+            f"column {name!r} holds {count} entr{'y' if count == 1 else 'ies'} that the model has"
+            f" not seen, {_shortlist(new)}: counted as missing; it knows {_shortlist(categories)}",
             stacklevel=2,
         )
     return _codes([None if word in new else word for word in words], categories)
 
 
 def _known_feature(name, words, categories, as_numbers):
-    "Values of a column of new rows; ValueError for words where the model has learned to read numbers."
+    """Values of a column of new rows.
+
+    ValueError for words where the model has learned to read numbers.
+    """
     if categories is not None:
         return known_codes(name, words, categories)
     if (values := _numbers(name, words := as_numbers(words))) is None:
         odd = next(word for word in words if word is not None and _number(word) is None)
         raise ValueError(
-            f"column {name!r} must hold numbers, as it did when the model was fitted, but holds {odd!r}; correct it, or write NA"
+            f"column {name!r} must hold numbers, as it did when the model was fitted, but holds"
+            f" {odd!r}; correct it, or write NA"
         )
     return values
 
 # %% ../../nbs/data/table_files.ipynb #cell-031-a
 def read_features(path: str | PathLike, feature_names: Sequence, categories: Mapping) -> np.ndarray:
-    """Features (n, p) of the rows of a file, coded as in the `TableData` that has these `feature_names` and `categories`.
+    """Features (n, p) of the rows of a file, coded as in the `TableData` that has these
+    `feature_names` and `categories`.
 
-    StorageError if the file cannot be read, lacks a column, or holds words where numbers belong. Words that are not among `categories` become NaN, with a warning.
+    StorageError if the file cannot be read, lacks a column, or holds words where numbers belong.
+    Words that are not among `categories` become NaN, with a warning.
     """
     columns, _, commas = read_columns(path)
     with table_context(path):
         if missing := [name for name in feature_names if name not in columns]:
             raise ValueError(
-                f"it has no column {_shortlist(missing)}, which the model needs; its columns are {_shortlist(columns, 40)}. "
-                "Add what is missing, with NA where nothing is known"
+                f"it has no column {_shortlist(missing)}, which the model needs; its columns are"
+                f" {_shortlist(columns, 40)}. Add what is missing, with NA where nothing is known"
             )
         as_numbers = decimal_points if commas else list
         return np.stack(

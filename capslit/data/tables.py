@@ -70,7 +70,8 @@ MISSING = ("?", "<null>")
 
 
 def read_rows(content: bytes) -> list[list[str]]:
-    """The entries of a text with one row per line and commas between entries, without the spaces around them.
+    """The entries of a text with one row per line and commas between entries, without the spaces
+    around them.
 
     Raises
     ------
@@ -97,7 +98,9 @@ def read_rows(content: bytes) -> list[list[str]]:
 
 # %% ../../nbs/data/tables.ipynb #cell-010
 def _column(words, number):
-    "Values of a column, with codes for categories and NaN for missing entries, and the tuple of its words; None if it is numeric."
+    """Values of a column, with codes for categories and NaN for missing entries, and the tuple of
+    its words. None if it is numeric.
+    """
     present = np.array([word not in MISSING for word in words])
     check_format(present.any(), f"has no value in column {number}")
     values, names = np.full(len(words), np.nan), None
@@ -127,7 +130,10 @@ def _labels(words):
 
 # %% ../../nbs/data/tables.ipynb #cell-015
 def _table(name, rows, sha256, feature_names=None):
-    "The `TableData` of rows of entries whose last column is the label; ValueError if they are no such table."
+    """The `TableData` of rows of entries whose last column is the label.
+
+    ValueError if they are no such table.
+    """
     *columns, labels = zip(*rows)
     found = [_column(words, number) for number, words in enumerate(columns, 1)]
     X = np.stack([values for values, _ in found], axis=1)
@@ -208,7 +214,9 @@ PENGUINS = {
 
 
 def _penguin_rows(content, columns):
-    "The entries of some columns of penguins.csv, which has a header and NA for missing values; rows without the last are left out."
+    """The entries of some columns of penguins.csv, which has a header and NA for missing values;
+    rows without the last are left out.
+    """
     header, *rows = read_rows(content)
     places = [header.index(column) for column in columns]
     rows = [["?" if row[k] == "NA" else row[k] for k in places] for row in rows]
@@ -216,11 +224,15 @@ def _penguin_rows(content, columns):
 
 # %% ../../nbs/data/tables.ipynb #cell-026
 def _load_penguins(name):
-    "A table of the penguins from the file of the package palmerpenguins; DatasetError if it is not installed or has another file."
+    """A table of the penguins from the file of the package palmerpenguins.
+
+    DatasetError if it is not installed or has another file.
+    """
     package = find_spec("palmerpenguins")
     if package is None or not package.submodule_search_locations:
         raise DatasetError(
-            f"the table {name} is read from the package palmerpenguins, which is not installed; install it: pip install 'palmerpenguins>=0.1.4'"
+            f"the table {name} is read from the package palmerpenguins, which is not installed;"
+            " install it: pip install 'palmerpenguins>=0.1.4'"
         )
     path = Path(package.submodule_search_locations[0]) / "data" / "penguins.csv"
     advice = "install it anew: pip install --force-reinstall 'palmerpenguins>=0.1.4'"
@@ -228,7 +240,8 @@ def _load_penguins(name):
         content = check_sha256(path.read_bytes(), PENGUINS_SHA256)
     except OSError as error:
         raise DatasetError(
-            f"{storage_error(path, error, 'read')}; it belongs to the package palmerpenguins; {advice}"
+            f"{storage_error(path, error, 'read')}; it belongs to the package palmerpenguins;"
+            f" {advice}"
         ) from error
     except ValueError as error:
         raise DatasetError(
@@ -280,7 +293,9 @@ IN_PROGRAM = ("pima", "vehicle")  # whose files in the program's repository have
 
 
 def _unpack_keel(content, name):
-    "The file of a table, compressed, from an archive or a plain file of KEEL: without the header, and with the ends of lines as here."
+    """The file of a table, compressed, from an archive or a plain file of KEEL: without the header,
+    and with the ends of lines as here.
+    """
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = [
@@ -319,7 +334,8 @@ def load_table(
     name : str
         One of `TABLES`.
     data_home : path, optional
-        Folder to look in first for a table of KEEL, which holds `tables/sonar.dat.gz` and so on; a download goes there.
+        Folder to look in first for a table of KEEL, which holds `tables/sonar.dat.gz` and so on; a
+        download goes there.
     download : bool
         Whether the network may be asked for a table of KEEL.
 
@@ -328,7 +344,8 @@ def load_table(
     ValueError
         If there is no table of that name; the message lists the names.
     DatasetError
-        If the table's file is damaged, or neither on the disk nor to be had from the network, or the package that holds it is not installed.
+        If the table's file is damaged, or neither on the disk nor to be had from the network, or
+        the package that holds it is not installed.
     """
     check_choice("name", name, TABLES)
     if name in KEEL:
@@ -338,7 +355,8 @@ def load_table(
 
 # %% ../../nbs/data/tables.ipynb #cell-045
 def encoder(table: TableData) -> "ColumnTransformer":
-    """What makes the features of a table ready for any classifier: a transformer of scikit-learn, not yet fitted.
+    """What makes the features of a table ready for any classifier: a transformer of scikit-learn,
+    not yet fitted.
 
     Parameters
     ----------
@@ -347,7 +365,8 @@ def encoder(table: TableData) -> "ColumnTransformer":
     Returns
     -------
     sklearn.compose.ColumnTransformer
-        Numbers first: the median for missing values, then mean 0 and standard deviation 1. Then, for each column of categories, an indicator for each word.
+        Numbers first: the median for missing values, then mean 0 and standard deviation 1. Then,
+        for each column of categories, an indicator for each word.
     """
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer

@@ -344,7 +344,9 @@ class GatedRegression(JointRegression):
 
 # %% ../../nbs/deeper/joint.ipynb #joint-32
 def patches_of(layer: PatchFeatures, X: np.ndarray) -> tuple:
-    "Whitened patches z (n, L, p) of images X (n, height · width), and pooling (G, L), of a fitted layer."
+    """Whitened patches z (n, L, p) of images X (n, height · width), and pooling (G, L), of a fitted
+    layer.
+    """
     images = np.asarray(X, np.float64).reshape(-1, *layer.image_shape_) / layer.scale_
     u = image_patches(images, layer.patch_size_, layer.stride_)
     v = normalise_contrast(u, layer.contrast_floor_) - layer.patch_mean_

@@ -238,7 +238,8 @@ def pair_numbers(pairs: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def exactly_one(n_classes: int) -> np.ndarray:
-    """Table (k, k): the capsule that stands for a pair of labels (column) in the problem of two labels (row).
+    """Table (k, k): the capsule that stands for a pair of labels (column) in the problem of two
+    labels (row).
 
     0 if the pair holds the first of the two only, 1 if the second only, −1 if both or neither.
     """
@@ -251,7 +252,9 @@ def exactly_one(n_classes: int) -> np.ndarray:
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-55
 def strengths(odds: np.ndarray) -> np.ndarray:
-    "log π (n, m) of labels, less their mean, from the log-odds (n, k) of the first of each two labels (capslit:strengths)."
+    """log π (n, m) of labels, less their mean, from the log-odds (n, k) of the first of each two
+    labels (capslit:strengths).
+    """
     k = odds.shape[1]
     m = round((1 + (1 + 8 * k) ** 0.5) / 2)
     sign = np.zeros((k, m), odds.dtype)
@@ -261,7 +264,9 @@ def strengths(odds: np.ndarray) -> np.ndarray:
 
 
 def among_two(log_strengths: np.ndarray) -> np.ndarray:
-    "P(label is one of the two) (n, m) from log π (n, m); rows add up to 2 (capslit:label-of-strengths)."
+    """P(label is one of the two) (n, m) from log π (n, m); rows add up to 2
+    (capslit:label-of-strengths).
+    """
     a, b = np.triu_indices(log_strengths.shape[1], 1)
     logs = log_strengths[:, a] + log_strengths[:, b]
     P = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -270,7 +275,9 @@ def among_two(log_strengths: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-26
 class Overlaid(NamedTuple):
-    "Scenes (n, height, width), their labels (n, 2), the numbers (n, 2) of their images, and where these begin (n, 2, 2)."
+    """Scenes (n, height, width), their labels (n, 2), the numbers (n, 2) of their images, and where
+    these begin (n, 2, 2).
+    """
 
     scenes: np.ndarray
     pairs: np.ndarray
@@ -317,8 +324,8 @@ def read_pairs(name: str, Y: Any, n: int, n_classes: int | None = None) -> np.nd
     wrong = np.flatnonzero(((Y != 0) & (Y != 1)).any(axis=1) | (Y.sum(axis=1) != 2))
     if wrong.size:
         raise ValueError(
-            f"{name} must hold zeros and two ones in each row, but row {wrong[0]} (from 0) does not; "
-            "MultiLabelBinarizer().fit_transform makes such a matrix of pairs of labels"
+            f"{name} must hold zeros and two ones in each row, but row {wrong[0]} (from 0) does"
+            " not; MultiLabelBinarizer().fit_transform makes such a matrix of pairs of labels"
         )
     return np.nonzero(Y)[1].reshape(n, 2)
 
@@ -369,7 +376,9 @@ def problems_of_two_labels(
     affine: bool = False,
     rng: np.random.Generator | None = None,
 ) -> tuple:
-    "A `CapsuleRegression` of each two labels, whose classes are pairs, and parameters: capsules in the subspaces of their labels."
+    """A `CapsuleRegression` of each two labels, whose classes are pairs, and parameters: capsules
+    in the subspaces of their labels.
+    """
     targets, dims = (
         exactly_one(n_classes),
         np.full((n_classes * (n_classes - 1) // 2, 2), capsule_dim),
@@ -397,12 +406,15 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         poses, norms = pose_vectors(weights.astype(X.dtype), X)
         if not np.all(np.isfinite(norms)):
             raise ValueError(
-                "X is too large for this model: its pose vectors overflow; scale X as the training inputs were"
+                "X is too large for this model: its pose vectors overflow; scale X as the training"
+                " inputs were"
             )
         return poses[0], norms[0]
 
     def _asked(self, X, what):
-        "Values (n, …) that the method `what` of the stacked problems' Predictor gives for inputs, block by block."
+        """Values (n, …) that the method `what` of the stacked problems' Predictor gives for inputs,
+        block by block.
+        """
         check_is_fitted(self)
         X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         weights = np.concatenate([self.coef_, self.intercept_[..., None]], axis=-1)
@@ -418,7 +430,9 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         return strengths(np.log(shares[:, 0] / shares[:, 1]).T)
 
     def predict_pairs(self, X: Any) -> np.ndarray:
-        "The two classes (n, 2) with the longest poses, or of the largest strengths, in the order of their columns."
+        """The two classes (n, 2) with the longest poses, or of the largest strengths, in the order
+        of their columns.
+        """
         if self.architecture == "ovo":
             return longest_two(self._strengths(X).T.copy())
         return longest_two(self._norms(X)[1])
@@ -435,7 +449,9 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         return _among(_scaled(norms, self.capsule_dim)).T.astype(norms.dtype)
 
     def transform(self, X: Any) -> np.ndarray:
-        'Pose vectors side by side (n, n_classes · capsule_dim), for "ovo" (n, n_problems · 2 · capsule_dim).'
+        """Pose vectors side by side (n, n_classes · capsule_dim), for "ovo" (n, n_problems · 2 ·
+        capsule_dim).
+        """
         if self.architecture == "ovo":
             return np.concatenate(self._asked(X, "transform"))
         poses = self._norms(X)[0]
@@ -456,16 +472,18 @@ class CapsulePairClassifier(Saved, _Named):
     capsule_dim : int, default=8
         Dimension of the pose vectors.
     architecture : {"multiclass", "ovo"}, default="multiclass"
-        One capsule for each class, or two for each two classes, learned from the examples with exactly one of them.
+        One capsule for each class, or two for each two classes, learned from the examples with
+        exactly one of them.
     alpha : float, default=1.0
         Precision of the Gaussian prior on the weights, which spares the constant input.
     thresholds, patience : sequences of float and int, default=(0.0,), (10,)
-        Rounds of learning: ν of Saul 2.26, and how many iterations without improvement end a round. A single round with
-        ν = 0 is plain EM.
+        Rounds of learning: ν of Saul 2.26, and how many iterations without improvement end a round.
+        A single round with ν = 0 is plain EM.
     momentum : float, default=0.0
         γ of Saul 2.27. Without thresholds, a step that would lower the objective is taken back.
     tol : float, default=1e-4
-        Improvements up to `tol`, of the objective per example or of the share of wrong pairs, do not count.
+        Improvements up to `tol`, of the objective per example or of the share of wrong pairs, do
+        not count.
     max_iter : int, default=500
     n_jobs : int, optional
         Threads; by default as many as the matrix library would use.
@@ -475,13 +493,15 @@ class CapsulePairClassifier(Saved, _Named):
 
     Attributes
     ----------
-    coef_ : (n_classes, capsule_dim, n_features) array; (n_problems, 2, capsule_dim, n_features) for "ovo"
+    coef_ : (n_classes, capsule_dim, n_features) array; (n_problems, 2, capsule_dim, n_features) for
+    "ovo"
     intercept_ : array of the shape of `coef_` without its last axis
     classes_ : (n_classes,) array
         Numbers of the columns of Y.
     history_ : dict of arrays
-        `objective`, `log_likelihood`, `training_error`, `validation_error` and `threshold` of each iteration, and
-        whether its parameters were `accepted`; with a second axis over problems for "ovo".
+        `objective`, `log_likelihood`, `training_error`, `validation_error` and `threshold` of each
+        iteration, and whether its parameters were `accepted`; with a second axis over problems for
+        "ovo".
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names
@@ -539,7 +559,8 @@ class CapsulePairClassifier(Saved, _Named):
         X : (n, n_features) array
         Y : (n, n_classes) indicator matrix with two ones in each row
         X_val, Y_val : optional
-            Examples whose errors decide when a round ends and which weights are kept; otherwise the objective does.
+            Examples whose errors decide when a round ends and which weights are kept; otherwise the
+            objective does.
         checkpoint : path, optional
             See `capslit.em.fit`.
 
@@ -622,6 +643,7 @@ class CapsulePairClassifier(Saved, _Named):
             self.history_ = {name: values[:, 0] for name, values in self.history_.items()}
         if not np.all(result.converged):
             warnings.warn(
-                f"EM has not converged after max_iter = {self.max_iter} iterations; raise max_iter or tol",
+                f"EM has not converged after max_iter = {self.max_iter} iterations; raise max_iter"
+                " or tol",
                 ConvergenceWarning,
             )

@@ -161,7 +161,9 @@ def patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tup
 def drawn_patches(
     X: np.ndarray, shape: tuple, size: tuple, count: int, least: int, rng: Any
 ) -> np.ndarray:
-    "Up to `count` patches (…, p) of images X (n, height · width), without blank ones if `least` remain."
+    """Up to `count` patches (…, p) of images X (n, height · width), without blank ones if `least`
+    remain.
+    """
     height, width = (side - s + 1 for side, s in zip(shape, size))
     total, several = len(X) * height * width, 4 * count
     at = np.arange(total) if total <= several else rng.randint(total, size=several)
@@ -320,7 +322,8 @@ class PatchFeatures(
 
     Notes
     -----
-    X may hold bytes (uint8), which stay so until an image is coded. The outputs have single precision.
+    X may hold bytes (uint8), which stay so until an image is coded. The outputs have single
+    precision.
     """
 
     _parameter_constraints = {

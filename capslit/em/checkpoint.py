@@ -25,7 +25,9 @@ _SCHEMA = f"{_KIND}3"
 
 
 def _named_arrays(name, tree):
-    "The arrays of a set by name: name.field of parameters, name.key.field or name.key. of what is remembered."
+    """The arrays of a set by name: name.field of parameters, name.key.field or name.key. of what is
+    remembered.
+    """
     if isinstance(tree, dict):
         return {
             key: value
@@ -56,19 +58,21 @@ def save_state(
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-005
 def load_state(path: str | os.PathLike, like: tuple, settings: dict) -> tuple[State, np.ndarray]:
-    """The state in `path`, with the type, namespace and device of the parameters `like`, and how its run began.
+    """The state in `path`, with the type, namespace and device of the parameters `like`, and how
+    its run began.
 
     ValueError if the file is no checkpoint, or one of a run with other settings.
     """
     arrays, meta = load_arrays(path)
     if not meta["schema"].startswith(_KIND):
         raise ValueError(
-            f"checkpoint {path} is no checkpoint: the file holds {meta['schema']!r}; pass another path"
+            f"checkpoint {path} is no checkpoint: the file holds {meta['schema']!r}; pass another"
+            " path"
         )
     if meta["schema"] != _SCHEMA or meta.get("settings") != settings:
         raise ValueError(
-            f"checkpoint {path} was written by a run with other settings, or by another version of capslit; "
-            "delete it, or pass another path"
+            f"checkpoint {path} was written by a run with other settings, or by another version of"
+            " capslit; delete it, or pass another path"
         )
     xp, device = namespace(*like), array_device(like[0])
 
@@ -88,13 +92,22 @@ def load_state(path: str | os.PathLike, like: tuple, settings: dict) -> tuple[St
         if key.startswith("history.")
     }
     vectors = (arrays[name] for name in ("score", "reference", "since", "round"))
-    return State(
-        parameters("parameters"), parameters("best"), memory, *vectors, history, arrays.get("warm")
-    ), arrays["beginning"]
+    return (
+        State(
+            parameters("parameters"),
+            parameters("best"),
+            memory,
+            *vectors,
+            history,
+            arrays.get("warm"),
+        ),
+        arrays["beginning"],
+    )
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-007
 def fingerprint(parameters: tuple) -> np.ndarray:
-    """Two numbers for each array: the logarithm of its length, and its direction's projection on a fixed vector.
+    """Two numbers for each array: the logarithm of its length, and its direction's projection on a
+    fixed vector.
 
     What is not finite counts as zero.
     """
@@ -144,8 +157,9 @@ class Checkpoint:
     def confirm(self, beginning: np.ndarray, log_likelihood: Callable) -> None:
         """ValueError unless the state was found in a file of a run with this beginning.
 
-        A file that was not there is written now, so that a path that cannot be written to is reported before the work begins.
-        `log_likelihood()` is that of the initial parameters; it is asked for only if it has been recorded.
+        A file that was not there is written now, so that a path that cannot be written to is
+        reported before the work begins. `log_likelihood()` is that of the initial parameters; it is
+        asked for only if it has been recorded.
         """
         self.beginning, recorded = beginning, self.found.history.get("log_likelihood", ())[:1]
         if self.recorded is None:
@@ -160,7 +174,10 @@ class Checkpoint:
 
     @contextmanager
     def writing(self) -> Iterator[Callable]:
-        "keep(state): write it if the last write is long ago. The last state is written at the end, and when an error ends learning."
+        """keep(state): write it if the last write is long ago.
+
+        The last state is written at the end, and when an error ends learning.
+        """
         latest, saved = self.found, time.monotonic()
 
         def keep(state):
@@ -182,7 +199,8 @@ class Checkpoint:
             save_state(self.path, state, self.settings, self.beginning)
         except OSError as error:
             warnings.warn(
-                f"{error}. Learning goes on; the checkpoint {self.path} is still the last one that could be written",
+                f"{error}. Learning goes on; the checkpoint {self.path} is still the last one that"
+                " could be written",
                 CheckpointWarning,
                 stacklevel=3,
             )

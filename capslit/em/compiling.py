@@ -18,7 +18,8 @@ import numpy as np
 def compiled(
     function: Callable, *parts: Callable, exact: bool = False, reordered: tuple = ()
 ) -> Callable | None:
-    """`function` as machine code, made when it is first called; None where Numba is not installed or switched off.
+    """`function` as machine code, made when it is first called; None where Numba is not installed
+    or switched off.
 
     Parameters
     ----------
@@ -29,7 +30,8 @@ def compiled(
     exact : bool
         Whether products and sums are rounded one by one, as in operations on arrays.
     reordered : tuple of callables
-        More functions of our own that it calls, whose sums may be taken in any order that suits the processor.
+        More functions of our own that it calls, whose sums may be taken in any order that suits the
+        processor.
     """
     try:
         from numba import config, njit
@@ -58,7 +60,9 @@ def compiled(
 
 # %% ../../nbs/em/compiling.ipynb #cell-004-a
 def read_only(a: Any) -> np.ndarray:
-    "The same numbers, side by side and not to be written to: Numba compiles once for such arrays, and once more for others."
+    """The same numbers, side by side and not to be written to: Numba compiles once for such arrays,
+    and once more for others.
+    """
     a = np.ascontiguousarray(a).view(np.ndarray)
     a.flags.writeable = False
     return a
@@ -119,7 +123,9 @@ class OnDemand:
         self.function, self.parts, self.enough, self.asked = function, parts, enough, 0
 
     def __call__(self, amount: int) -> Callable | None:
-        "The compiled function, if all calls so far, with this one and its `amount`, were for `enough` or more; None before, and without Numba."
+        """The compiled function, if all calls so far, with this one and its `amount`, were for
+        `enough` or more. None before, and without Numba.
+        """
         self.asked += amount
         return (
             compiled(self.function, *self.parts, exact=True) if self.asked >= self.enough else None

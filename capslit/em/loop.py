@@ -27,31 +27,42 @@ from ..validation import check_choice, check_number, check_type
 # %% ../../nbs/em/loop.ipynb #cell-004
 @dataclass(frozen=True)
 class Round:
-    "One stretch of learning: E-step `options` by name, and the `patience` in iterations without improvement that ends it."
+    """One stretch of learning: E-step `options` by name, and the `patience` in iterations without
+    improvement that ends it.
+    """
 
     patience: int = 10
     options: dict = field(default_factory=dict)
 
 
 def _options(rounds, current):
-    "The E-step options of several problems, each in its own round: arrays of one entry per problem."
+    """The E-step options of several problems, each in its own round: arrays of one entry per
+    problem.
+    """
     return {
         name: np.array([rounds[r].options[name] for r in current]) for name in rounds[0].options
     }
 
 # %% ../../nbs/em/loop.ipynb #cell-004-2
 def has_improved(score: np.ndarray, reference: np.ndarray, tol: float) -> np.ndarray:
-    "Which problems have a score that is better, by more than `tol`, than that of their last improvement."
+    """Which problems have a score that is better, by more than `tol`, than that of their last
+    improvement.
+    """
     return score < reference - tol
 
 
 def round_is_over(since: np.ndarray, patience: np.ndarray) -> np.ndarray:
-    "The stopping rule: which problems have had as many iterations without improvement as their present round has patience."
+    """The stopping rule: which problems have had as many iterations without improvement as their
+    present round has patience.
+    """
     return since >= patience
 
 
 def cannot_improve(score: np.ndarray, monitor: str) -> np.ndarray:
-    "Which problems have nothing left to gain: an error rate of zero, or no examples (NaN). An objective can always grow."
+    """Which problems have nothing left to gain: an error rate of zero, or no examples (NaN).
+
+    An objective can always grow.
+    """
     return ~(score > 0) & (monitor != "objective")
 
 # %% ../../nbs/em/loop.ipynb #cell-006
@@ -68,7 +79,8 @@ def iterate(
     tol: float = 0.0,
     pool: Any = None,
 ) -> Iterator[State]:
-    """The states after one iteration of EM, after two, and so on, until every problem has been through its rounds.
+    """The states after one iteration of EM, after two, and so on, until every problem has been
+    through its rounds.
 
     Parameters are those of `fit`, which checks them.
     """
@@ -116,7 +128,9 @@ def iterate(
 
 # %% ../../nbs/em/loop.ipynb #cell-008
 def _host(*values):
-    "Arrays (k,) of one library as rows of one of NumPy's, in double precision: by a single transfer from a device."
+    """Arrays (k,) of one library as rows of one of NumPy's, in double precision: by a single
+    transfer from a device.
+    """
     xp = namespace(*values)
     return (
         np.array(values, dtype=np.float64)
@@ -153,7 +167,8 @@ def _record(model, parameters, statistics, held_out):
         errors, of = counts
         if not np.all(np.isfinite(errors)):
             raise FloatingPointError(
-                "validation holds NaN, infinity or numbers that are too large beside the training data"
+                "validation holds NaN, infinity or numbers that are too large beside the training"
+                " data"
             )
         record["validation_error"] = _share(errors, of)
     return record, weight
@@ -171,19 +186,26 @@ def _score(record, monitor, weight):
 
 
 def _check_finite(objective, tentative, n_iter):
-    "FloatingPointError unless the objective is finite, where it is not of parameters that may still be discarded."
+    """FloatingPointError unless the objective is finite, where it is not of parameters that may
+    still be discarded.
+    """
     finite = np.isfinite(objective)
     if np.count_nonzero(finite) < finite.size and not np.all(finite | tentative):
         raise FloatingPointError(
             "the objective is no longer finite; lower momentum, or scale the inputs"
             if n_iter
-            else "the objective is not finite at the start; data or parameters hold NaN, infinity or too large numbers"
+            else (
+                "the objective is not finite at the start; data or parameters hold NaN, infinity or"
+                " too large numbers"
+            )
         )
 
 # %% ../../nbs/em/loop.ipynb #cell-010
 @dataclass
 class Fit:
-    "The outcome of `fit`: the best parameters, their scores, the history (arrays of shape (n_iter, k)), and who converged."
+    """The outcome of `fit`: the best parameters, their scores, the history (arrays of shape
+    (n_iter, k)), and who converged.
+    """
 
     parameters: tuple
     score: np.ndarray
@@ -221,27 +243,32 @@ def fit(
 
     Parameters
     ----------
-    model : object with `e_step`, `m_step`, `objective`, `block_rows` (and `select` for stacks, `count_errors` for validation)
+    model : object with `e_step`, `m_step`, `objective`, `block_rows` (and `select` for stacks,
+    `count_errors` for validation)
     parameters : NamedTuple of arrays with a leading axis of k stacked problems
     data, validation : see `blocks`
     rounds : sequence of Round
     momentum : float in [0, 1)
         γ of Saul 2.27.
     acceleration : object, optional
-        In the place of momentum: see `capslit.em.acceleration`. The history then says which parameters were `accepted`.
+        In the place of momentum: see `capslit.em.acceleration`. The history then says which
+        parameters were `accepted`.
     monitor : {"objective", "error", "validation"}
-        What must improve: the objective per example, the training error, or the error on `validation`. An error of zero ends all rounds.
+        What must improve: the objective per example, the training error, or the error on
+        `validation`. An error of zero ends all rounds.
     tol : float
         Improvements of the score up to `tol` do not count as such for the patience.
     max_iter : int
         Iterations over all rounds together.
     n_threads : int, optional
-        Threads that share the blocks of NumPy data; by default as many as the matrix library would use.
+        Threads that share the blocks of NumPy data; by default as many as the matrix library would
+        use.
     progress : bool
         Show a progress bar.
     checkpoint : path, optional
-        Written atomically every `checkpoint_every` seconds and at the end; a run that finds it resumes from it. Whatever is random
-        in parameters and data must then come out alike in each run.
+        Written atomically every `checkpoint_every` seconds and at the end; a run that finds it
+        resumes from it. Whatever is random in parameters and data must then come out alike in each
+        run.
     checkpoint_every : float
         Seconds.
 
@@ -250,10 +277,12 @@ def fit(
     ValueError
         If an argument makes no sense, or `checkpoint` belongs to other settings or data.
     StorageError
-        If `checkpoint` cannot be read, or cannot be written before learning begins. Later that is a `CheckpointWarning`.
+        If `checkpoint` cannot be read, or cannot be written before learning begins. Later that is a
+        `CheckpointWarning`.
     BatchError
-        If a batch cannot be used. Its attribute `fit` holds the best parameters before it. A checkpoint is written first, as
-        it is for any other error and for an interruption from the keyboard.
+        If a batch cannot be used. Its attribute `fit` holds the best parameters before it. A
+        checkpoint is written first, as it is for any other error and for an interruption from the
+        keyboard.
     FloatingPointError
         If the objective ceases to be finite.
     """
@@ -328,7 +357,8 @@ def _check_settings(rounds, *, acceleration, monitor, validation, checkpoint, **
         for r in rounds
     ):
         raise ValueError(
-            "rounds must hold at least one Round, each with a patience of at least 1, all with the same options"
+            "rounds must hold at least one Round, each with a patience of at least 1, all with the"
+            " same options"
         )
     for name, value in limited.items():
         check_number(name, value, **_LIMITS[name])
@@ -338,7 +368,8 @@ def _check_settings(rounds, *, acceleration, monitor, validation, checkpoint, **
     )
     if monitor == "validation" and validation is None:
         raise ValueError(
-            "monitor is 'validation', but validation is None; pass validation data, or monitor 'error' or 'objective'"
+            "monitor is 'validation', but validation is None; pass validation data, or monitor"
+            " 'error' or 'objective'"
         )
     if acceleration is not None and limited["momentum"]:
         raise ValueError("acceleration takes the place of momentum; pass only one of them")
@@ -370,7 +401,9 @@ def _settings_compared(
 
 
 def _beginning(model, parameters, options, validation, pool):
-    "What tells one start from another: a fingerprint of the parameters, and how well they explain each validation example."
+    """What tells one start from another: a fingerprint of the parameters, and how well they explain
+    each validation example.
+    """
     if validation is None:
         return fingerprint(parameters)
     step = BoundStep(model, "e_step", parameters, options)
@@ -409,7 +442,10 @@ def _progress_bar(wanted, max_iter, rounds):
 
         def show(state):
             done = int(np.sum(state.round == len(rounds)))
-            status = f"round {min(int(state.round.min()) + 1, len(rounds))} of {len(rounds)}, best score {np.mean(state.score):.5f}"
+            status = (
+                f"round {min(int(state.round.min()) + 1, len(rounds))} of {len(rounds)}, best score"
+                f" {np.mean(state.score):.5f}"
+            )
             status += (
                 f", {done} of {state.round.size} problems done" if state.round.size > 1 else ""
             )

@@ -20,7 +20,9 @@ _lock, _controller, _limit, _users = Lock(), None, None, 0
 
 
 def _set_blas_threads(change):
-    "change(), which sets the number of threads of the matrix library, from whichever thread it is called."
+    """change(), which sets the number of threads of the matrix library, from whichever thread it is
+    called.
+    """
     release = getattr(
         OpenBLASController, "clear_controlling_thread", lambda force: None
     )  # threadpoolctl < 3.7 heeds every thread
@@ -59,7 +61,9 @@ def single_threaded_blas() -> Iterator[int]:
 # %% ../../nbs/em/parallel.ipynb #cell-004-2
 @contextmanager
 def threads(n_threads: int | None = None) -> Iterator[Executor | None]:
-    "A pool of `n_threads` threads with single-threaded matrix products; by default as many as the matrix library would use."
+    """A pool of `n_threads` threads with single-threaded matrix products; by default as many as the
+    matrix library would use.
+    """
     with single_threaded_blas() as usual:
         n = n_threads or usual
         with ThreadPoolExecutor(n) if n > 1 else nullcontext() as pool:
@@ -88,7 +92,8 @@ def ordered_map(
 ) -> Iterator:
     """The results function(item), in the order of the items, as they come.
 
-    The threads of `pool`, if there is one, each get up to `ahead` items before a result is waited for.
+    The threads of `pool`, if there is one, each get up to `ahead` items before a result is waited
+    for.
     """
     return map(function, items) if pool is None else _shared_map(function, items, pool, ahead)
 

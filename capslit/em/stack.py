@@ -16,7 +16,9 @@ from ..arrays import array_device, namespace
 
 # %% ../../nbs/em/stack.ipynb #cell-004
 def tree_map(function: Callable, *trees: Any) -> Any:
-    "function(array, …) for each array of one or several sets: arrays, NamedTuples of arrays, or dicts of these."
+    """function(array, …) for each array of one or several sets: arrays, NamedTuples of arrays, or
+    dicts of these.
+    """
     first = trees[0]
     if isinstance(first, dict):
         return {name: tree_map(function, *(tree[name] for tree in trees)) for name in first}
@@ -90,7 +92,9 @@ class Running:
 # %% ../../nbs/em/stack.ipynb #cell-010
 @dataclass(frozen=True, eq=False)
 class State:
-    "Where a run stands: stacked parameters, and one entry per problem for each of the control vectors."
+    """Where a run stands: stacked parameters, and one entry per problem for each of the control
+    vectors.
+    """
 
     parameters: tuple
     best: tuple
@@ -135,7 +139,9 @@ class State:
     def judged(
         self, running: Running, score: np.ndarray, improved: np.ndarray, record: dict
     ) -> "State":
-        "The state once the present parameters are judged: their score, what is recorded of them, and whether they are the best so far."
+        """The state once the present parameters are judged: their score, what is recorded of them,
+        and whether they are the best so far.
+        """
         better = score < running.take(self.score)
         return self._with(
             best=running.put(
@@ -157,7 +163,8 @@ class State:
     ) -> "State":
         """The state with the next parameters, after so many rounds (k,) have `ended`.
 
-        A problem whose round has ended begins its next one from its best parameters, with begin(best) as memory.
+        A problem whose round has ended begins its next one from its best parameters, with
+        begin(best) as memory.
         """
         if not np.count_nonzero(ended):
             return self._with(

@@ -23,7 +23,10 @@ from ..validation import BatchError
 
 # %% ../../nbs/em/statistics.ipynb #cell-004
 def _length(batch):
-    "How many examples a batch has; TypeError or ValueError if it is no tuple of arrays of one length."
+    """How many examples a batch has.
+
+    TypeError or ValueError if it is no tuple of arrays of one length.
+    """
     if (
         not isinstance(batch, tuple)
         or not batch
@@ -31,12 +34,14 @@ def _length(batch):
         or batch[0] is None
     ):
         raise TypeError(
-            "data must be a tuple of arrays with a common first axis, such as (X, y, None), or yield such tuples"
+            "data must be a tuple of arrays with a common first axis, such as (X, y, None), or"
+            " yield such tuples"
         )
     lengths = [None if a is None else a.shape[0] for a in batch]
     if len({n for n in lengths if n is not None}) > 1:
         raise ValueError(
-            f"data has arrays of different lengths, {lengths}; pass one entry per example in each of them"
+            f"data has arrays of different lengths, {lengths}; pass one entry per example in each"
+            " of them"
         )
     return lengths[0]
 
@@ -75,7 +80,8 @@ def blocks(data: Any, rows: int) -> Iterator[tuple]:
 
     Parameters
     ----------
-    data : tuple of arrays, or re-iterable of such tuples, or callable returning an iterator of such tuples
+    data : tuple of arrays, or re-iterable of such tuples, or callable returning an iterator of such
+    tuples
         Arrays share their first axis; entries may be None.
     rows : int
         Examples per block.
@@ -83,7 +89,8 @@ def blocks(data: Any, rows: int) -> Iterator[tuple]:
     Raises
     ------
     TypeError
-        If `data` is an iterator, which could be walked only once, or its batches are no tuples of arrays.
+        If `data` is an iterator, which could be walked only once, or its batches are no tuples of
+        arrays.
     ValueError
         If `data` holds no example, or the arrays of a batch differ in length.
     BatchError
@@ -163,7 +170,8 @@ def accumulate(function: Callable, data: Any, rows: int, pool: Executor | None =
     ----------
     function : callable
         From a block, a tuple of arrays, to statistics.
-    data : see `blocks`, or an object with `accumulate(function, rows, pool)`, which then does the work
+    data : see `blocks`, or an object with `accumulate(function, rows, pool)`, which then does the
+    work
     rows : int
         Examples per block.
     pool : executor, optional
@@ -173,9 +181,11 @@ def accumulate(function: Callable, data: Any, rows: int, pool: Executor | None =
 
 # %% ../../nbs/em/statistics.ipynb #cell-013-1
 def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -> list[tuple]:
-    """As `accumulate`, for each of several pairs (function, data): no thread waits between one and the next.
+    """As `accumulate`, for each of several pairs (function, data): no thread waits between one and
+    the next.
 
-    What makes no more than one block in all is done where it is asked for, without handing it to another thread.
+    What makes no more than one block in all is done where it is asked for, without handing it to
+    another thread.
     """
     if any(hasattr(data, "accumulate") for _, data in jobs):
         return [
@@ -226,5 +236,7 @@ class BoundStep:
 
 
 def block_rows(model: Any, parameters: tuple) -> int:
-    "Examples per block: what the model asks for, rounded down to a power of two, of which chunks of 2^j rows are made."
+    """Examples per block: what the model asks for, rounded down to a power of two, of which chunks
+    of 2^j rows are made.
+    """
     return 2 ** (int(model.block_rows(parameters)).bit_length() - 1)

@@ -21,7 +21,9 @@ from ..validation import check_repeatable
 
 # %% ../../nbs/estimator/base.ipynb #cell-004
 class EMEstimator:
-    "Base of estimators learned by EM: their common parameters, and the attributes that tell of the course of learning."
+    """Base of estimators learned by EM: their common parameters, and the attributes that tell of
+    the course of learning.
+    """
 
     _parameter_constraints = {
         "n_init": [Interval(Integral, 1, None, closed="left")],
@@ -59,7 +61,8 @@ class EMEstimator:
         drawn: bool = True,
         **settings: Any,
     ) -> tuple:
-        """The best parameters that EM finds from the stacked `parameters`, as a stack of one; the first of equals.
+        """The best parameters that EM finds from the stacked `parameters`, as a stack of one; the
+        first of equals.
 
         `drawn`: whether chance had a part in where it starts.
         """
@@ -96,7 +99,9 @@ class EMEstimator:
 
 # %% ../../nbs/estimator/base.ipynb #cell-007-2
 class InformationCriteria:
-    "Bayesian and Akaike information criteria; an estimator brings `score_samples` and `n_parameters_`."
+    """Bayesian and Akaike information criteria; an estimator brings `score_samples` and
+    `n_parameters_`.
+    """
 
     def bic(self, X: Any) -> float:
         "Bayesian information criterion on X; lower is better."

@@ -147,8 +147,9 @@ class Saved:
         """Write the fitted estimator to `path`, whole or not at all; `load` reads it back.
 
         The file is an `.npz` file of plain arrays, with parameters and other numbers as JSON.
-        Arrays of other libraries become NumPy's, and a generator of random numbers None. A splitter in the parameter
-        `cv`, which only `fit` needs, is left out: the estimator that is read back has the default in its place.
+        Arrays of other libraries become NumPy's, and a generator of random numbers None. A splitter
+        in the parameter `cv`, which only `fit` needs, is left out: the estimator that is read back
+        has the default in its place.
 
         Parameters
         ----------

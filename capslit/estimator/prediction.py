@@ -69,7 +69,9 @@ def _frozen(estimator):
 
 # %% ../../nbs/estimator/prediction.ipynb #cell-004-1
 def by_blocks(method: Method) -> Method:
-    "A method of X (n, p) that also takes what `as_source` knows, block by block; a Dask array gives a lazy one."
+    """A method of X (n, p) that also takes what `as_source` knows, block by block; a Dask array
+    gives a lazy one.
+    """
 
     @wraps(method)
     def predict(self, X, *args, **options):

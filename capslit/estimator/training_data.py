@@ -60,7 +60,9 @@ def check_tensor(estimator: Any, X: Any, reset: bool) -> Any:
 def check_width(
     estimator: Any, n_features: int, dtype: Any, *, reset: bool, frame: Any = None, name: str = "X"
 ) -> None:
-    "Let scikit-learn set the features of an estimator, or check them, for inputs that it cannot see; it gets a `frame` for their names."
+    """Let scikit-learn set the features of an estimator, or check them, for inputs that it cannot
+    see; it gets a `frame` for their names.
+    """
     with error_context(name):
         validate_data(
             estimator, np.zeros((1, n_features), dtype) if frame is None else frame, reset=reset
@@ -128,7 +130,8 @@ class TrainingData:
     Attributes
     ----------
     batches : tuple (x, weight) or (x, y, weight), or Source of such batches
-        x may be `SparseRows`; y are indices into `classes`; weight is None if all examples weigh one.
+        x may be `SparseRows`; y are indices into `classes`; weight is None if all examples weigh
+        one.
     n_samples, n_features : int
     dtype : type of NumPy
         float32 or float64, the precision of the inputs.
@@ -202,7 +205,8 @@ class TrainingData:
     def split_rows(
         y: Any, w: Any, fraction: float, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of examples to learn from and of held-out ones, stratified where that is possible.
+        """Numbers of examples to learn from and of held-out ones, stratified where that is
+        possible.
 
         Examples of weight zero are in neither.
         """
@@ -217,7 +221,9 @@ class TrainingData:
         return np.sort(train), np.sort(held)
 
     def sample(self, random_state: Any, least: int = 0) -> tuple:
-        "All examples, or a sample of `least` or more if there are too many, in memory and as one batch."
+        """All examples, or a sample of `least` or more if there are too many, in memory and as one
+        batch.
+        """
         n, in_memory = self.n_samples, isinstance(self.batches, tuple)
         size = max(SAMPLE // self.n_features, FEWEST, least)
         if n <= size:
@@ -243,7 +249,9 @@ class TrainingData:
         )
 
     def apply(self, function: Callable) -> "TrainingData":
-        "The same with batches function(batch, start), where start is the number of the first example."
+        """The same with batches function(batch, start), where start is the number of the first
+        example.
+        """
         whole = isinstance(self.batches, tuple)
         return replace(
             self, batches=function(self.batches, 0) if whole else self.batches.apply(function)
@@ -262,7 +270,9 @@ class TrainingData:
         )
 
     def moderate(self) -> "TrainingData":
-        "The same with weights divided by a power of four, if their mean is above 2⁴⁰ or below 2⁻⁴⁰."
+        """The same with weights divided by a power of four, if their mean is above 2⁴⁰ or below
+        2⁻⁴⁰.
+        """
         mean, most = self.total / self.n_samples, np.finfo(self.dtype).maxexp // 2 - 1
         if not 0 < mean < np.inf or 2.0**-40 <= mean <= 2.0**40:
             return self

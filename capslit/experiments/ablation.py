@@ -162,10 +162,12 @@ def reduced(images: np.ndarray, side: int) -> np.ndarray:
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-10
 def inside(net: Any, images: np.ndarray, y: np.ndarray) -> tuple:
-    """Metrics of the activations below the classes, and how the right class's pose follows a motion, as arrays.
+    """Metrics of the activations below the classes, and how the right class's pose follows a
+    motion, as arrays.
 
-    Of each type of hidden capsule the mean activation and the standard deviation over images and places. Of each of the sixteen
-    numbers of the right class's pose the part of its change that is proportional to a motion by a pixel (2, 16), down and right.
+    Of each type of hidden capsule the mean activation and the standard deviation over images and
+    places. Of each of the sixteen numbers of the right class's pose the part of its change that is
+    proportional to a motion by a pixel (2, 16), down and right.
     """
     import torch
 
@@ -200,7 +202,9 @@ def inside(net: Any, images: np.ndarray, y: np.ndarray) -> tuple:
 # %% ../../nbs/experiments/ablation.ipynb #ablation-11
 @one_thread()
 def run_ablation(part: Part, bench: Bench) -> tuple:
-    "Train one of the networks; its errors on test images, as they are and moved by a pixel each way."
+    """Train one of the networks; its errors on test images, as they are and moved by a pixel each
+    way.
+    """
     from capslit.routing import network as cn
 
     settings, data = part.parameters, bench.data

@@ -27,7 +27,9 @@ def log_loss(logs: np.ndarray, y: np.ndarray) -> float:
 
 
 def brier_score(logs: np.ndarray, y: np.ndarray) -> float:
-    "Mean squared distance of probabilities (n, m) from those that give the true class all; between 0 and 2."
+    """Mean squared distance of probabilities (n, m) from those that give the true class all;
+    between 0 and 2.
+    """
     p = np.exp(logs)
     return float(1 + np.mean(np.sum(p**2, axis=1) - 2 * p[np.arange(len(y)), y]))
 
@@ -35,7 +37,8 @@ def brier_score(logs: np.ndarray, y: np.ndarray) -> float:
 def reliability(
     confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15, *, equal: str = "width"
 ) -> np.ndarray:
-    """Number, mean confidence and share of correct ones (3, n_bins) of the predictions in bins of confidence; NaN in empty bins.
+    """Number, mean confidence and share of correct ones (3, n_bins) of the predictions in bins of
+    confidence; NaN in empty bins.
 
     Parameters
     ----------
@@ -61,7 +64,9 @@ def reliability(
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-008-1
 def calibration_error(bins: np.ndarray) -> float:
-    "Expected calibration error: the mean distance between confidence and accuracy of `bins` (3, n_bins)."
+    """Expected calibration error: the mean distance between confidence and accuracy of `bins` (3,
+    n_bins).
+    """
     count, confidence, accuracy = bins[:, bins[0] > 0]
     return float(np.sum(count * np.abs(confidence - accuracy)) / np.sum(count))
 
@@ -73,14 +78,18 @@ def least_calibration_error(
     n_draws: int = 200,
     equal: str = "width",
 ) -> float:
-    "What `calibration_error` would be on average if each prediction were correct with just its confidence."
+    """What `calibration_error` would be on average if each prediction were correct with just its
+    confidence.
+    """
     draws = (rng.random(len(confidence)) < confidence for _ in range(n_draws))
     bins = (reliability(confidence, correct, n_bins, equal=equal) for correct in draws)
     return float(np.mean([calibration_error(b) for b in bins]))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-013
 def temper(logs: np.ndarray, temperature: float) -> np.ndarray:
-    "Log-probabilities (n, m) of probabilities raised to the power 1 / temperature and normalised again."
+    """Log-probabilities (n, m) of probabilities raised to the power 1 / temperature and normalised
+    again.
+    """
     logs = np.asarray(logs, dtype=float) / temperature
     return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
@@ -94,7 +103,9 @@ def fit_temperature(logs: np.ndarray, y: np.ndarray) -> float:
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-016
 def rejection_curve(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    "Error among the k most confident predictions, k = 1 … n; equally confident ones count with their mean."
+    """Error among the k most confident predictions, k = 1 … n; equally confident ones count with
+    their mean.
+    """
     value, group = np.unique(-np.asarray(confidence, dtype=float), return_inverse=True)
     wrong = ~np.asarray(correct, dtype=bool)
     share = np.bincount(group, wrong) / np.bincount(group)
@@ -117,7 +128,9 @@ def log_probabilities(model: Any, X: np.ndarray) -> np.ndarray:
 
 
 def lengthen(model: Any, X_val: np.ndarray, y_val: np.ndarray) -> tuple:
-    "A copy of a fitted capsule classifier, its weights times that of `LENGTHS` which suits the examples; and the factor."
+    """A copy of a fitted capsule classifier, its weights times that of `LENGTHS` which suits the
+    examples; and the factor.
+    """
 
     def times(length):
         longer = copy(model)
@@ -165,7 +178,9 @@ def assess(logs: np.ndarray, y: np.ndarray, rng: np.random.Generator, n_bins: in
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027
 def recalled(part: Part, bench: Bench) -> tuple:
-    "Log-probabilities for validation and test images, recorded or of ours trained again and lengthened; and metrics."
+    """Log-probabilities for validation and test images, recorded or of ours trained again and
+    lengthened; and metrics.
+    """
     name, protocol, peers = part.parameters["model"], bench.protocol, bench.records["peers"]
     if not part.parameters["lengthened"]:
         return unpack(peers.array(name, "validation")), unpack(peers.array(name, "test")), {}
@@ -191,7 +206,9 @@ def _brightness(protocol, logs):
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-027-2
 def run_calibration(part: Part, bench: Bench) -> tuple:
-    "Assess the probabilities for the test images, as they are and at the temperature that suits the validation images."
+    """Assess the probabilities for the test images, as they are and at the temperature that suits
+    the validation images.
+    """
     protocol, rng = bench.protocol, np.random.default_rng(bench.seed)
     y, n_bins, arrays = protocol.y_test, part.parameters["n_bins"], {}
     validation, test, metrics = recalled(part, bench)
@@ -237,7 +254,9 @@ CALIBRATION = Experiment(
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-031
 def compare_calibration(record: Record, names: dict) -> str:
-    "Log-loss, Brier score and calibration error, as they come and tempered, of the parts in `names`, as a table in Markdown."
+    """Log-loss, Brier score and calibration error, as they come and tempered, of the parts in
+    `names`, as a table in Markdown.
+    """
     lines = [
         "| | log-loss | tempered | Brier | tempered | ECE / % | tempered | $T$ |",
         "|---|" + "---:|" * 7,
@@ -253,7 +272,9 @@ def compare_calibration(record: Record, names: dict) -> str:
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-033
 def draw_reliability(record: Record, names: dict) -> Any:
-    "Reliability diagrams in small multiples, as they come and tempered, of the parts in `names`; a matplotlib Figure."
+    """Reliability diagrams in small multiples, as they come and tempered, of the parts in `names`;
+    a matplotlib Figure.
+    """
     from textwrap import fill
 
     import matplotlib.pyplot as plt
@@ -293,7 +314,9 @@ def draw_reliability(record: Record, names: dict) -> Any:
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-043
 def draw_rejection(records: dict, marks: dict, names: dict) -> Any:
-    "Error against coverage of the parts in `names`, in the colours of `marks`, a panel for each record; a matplotlib Figure."
+    """Error against coverage of the parts in `names`, in the colours of `marks`, a panel for each
+    record; a matplotlib Figure.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, len(records), figsize=(5.4, 5.0), squeeze=False)
@@ -326,7 +349,9 @@ def draw_rejection(records: dict, marks: dict, names: dict) -> Any:
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-045
 def compare_rejection(record: Record, names: dict) -> str:
-    "Error at coverages of 100, 90 and 80 %, and its mean over all, also tempered and at best, as a table in Markdown."
+    """Error at coverages of 100, 90 and 80 %, and its mean over all, also tempered and at best, as
+    a table in Markdown.
+    """
     heads = (
         "error",
         "of the surest 90 %",

@@ -75,7 +75,9 @@ GRIDS = {
         {"alpha": [1e-4], "hidden_layer_sizes": [[50, 50]]},
     ],
     "capsules": [{"capsule_dim": [4, 1, 2, 8]}],
-}  # the default first, for the first of equals is taken; gamma in units of 1 / (p · variance of the inputs)
+    # the default first, for the first of equals is taken; gamma in units of 1 / (p · variance of the
+    # inputs)
+}
 SLOW = (
     "digits",
     "many_features",
@@ -126,7 +128,10 @@ ROWS = 1500  # of a table, at most
 
 
 def stratified_rows(y: np.ndarray, n: int, used: Sequence = ()) -> np.ndarray:
-    "Row numbers, in order, of a stratified sample of at most `n` of the rows that are not `used`. It is always the same."
+    """Row numbers, in order, of a stratified sample of at most `n` of the rows that are not `used`.
+
+    It is always the same.
+    """
     rows = np.setdiff1d(np.arange(len(y)), np.asarray(used, dtype=int))
     if len(rows) > n:
         rows, _ = train_test_split(rows, train_size=n, stratify=y[rows], random_state=0)
@@ -136,7 +141,9 @@ def stratified_rows(y: np.ndarray, n: int, used: Sequence = ()) -> np.ndarray:
 def load_collection(
     data_home: Any = None, *, name: str = "tables", tables: Sequence = TABLES
 ) -> Collection:
-    "The Collection of tables with these names; those of the penguins are left out where their package is not installed."
+    """The Collection of tables with these names; those of the penguins are left out where their
+    package is not installed.
+    """
     found, left_out = {}, {}
     for table in tables:
         try:
@@ -182,7 +189,9 @@ OTHERS = {
 
 
 def _made(name):
-    "The table of 1,000 rows that one of scikit-learn's generators draws with a seed that no table of the forty has."
+    """The table of 1,000 rows that one of scikit-learn's generators draws with a seed that no table
+    of the forty has.
+    """
     generator, settings = OTHERS[name]
     X, y = getattr(generators, generator)(n_samples=1000, random_state=1, **settings)
     classes, y = np.unique(y, return_inverse=True)
@@ -213,7 +222,9 @@ def load_others(data_home: Any = None) -> Collection:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-020
 class Fold(NamedTuple):
-    "Inputs and labels to learn from and to predict, and to validate where the data provide for that."
+    """Inputs and labels to learn from and to predict, and to validate where the data provide for
+    that.
+    """
 
     X: np.ndarray
     y: np.ndarray
@@ -224,7 +235,9 @@ class Fold(NamedTuple):
 
 
 def folds_of(table: TableData, n_folds: int, rows: int, seed: int) -> Iterator:
-    "The folds of a sample of a table: stratified, and encoded by what the encoder learns from the training part."
+    """The folds of a sample of a table: stratified, and encoded by what the encoder learns from the
+    training part.
+    """
     sample = stratified_rows(table.y, rows)
     X, y = table.X[sample], table.y[sample]
     for train, test in StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(X, y):
@@ -247,7 +260,10 @@ def _clocked(function, repeats=1):
 
 
 def search(model: Any, grid: list, X: np.ndarray, y: np.ndarray, seed: int) -> GridSearchCV:
-    "The settings of a grid compared by three stratified folds; `gamma` in units of 1 / (p · variance of the inputs)."
+    """The settings of a grid compared by three stratified folds.
+
+    `gamma` in units of 1 / (p · variance of the inputs).
+    """
     unit = 1 / (X.shape[1] * X.var())
     grid = [
         g | {"gamma": [unit * gamma for gamma in g["gamma"]]} if "gamma" in g else g for g in grid
@@ -258,7 +274,9 @@ def search(model: Any, grid: list, X: np.ndarray, y: np.ndarray, seed: int) -> G
 
 # %% ../../nbs/experiments/contest.ipynb #cell-025
 def run_fold(parameters: dict, fold: Fold, seed: int, models: Mapping = MODELS) -> tuple:
-    "Labels that the classifier of a part, one of `models`, predicts, their log-probabilities or None, times (2, 5) of wall and processor, and the place in the grid or None."
+    """Labels that the classifier of a part, one of `models`, predicts, their log-probabilities or
+    None, times (2, 5) of wall and processor, and the place in the grid or None.
+    """
     _, unit = _clocked(lambda: MODELS["logistic"](seed).fit(fold.X, fold.y))
     model, chosen, searching = (
         models[parameters["model"]](seed, **parameters["settings"]),
@@ -296,7 +314,9 @@ def _load_average():
 
 
 def collect(runs: list, folds: list) -> tuple:
-    "Metrics and arrays of a part from what its folds gave: means over folds, and the calibration error of all predictions together."
+    """Metrics and arrays of a part from what its folds gave: means over folds, and the calibration
+    error of all predictions together.
+    """
     scores = np.array(
         [
             score_fold(predicted, logs, fold.y_test)
@@ -389,7 +409,9 @@ def _table_parts(data, profile, n_folds):
 
 # %% ../../nbs/experiments/contest.ipynb #cell-031-a
 def contest_parts(data: str, profile: str) -> tuple:
-    "A part for each classifier on each table, or on the images: with its defaults, and with its settings chosen."
+    """A part for each classifier on each table, or on the images: with its defaults, and with its
+    settings chosen.
+    """
     if data in COLLECTIONS:
         return tuple(_table_parts(data, profile, 3 if profile == "quick" else 5))
     return tuple(
@@ -442,7 +464,10 @@ def tables_in(record: Record) -> list:
 
 
 def present(record: Record, suffix: str = "", models: Sequence = FIELD) -> list:
-    'Which of the classifiers a record of tables has on all of its tables; `suffix` is "-tuned" for those with chosen settings.'
+    """Which of the classifiers a record of tables has on all of its tables.
+
+    `suffix` is "-tuned" for those with chosen settings.
+    """
     return [
         model
         for model in models
@@ -451,14 +476,19 @@ def present(record: Record, suffix: str = "", models: Sequence = FIELD) -> list:
 
 
 def pooled_error(record: Record, name: str) -> float:
-    "The share of wrong labels in all folds of a part together: the same number for the same number of errors, wherever they are made."
+    """The share of wrong labels in all folds of a part together: the same number for the same
+    number of errors, wherever they are made.
+    """
     rates, n = record.array(name, "folds")[:, 0], record.metrics(name)["n"]
     sizes = [len(range(k, n, len(rates))) for k in range(len(rates))]  # of stratified folds
     return float(np.rint(rates * sizes).sum() / n)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-035-a
 def matrix(record: Record, models: Sequence, metric: str = "error", suffix: str = "") -> np.ndarray:
-    "The pooled error or another metric of the classifiers (n_tables, n_models); NaN where they have none."
+    """The pooled error or another metric of the classifiers (n_tables, n_models).
+
+    NaN where they have none.
+    """
 
     def value(name):
         return (
@@ -473,7 +503,9 @@ def matrix(record: Record, models: Sequence, metric: str = "error", suffix: str 
 
 # %% ../../nbs/experiments/contest.ipynb #cell-039
 def measured_together(record: Record) -> str:
-    "The parts of a record by day, machine and commit, with the classifiers, the load of the machine, and wall time over processor time, as a table in Markdown."
+    """The parts of a record by day, machine and commit, with the classifiers, the load of the
+    machine, and wall time over processor time, as a table in Markdown.
+    """
     groups = {}
     for name, part in record.parts.items():
         if "error" in part["metrics"]:
@@ -511,7 +543,9 @@ def measured_together(record: Record) -> str:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-042
 def mean_ranks(errors: np.ndarray) -> np.ndarray:
-    "Mean place of each classifier (n_models,) from errors (n_tables, n_models); equal errors share their places."
+    """Mean place of each classifier (n_models,) from errors (n_tables, n_models); equal errors
+    share their places.
+    """
     return rankdata(errors, axis=1).mean(axis=0)
 
 
@@ -525,7 +559,9 @@ def critical_difference(n_models: int, n_tables: int, level: float = 0.05) -> fl
 
 
 def cliques(ranks: np.ndarray, difference: float) -> list:
-    "Largest groups, of two or more, whose mean places differ by less than the critical difference: pairs (least, largest place)."
+    """Largest groups, of two or more, whose mean places differ by less than the critical
+    difference: pairs (least, largest place).
+    """
     sorted_ranks = np.sort(ranks)
     groups = [(low, sorted_ranks[sorted_ranks - low < difference].max()) for low in sorted_ranks]
     return [
@@ -568,7 +604,10 @@ def draw_places(panels: dict) -> Any:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-048
 def against(record: Record, model: str, base: str = "logistic", suffix: str = "") -> tuple:
-    "On how many tables a classifier makes fewer errors than `base`, on how many more, and on how many by more than a standard error of the mean over folds: (better, clearly better, worse, clearly worse)."
+    """On how many tables a classifier makes fewer errors than `base`, on how many more, and on how
+    many by more than a standard error of the mean over folds: (better, clearly better, worse,
+    clearly worse).
+    """
     counts = np.zeros(4, int)
     for table in tables_in(record):
         ours, theirs = (
@@ -585,7 +624,9 @@ def against(record: Record, model: str, base: str = "logistic", suffix: str = ""
 
 
 def times_of(record: Record, model: str, suffix: str = "") -> dict:
-    "Processor times, medians over tables of medians over folds: `search` and `fit` over a fit of logistic regression in the same fold, `predict_one` and `predict` in seconds."
+    """Processor times, medians over tables of medians over folds: `search` and `fit` over a fit of
+    logistic regression in the same fold, `predict_one` and `predict` in seconds.
+    """
     rows = []
     for table in tables_in(record):
         times = dict(
@@ -603,14 +644,19 @@ def times_of(record: Record, model: str, suffix: str = "") -> dict:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-050
 def summarise_contest(record: Record, suffix: str = "") -> str:
-    "Errors, places, comparisons with logistic regression, probabilities and times of the classifiers that are present, best first, as a table in Markdown."
+    """Errors, places, comparisons with logistic regression, probabilities and times of the
+    classifiers that are present, best first, as a table in Markdown.
+    """
     models = present(record, suffix)
     errors = matrix(record, models, suffix=suffix)
     places = dict(zip(models, mean_ranks(errors)))
     models = sorted(models, key=places.get) + present(record, suffix, ["svm-platt"])
     searched = "search | " if suffix else ""
     lines = [
-        f"| | error | place | fewer errors | more errors | log-loss | Brier | calibration | {searched}fit | one row / ms | fold / ms |",
+        (
+            "| | error | place | fewer errors | more errors | log-loss | Brier | calibration |"
+            f" {searched}fit | one row / ms | fold / ms |"
+        ),
         "|---|" + "---:|" * (10 + bool(suffix)),
     ]
     for model in models:
@@ -656,7 +702,9 @@ MARKS = {
 
 
 def draw_errors_and_times(record: Record) -> Any:
-    "Mean error over the tables against the time to search and fit, over that of logistic regression: filled marks for defaults, open ones for chosen settings; a matplotlib Figure."
+    """Mean error over the tables against the time to search and fit, over that of logistic
+    regression: filled marks for defaults, open ones for chosen settings; a matplotlib Figure.
+    """
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(5.4, 4.4))
@@ -685,7 +733,9 @@ def draw_errors_and_times(record: Record) -> Any:
 def signed_rank(
     first: np.ndarray, second: np.ndarray, rope: float = 0.01, n_draws: int = 20_000, seed: int = 0
 ) -> tuple:
-    "Probabilities that the first of two classifiers is better, that they differ by less than `rope`, and that the second is better, from their errors on tables (Benavoli et al. 2017, 4.2)."
+    """Probabilities that the first of two classifiers is better, that they differ by less than
+    `rope`, and that the second is better, from their errors on tables (Benavoli et al. 2017, 4.2).
+    """
     gain = np.concatenate([[0.0], np.asarray(second) - first])  # a pseudo-observation comes first
     weights = np.random.default_rng(seed).dirichlet(np.r_[0.5, np.ones(len(gain) - 1)], n_draws)
     sums = gain[:, None] + gain
@@ -713,7 +763,9 @@ def compare_by_rank(record: Record, model: str, suffix: str = "") -> str:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-062
 def choices(record: Record, model: str) -> dict:
-    "How often each point of a classifier's grid was chosen, in words; tables with another grid are left out."
+    """How often each point of a classifier's grid was chosen, in words; tables with another grid
+    are left out.
+    """
     counts = {}
     for table in tables_in(record):
         part = record.parts[f"{table}.{model}-tuned"]
@@ -730,7 +782,9 @@ def choices(record: Record, model: str) -> dict:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-066
 def compare_collections(first: Record, second: Record) -> str:
-    "Mean places and errors of the classifiers on two collections of tables, and what choosing the settings has gained in points, as a table in Markdown."
+    """Mean places and errors of the classifiers on two collections of tables, and what choosing the
+    settings has gained in points, as a table in Markdown.
+    """
     models = [model for model in present(first) if model in present(second)]
     lines = [
         "| | "
@@ -762,7 +816,9 @@ def compare_collections(first: Record, second: Record) -> str:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-069
 def summarise_images(record: Record) -> str:
-    "Errors, log-losses and processor times of the classifiers on images, best first, as a table in Markdown."
+    """Errors, log-losses and processor times of the classifiers on images, best first, as a table
+    in Markdown.
+    """
     lines = [
         "| | error | standard error | log-loss | calibration | fit | predict all / s |",
         "|---|" + "---:|" * 6,
@@ -785,7 +841,9 @@ def summarise_images(record: Record) -> str:
 
 # %% ../../nbs/experiments/contest.ipynb #cell-072
 def list_errors(record: Record, suffix: str = "") -> str:
-    "Errors in per cent of the classifiers that are present on each table, the least in bold, as a table in Markdown."
+    """Errors in per cent of the classifiers that are present on each table, the least in bold, as a
+    table in Markdown.
+    """
     models = present(record, suffix)
     lines = [
         "| table | " + " | ".join(NAMES[model] for model in models) + " |",

@@ -232,7 +232,9 @@ def pad_data(record: Record) -> dict:
 def _draw_disc(
     axis: Any, pose: np.ndarray, places: np.ndarray, images: np.ndarray, own: bool
 ) -> None:
-    "A pose in the unit disc, and around it the images (n, h, w) whose `places` (n, 2) have distinct directions."
+    """A pose in the unit disc, and around it the images (n, h, w) whose `places` (n, 2) have
+    distinct directions.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 

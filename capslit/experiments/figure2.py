@@ -37,7 +37,9 @@ from capslit.experiments.records import (
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-005
 def collect(model: Any, protocol: Protocol) -> dict:
-    "The arrays of a record: history, weights, squashed vectors and labels of the test images, confusion counts, the surest image of each class."
+    """The arrays of a record: history, weights, squashed vectors and labels of the test images,
+    confusion counts, the surest image of each class.
+    """
     probability, predicted, y = (
         model.predict_proba(protocol.X_test),
         model.predict(protocol.X_test),
@@ -85,7 +87,9 @@ FIGURE3 = replace(
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-013
 def draw_learning(record: Record) -> Any:
-    "Validation and training error and the log-likelihood per example along the iterations of the only part of a record; a matplotlib Figure."
+    """Validation and training error and the log-likelihood per example along the iterations of the
+    only part of a record; a matplotlib Figure.
+    """
     import matplotlib.pyplot as plt
 
     (part,) = record.parts
@@ -154,7 +158,8 @@ def draw_squashed(
     images: np.ndarray | None = None,
     columns: int = 5,
 ) -> Any:
-    """A matplotlib Figure of squashed two-dimensional capsules, a panel for each class (Saul, Figures 2 and 3).
+    """A matplotlib Figure of squashed two-dimensional capsules, a panel for each class (Saul,
+    Figures 2 and 3).
 
     Parameters
     ----------
@@ -308,7 +313,9 @@ N_SHOWN = 14  # images of each class that are recognised, and as many that are n
 
 
 def shown_rows(squashed: np.ndarray, labels: np.ndarray, count: int = N_SHOWN) -> np.ndarray:
-    "Row numbers, in order, of the first `count` images of each class that are recognised and of the first `count` that are not."
+    """Row numbers, in order, of the first `count` images of each class that are recognised and of
+    the first `count` that are not.
+    """
     right = np.sum(squashed.astype(float) ** 2, axis=2).argmax(axis=1) == labels
     rows = [
         np.flatnonzero((labels == label) & which)[:count]
@@ -340,7 +347,9 @@ POINTS3 = replace(
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-4
 def points_data(record: Record, images: Record, columns: int = 20) -> dict:
-    "What the explorer of points needs from a record and from that of its images; all images in one picture with so many columns."
+    """What the explorer of points needs from a record and from that of its images; all images in
+    one picture with so many columns.
+    """
     import base64
     import io
 

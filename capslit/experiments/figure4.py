@@ -49,13 +49,15 @@ FIGURE4 = Experiment(
 def draw_prototypes(
     images: np.ndarray, share: np.ndarray, class_names: Sequence, elements: Sequence | None = None
 ) -> Any:
-    """A matplotlib Figure of images, a row for each class and a column for each element, with a bar for the share of each (Saul, Figure 4).
+    """A matplotlib Figure of images, a row for each class and a column for each element, with a bar
+    for the share of each (Saul, Figure 4).
 
     Parameters
     ----------
     images : array of shape (m, d, height, width)
     share : array of shape (m, d)
-        How much of ‖E[h|x]‖² the element makes up, between 0 and 1: the length of the bar below the image.
+        How much of ‖E[h|x]‖² the element makes up, between 0 and 1: the length of the bar below the
+        image.
     class_names : sequence of m str
     elements : sequence of d str, optional
         Names of the columns, 1 to d by default.
@@ -98,7 +100,9 @@ def draw_prototypes(
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-018
 def squashed_by_class(weights: np.ndarray, X: np.ndarray, y: np.ndarray) -> list:
-    "Rows of each class in X, with their Ψ_i (n_i, d) in the capsule of the class; weights (m, d, p)."
+    """Rows of each class in X, with their Ψ_i (n_i, d) in the capsule of the class; weights (m, d,
+    p).
+    """
     weights = np.asarray(weights, X.dtype)
     squashed = squash(np.einsum("mdp,np->nmd", weights, X, optimize=True))
     return [
@@ -108,7 +112,9 @@ def squashed_by_class(weights: np.ndarray, X: np.ndarray, y: np.ndarray) -> list
 
 
 def prototypes_along(axes: np.ndarray, squashed: list) -> tuple:
-    "Prototypes along the rows of `axes` (m, d, d): their indices, shares and probabilities, each (m, d)."
+    """Prototypes along the rows of `axes` (m, d, d): their indices, shares and probabilities, each
+    (m, d).
+    """
     found = []
     for directions, (rows, poses) in zip(axes, squashed):
         shares = (poses @ directions.T) ** 2
@@ -118,7 +124,9 @@ def prototypes_along(axes: np.ndarray, squashed: list) -> tuple:
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-019
 def principal_axes(squashed: list) -> tuple:
-    "Mean shares (m, d) along the principal axes of each class, falling, and the axes (m, d, d) as rows."
+    """Mean shares (m, d) along the principal axes of each class, falling, and the axes (m, d, d) as
+    rows.
+    """
     moments = np.stack([poses.T @ poses / len(poses) for _, poses in squashed])
     values, vectors = np.linalg.eigh(moments)
     return values[:, ::-1], vectors[:, :, ::-1].transpose(0, 2, 1)

@@ -19,7 +19,9 @@ from ..capsules.prediction import votes
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-005
 class Committee(CapsuleRegression):
-    "Binary problems that are judged together: the errors on validation data are those of the label that all of them elect."
+    """Binary problems that are judged together: the errors on validation data are those of the
+    label that all of them elect.
+    """
 
     def count_errors(self, parameters: CapsuleParameters, batch: tuple) -> ErrorCount:
         "ErrorCount of the committee, the same for every problem."
@@ -35,7 +37,9 @@ class Committee(CapsuleRegression):
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-006
 class JointlyStopped(CapsuleClassifier):
-    "One-versus-rest or one-versus-one, where a round ends when the error of the committee no longer falls."
+    """One-versus-rest or one-versus-one, where a round ends when the error of the committee no
+    longer falls.
+    """
 
     def _model(self, *arguments):
         model = super()._model(*arguments)

@@ -84,7 +84,8 @@ FIGURE8 = Experiment(
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-021
 def starts_below(record: Record, updates: int | None = None) -> dict:
-    """How many random starts of each noise level have had a lower training error than the subspaces.
+    """How many random starts of each noise level have had a lower training error than the
+    subspaces.
 
     Parameters
     ----------

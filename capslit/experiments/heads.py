@@ -58,8 +58,8 @@ def restored(record: Record, data: ImageData) -> Any:
 def routed_poses(net: Any, images: np.ndarray) -> dict:
     """Inputs for heads: poses that a capsule network finds in images (n, side, side), float32.
 
-    Returns a dict: poses of the `classes`, those of the `hidden` capsules times their activations, the `pixels`,
-    each (n, …) in one row per image; and the network's `own` answer (n,).
+    Returns a dict: poses of the `classes`, those of the `hidden` capsules times their activations,
+    the `pixels`, each (n, …) in one row per image; and the network's `own` answer (n,).
     """
     import torch
 
@@ -85,7 +85,9 @@ def routed_poses(net: Any, images: np.ndarray) -> dict:
 # %% ../../nbs/experiments/heads.ipynb #cell-056
 @one_thread()
 def run_heads(part: Part, bench: Bench) -> tuple:
-    "Heads of both kinds on all inputs; of each the setting that errs least on the validation images, and its answers."
+    """Heads of both kinds on all inputs; of each the setting that errs least on the validation
+    images, and its answers.
+    """
     net = restored(bench.records["capsules"], bench.data)
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     n = len(X) * 5 // 6

@@ -67,7 +67,9 @@ from capslit.experiments.scenes import (
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04
 def products(rho: np.ndarray) -> np.ndarray:
-    "Probabilities (n, 2ᴷ) of all sets of independent experts with the probabilities rho (n, K), in the order of `all_sets`."
+    """Probabilities (n, 2ᴷ) of all sets of independent experts with the probabilities rho (n, K),
+    in the order of `all_sets`.
+    """
     weights = np.ones((len(rho), 1))
     for p in rho.T[:, :, None]:
         weights = np.concatenate([weights * (1 - p), weights * p], axis=1)
@@ -138,7 +140,9 @@ def projected_gradient(
     start: float = 0.5,
     steps: int = 200,
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Activations (n, K) in [0, 1] by gradient ascent from `start`, and the aim f (n, steps + 1) on the way."
+    """Activations (n, K) in [0, 1] by gradient ascent from `start`, and the aim f (n, steps + 1) on
+    the way.
+    """
     a = np.full((len(X), len(templates)), float(start))
     (value, gradient), step = relaxed_value(X, templates, a, cost, q), np.full((len(X), 1), 0.01)
     path = [value]
@@ -247,7 +251,9 @@ def compare_searches(settings: dict, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/inference.ipynb #inference-18
 def covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray, np.ndarray]:
-    "Which pixels (C, D) the ink of each template (K, h, w) covers at each place of scenes of this shape; class, row and column (C, 3)."
+    """Which pixels (C, D) the ink of each template (K, h, w) covers at each place of scenes of this
+    shape; class, row and column (C, 3).
+    """
     K, h, w = templates.shape
     places = list(itertools.product(range(K), range(shape[0] - h + 1), range(shape[1] - w + 1)))
     masks = np.zeros((len(places), *shape), bool)
@@ -257,14 +263,18 @@ def covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray
 
 
 def coverage(masks: np.ndarray, g: np.ndarray, active: np.ndarray, cost: float) -> np.ndarray:
-    "f (n,), less that of nobody, of activations (n, C) of candidates `masks` in scenes with the gains g (n, D)."
+    """f (n,), less that of nobody, of activations (n, C) of candidates `masks` in scenes with the
+    gains g (n, D).
+    """
     return np.sum(
         g * (active.astype(np.float32) @ masks.astype(np.float32) > 0.5), axis=1
     ) - cost * np.sum(active, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-19
 def greedy_cover(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
-    "Matching pursuit: the candidate that gains most, one after the other, while it gains more than its cost; (n, C)."
+    """Matching pursuit: the candidate that gains most, one after the other, while it gains more
+    than its cost. (n, C).
+    """
     active, free, rows = (
         np.zeros((len(g), len(masks)), bool),
         np.ones(g.shape, bool),
@@ -351,7 +361,9 @@ def gradient_cover(
 
 # %% ../../nbs/experiments/inference.ipynb #inference-21-a
 def _ascent_of_a_scene(ink, image, p, b, cost, start, steps):
-    "`projected_gradient` of one scene under the maximum rule, without an array for each pair of scenes and candidates."
+    """`projected_gradient` of one scene under the maximum rule, without an array for each pair of
+    scenes and candidates.
+    """
     pixels = np.arange(len(image))
 
     def value(a):
@@ -376,7 +388,9 @@ def _ascent_of_a_scene(ink, image, p, b, cost, start, steps):
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22
 def cover_searches(p: float, b: float, cost: float) -> dict:
-    "Searches in scenes of crisp digits: from masks (C, D), gains (n, D) and scenes (n, D) to activations (n, C)."
+    """Searches in scenes of crisp digits: from masks (C, D), gains (n, D) and scenes (n, D) to
+    activations (n, C).
+    """
     prior = 1 / (1 + math.exp(cost))
     return {
         "each alone": lambda masks, g, x: g @ masks.T > cost,
@@ -451,7 +465,9 @@ def compare_in_scenes(settings: dict, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/inference.ipynb #inference-27
 def strangers(rng: np.random.RandomState, count: int = 8) -> np.ndarray:
-    "Templates (count, 36) with random votes on a quarter of the pixels, which none of the images was made of."
+    """Templates (count, 36) with random votes on a quarter of the pixels, which none of the images
+    was made of.
+    """
     on = rng.random_sample((count, 36)) < 0.25
     return np.where(on, rng.choice([0.1, 0.9], on.shape), 0.5)
 
@@ -487,7 +503,9 @@ def compare_costs(settings: dict, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/inference.ipynb #inference-28
 def learn_with_costs(settings: dict, bench: Bench) -> tuple:
-    "Experts that the estimator learns with several costs: how many are found, and the nats of new images."
+    """Experts that the estimator learns with several costs: how many are found, and the nats of new
+    images.
+    """
     metrics = {name: [] for name in settings["costs"]}
     test = drawn_with_experts(settings["n_test"], np.random.RandomState([bench.seed, 400]))[0]
     for run in range(settings["n_runs"]):
@@ -526,7 +544,9 @@ def l1_templates(
 
 # %% ../../nbs/experiments/inference.ipynb #inference-32
 def learn_with_l1(settings: dict, bench: Bench) -> tuple:
-    "Experts that equation 1 with an L1 penalty finds from 100 images: recovered ones, and the nats of new images and of foretold pixels."
+    """Experts that equation 1 with an L1 penalty finds from 100 images: recovered ones, and the
+    nats of new images and of foretold pixels.
+    """
     test = drawn_with_experts(settings["n_test"], np.random.RandomState([bench.seed, 500]))[0]
     runs, model = [], Compositions()
     for run in range(settings["n_runs"]):
@@ -564,7 +584,9 @@ def grey_values(
     cost: float,
     seen: np.ndarray | float = 1.0,
 ) -> np.ndarray:
-    'The aim f (n, 2ᴷ) of all sets for grey images: cross-entropy for "ink", squared errors for "means"; of the pixels `seen`.'
+    """The aim f (n, 2ᴷ) of all sets for grey images: cross-entropy for "ink", squared errors for
+    "means"; of the pixels `seen`.
+    """
     sets = all_sets(len(templates))
     mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-3, 1 - 1e-3)
     if kind == "means":
@@ -583,7 +605,9 @@ def grey_estimate(
     cost: float,
     foretell: bool = False,
 ) -> np.ndarray:
-    "Composed templates (n, D) of the best sets; with `foretell` each pixel by the set that is best for the others."
+    """Composed templates (n, D) of the best sets; with `foretell` each pixel by the set that is
+    best for the others.
+    """
     sets = all_sets(len(templates))
     mu = compose_extremes(*extremes_of_sets(templates, sets))
     if not foretell:
@@ -601,7 +625,9 @@ def grey_estimate(
 def learn_grey(
     X: np.ndarray, kind: str, K: int, n_steps: int, rng: np.random.RandomState
 ) -> tuple[np.ndarray, float]:
-    "Templates (K, D) of images in [0, 1] by the best sets and equation 1, from images mixed with ½, and the variance about them."
+    """Templates (K, D) of images in [0, 1] by the best sets and equation 1, from images mixed with
+    ½, and the variance about them.
+    """
     templates, variance, sets, model = (
         0.25 + 0.5 * X[rng.permutation(len(X))[:K]],
         0.1,
@@ -668,7 +694,9 @@ def compare_grey(settings: dict, bench: Bench) -> tuple:
 def noisy_bars(
     n: int, rng: np.random.Generator, share: float = 0.3, noise: float = 0.3, side: int = 5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "Numbers (n, side²), the bars (2 side, side²) of which they are noisy maxima, and which are active (n, 2 side)."
+    """Numbers (n, side²), the bars (2 side, side²) of which they are noisy maxima, and which are
+    active (n, 2 side).
+    """
     bars = np.zeros((2 * side, side, side))
     for i in range(side):
         bars[i, i] = bars[side + i, :, i] = 1
@@ -678,7 +706,9 @@ def noisy_bars(
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37c
 def part_finders(K: int, seed: int, penalties: tuple) -> dict:
-    "By name: from numbers (n, D) to the K parts (K, D) that a method finds in them, or several such."
+    """By name: from numbers (n, D) to the K parts (K, D) that a method finds in them, or several
+    such.
+    """
 
     def experts(rule):
         return lambda X: [
@@ -745,7 +775,9 @@ def rebuild_means(
     X: np.ndarray,
     foretell: bool = False,
 ) -> np.ndarray:
-    "Composed means (n, D) of the best sets; with `foretell` each number by the set that is best for the others."
+    """Composed means (n, D) of the best sets; with `foretell` each number by the set that is best
+    for the others.
+    """
     if not foretell:
         return model.explain(templates, variance, X)[1]
     composed = compose_means(templates, small_sets(len(templates)), model.q, model.rule)
@@ -802,7 +834,9 @@ def means_learner(name: str, X: np.ndarray, K: int, seed: int, settings: dict) -
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37h
 def compare_means(settings: dict, bench: Bench) -> tuple:
-    "Squared errors per image of foretold and rebuilt grey values, for experts with Gaussian noise and for sums."
+    """Squared errors per image of foretold and rebuilt grey values, for experts with Gaussian noise
+    and for sums.
+    """
     data, K, n = bench.data, settings["n_experts"], settings["n"]
     X, test = (
         as_rows(images) / data.scale
@@ -843,7 +877,9 @@ def compare_means(settings: dict, bench: Bench) -> tuple:
 def averaged(
     means: np.ndarray, log_prior: Any, variance: float, X: np.ndarray, foretell: bool = False
 ) -> np.ndarray:
-    "Mean (n, D) over what all sets compose, means (M, D); with `foretell` each number given the others."
+    """Mean (n, D) over what all sets compose, means (M, D); with `foretell` each number given the
+    others.
+    """
     score = (X @ means.T - np.sum(means**2, axis=1) / 2) / variance + log_prior
     if not foretell:
         return softmax(score, axis=1) @ means
@@ -880,7 +916,9 @@ def levels_of(codes: np.ndarray, count: int) -> np.ndarray:
 def dictionary_codes(
     X: np.ndarray, test: np.ndarray, atoms: np.ndarray, penalty: float, counts: list
 ) -> tuple:
-    "rebuild(X, foretell) with two levels of each code, and `test` rebuilt with codes rounded to so many levels each."
+    """rebuild(X, foretell) with two levels of each code, and `test` rebuilt with codes rounded to
+    so many levels each.
+    """
     codes, told = (sparse_codes(rows, atoms, penalty, False) for rows in (X, test))
     means, rounded = added(atoms, levels_of(codes, 2)), {}
     best = np.argmax(X @ means.T - np.sum(means**2, axis=1) / 2, axis=1)
@@ -998,7 +1036,9 @@ PENALTIES, N_SCENES = (0.0, 1.0, 2.0, 4.0, 8.0), (2, 3, 5)
 
 
 def inference_parts(data: str, profile: str) -> tuple:
-    "Searches for each kind of templates or number of digits; costs and penalties, or readings of grey."
+    """Searches for each kind of templates or number of digits; costs and penalties, or readings of
+    grey.
+    """
     quick = profile == "quick"
     if data == "digits":
         common = {

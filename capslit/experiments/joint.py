@@ -92,7 +92,9 @@ def error_of(model: Any, parameters: Any, batch: tuple) -> float:
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-07
 def assessed(model: Any, run: Any, data: dict, given: dict, seed: int) -> tuple:
-    "Errors and the parts of the bound at the end of a run, and of new capsules above its kinds; curves."
+    """Errors and the parts of the bound at the end of a run, and of new capsules above its kinds;
+    curves.
+    """
     z, y, _, rows = data["training"]
     scores, q = replace(model, memory=None).kinds(run.parameters, z, y, rows)
     terms = model.terms(run.parameters, scores, q, y)
@@ -177,7 +179,9 @@ def by_draws(model: Any, parameters: Any, batch: tuple, n_draws: int, seed: int)
 
 # %% ../../nbs/experiments/joint.ipynb #2e02f560
 def run_drawn(part: Part, bench: Bench) -> tuple:
-    "Go on from one layer after the other under the bound, and by stochastic EM; judge all by draws."
+    """Go on from one layer after the other under the bound, and by stochastic EM; judge all by
+    draws.
+    """
     given = part.parameters
     layer, pooling, data = patch_sets(given, bench)
     z, y, n_iter = *data["training"][:2], given["n_iter"]

@@ -24,7 +24,9 @@ from .viewpoints import FEATURES, LAST, one_thread
 
 # %% ../../nbs/experiments/layers.ipynb #cell-004
 def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
-    "Images as rows of bytes, and labels, for learning (the first `n_train`), validation and testing."
+    """Images as rows of bytes, and labels, for learning (the first `n_train`), validation and
+    testing.
+    """
     data, n, first = protocol.data, len(protocol.y), round(protocol.data.n_train * 5 / 6)
     own = slice(0, min(n, n_train or n)), slice(first, first + len(protocol.y_val))
     parts = [(data.images[rows], data.labels[rows]) for rows in own]
@@ -36,7 +38,9 @@ def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
 def deformed_features(
     layer: PatchFeatures, X: np.ndarray, y: np.ndarray, out: np.ndarray, deformations: Any
 ) -> np.ndarray:
-    "Fill `out` (n, q) with features of deformed images, made of X (…, height · width); their labels."
+    """Fill `out` (n, q) with features of deformed images, made of X (…, height · width); their
+    labels.
+    """
     stream = DeformedImages(X.reshape(-1, *layer.image_shape_), y, len(out), deformations, 500)
     return stream.write(out, lambda images: layer.transform(images.reshape(len(images), -1)))
 
@@ -334,7 +338,9 @@ def moved_parts(data: str, paper: bool) -> list:
 
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-2
 def layer_parts(data: str, profile: str) -> tuple:
-    "Classifiers without and with deformed images, changes of the first layer, other seeds, networks."
+    """Classifiers without and with deformed images, changes of the first layer, other seeds,
+    networks.
+    """
     paper = profile == "paper"
     found = [layer_part("plain", paper, {}, FINALISTS, test=True, cost=8.0)]
     if data != "fashion":

@@ -38,8 +38,8 @@ def normalise(
 ) -> np.ndarray:
     """A drawing of one pen, brought to one size and one width of stroke.
 
-    The ink's box is moved to the middle and scaled until its longer side measures `extent` pixels. Ink is then whatever lies
-    within `stroke` / 2 of the pen's scaled path.
+    The ink's box is moved to the middle and scaled until its longer side measures `extent` pixels.
+    Ink is then whatever lies within `stroke` / 2 of the pen's scaled path.
 
     Parameters
     ----------
@@ -104,7 +104,9 @@ def letters_of(data: ImageData) -> Letters:
 
 # %% ../../nbs/experiments/letters.ipynb #cell-010
 def made_letters(n: int = 16, seed: int = 1) -> tuple:
-    "Images (n, 576) of T's, 24 × 24; their two parts (2, 576); and the Transforms by which these were moved."
+    """Images (n, 576) of T's, 24 × 24; their two parts (2, 576); and the Transforms by which these
+    were moved.
+    """
     rng, transforms, parts = (
         np.random.default_rng(seed),
         Transforms((24, 24), 3),
@@ -202,8 +204,8 @@ def geometry_of(codes: np.ndarray, n_experts: int) -> Geometry:
 def cautious(geometry: Geometry, transforms: Transforms) -> np.ndarray:
     """Regularised covariance (3K, 3K) of the poses, for images not seen in learning.
 
-    To the images, one is added whose poses are spread over the whole grid, as the pseudocount is added to templates; and a pose is
-    known up to half a step of the grid.
+    To the images, one is added whose poses are spread over the whole grid, as the pseudocount is
+    added to templates; and a pose is known up to half a step of the grid.
     """
     K, share = len(geometry.counts), geometry.counts / (geometry.counts + 1)
     root = np.sqrt(np.repeat(share, 3))
@@ -222,7 +224,8 @@ CODES = ("uniform", "separate", "joint")
 
 # %% ../../nbs/experiments/letters.ipynb #cell-015-1
 def code_lengths(codes: np.ndarray, geometry: Geometry, transforms: Transforms | None) -> dict:
-    """Code length (n,), in nats, of the active experts and their poses, for each distribution of poses.
+    """Code length (n,), in nats, of the active experts and their poses, for each distribution of
+    poses.
 
     "uniform" over the grid; "separate" Gaussians of the experts; their "joint" Gaussian.
     """
@@ -250,7 +253,9 @@ def code_lengths(codes: np.ndarray, geometry: Geometry, transforms: Transforms |
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016
 def mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
-    "One template (D,) for all images: the posterior mean of the probability of ink, with the prior Beta(ε, ε)."
+    """One template (D,) for all images: the posterior mean of the probability of ink, with the
+    prior Beta(ε, ε).
+    """
     return (np.sum(X, axis=0) + pseudocount) / (len(X) + 2 * pseudocount)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-2
@@ -262,7 +267,9 @@ def bernoulli_mixture(
     n_starts: int = 5,
     n_iter: int = 30,
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Weights (m,) and templates (m, D) of a mixture of templates, by EM; the best of some starts from images."
+    """Weights (m,) and templates (m, D) of a mixture of templates, by EM; the best of some starts
+    from images.
+    """
     rng, best = np.random.default_rng(seed), (-np.inf,)
     for _ in range(n_starts):
         near = np.sum((X[:, None] - X[rng.permutation(len(X))[:n_components]]) ** 2, axis=-1)
@@ -303,7 +310,8 @@ def stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
     elongation : float
         Standard deviation along the longer axis, over that along the shorter; 0 without such ink.
     direction : float
-        Degrees of the longer axis, 0 horizontal, 90 vertical, anticlockwise from −90 (excluded) to 90.
+        Degrees of the longer axis, 0 horizontal, 90 vertical, anticlockwise from −90 (excluded) to
+        90.
     """
     ink = np.maximum(np.asarray(template, np.float64) - 0.5, 0)
     if not ink.sum() > 0:
@@ -370,7 +378,9 @@ ALTERNATIVES = ("paper", "searched", "white and black")  # two experts, with all
 
 # %% ../../nbs/experiments/letters.ipynb #cell-020-1
 def letters_parts(data: str, profile: str) -> tuple:
-    "The letter T online, the alphabet, held-out writers for each choice, baselines, and the order of writers."
+    """The letter T online, the alphabet, held-out writers for each choice, baselines, and the order
+    of writers.
+    """
     plan, quick = PLAN.get(data, PLAN["digits"]), profile == "quick"
     shared = {
         "letters": plan["letters"],
@@ -472,7 +482,9 @@ def _padded(arrays, n):
 
 # %% ../../nbs/experiments/letters.ipynb #cell-023
 def run_online(settings: dict, letters: Letters, bench: Bench) -> tuple:
-    "One letter, writer by writer: the templates after each; the geometry, and configurations drawn from it."
+    """One letter, writer by writer: the templates after each; the geometry, and configurations
+    drawn from it.
+    """
     K, n = settings["n_experts"], settings["n_learned"]
     images = letters.images[letters.names.index(settings["letter"])][:n]
     X, T = _rows(images), transforms_of(bench.data.name, letters.shape)
@@ -629,7 +641,9 @@ STRAIGHT, ACROSS = 3.0, 45.0  # elongation of a straight stroke; degrees between
 
 
 def bar_and_stem(shapes: Sequence) -> bool:
-    "Whether two templates are straight strokes in directions far apart, from `stroke_shape` of each."
+    """Whether two templates are straight strokes in directions far apart, from `stroke_shape` of
+    each.
+    """
     (long, angle), (other_long, other_angle) = shapes
     apart = abs((angle - other_angle + 90) % 180 - 90)
     return bool(min(long, other_long) > STRAIGHT and apart > ACROSS)

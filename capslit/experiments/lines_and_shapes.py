@@ -57,7 +57,9 @@ def true_templates(name: str) -> np.ndarray:
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-004-1
 def unseen(name: str, data: ImageData) -> np.ndarray:
-    "Images that are not among the data: 1,600 more of the lines, with new noise, or the 3,796 other shapes."
+    """Images that are not among the data: 1,600 more of the lines, with new noise, or the 3,796
+    other shapes.
+    """
     if name == "lines":
         return draw_lines(np.tile(np.arange(16), 100), np.random.RandomState(1996))
     return compose(shape_templates(), np.setdiff1d(np.arange(4096), data.labels))
@@ -70,16 +72,20 @@ FOUND, MOSTLY = (
 
 
 def _directions(weights):
-    "Weights (d, k, p) from their mean over the states, with length one; zero, if there is nothing left."
+    """Weights (d, k, p) from their mean over the states, with length one; zero, if there is nothing
+    left.
+    """
     centred = weights - np.mean(weights, axis=1, keepdims=True)
     return centred / np.maximum(np.linalg.norm(centred, axis=2, keepdims=True), 1e-12)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-006-1
 def resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
-    """Correlations (d, k) of each true template (d, k, p) with the learned weights (d, k, p) that are matched to it.
+    """Correlations (d, k) of each true template (d, k, p) with the learned weights (d, k, p) that
+    are matched to it.
 
-    Vectors are matched to causes and states to states, one to one, such that the sum of the correlations is
-    largest. Both are measured from their means over states: a constant can move from one vector to another.
+    Vectors are matched to causes and states to states, one to one, such that the sum of the
+    correlations is largest. Both are measured from their means over states: a constant can move
+    from one vector to another.
     """
     table = np.einsum("ijp,lmp->iljm", _directions(weights), _directions(templates))
     d, _, k, _ = table.shape
@@ -93,7 +99,9 @@ def resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007
 def judged(correlations: np.ndarray | Sequence) -> dict:
-    "Metrics of correlations (n_starts, d, k): templates found by each start, and how many of the causes mostly and wholly."
+    """Metrics of correlations (n_starts, d, k): templates found by each start, and how many of the
+    causes mostly and wholly.
+    """
     found = np.sum(np.asarray(correlations) > FOUND, axis=2)
     k = np.shape(correlations)[2]
     return {
@@ -104,7 +112,9 @@ def judged(correlations: np.ndarray | Sequence) -> dict:
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007-1
 def resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
-    "Correlations (d, k) over pixels, up to sign, of templates (d, k, p) with components (m, p) matched to them."
+    """Correlations (d, k) over pixels, up to sign, of templates (d, k, p) with components (m, p)
+    matched to them.
+    """
     d, k, p = templates.shape
     table = np.abs(_over_pixels(components) @ _over_pixels(templates.reshape(d * k, p)).T)
     rows, columns = linear_sum_assignment(-table)
@@ -120,7 +130,9 @@ def _over_pixels(rows):
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011
 def inference_of(e_step: str, seed: int = 0) -> Exact | Gibbs | MeanField | Truncated:
-    "The E-step of a name such as 'gibbs 3' (three samples), 'mean field 1' (one sweep), 'mean field', 'truncated 8' or 'exact'."
+    """The E-step of a name such as 'gibbs 3' (three samples), 'mean field 1' (one sweep), 'mean
+    field', 'truncated 8' or 'exact'.
+    """
     words, amount = e_step.rstrip("0123456789 "), e_step.split()[-1]
     amount = int(amount) if amount.isdigit() else None
     if words == "exact":
@@ -292,7 +304,9 @@ def run_lines(part: Part, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-2
 def _typical(errors, wholly):
-    "The start whose error is the median of those that do not recover both causes; of all, if there is none."
+    """The start whose error is the median of those that do not recover both causes; of all, if
+    there is none.
+    """
     rest = np.flatnonzero(np.asarray(wholly) < 2)
     rest = rest if rest.size else np.arange(len(errors))
     return int(rest[np.argsort(errors[rest], kind="stable")[(len(rest) - 1) // 2]])
@@ -304,7 +318,9 @@ def line_weights(height: float) -> np.ndarray:
 
 
 def fresh_lines(noise: float, height: float, rng: np.random.RandomState) -> np.ndarray:
-    "160 images (160, 16) as those of the data set, but for the noise and the height, both in units."
+    """160 images (160, 16) as those of the data set, but for the noise and the height, both in
+    units.
+    """
     mean = GREY["background"] + UNITS["lines"] * height * compose(
         line_templates(), np.tile(np.arange(16), 10)
     )
@@ -313,7 +329,9 @@ def fresh_lines(noise: float, height: float, rng: np.random.RandomState) -> np.n
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-5
 def run_draws(settings: dict, bench: Bench) -> tuple:
-    "Errors (noises and heights, draws, 1 + starts) after EM from the truth and from random starts, and which starts recover both causes."
+    """Errors (noises and heights, draws, 1 + starts) after EM from the truth and from random
+    starts, and which starts recover both causes.
+    """
     shape, n_starts, n_steps = SIZES["lines"], settings["n_starts"], settings["n_steps"]
     pairs = [(noise, height) for noise in settings["noises"] for height in settings["heights"]]
     errors = np.empty((len(pairs), settings["n_draws"], 1 + n_starts))
@@ -432,7 +450,9 @@ class _Forgetful(FactorialVectorQuantizer):
 def learn_variant(
     settings: dict, X: np.ndarray, shape: tuple, seed: int
 ) -> FactorialVectorQuantizer:
-    "A FactorialVectorQuantizer (its weights, its bound per image, and itself) that has learned as `settings` say."
+    """A FactorialVectorQuantizer (its weights, its bound per image, and itself) that has learned as
+    `settings` say.
+    """
     names = ("e_step", "n_samples", "burn_in", "noise", "init", "max_iter", "n_sweeps")
     options = {name: settings[name] for name in names if name in settings}
     estimator = FactorialVectorQuantizer if settings.get("memory") else _Forgetful
@@ -445,7 +465,9 @@ def learn_variant(
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-2
 def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.ndarray, float]:
-    "Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of the first four fifths of the steps, and the last bound per image."
+    """Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of
+    the first four fifths of the steps, and the last bound per image.
+    """
     e_step = "exact" if settings["e_step"] == "exact" else f"gibbs {settings['n_samples']}"
     model = FactorialVectorModel(*shape, inference=inference_of(e_step, seed))
     parameters, batch = model.initialise(X, 1, seed), (X, np.ones(len(X)), np.arange(len(X)))
@@ -461,7 +483,9 @@ def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.n
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-4
 def polished(weights: np.ndarray, X: np.ndarray, n_steps: int) -> tuple[np.ndarray, float]:
-    "Weights (d, k, p) after steps of exact EM with σ² = 1, until one gains less than 1e−5 per image, and the log-likelihood per image."
+    """Weights (d, k, p) after steps of exact EM with σ² = 1, until one gains less than 1e−5 per
+    image, and the log-likelihood per image.
+    """
     model = FactorialVectorModel(*weights.shape[:2])
     begin = model.initialise(X, 1, 0)._replace(weights=weights[None])
     found = fit(
@@ -548,7 +572,9 @@ def peer_parts(n_starts: int, options: dict, quick: bool) -> tuple:
 def fit_peer(
     method: str, X: np.ndarray, shape: tuple, seed: int, options: dict
 ) -> tuple[np.ndarray, Callable]:
-    "What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a function that reconstructs rows."
+    """What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a
+    function that reconstructs rows.
+    """
     d, k = shape
     if method == "factorial":
         model = _Forgetful(d, k, **options, n_jobs=1, random_state=seed).fit(X)
@@ -577,7 +603,9 @@ def fit_peer(
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-2
 def run_peer(settings: dict, bench: Bench) -> tuple:
-    "One method from all starts: causes, errors on the data and on images that it has not seen, as shares of the variance."
+    """One method from all starts: causes, errors on the data and on images that it has not seen, as
+    shares of the variance.
+    """
     name, method = bench.data.name, settings["method"]
     shape, templates = SIZES[name], true_templates(name)
     X, new = (
@@ -707,7 +735,9 @@ def _principal(X, n):
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023
 def operations(e_step: str, d: int, k: int) -> int:
-    "Multiplications and additions that one E-step takes for one image, the leading terms; see the text."
+    """Multiplications and additions that one E-step takes for one image, the leading terms; see the
+    text.
+    """
     sweep = d * d * k * k
     return {
         "exact": 6 * k**d,
@@ -718,7 +748,9 @@ def operations(e_step: str, d: int, k: int) -> int:
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023-2
 def measure_cost(settings: dict, bench: Bench) -> tuple:
-    "Seconds per image of each E-step (the least of some repeats) for all sizes of the grid, NaN where there are too many configurations, and operations."
+    """Seconds per image of each E-step (the least of some repeats) for all sizes of the grid, NaN
+    where there are too many configurations, and operations.
+    """
     data = bench.data
     y, grid = measured(data.train_images, data.scale)[: settings["n_images"]], settings["grid"]
     seconds = {name: np.full(len(grid), np.nan) for name in COST_STEPS}

@@ -401,7 +401,9 @@ PLAN = {  # experiment and data set → settings:
 
 
 def planned(name: str) -> Callable:
-    "The function that lists the parts: for each setting the choice of its values, then its methods."
+    """The function that lists the parts: for each setting the choice of its values, then its
+    methods.
+    """
 
     def parts(data, profile):
         found = []

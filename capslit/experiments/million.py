@@ -51,10 +51,11 @@ def enlarge(
     n_extra: int,
     n_ancestors: int | None = None,
 ) -> Protocol:
-    """A protocol whose training images are followed by `n_extra` deformations; at strength zero none is added.
+    """A protocol whose training images are followed by `n_extra` deformations; at strength zero
+    none is added.
 
-    Deformed are the training images, or the first `n_ancestors` images of the data. The last protocol
-    is kept while `protocol` lives, and returned again if it is asked for again.
+    Deformed are the training images, or the first `n_ancestors` images of the data. The last
+    protocol is kept while `protocol` lives, and returned again if it is asked for again.
     """
     if not (deformations.strength and n_extra):
         return protocol
@@ -116,7 +117,9 @@ class OnDevice(LargeData):
 
 # %% ../../nbs/experiments/million.ipynb #cell-008
 def find_estimator() -> tuple:
-    "The classifier to use and the name of what it runs on: a graphics card where PyTorch finds one, otherwise the processor."
+    """The classifier to use and the name of what it runs on: a graphics card where PyTorch finds
+    one, otherwise the processor.
+    """
     if find_spec("torch"):
         import torch
 
@@ -129,7 +132,9 @@ CHOSEN = "chosen by the search"
 
 
 def choose_strength(finished: dict) -> float:
-    "The positive strength with the smallest validation error among the finished parts of the search; of equally good ones the smallest."
+    """The positive strength with the smallest validation error among the finished parts of the
+    search; of equally good ones the smallest.
+    """
     errors = {
         metrics["strength"]: metrics["validation_error"]
         for name, metrics in finished.items()
@@ -170,7 +175,9 @@ def run_million(part: Part, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/million.ipynb #cell-012
 def gallery(protocol: Protocol, deformations: Deformations, copies: int = 6) -> np.ndarray:
-    "Images uint8 (copies, n_classes, height, width), 0 … 255: members of the stream that come from the first image of each class."
+    """Images uint8 (copies, n_classes, height, width), 0 … 255: members of the stream that come
+    from the first image of each class.
+    """
     n = len(protocol.X)
     first = [int(np.flatnonzero(protocol.y == c)[0]) for c in range(len(protocol.data.class_names))]
     stream = DeformedImages(protocol.data.images[:n], protocol.y, copies * n, deformations)
@@ -463,7 +470,10 @@ def reading_part(
     patience: list,
     more: list = (),
 ) -> Part:
-    "The part that trains one classifier; `more`: updates on working sets, how often to look, bound."
+    """The part that trains one classifier.
+
+    `more`: updates on working sets, how often to look, bound.
+    """
     fixed = {
         "thresholds": PAPER["thresholds"][:1],
         "patience": [updates],
@@ -520,7 +530,9 @@ def curve_parts(paper: bool, ancestors: int, sizes: tuple, dim: int, updates: in
 
 # %% ../../nbs/experiments/million.ipynb #readings-5-2
 def reading_parts(data: str, profile: str) -> tuple:
-    "All combinations of construction, ancestors and stopping, and then some with more and more images."
+    """All combinations of construction, ancestors and stopping, and then some with more and more
+    images.
+    """
     paper = profile == "paper"
     ancestors, sizes = (
         ((60_000, 50_000), (50_000, 110_000, 150_000, 500_000, 1_000_000))

@@ -45,7 +45,9 @@ ESTIMATORS = {
 def fit_network(
     network: Any, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray
 ) -> Any:
-    "Train until the validation error has not fallen for `n_iter_no_change` passes; keep the best pass."
+    """Train until the validation error has not fallen for `n_iter_no_change` passes; keep the best
+    pass.
+    """
     classes, best, kept, waited = np.unique(y), np.inf, None, 0
     for _ in range(network.max_iter):
         error = np.mean(network.partial_fit(X, y, classes=classes).predict(X_val) != y_val)
@@ -66,7 +68,9 @@ def fit_peer(model: Any, X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val:
 
 # %% ../../nbs/experiments/peers.ipynb #cell-008
 def search(parameters: dict, protocol: Protocol, seed: int) -> tuple:
-    "The settings of the grid, and the validation error of each after learning from the first `search_images`."
+    """The settings of the grid, and the validation error of each after learning from the first
+    `search_images`.
+    """
     n, grid = parameters["search_images"], list(ParameterGrid(parameters["grid"]))
     X, y, X_val, y_val = protocol.X[:n], protocol.y[:n], protocol.X_val, protocol.y_val
 
@@ -80,7 +84,9 @@ def search(parameters: dict, protocol: Protocol, seed: int) -> tuple:
 
 # %% ../../nbs/experiments/peers.ipynb #cell-010
 def model_size(model: Any) -> tuple:
-    "How many numbers a fitted classifier needs to predict, and the bytes that its library takes for them."
+    """How many numbers a fitted classifier needs to predict, and the bytes that its library takes
+    for them.
+    """
     if isinstance(model, RandomForestClassifier):
         trees = [tree.tree_ for tree in model.estimators_]
         inner = sum(int(np.sum(tree.children_left >= 0)) for tree in trees)
@@ -102,7 +108,9 @@ def model_size(model: Any) -> tuple:
 def pairs_to_probabilities(
     scores_val: np.ndarray, y_val: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
-    "Class probabilities (n, m) from pairwise scores, by sigmoids fitted to those of examples with labels 0 … m−1."
+    """Class probabilities (n, m) from pairwise scores, by sigmoids fitted to those of examples with
+    labels 0 … m−1.
+    """
     pairs = zip(*np.triu_indices(len(np.unique(y_val)), 1))
     first = np.empty(scores.shape)
     for k, (i, j) in enumerate(pairs):
@@ -120,7 +128,9 @@ def _elected(scores):
 
 
 def probabilities(model: Any, protocol: Protocol) -> tuple:
-    "Labels predicted for the validation images, class probabilities for them, and for the test images."
+    """Labels predicted for the validation images, class probabilities for them, and for the test
+    images.
+    """
     if isinstance(model, SVC):
         scores = [model.decision_function(X) for X in (protocol.X_val, protocol.X_test)]
         found = (pairs_to_probabilities(scores[0], protocol.y_val, s) for s in scores)
@@ -138,7 +148,9 @@ LEAST, RATIO = (
 
 
 def pack(probability: np.ndarray) -> np.ndarray:
-    "Probabilities (n, m) as bytes: how far below the likeliest class each lies, in logarithms, to two per cent."
+    """Probabilities (n, m) as bytes: how far below the likeliest class each lies, in logarithms, to
+    two per cent.
+    """
     p = np.asarray(probability, dtype=float)
     top = p.argmax(axis=1)[:, None]
     with np.errstate(divide="ignore"):
@@ -207,7 +219,9 @@ def _learn_peer(parameters, bench):
 
 # %% ../../nbs/experiments/peers.ipynb #cell-021-1
 def run_peer(part: Part, bench: Bench) -> tuple:
-    "Choose the settings of a peer on the validation images, or take ours as given; fit, predict and judge."
+    """Choose the settings of a peer on the validation images, or take ours as given; fit, predict
+    and judge.
+    """
     parameters, protocol = dict(part.parameters), bench.protocol
     repeats = parameters.pop("repeats")
     if parameters["model"] == "capsules":
@@ -315,7 +329,9 @@ def _ratio(value):
 
 
 def cost_ratios(record: Record, base: str = "multiclass-8") -> dict:
-    "For each part of a record of peers: time to fit, to search and fit, to predict, and size, divided by those of `base`."
+    """For each part of a record of peers: time to fit, to search and fit, to predict, and size,
+    divided by those of `base`.
+    """
 
     def costs(name):
         seconds, parameters = record.parts[name]["cpu_seconds"], record.parts[name]["parameters"]
@@ -335,7 +351,9 @@ def cost_ratios(record: Record, base: str = "multiclass-8") -> dict:
 
 # %% ../../nbs/experiments/peers.ipynb #cell-030
 def compare_peers(record: Record, base: str = "multiclass-8") -> str:
-    "Errors of all parts of a record of peers, and their costs as ratios to those of `base`, as a table in Markdown."
+    """Errors of all parts of a record of peers, and their costs as ratios to those of `base`, as a
+    table in Markdown.
+    """
     lines = [
         "| | test error | standard error | fit | search and fit | predict | size |",
         "|---|" + "---:|" * 6,
@@ -366,7 +384,9 @@ MARKS = {
 
 # %% ../../nbs/experiments/peers.ipynb #cell-035-1
 def draw_costs(records: dict) -> Any:
-    "Test error against times and size, as ratios to ours, a row for each record; a matplotlib Figure."
+    """Test error against times and size, as ratios to ours, a row for each record; a matplotlib
+    Figure.
+    """
     import matplotlib.pyplot as plt
 
     costs = {
@@ -413,9 +433,11 @@ def draw_costs(records: dict) -> Any:
 
 # %% ../../nbs/experiments/peers.ipynb #cell-038
 def mcnemar(first: np.ndarray, second: np.ndarray, labels: np.ndarray) -> tuple:
-    """How many images only the first of two classifiers gets right, how many only the second, and McNemar's exact test.
+    """How many images only the first of two classifiers gets right, how many only the second, and
+    McNemar's exact test.
 
-    The third number is the probability of so unequal a division, or a more unequal one, if both were equally good.
+    The third number is the probability of so unequal a division, or a more unequal one, if both
+    were equally good.
     """
     a, b = np.asarray(first) == labels, np.asarray(second) == labels
     only = int(np.sum(a & ~b)), int(np.sum(b & ~a))
@@ -423,9 +445,14 @@ def mcnemar(first: np.ndarray, second: np.ndarray, labels: np.ndarray) -> tuple:
 
 # %% ../../nbs/experiments/peers.ipynb #cell-040
 def compare_pairs(record: Record, ours: str) -> str:
-    "How often only ours, or only a peer, is right, and McNemar's probability of that, as a table in Markdown."
+    """How often only ours, or only a peer, is right, and McNemar's probability of that, as a table
+    in Markdown.
+    """
     lines = [
-        f"| {NAMES[ours]} against | only ours is right | only the other | probability if equally good |",
+        (
+            f"| {NAMES[ours]} against | only ours is right | only the other | probability if"
+            " equally good |"
+        ),
         "|---|---:|---:|---:|",
     ]
     predicted = lambda name: record.array(name, "predicted")

@@ -80,7 +80,8 @@ COPIES = {"shifted": 5, "both": 5}  # places in which an image is learned
 def divided(data: ImageData, n_fit: int | None) -> dict:
     """Row numbers to learn from while choosing, to validate, to learn from, and to test.
 
-    Of a large collection the first `n_fit` training images and the last sixth; else a stratified fifth is set apart.
+    Of a large collection the first `n_fit` training images and the last sixth; else a stratified
+    fifth is set apart.
     """
     n = data.n_train
     if n_fit is None:
@@ -135,7 +136,10 @@ def to_recognise(
 def principal_axes(
     data: ImageData, rows: np.ndarray, preparation: str, n_axes: int | None
 ) -> np.ndarray | None:
-    "The first principal axes (p, n_axes) of smoothed images, orthonormal; None if none are asked for."
+    """The first principal axes (p, n_axes) of smoothed images, orthonormal.
+
+    None if none are asked for.
+    """
     if n_axes is None:
         return None
     X = described(images_of(data, rows[:10_000], preparation))
@@ -179,7 +183,9 @@ WAYS = {
 
 
 def judged(found: np.ndarray, y: np.ndarray, classes: np.ndarray, p: int) -> tuple:
-    "Error, log-loss and bits of log-densities (n, classes) of p numbers; and the predicted labels, uint8."
+    """Error, log-loss and bits of log-densities (n, classes) of p numbers; and the predicted
+    labels, uint8.
+    """
     own = found[np.arange(len(y)), np.searchsorted(classes, y)].astype(float)
     loss = float(np.mean(np.logaddexp.reduce(found.astype(float), axis=1) - own))
     predicted = classes[np.argmax(found, axis=1)]
@@ -190,7 +196,9 @@ def judged(found: np.ndarray, y: np.ndarray, classes: np.ndarray, p: int) -> tup
 
 
 def measured(model: ClassifierMixin, seen: list, amount: float = 0.0) -> tuple:
-    "What `judged` says of images seen in one place or several, as lists of what `to_recognise` gives; tangents reach `amount` pixels."
+    """What `judged` says of images seen in one place or several, as lists of what `to_recognise`
+    gives; tangents reach `amount` pixels.
+    """
     found = [
         model.log_densities(X, tangents=T * np.float32(amount) if amount else None)
         for X, _, T in seen
@@ -200,9 +208,11 @@ def measured(model: ClassifierMixin, seen: list, amount: float = 0.0) -> tuple:
 
 # %% ../../nbs/experiments/preparation.ipynb #near-2
 def neighbours(seen: tuple, known: tuple, n_candidates: int = CANDIDATES) -> tuple:
-    """Squared two-sided tangent distances (n, c) to the candidates of each image, and the labels (n, c) of these.
+    """Squared two-sided tangent distances (n, c) to the candidates of each image, and the labels
+    (n, c) of these.
 
-    `seen` and `known` are what `to_recognise` gives; candidates are the nearest of `known`, pixel by pixel.
+    `seen` and `known` are what `to_recognise` gives; candidates are the nearest of `known`, pixel
+    by pixel.
     """
     (X, _, T), (Y, y, U) = seen, known
     apart = np.sum(Y * Y, axis=1) - 2 * X @ Y.T
@@ -211,14 +221,18 @@ def neighbours(seen: tuple, known: tuple, n_candidates: int = CANDIDATES) -> tup
 
 
 def nearness(D: np.ndarray, labels: np.ndarray, classes: np.ndarray, width: float) -> np.ndarray:
-    "Logarithms (n, classes) of the sums of exp(−D / 2 width) over the candidates of a class; of none, 60 below the largest."
+    """Logarithms (n, classes) of the sums of exp(−D / 2 width) over the candidates of a class; of
+    none, 60 below the largest.
+    """
     of = [logsumexp(np.where(labels == c, -D / (2 * width), -np.inf), axis=1) for c in classes]
     found = np.stack(of, axis=1)
     return np.maximum(found, found.max(axis=1, keepdims=True) - 60)
 
 # %% ../../nbs/experiments/preparation.ipynb #near-3
 def exponents(scores: list, y: np.ndarray) -> np.ndarray:
-    "The exponents (k,), none below zero, with which k densities, whose logarithms are `scores` (n, classes), make classes `y` likeliest."
+    """The exponents (k,), none below zero, with which k densities, whose logarithms are `scores`
+    (n, classes), make classes `y` likeliest.
+    """
     F = np.asarray(scores, float)
 
     def loss(a):
@@ -288,7 +302,9 @@ def best_size(finished: dict, preparation: str, noises: Sequence = NOISES) -> tu
 
 
 def settings_of(seen: list, noise: float, moving: float, amount: float) -> dict:
-    "For each of the `WAYS` the places in which images are seen, the tangents' reach, and the noise: that of an image seen once."
+    """For each of the `WAYS` the places in which images are seen, the tangents' reach, and the
+    noise: that of an image seen once.
+    """
     ways = list(WAYS)[: 4 if len(seen) > 1 else 2]
     return {
         way: (
@@ -362,7 +378,9 @@ def run_test(
     n_axes: int | None = None,
     max_iter: int = MAX_ITER,
 ) -> tuple:
-    "Learn all training images with what was chosen; classify the test images in the `WAYS` for so many places."
+    """Learn all training images with what was chosen; classify the test images in the `WAYS` for so
+    many places.
+    """
     chosen, rows = bench.finished[f"choice.{preparation}"], divided(bench.data, 1)
     axes = principal_axes(bench.data, rows["all"], preparation, n_axes)
     X, y = to_learn(bench.data, rows["all"], preparation, axes)
@@ -389,7 +407,9 @@ NEAR_NOISES = (*NOISES, 1.6, 3.2)
 
 
 def run_near(bench: Bench, preparation: str) -> tuple:
-    "Noise, width and exponents with which mixtures and neighbours make the labels of the validation images likeliest."
+    """Noise, width and exponents with which mixtures and neighbours make the labels of the
+    validation images likeliest.
+    """
     chosen, rows = bench.finished[f"choice.{preparation}"], divided(bench.data, None)
     X, y = to_learn(bench.data, rows["fit"], preparation)
     model = bench.step(
@@ -424,7 +444,9 @@ def run_near(bench: Bench, preparation: str) -> tuple:
 
 # %% ../../nbs/experiments/preparation.ipynb #near-7
 def run_near_test(bench: Bench, preparation: str, seed: int) -> tuple:
-    "Learn all training images; classify the test images by neighbours, and by mixtures and neighbours, with what was chosen."
+    """Learn all training images; classify the test images by neighbours, and by mixtures and
+    neighbours, with what was chosen.
+    """
     size, chosen = bench.finished[f"choice.{preparation}"], bench.finished[f"near.{preparation}"]
     rows = divided(bench.data, 1)
     X, y = to_learn(bench.data, rows["all"], preparation)
@@ -559,7 +581,9 @@ PREPARATION = Experiment(
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-21
 def paired_p(first: np.ndarray, second: np.ndarray) -> float:
-    "Two-sided probability of so different shares of right answers (n,) of the same images, if both methods were equally good."
+    """Two-sided probability of so different shares of right answers (n,) of the same images, if
+    both methods were equally good.
+    """
     d = np.asarray(first, float) - second
     return float(2 * norm.sf(abs(d.sum()) / np.sqrt(np.sum(d**2)))) if d.any() else 1.0
 

@@ -56,7 +56,9 @@ from ..validation import check_choice
 
 # %% ../../nbs/experiments/priors.ipynb #cell-005
 class Pairs(NamedTuple):
-    "Pairs of classes as stacked problems, with targets (k, n_classes) and dims (k, 2); how they begin, and the settings of `em.fit`."
+    """Pairs of classes as stacked problems, with targets (k, n_classes) and dims (k, 2); how they
+    begin, and the settings of `em.fit`.
+    """
 
     targets: np.ndarray
     dims: np.ndarray
@@ -84,7 +86,9 @@ def mass_of(design: Pairs, y: np.ndarray) -> np.ndarray:
 
 
 def begin(design: Pairs, X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple:
-    "The model without a prior, initial weights from the subspaces of the classes, and the examples as the E-step takes them."
+    """The model without a prior, initial weights from the subspaces of the classes, and the
+    examples as the E-step takes them.
+    """
     moments = second_moments((X, y, None), range(design.targets.shape[1]), design.affine)
     weights, _ = initial_weights(
         design.targets,
@@ -102,7 +106,9 @@ def begin(design: Pairs, X: np.ndarray, y: np.ndarray, rng: np.random.Generator)
 def iterate(
     model: EvidenceRegression, weights: np.ndarray, batch: tuple, n: int, momentum: float
 ) -> np.ndarray:
-    "The weights after n iterations of EM with momentum; nothing is judged on the way, as in the folds of the selection."
+    """The weights after n iterations of EM with momentum; nothing is judged on the way, as in the
+    folds of the selection.
+    """
     before = weights
     for _ in range(n):
         now = CapsuleParameters(weights)
@@ -121,7 +127,9 @@ def learn_under(
     rng: np.random.Generator,
     start: Any = None,
 ) -> np.ndarray:
-    "Weights (k, m, d, p) under precisions per example (k, c, p): learned to the end from the weights `start`, or as in a fold from the subspaces of the classes."
+    """Weights (k, m, d, p) under precisions per example (k, c, p): learned to the end from the
+    weights `start`, or as in a fold from the subspaces of the classes.
+    """
     model, parameters, batch = begin(design, X, y, rng)
     posterior = WeightPosterior.of(
         information_grams(model, parameters.weights, batch, "latent"), alpha * mass_of(design, y)
@@ -148,7 +156,9 @@ def learn_with_sharpness(
     cv: Any,
     rng: np.random.Generator,
 ) -> Predictor:
-    "The predictor with weights learned under precisions per example (k, c, p), and the sharpness that inner folds ask for."
+    """The predictor with weights learned under precisions per example (k, c, p), and the sharpness
+    that inner folds ask for.
+    """
     fold = folds_of(cv, X, y, rng)
     n_folds = fold.max() + 1
     judges = min(n_folds, -(-ENOUGH * n_folds // len(y)))
@@ -190,8 +200,9 @@ def predict_without_folds(
 class EvidenceClassifier(ClassifierMixin, BaseEstimator):
     """Capsule regression of all pairs of classes, under a prior that `fit_evidence` chooses.
 
-    `information` and `share` are those of `fit_evidence`; `length` is "folds" for a sharpness from the inner folds `cv`, "typical" or "integrated" for none.
-    After `fit`, `alpha_` (k, c, p) are the precisions per example, 0 for the constant input, and `predictor_` is the Predictor.
+    `information` and `share` are those of `fit_evidence`; `length` is "folds" for a sharpness from
+    the inner folds `cv`, "typical" or "integrated" for none. After `fit`, `alpha_` (k, c, p) are
+    the precisions per example, 0 for the constant input, and `predictor_` is the Predictor.
     """
 
     def __init__(
@@ -331,7 +342,9 @@ def counts(record: Record, way: str, metric: str, base: str = "folds") -> tuple:
 
 
 def summarise_priors(record: Record) -> str:
-    "Errors, log losses, places, comparisons with the choice by folds, and the time of a fit, best log loss first, as a table in Markdown."
+    """Errors, log losses, places, comparisons with the choice by folds, and the time of a fit, best
+    log loss first, as a table in Markdown.
+    """
     means, places = (
         {
             metric: dict(zip(WAYS, of(matrix(record, list(WAYS), metric))))
@@ -368,7 +381,9 @@ def summarise_priors(record: Record) -> str:
 
 # %% ../../nbs/experiments/priors.ipynb #cell-020
 def compare_priors(record: Record, metric: str, rope: float = 0.01) -> str:
-    "The choice by folds against each of the others by `signed_rank` on a metric, as a table in Markdown."
+    """The choice by folds against each of the others by `signed_rank` on a metric, as a table in
+    Markdown.
+    """
     lines = [f"| folds against | better | within {rope:g} | worse |", "|---|---:|---:|---:|"]
     for way in WAYS:
         if way != "folds":
@@ -378,7 +393,9 @@ def compare_priors(record: Record, metric: str, rope: float = 0.01) -> str:
 
 
 def priors_of(record: Record, way: str) -> np.ndarray:
-    "The precision per example that a way chose on each table (n_tables,): the median over the folds."
+    """The precision per example that a way chose on each table (n_tables,): the median over the
+    folds.
+    """
     return np.array(
         [np.median(record.array(f"{table}.{way}", "alpha")) for table in tables_in(record)]
     )
@@ -403,7 +420,9 @@ SEVERAL = (
 
 
 def excess(record: Record, way: str, metric: str) -> tuple:
-    "By how much a metric is higher on each table than with the choice by folds: on tables of `SEVERAL` classes, and on the others."
+    """By how much a metric is higher on each table than with the choice by folds: on tables of
+    `SEVERAL` classes, and on the others.
+    """
     gap, several = (
         np.diff(matrix(record, ["folds", way], metric), axis=1)[:, 0],
         np.isin(tables_in(record), SEVERAL),
@@ -412,7 +431,9 @@ def excess(record: Record, way: str, metric: str) -> tuple:
 
 # %% ../../nbs/experiments/priors.ipynb #cell-021-2
 def draw_priors(record: Record, way: str = "evidence") -> Any:
-    "For each table the prior by folds and by one of the `WAYS`, and by how much the log losses differ; a matplotlib Figure."
+    """For each table the prior by folds and by one of the `WAYS`, and by how much the log losses
+    differ; a matplotlib Figure.
+    """
     import matplotlib.pyplot as plt
 
     several = np.isin(tables_in(record), SEVERAL)

@@ -50,11 +50,12 @@ FOUND = 0.9  # cosine from which an expert counts as found
 
 
 def recovery(votes: np.ndarray, signed: bool = True, truth: np.ndarray | None = None) -> np.ndarray:
-    """Cosine (8,) of each true expert's votes with the learned votes (K, 36) that are matched to it.
+    """Cosine (8,) of each true expert's votes with the learned votes (K, 36) that are matched to
+    it.
 
-    Votes are measured from abstention: μ − ½, log-odds, or weights. With `signed` false their sign is
-    ignored. The matching is one to one, and the sum of the cosines as large as can be. `truth`: the
-    votes of the true experts, if they are not the quadrants.
+    Votes are measured from abstention: μ − ½, log-odds, or weights. With `signed` false their sign
+    is ignored. The matching is one to one, and the sum of the cosines as large as can be. `truth`:
+    the votes of the true experts, if they are not the quadrants.
     """
     truth = as_rows(quadrant_templates()) - 0.5 if truth is None else truth
     lengths = np.maximum(np.linalg.norm(votes, axis=1, keepdims=True), 1e-12)
@@ -67,7 +68,9 @@ def recovery(votes: np.ndarray, signed: bool = True, truth: np.ndarray | None = 
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-020
 def all_sets(K: int) -> np.ndarray:
-    "All sets of K experts, (2ᴷ, K) of bool, such that set number s has expert k where s has the bit 2ᵏ."
+    """All sets of K experts, (2ᴷ, K) of bool, such that set number s has expert k where s has the
+    bit 2ᵏ.
+    """
     return (np.arange(2**K)[:, None] >> np.arange(K)) % 2 == 1
 
 
@@ -83,14 +86,16 @@ def extremes_of_sets(templates: np.ndarray, sets: np.ndarray) -> tuple[np.ndarra
 def explain_small(
     templates: np.ndarray, X: np.ndarray, greedy: bool = True, seen: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a table.
+    """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a
+    table.
 
     Parameters
     ----------
     templates : (K, D) array
     X : (n, D) array of zeros and ones
     greedy : bool
-        Whether experts are added one by one while the likelihood grows, or the best of all sets is taken.
+        Whether experts are added one by one while the likelihood grows, or the best of all sets is
+        taken.
     seen : (n,) or (D,) array of bool, optional
         Pixels that count.
 
@@ -131,7 +136,9 @@ def as_pursuit(templates: np.ndarray, active: np.ndarray, log_likelihood: np.nda
 
 # %% ../../nbs/experiments/quadrants.ipynb #printed-2
 def explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "The search as the paper describes it: active experts (n, K), at least one, and the log-likelihood (n,) of the template that it carries along."
+    """The search as the paper describes it: active experts (n, K), at least one, and the
+    log-likelihood (n,) of the template that it carries along.
+    """
     on, off = np.log(np.clip(templates, 1e-300, 1)), np.log1p(-np.clip(templates, 0, 1 - 1e-16))
     score = X @ on.T + (1 - X) @ off.T
     best, rows = np.argmax(score, axis=1), np.arange(len(X))
@@ -168,7 +175,8 @@ VALUES = np.linspace(0.02, 0.98, 49)  # of a template, for the search below; ½ 
 def best_templates(
     templates: np.ndarray, active: np.ndarray, X: np.ndarray, pseudocount: float = 1.0
 ) -> np.ndarray:
-    """The exact M-step: templates (K, D), one after the other, each pixel at the best of `VALUES`, given the active experts.
+    """The exact M-step: templates (K, D), one after the other, each pixel at the best of `VALUES`,
+    given the active experts.
 
     Raises the log-likelihood of the composed templates plus ε log μ(1 − μ) of each pixel, the prior
     under which the mode of a single template is the same as equation 1.
@@ -323,7 +331,9 @@ def learn_machine(
 def learn_autoencoder(
     X: np.ndarray, seed: int, learning_rate: float, corruption: float, epochs: int
 ) -> Learned:
-    "A denoising autoencoder, eight logistic units; pixels are hidden (0) with probability `corruption`."
+    """A denoising autoencoder, eight logistic units; pixels are hidden (0) with probability
+    `corruption`.
+    """
     rng = np.random.RandomState(seed)
     model = MLPClassifier(
         (8,),
@@ -350,7 +360,9 @@ def learn_autoencoder(
 def sparse_codes(
     X: np.ndarray, atoms: np.ndarray, penalty: float, positive: bool, sweeps: int = 50
 ) -> np.ndarray:
-    "Codes s (n, K) that minimise ½‖x − sA‖² + penalty ‖s‖₁, by coordinate descent for all rows at once."
+    """Codes s (n, K) that minimise ½‖x − sA‖² + penalty ‖s‖₁, by coordinate descent for all rows at
+    once.
+    """
     gram, target = atoms @ atoms.T, X @ atoms.T
     codes, scale = np.zeros_like(target), np.maximum(np.diag(gram), 1e-12)
     for _ in range(sweeps):
@@ -430,7 +442,9 @@ def cross_entropy(X: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def measure(learned: Learned, X: np.ndarray) -> dict:
-    "Cross-entropy of reconstructions and of pixels predicted from the others, squared error, and number of experts found."
+    """Cross-entropy of reconstructions and of pixels predicted from the others, squared error, and
+    number of experts found.
+    """
     return {
         "rebuilt": cross_entropy(X, learned.rebuild(X)),
         "foretold": cross_entropy(X, learned.foretell(X)),
@@ -487,7 +501,9 @@ AIMS = ("rebuilt", "foretold")
 
 # %% ../../nbs/experiments/quadrants.ipynb #further
 def further_parts(quick: bool, base: dict) -> list:
-    "Further parts: the paper's search and starts near ½, the estimator that searches, wider grids, tuned experts."
+    """Further parts: the paper's search and starts near ½, the estimator that searches, wider
+    grids, tuned experts.
+    """
     parts = [
         Part(f"{learner}, {start}", base | {"learner": learner, "start": start, "n_starts": 1}, 15)
         for learner, start in ((PRINTED, "uniform"), (PRINTED, "near ½"), ("equation 1", "near ½"))
@@ -589,7 +605,9 @@ def training_rows(bench: Bench, run: int, n: int) -> tuple[np.ndarray, np.random
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-046-1
 def run_recovery(settings: dict, bench: Bench) -> tuple:
-    "Experts found after each of `SHOWN` steps, in all runs; templates of the median and of the best run."
+    """Experts found after each of `SHOWN` steps, in all runs; templates of the median and of the
+    best run.
+    """
     test = as_rows(bench.data.test_images)
     steps = [t for t in SHOWN if t <= settings["n_steps"]]
     kept, cosines, scores = [], [], []

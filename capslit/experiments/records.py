@@ -48,7 +48,9 @@ from ..validation import check_choice, check_number
 # %% ../../nbs/experiments/records.ipynb #cell-004
 @dataclass(frozen=True)
 class Protocol:
-    "A data set that is divided and projected: inputs (float32, one row per image) and labels for learning, validation and testing, and the test images."
+    """A data set that is divided and projected: inputs (float32, one row per image) and labels for
+    learning, validation and testing, and the test images.
+    """
 
     data: datasets.ImageData
     n_components: int
@@ -65,7 +67,8 @@ def _parts(data, profile):
     "Row numbers for learning, validation and testing."
     if not 0 < data.n_train < len(data.images):
         raise ValueError(
-            f"data must be divided into training and test images, which {data.name} is not; use mnist, fashion, usps or digits"
+            f"data must be divided into training and test images, which {data.name} is not; use"
+            " mnist, fashion, usps or digits"
         )
     share = 10 if profile == "quick" and data.n_train > 10_000 else 1
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(data.images))
@@ -98,7 +101,9 @@ def load_protocol(data: datasets.ImageData, profile: str = "paper") -> Protocol:
 
 # %% ../../nbs/experiments/records.ipynb #cell-009
 def describe_machine() -> dict:
-    "Processor, usable cores, threads of matrix products, operating system and library versions, as a dict. Nothing that identifies the machine."
+    """Processor, usable cores, threads of matrix products, operating system and library versions,
+    as a dict. Nothing that identifies the machine.
+    """
     processor = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -123,7 +128,9 @@ def describe_machine() -> dict:
 
 # %% ../../nbs/experiments/records.ipynb #cell-010
 def describe_code() -> dict:
-    "Version of the package and, when it runs from a git checkout, the commit and whether tracked files differ from it."
+    """Version of the package and, when it runs from a git checkout, the commit and whether tracked
+    files differ from it.
+    """
     root = Path(capslit.__file__).parents[1]
     git = lambda *words: subprocess.run(
         ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True
@@ -156,10 +163,11 @@ class Record:
     date : str
         Day of the run, UTC.
     parts : dict of str to dict
-        For each part its `parameters`, its `metrics` (numbers, lists of numbers and words), the `seconds` and `cpu_seconds` of
-        each step (of the last start only, if `resumed`), whether it was `resumed` from a checkpoint, and the `code` that
-        ran it (old records hold only that of the last start). Parts that were kept when the record was completed also
-        have the `machine` and the `date` of theirs.
+        For each part its `parameters`, its `metrics` (numbers, lists of numbers and words), the
+        `seconds` and `cpu_seconds` of each step (of the last start only, if `resumed`), whether it
+        was `resumed` from a checkpoint, and the `code` that ran it (old records hold only that of
+        the last start). Parts that were kept when the record was completed also have the `machine`
+        and the `date` of theirs.
     arrays : dict of str to array
         Curves and whatever else the figures need, named part/array.
     needs : dict of str to str
@@ -187,7 +195,9 @@ class Record:
         return self.arrays[f"{part}/{name}"]
 
     def digest(self) -> str:
-        'SHA-256 of the metrics and the arrays, but for arrays of times, whose names begin with "seconds".'
+        """SHA-256 of the metrics and the arrays, but for arrays of times, whose names begin with
+        "seconds".
+        """
         hashed = sha256(
             to_json(
                 "metrics", {name: part["metrics"] for name, part in self.parts.items()}
@@ -217,7 +227,9 @@ def record_path(experiment: str, data: str, profile: str, out: str | PathLike) -
 
 # %% ../../nbs/experiments/records.ipynb #cell-015
 def save_record(path: str | PathLike, record: Record) -> None:
-    "Write a record: the arrays beside `path` as `.npz`, then `path` itself; both whole or not at all. StorageError if that fails."
+    """Write a record: the arrays beside `path` as `.npz`, then `path` itself; both whole or not at
+    all. StorageError if that fails.
+    """
     path = Path(path)
     entries = asdict(record)
     arrays = entries.pop("arrays")
@@ -240,7 +252,9 @@ ADDRESS = "https://raw.githubusercontent.com/capslit/capslit"
 
 
 def results_folder() -> Path:
-    "The folder of the records that the book is drawn from: that of the checkout, else one in the user's cache, which is filled as they are asked for."
+    """The folder of the records that the book is drawn from: that of the checkout, else one in the
+    user's cache, which is filled as they are asked for.
+    """
     if CHECKOUT.is_dir():
         return CHECKOUT
     import pooch
@@ -252,7 +266,8 @@ RESULTS = results_folder()
 
 # %% ../../nbs/experiments/records.ipynb #cell-015-3
 def result_file(path: str | PathLike) -> Path:
-    """`path` itself; a file of `RESULTS` that is not there is fetched first, where there is no checkout.
+    """`path` itself; a file of `RESULTS` that is not there is fetched first, where there is no
+    checkout.
 
     DatasetError if it cannot be had, or is not the one that this version was released with.
     """
@@ -278,7 +293,10 @@ def result_file(path: str | PathLike) -> Path:
 
 # %% ../../nbs/experiments/records.ipynb #cell-016
 def load_record(path: str | PathLike) -> Record:
-    "The record that `save_record` has written; StorageError if a file is missing or damaged, or if the arrays do not belong to the record."
+    """The record that `save_record` has written.
+
+    StorageError if a file is missing or damaged, or if the arrays do not belong to the record.
+    """
     path = result_file(path)
     entries = load_json(path, schema=RECORD)
     arrays, _ = load_arrays(result_file(path.with_suffix(".npz")), schema=RECORD_ARRAYS)
@@ -308,12 +326,13 @@ class Part:
     cost : float
         Roughly how long it takes beside the other parts.
     independent : bool
-        Whether it reads neither what other parts have found, but for those in `reads`, nor other records. Then a record keeps it when
-        parts are added or changed.
+        Whether it reads neither what other parts have found, but for those in `reads`, nor other
+        records. Then a record keeps it when parts are added or changed.
     files : tuple of str
         Names of the data files that it reads; all, if empty.
     reads : tuple of str
-        Names of earlier parts whose findings it reads; a record that has lost one of these does not keep it.
+        Names of earlier parts whose findings it reads; a record that has lost one of these does not
+        keep it.
     """
 
     name: str
@@ -326,7 +345,8 @@ class Part:
 # %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment behind a figure or table: its data sets, its parts, how a part is run, and what the source reports.
+    """An experiment behind a figure or table: its data sets, its parts, how a part is run, and what
+    the source reports.
 
     Parameters
     ----------
@@ -344,9 +364,11 @@ class Experiment:
     quick : tuple of str
         The data sets of the quick profile.
     extra : str
-        The extra of this package, named like the module that it installs, without which the experiment cannot run.
+        The extra of this package, named like the module that it installs, without which the
+        experiment cannot run.
     loaders : dict of str to callable
-        Loaders of data sets that only this experiment has, by name; what they load has a `sha256`, as `ImageData` has.
+        Loaders of data sets that only this experiment has, by name; what they load has a `sha256`,
+        as `ImageData` has.
     """
 
     title: str
@@ -406,7 +428,9 @@ class Bench:
         return self.prepare(self.data, self.profile)
 
     def step(self, name: str, words: str, function: Callable) -> Any:
-        "Run `function`, report what is done in `words`, and note the wall time and the CPU time under `name`."
+        """Run `function`, report what is done in `words`, and note the wall time and the CPU time
+        under `name`.
+        """
         self.report(words)
         start, cpu = time.perf_counter(), time.process_time()
         result = function()
@@ -446,7 +470,9 @@ def learn(bench: Bench, parameters: dict, estimator: type = CapsuleClassifier) -
 
 # %% ../../nbs/experiments/records.ipynb #cell-022
 def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
-    "Metrics of a fitted classifier: test, validation and training error, iterations in all, and in each round or for each problem."
+    """Metrics of a fitted classifier: test, validation and training error, iterations in all, and
+    in each round or for each problem.
+    """
     parts = {
         "test": (protocol.X_test, protocol.y_test),
         "validation": (protocol.X_val, protocol.y_val),
@@ -522,7 +548,9 @@ def _prepare_once(report):
 
 
 def _time_left(parts, done, seconds):
-    "Words about the time that the parts still to come will take, judged by those that were done in this run."
+    """Words about the time that the parts still to come will take, judged by those that were done
+    in this run.
+    """
     spent = sum(part.cost for part in done)
     if not spent or seconds < 1:
         return ""
@@ -531,13 +559,17 @@ def _time_left(parts, done, seconds):
 
 # %% ../../nbs/experiments/records.ipynb #cell-028
 def _read_part(path, settings):
-    "What a finished part has left at `path`, None if there is nothing; ValueError if it belongs to other settings."
+    """What a finished part has left at `path`, None if there is nothing.
+
+    ValueError if it belongs to other settings.
+    """
     if not path.exists():
         return None
     arrays, meta = load_arrays(path, schema=PART)
     if meta["settings"] != json.loads(to_json("settings", settings)):
         raise ValueError(
-            f"{path.parent} was written by a run with other settings; delete it, or choose another folder"
+            f"{path.parent} was written by a run with other settings; delete it, or choose another"
+            " folder"
         )
     return meta["outcome"], arrays
 
@@ -584,7 +616,9 @@ def _is_recorded(path, parts, seed):
 
 
 def _changed_needs(record, out):
-    "Names of the experiments from whose records this one was made and whose records in the folder `out` now hold something else."
+    """Names of the experiments from whose records this one was made and whose records in the folder
+    `out` now hold something else.
+    """
     paths = {other: record_path(other, record.data, record.profile, out) for other in record.needs}
     return [
         other
@@ -594,7 +628,9 @@ def _changed_needs(record, out):
 
 # %% ../../nbs/experiments/records.ipynb #cell-031-5
 def _same_part(part, record, hashes):
-    "Whether a record holds this part: independent, with these parameters, and with the same content of the files that it reads."
+    """Whether a record holds this part: independent, with these parameters, and with the same
+    content of the files that it reads.
+    """
     found = record.parts.get(part.name)
     if (
         not part.independent
@@ -607,7 +643,9 @@ def _same_part(part, record, hashes):
 
 
 def _kept_parts(path, parts, seed, hashes):
-    "Name → (outcome, arrays) of the parts that need not be run, for the record at `path` holds them; empty if there is no record of this seed."
+    """Name → (outcome, arrays) of the parts that need not be run, for the record at `path` holds
+    them; empty if there is no record of this seed.
+    """
     record = load_record(path) if path.exists() else None
     if record is None or record.seed != seed:
         return {}
@@ -624,7 +662,10 @@ def _kept_parts(path, parts, seed, hashes):
 
 # %% ../../nbs/experiments/records.ipynb #cell-031-2
 def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):
-    "Outcomes of all parts by name, and arrays by part/array. What is `kept`, or an earlier run has finished, is read; `make_bench(checkpoint, finished)`."
+    """Outcomes of all parts by name, and arrays by part/array.
+
+    What is `kept`, or an earlier run has finished, is read; `make_bench(checkpoint, finished)`.
+    """
     outcomes, arrays, done, seconds = {}, {}, [], 0.0
     for number, part in enumerate(parts):
         path, bench = (
@@ -635,7 +676,8 @@ def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):
         found = kept.get(part.name) or _read_part(path, settings)
         if found is None:
             bench.report(
-                f"part {number + 1} of {len(parts)}: {part.name}{_time_left(parts[number:], done, seconds)}"
+                f"part {number + 1} of {len(parts)}:"
+                f" {part.name}{_time_left(parts[number:], done, seconds)}"
             )
             start = time.perf_counter()
             found = _run_part(experiment, part, bench, path, settings, code)
@@ -658,7 +700,8 @@ def perform(
     again: bool = False,
     report: Callable = lambda words: None,
 ) -> Path:
-    """The path of the record of an experiment on a data set, which is run if need be, and goes on where an earlier run was stopped.
+    """The path of the record of an experiment on a data set, which is run if need be, and goes on
+    where an earlier run was stopped.
 
     Parameters
     ----------
@@ -676,15 +719,16 @@ def perform(
     verbose : bool
         Show a progress bar.
     again : bool
-        Repeat a run whose record exists. Without it a record is made again only if those that it was made from have changed since, and
-        completed if it lacks parts.
+        Repeat a run whose record exists. Without it a record is made again only if those that it
+        was made from have changed since, and completed if it lacks parts.
     report : callable
         Told in words which step begins.
 
     Raises
     ------
     ValueError
-        If `data`, `profile` or `seed` is none that exists, a checkpoint or part belongs to another run, or an extra is not installed.
+        If `data`, `profile` or `seed` is none that exists, a checkpoint or part belongs to another
+        run, or an extra is not installed.
     StorageError
         If data are missing or damaged, or results cannot be written.
     """
@@ -750,15 +794,22 @@ def describe_run(record: Record) -> str:
     resumed = ", once interrupted" if any(part["resumed"] for part in record.parts.values()) else ""
     rows = {
         "time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
-        "machine": f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}",
+        "machine": (
+            f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}"
+        ),
         "code": f"{_versions(record)}, {record.date}",
     }
-    head = f"| record | {datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed} |\n|---|---|\n"
+    head = (
+        f"| record | {datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed}"
+        " |\n|---|---|\n"
+    )
     return head + "\n".join(f"| {name} | {text} |" for name, text in rows.items())
 
 
 def _versions(record):
-    "Version and commit of the code that made a record, or of how many commits its parts are: the record has that of each."
+    """Version and commit of the code that made a record, or of how many commits its parts are: the
+    record has that of each.
+    """
     codes = [part.get("code", record.code) for part in record.parts.values()]
     versions = "version " + " and ".join(sorted({code["version"] for code in codes}))
     commits = sorted({code["commit"] for code in codes if code["commit"]})
@@ -774,14 +825,17 @@ def _words(seconds):
 
 # %% ../../nbs/experiments/records.ipynb #cell-040
 def compare_errors(record: Record, experiment: Experiment) -> str:
-    "The source's error rates beside ours, their differences, and what these mean, as a table in Markdown."
+    """The source's error rates beside ours, their differences, and what these mean, as a table in
+    Markdown.
+    """
     lines = ["| | source | ours | difference | why |", "|---|---|---|---|---|"]
     for key, source in experiment.source[record.data].items():
         part, metric = key.rsplit("/", 1)
         ours = record.metrics(part)[metric]
         lines.append(
-            f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % | {100 * (ours - source):+.2f} | "
-            f"{explain_difference(source, ours, record.metrics(part)['n_test'])} |"
+            f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % |"
+            f" {100 * (ours - source):+.2f} |"
+            f" {explain_difference(source, ours, record.metrics(part)['n_test'])} |"
         )
     return "\n".join(lines)
 

@@ -47,7 +47,9 @@ def timed(function: Callable) -> tuple:
 
 
 def in_turns(*functions: Callable, rounds: int = 7, rest: float = 0) -> np.ndarray:
-    "Best time of each of several functions, called in turn, each after so many seconds of `rest`, in seconds."
+    """Best time of each of several functions, called in turn, each after so many seconds of `rest`,
+    in seconds.
+    """
 
     def rested(f):
         time.sleep(rest)
@@ -355,7 +357,8 @@ _APART = (
 def fit_apart(
     folder: str | PathLike, n: int, in_memory: bool, parameters: dict, apart: bool = True
 ) -> dict:
-    """Time, memory, weights and iterations of a fit of the first n examples of a file, in a process of its own.
+    """Time, memory, weights and iterations of a fit of the first n examples of a file, in a process
+    of its own.
 
     Parameters
     ----------

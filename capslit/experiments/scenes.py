@@ -249,7 +249,10 @@ class _SceneTables:
         self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))  # (height, width/2 + 1, L, K)
 
     def _check_scenes(self, scenes):
-        "Scenes as truth values; ValueError unless they hold zeros and ones and have the right size."
+        """Scenes as truth values.
+
+        ValueError unless they hold zeros and ones and have the right size.
+        """
         scenes = np.asarray(scenes)
         check_shape("scenes", scenes, (None, *self.shape))
         if scenes.dtype != bool and not np.all((scenes == 0) | (scenes == 1)):
@@ -287,7 +290,9 @@ class _SceneGains(_SceneTables):
         return [np.concatenate(a) for a in zip(*found)]
 
     def compose(self, found: Found, without: int | None = None) -> np.ndarray:
-        "The largest templates at every pixel (n, height, width), in twentieths, but for slot `without`."
+        """The largest templates at every pixel (n, height, width), in twentieths, but for slot
+        `without`.
+        """
         n, J = found.experts.shape
         h, w = self.templates.shape[1:]
         composed = np.zeros((n, *self.shape), np.intp)
@@ -339,7 +344,9 @@ class SceneSearch(_SceneGains):
     """
 
     def pursue(self, scenes: np.ndarray, most: int, price: float = 0.0) -> Found:
-        "Matching pursuit: the best expert is added while it gains more than `price`; at most `most`."
+        """Matching pursuit: the best expert is added while it gains more than `price`; at most
+        `most`.
+        """
         scenes, n = self._check_scenes(scenes), len(scenes)
         found, going = _nothing(n), np.arange(n)
         while len(going) and found.experts.shape[1] < most:
@@ -355,7 +362,8 @@ class SceneSearch(_SceneGains):
     def iterate(
         self, scenes: np.ndarray, found: Found, most: int, price: float = 0.0, sweeps: int = 20
     ) -> Found:
-        """Coordinate-wise search: each expert in turn is taken away and chosen anew, until nothing changes.
+        """Coordinate-wise search: each expert in turn is taken away and chosen anew, until nothing
+        changes.
 
         In each sweep every slot, and one slot more where all are full (up to `most`), is emptied
         and filled with the best expert in its best place, if it gains more than `price`. The
@@ -473,7 +481,10 @@ def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-2
 def agreement(seen: np.ndarray, detected: np.ndarray) -> float:
-    "F1 score: twice the digits found, divided by digits plus experts; 1 if nothing is missed and nothing invented."
+    """F1 score: twice the digits found, divided by digits plus experts.
+
+    1 if nothing is missed and nothing invented.
+    """
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038

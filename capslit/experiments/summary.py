@@ -127,14 +127,16 @@ def reproduce(
     report: Callable = lambda words: None,
     **options: Any,
 ) -> list:
-    """The paths of the records of an experiment, which is run if need be, after those whose records it needs.
+    """The paths of the records of an experiment, which is run if need be, after those whose records
+    it needs.
 
     Parameters
     ----------
     name : str
         One of `EXPERIMENTS`.
     data : str, optional
-        One of `LOADERS`, or of the experiment's own; all data sets of the source by default, those for quick runs for the profile "quick".
+        One of `LOADERS`, or of the experiment's own; all data sets of the source by default, those
+        for quick runs for the profile "quick".
     profile, out, report, **options
         See `perform`.
     """
@@ -188,7 +190,10 @@ def compare(statement: Statement, results: str | PathLike = RESULTS) -> list:
 def error_rate(
     where: str, says: str, name: str, data: str, key: str, digits: int = 2, why: str | None = None
 ) -> Statement:
-    "The Statement of an error rate of an experiment's `source`; `why` it differs, if not by chance."
+    """The Statement of an error rate of an experiment's `source`.
+
+    `why` it differs, if not by chance.
+    """
     part, metric = key.rsplit("/", 1)
     source = EXPERIMENTS[name].source[data][key]
     size = "n_train" if metric == "training_error" else "n_test"
@@ -265,7 +270,9 @@ def radii_by_threshold(record: Record, radii: Record) -> str:
 
 # %% ../../nbs/experiments/summary.ipynb #stated-1-1
 def nearer_in_other_planes(record: Record) -> list:
-    "Whether the median length of the images of a class is smaller in another plane than in their own, for each class and other plane."
+    """Whether the median length of the images of a class is smaller in another plane than in their
+    own, for each class and other plane.
+    """
     lengths, y = _plane_lengths(record)
     medians = np.stack([np.median(lengths[y == i], axis=0) for i in range(lengths.shape[1])])
     return [
@@ -292,11 +299,16 @@ def shirts_in_planes(record: Record) -> str:
     names = record.array(PLANES, "class_names").tolist()
     means = np.mean(lengths[y == names.index("T-shirt")], axis=0)
     order = [names[i] for i in np.argsort(-means) if names[i] != "T-shirt"]
-    return f"farthest in that of {order[0]}, {means[names.index(order[0])]:.2f} on average; in their own {means[names.index('T-shirt')]:.2f}"
+    return (
+        f"farthest in that of {order[0]}, {means[names.index(order[0])]:.2f} on average; in their"
+        f" own {means[names.index('T-shirt')]:.2f}"
+    )
 
 
 def shirts_confused(record: Record) -> str:
-    "The place of T-shirt and shirt among the pairs of classes by the number of confusions, in words."
+    """The place of T-shirt and shirt among the pairs of classes by the number of confusions, in
+    words.
+    """
     confusion, names = (
         record.array(PLANES, "confusion").astype(int),
         record.array(PLANES, "class_names").tolist(),
@@ -329,7 +341,9 @@ def _looks(images):
 
 
 def prototypes_vary(prototypes: Record, planes: Record, some: Record) -> str:
-    "How much slant and ink of a class's prototypes vary, by their spread among some test images of the class, in words."
+    """How much slant and ink of a class's prototypes vary, by their spread among some test images
+    of the class, in words.
+    """
     images, y = (
         some.array(POINTS, "images"),
         planes.array(PLANES, "labels")[some.array(POINTS, "rows")],
@@ -340,7 +354,10 @@ def prototypes_vary(prototypes: Record, planes: Record, some: Record) -> str:
         for c, eight in enumerate(prototypes.array(EIGHT, "images"))
     ]
     slant, ink = np.median(ratios, axis=0)
-    return f"the spread of slant is {slant:.1f} times that of the class, of ink {ink:.1f} times (median of ten classes)"
+    return (
+        f"the spread of slant is {slant:.1f} times that of the class, of ink {ink:.1f} times"
+        " (median of ten classes)"
+    )
 
 # %% ../../nbs/experiments/summary.ipynb #cell-011
 DIMS = (1, 2, 4, 8, 16, 32)
@@ -386,7 +403,9 @@ def told_apart(pairs: Callable) -> Callable:
 
 # %% ../../nbs/experiments/summary.ipynb #cell-011-1
 def weights(architecture: str, factor: float) -> Callable:
-    "Whether the architecture has so many times the weights of the multiclass one, at each dimension."
+    """Whether the architecture has so many times the weights of the multiclass one, at each
+    dimension.
+    """
 
     def cases(record):
         dims = [part.rsplit("-", 1)[1] for part in record.parts if part.startswith("multiclass")]
@@ -406,7 +425,9 @@ def green_is_lowest(digits: Record, million: Record) -> list:
 
 
 def sixteen_is_best(million: Record) -> list:
-    "Whether d = 16 has the smallest test error of the classifiers of a million images, each of the others being a case."
+    """Whether d = 16 has the smallest test error of the classifiers of a million images, each of
+    the others being a case.
+    """
     errors = {
         part: million.metrics(part)["test_error"]
         for part in million.parts
@@ -438,7 +459,9 @@ def overfitting(*records: Record) -> list:
 
 # %% ../../nbs/experiments/summary.ipynb #stated-5
 def beside(says: str, data: str, d: int, low: float, high: float, why: str) -> Statement:
-    "The Statement that the three classifiers of Figure 5 with one dimension have errors like others, which lie from `low` to `high`."
+    """The Statement that the three classifiers of Figure 5 with one dimension have errors like
+    others, which lie from `low` to `high`.
+    """
 
     def ours(record):
         errors = {a: record.metrics(f"{a}-{d}")["test_error"] for a in ARCHITECTURES}
@@ -456,7 +479,9 @@ def beside(says: str, data: str, d: int, low: float, high: float, why: str) -> S
 
 
 def beaten_by(part: str) -> Callable:
-    "A function that gives, for each point of Figure 5, whether the peer has the smaller test error."
+    """A function that gives, for each point of Figure 5, whether the peer has the smaller test
+    error.
+    """
     return lambda ours, peers: [
         peers.metrics(part)["test_error"] < e
         for e in (_error(ours, f"{a}-{d}") for a in ARCHITECTURES for d in DIMS)
@@ -603,7 +628,8 @@ FIGURE_5_STATED = [
     ),
     *(
         beside(
-            "the classifiers are comparable to other simple linear ones, such as logistic regression, one versus all",
+            "the classifiers are comparable to other simple linear ones, such as logistic"
+            " regression, one versus all",
             data,
             1,
             LINEAR[data],
@@ -614,7 +640,8 @@ FIGURE_5_STATED = [
     ),
     *(
         beside(
-            "the models of higher dimension offer improvements like those of other nonlinear classifiers",
+            "the models of higher dimension offer improvements like those of other nonlinear"
+            " classifiers",
             data,
             32,
             *NONLINEAR[data],
@@ -669,7 +696,10 @@ FIGURE_5_STATED = [
         "mnist",
         "ovo-16/training_error",
         digits=4,
-        why="each pair keeps the weights that its own few validation images choose; see the readings in the chapter",
+        why=(
+            "each pair keeps the weights that its own few validation images choose; see the"
+            " readings in the chapter"
+        ),
     ),
     Statement(
         "3.4",
@@ -770,7 +800,9 @@ def significant_since(*records: Record) -> str:
 
 # %% ../../nbs/experiments/summary.ipynb #cell-014-0
 def gap_grows(*records: Record) -> list:
-    "Whether the gap that a threshold opens grows from each stretch of iterations to the next, twice as long."
+    """Whether the gap that a threshold opens grows from each stretch of iterations to the next,
+    twice as long.
+    """
     return [
         after > before
         for r in records
@@ -855,7 +887,8 @@ APPENDIX_B = [
     *(
         comparison(
             "B.2, Figure 8",
-            f"{TITLES[data]}: no random start learns as accurate a classifier as the subspace start",
+            f"{TITLES[data]}: no random start learns as accurate a classifier as the subspace"
+            " start",
             (f"figure8-{data}",),
             subspace_wins,
         )

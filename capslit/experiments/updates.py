@@ -44,7 +44,9 @@ FOUR = {"capsule_dim": 4, "fit_intercept": False}
 
 
 def all_training_examples(protocol: Protocol) -> tuple:
-    "All training images and their labels, those of the validation part included, as a batch for EM."
+    """All training images and their labels, those of the validation part included, as a batch for
+    EM.
+    """
     X = np.concatenate([protocol.X, protocol.X_val])
     return X, np.concatenate([protocol.y, protocol.y_val]), None
 
@@ -227,8 +229,8 @@ def trends(curves: dict, n: int, errors: float = 5.0) -> dict:
     dict
         For each trend at how many iterations it holds, for its two pairs. For the errors that a
         threshold saves `gap_after_10`, `gap_at_end`, `gap_means` (see `doubling_means`) and
-        `gap_significant_from`. `momentum_reaches_log_loss` and `momentum_reaches_training_error`: how
-        many updates with momentum reach the lowest value of the same update without it.
+        `gap_significant_from`. `momentum_reaches_log_loss` and `momentum_reaches_training_error`:
+        how many updates with momentum reach the lowest value of the same update without it.
         `log_loss_rises` of each update.
     """
     numbers = {name: np.sum(gaps(curves, name) > 0, axis=1).tolist() for name in TRENDS}
@@ -258,7 +260,9 @@ def read_curves(record: Record) -> dict:
 
 
 def run_trends(part: Part, bench: Bench) -> tuple:
-    "The trends of both figures in numbers, and the gaps of the curves, from the record of Figure 6."
+    """The trends of both figures in numbers, and the gaps of the curves, from the record of Figure
+    6.
+    """
     record = bench.records["figure6"]
     curves = read_curves(record)
     n, errors = record.metrics("em")["n_train"], part.parameters["standard_errors"]
@@ -415,7 +419,9 @@ def errors_after(model: CapsuleRegression, weights: np.ndarray, batch: tuple) ->
 
 # %% ../../nbs/experiments/updates.ipynb #passes-6-a
 def run_passes(part: Part, bench: Bench) -> tuple:
-    "Error rates after each pass over the data; the aggressiveness is chosen by the validation error."
+    """Error rates after each pass over the data; the aggressiveness is chosen by the validation
+    error.
+    """
     settings, protocol = part.parameters, bench.protocol
     batch, m = (protocol.X, protocol.y, None), len(protocol.data.class_names)
     start = {"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(bench.seed)}

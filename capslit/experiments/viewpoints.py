@@ -145,7 +145,9 @@ def parts_of(name: str) -> Callable:
 
 
 def divided(data: ImageData, profile: str) -> tuple:
-    "Images from 0 to 1 and labels, for learning and for testing; in the quick profile a tenth of large sets, and half to learn from of small ones."
+    """Images from 0 to 1 and labels, for learning and for testing; in the quick profile a tenth of
+    large sets, and half to learn from of small ones.
+    """
     images, n = np.asarray(data.images, np.float32) / np.float32(data.scale), data.n_train
     learned, tested = (1, 1) if profile != "quick" else (10, 10) if n > 10_000 else (2, 1)
     return (images[: n // learned], data.labels[: n // learned]), (
@@ -156,7 +158,9 @@ def divided(data: ImageData, profile: str) -> tuple:
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-1
 @contextmanager
 def one_thread() -> Iterator:
-    "PyTorch with a single thread: the products of routing are too small to be shared out, and cores may be busy."
+    """PyTorch with a single thread: the products of routing are too small to be shared out, and
+    cores may be busy.
+    """
     import torch
 
     usual = torch.get_num_threads()
@@ -221,7 +225,9 @@ def run_capsules(part: Part, bench: Bench) -> tuple:
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013
 def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
-    "Errors of a network on familiar, novel and exactly moved views of test images; metrics and arrays."
+    """Errors of a network on familiar, novel and exactly moved views of test images; metrics and
+    arrays.
+    """
     from capslit.routing.network import predict
 
     predicted = {
@@ -243,9 +249,10 @@ def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
 def run_viewpoints(part: Part, bench: Bench) -> tuple:
     """Learn familiar views; errors on familiar and on novel views.
 
-    Five sixths of the training images are learned, with new familiar views in each epoch. The others, in familiar views
-    of their own, tell how well a network knows what is familiar: those without capsules are judged at their end and,
-    `matched`, at the moment when it knew the familiar as well as the capsules do at theirs.
+    Five sixths of the training images are learned, with new familiar views in each epoch. The
+    others, in familiar views of their own, tell how well a network knows what is familiar: those
+    without capsules are judged at their end and, `matched`, at the moment when it knew the familiar
+    as well as the capsules do at theirs.
     """
     from capslit.routing.network import predict, restore
 

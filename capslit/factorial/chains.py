@@ -33,8 +33,8 @@ from capslit.validation import (
 class ChainParameters(NamedTuple):
     """q stacked factorial hidden Markov models, each of d chains of k states.
 
-    An observation of p numbers is y(t) = Σ_i W_i s_i(t) + ε with ε ~ N(0, σ² I); the rows of the weights
-    belong to the states of the first chain, then to those of the second, and so on.
+    An observation of p numbers is y(t) = Σ_i W_i s_i(t) + ε with ε ~ N(0, σ² I); the rows of the
+    weights belong to the states of the first chain, then to those of the second, and so on.
     """
 
     log_initial: np.ndarray  # (q, d, k)     log π_i
@@ -56,7 +56,8 @@ class ChainStatistics(NamedTuple):
 
 # %% ../../nbs/factorial/chains.ipynb #cell-032
 def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
-    """Product of an array with the joint transition matrix, chain after chain: Σ_z x(z) Π_i A_i(z_i, z′_i).
+    """Product of an array with the joint transition matrix, chain after chain: Σ_z x(z) Π_i
+    A_i(z_i, z′_i).
 
     Parameters
     ----------
@@ -77,7 +78,9 @@ def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
 
 # %% ../../nbs/factorial/chains.ipynb #cell-035
 class _Smoothed(NamedTuple):
-    "The result of forward and backward recursion, for T times, q problems, K states and n sequences."
+    """The result of forward and backward recursion, for T times, q problems, K states and n
+    sequences.
+    """
 
     posterior: np.ndarray  # P(z(t)|all y)                              (T, q, K, n)
     filtered: np.ndarray  # P(z(t)|y(1)…y(t))                          (T, q, K, n)
@@ -105,7 +108,9 @@ def _forward(initial, matrices, log_outputs):
 
 # %% ../../nbs/factorial/chains.ipynb #cell-036-1
 def _forward_backward(initial, matrices, log_outputs):
-    "_Smoothed, from initial probabilities (q, K), the chains' transitions, log-outputs (T, q, K, n)."
+    """_Smoothed, from initial probabilities (q, K), the chains' transitions, log-outputs (T, q, K,
+    n).
+    """
     predicted, filtered, log_evidence = _forward(initial, matrices, log_outputs)
     backwards = [np.swapaxes(A, 1, 2) for A in matrices]
     posterior, ratio = np.empty_like(filtered), predicted
@@ -118,7 +123,10 @@ def _forward_backward(initial, matrices, log_outputs):
 
 # %% ../../nbs/factorial/chains.ipynb #cell-038
 def _transition_counts(matrices, smoothed, follows):
-    "Σ ⟨s_i(t−1) s_i(t)ᵀ⟩ (q, d, k, k); `follows` (T − 1, n) is 1 where an observation has a successor."
+    """Σ ⟨s_i(t−1) s_i(t)ᵀ⟩ (q, d, k, k).
+
+    `follows` (T − 1, n) is 1 where an observation has a successor.
+    """
 
     def gathered(a):  # (T − 1, q, K, n) → (q, K, (T − 1)·n)
         q, K = a.shape[1:3]
@@ -185,7 +193,10 @@ def _log_normaliser(parameters, Y, mask):
 
 # %% ../../nbs/factorial/chains.ipynb #cell-043
 def _log_outputs(parameters, means, Y, mask):
-    "log N(y; μ, σ² I) − log N(y; 0, σ² I) (T, q, K, n), for means (q, K, p); 0 where no observation is."
+    """log N(y; μ, σ² I) − log N(y.
+
+    0, σ² I) (T, q, K, n), for means (q, K, p); 0 where no observation is.
+    """
     found = means @ Y[:, None]
     found -= 0.5 * np.sum(means * means, axis=2)[:, :, None]
     found *= np.exp(-parameters.log_noise)[:, None, None] * mask[:, None, None]
@@ -193,7 +204,9 @@ def _log_outputs(parameters, means, Y, mask):
 
 
 def _exact(parameters, Y, mask):
-    "_Inferred, on the joint states, from Y (T, p, n) and a mask (T, n): 1 if observed, 0 if padding."
+    """_Inferred, on the joint states, from Y (T, p, n) and a mask (T, n): 1 if observed, 0 if
+    padding.
+    """
     q, d, k = parameters.log_initial.shape
     S = configurations(d, k)
     initial, matrices = (
@@ -213,7 +226,8 @@ def _exact(parameters, Y, mask):
 
 # %% ../../nbs/factorial/chains.ipynb #cell-045
 def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
-    """_Smoothed of each chain, and the terms (T, q, n) of the bound, after one sweep through the chains: from the last to the first, if `backwards`.
+    """_Smoothed of each chain, and the terms (T, q, n) of the bound, after one sweep through the
+    chains: from the last to the first, if `backwards`.
 
     It changes `states` (T, q, d, k, n) in place.
     """
@@ -240,8 +254,8 @@ TEMPERATURES = (16.0, 16.0)
 def _mean_field(parameters, Y, mask, warm_start, n_sweeps, tol):
     """As `_exact`, with chains that are independent given the observations.
 
-    It starts also from `warm_start` (T, q, d, k, n), if not None. There are at most `n_sweeps` sweeps
-    after the annealed ones, until one raises no bound by more than `tol` per observation.
+    It starts also from `warm_start` (T, q, d, k, n), if not None. There are at most `n_sweeps`
+    sweeps after the annealed ones, until one raises no bound by more than `tol` per observation.
     """
     q, d, k = parameters.log_initial.shape
     begin = [np.full((len(Y), q, d, k, Y.shape[2]), 1 / k) for _ in range(min(d, 2))]
@@ -269,7 +283,9 @@ def _mean_field(parameters, Y, mask, warm_start, n_sweeps, tol):
 
 # %% ../../nbs/factorial/chains.ipynb #cell-048
 def _best_start(smoothed, terms, starts):
-    "Of several starts, for each problem and sequence, the one with the best bound, from its terms (T, q, starts·n)."
+    """Of several starts, for each problem and sequence, the one with the best bound, from its terms
+    (T, q, starts·n).
+    """
     q, n = terms.shape[1], terms.shape[2] // starts
     best = np.argmax(np.sum(terms, axis=0).reshape(q, starts, n), axis=1)
 
@@ -329,14 +345,17 @@ def _joint_size(k, d):
     "kᵈ, or ValueError if that is too many for the exact E-step."
     if d * math.log(k) > math.log(MAX_JOINT_STATES) + 1e-9:
         raise ValueError(
-            f"n_states ** n_chains is {k} ** {d}, more than the {MAX_JOINT_STATES} joint "
-            "states that the exact E-step can hold; pass e_step='mean_field', or use fewer chains or states"
+            f"n_states ** n_chains is {k} ** {d}, more than the {MAX_JOINT_STATES} joint states"
+            " that the exact E-step can hold; pass e_step='mean_field', or use fewer chains or"
+            " states"
         )
     return k**d
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052-3
 def _blocks(model, parameters, Y, lengths, row):
-    "Indices of sequences of similar lengths, few enough to share the memory, and their `_Inferred`."
+    """Indices of sequences of similar lengths, few enough to share the memory, and their
+    `_Inferred`.
+    """
     parameters = model.admissible(parameters)
     q, d, k = parameters.log_initial.shape
     size = q * (_joint_size(k, d) if model.inference == "exact" else d * k)
@@ -364,8 +383,9 @@ def _blocks(model, parameters, Y, lengths, row):
 class FactorialChains(WarmStarts):
     """Factorial hidden Markov models: q stacked problems, for the EM driver.
 
-    Batches are (Y (n, T, p), lengths (n,) or None, row (n,) or None): n sequences, of which the observations
-    beyond their lengths do not count. Rows are the numbers of the sequences; a memory needs them.
+    Batches are (Y (n, T, p), lengths (n,) or None, row (n,) or None): n sequences, of which the
+    observations beyond their lengths do not count. Rows are the numbers of the sequences; a memory
+    needs them.
 
     Attributes
     ----------
@@ -377,8 +397,9 @@ class FactorialChains(WarmStarts):
     sweep_tol : float
         The E-step ends when a sweep raises the bound by less than this, per observation.
     sequences : tuple, optional
-        (n, T, d, k): for n sequences of at most T observations, and d chains of k states, mean field starts
-        also from where its last E-step ended; only then does the bound never fall. None: each E-step begins anew.
+        (n, T, d, k): for n sequences of at most T observations, and d chains of k states, mean
+        field starts also from where its last E-step ended; only then does the bound never fall.
+        None: each E-step begins anew.
     """
 
     inference: str = "exact"
@@ -409,7 +430,10 @@ class FactorialChains(WarmStarts):
         return 256
 
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
-        "An empty memory (q, n, T, d, k), 1/k; None if there are no `sequences`, and for the exact E-step, which needs none."
+        """An empty memory (q, n, T, d, k), 1/k.
+
+        None if there are no `sequences`, and for the exact E-step, which needs none.
+        """
         if self.sequences is None or self.inference == "exact":
             return None
         return np.full((n_problems, *self.sequences), 1 / self.sequences[-1])
@@ -419,11 +443,15 @@ class FactorialChains(WarmStarts):
         return statistics.log_likelihood
 
     def least_log_probability(self, d: int) -> float:
-        "The least log-probability of d chains, such that no joint state's is too small to represent."
+        """The least log-probability of d chains, such that no joint state's is too small to
+        represent.
+        """
         return -600 / (d if self.inference == "exact" else 1)
 
     def admissible(self, parameters: ChainParameters) -> ChainParameters:
-        "Parameters with probabilities that sum to 1, none below the least, and noise above the floor."
+        """Parameters with probabilities that sum to 1, none below the least, and noise above the
+        floor.
+        """
         least = self.least_log_probability(parameters.log_initial.shape[1])
         initial, transitions = (
             np.maximum(a - logsumexp(a, axis=-1, keepdims=True), least)
@@ -464,7 +492,9 @@ class FactorialChains(WarmStarts):
     def infer_each(
         self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        "Expected states (n, T, q, d·k), and the log-density of each observation given those before it, or its part of the bound (n, T, q); 0 in the padding."
+        """Expected states (n, T, q, d·k), and the log-density of each observation given those
+        before it, or its part of the bound (n, T, q). 0 in the padding.
+        """
         Y, lengths, _ = _checked_batch(parameters, (Y, lengths, None))
         q, d, k = parameters.log_initial.shape
         states, terms = np.zeros((*Y.shape[:2], q, d * k)), np.zeros((*Y.shape[:2], q))
@@ -494,7 +524,8 @@ class FactorialChains(WarmStarts):
 def most_probable_path(
     parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
 ) -> np.ndarray:
-    """The most probable states of all chains at all times, by dynamic programming on the joint states.
+    """The most probable states of all chains at all times, by dynamic programming on the joint
+    states.
 
     Parameters
     ----------
@@ -521,7 +552,9 @@ def most_probable_path(
 
 # %% ../../nbs/factorial/chains.ipynb #cell-060-1
 def _best_step(best, log_transitions, moves):
-    "One step of dynamic programming: max_z best(z) + Σ_i log A_i(z_i, z′_i) (K, n), and the z_i (d, K, n); padded sequences stay."
+    """One step of dynamic programming: max_z best(z) + Σ_i log A_i(z_i, z′_i) (K, n), and the z_i
+    (d, K, n); padded sequences stay.
+    """
     (d, k, _), (K, n), choices = log_transitions.shape, best.shape, []
     for i in range(d):
         ways = best.reshape(k**i, k, 1, -1, n) + log_transitions[i][:, :, None, None]

@@ -36,7 +36,9 @@ class Field(NamedTuple):
 
 
 class Terms(NamedTuple):
-    "What the Fields of all examples have in common: linear = y·slopesᵀ + offsets, and what does not depend on y."
+    """What the Fields of all examples have in common: linear = y·slopesᵀ + offsets, and what does
+    not depend on y.
+    """
 
     slopes: np.ndarray  # (d·k, p)
     offsets: np.ndarray  # (d·k,)
@@ -52,7 +54,9 @@ class Terms(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    "The result of an E-step for one problem: expectations and bounds of each example, moments summed over them."
+    """The result of an E-step for one problem: expectations and bounds of each example, moments
+    summed over them.
+    """
 
     means: np.ndarray  # (b, d·k)    ⟨s⟩
     moments: np.ndarray  # (d·k, d·k)  Σ w ⟨s sᵀ⟩
@@ -82,7 +86,9 @@ def gaussian_terms(weights: np.ndarray, log_priors: np.ndarray, log_noise: float
 
 
 def gaussian_base(norms: Any, count: float, log_noise: float) -> Any:
-    "What does not depend on the states, for examples of `count` numbers with these `squared_norms`; or its sum, from those of both."
+    """What does not depend on the states, for examples of `count` numbers with these
+    `squared_norms`; or its sum, from those of both.
+    """
     return -0.5 * (
         (np.sqrt(norms) * np.exp(-0.5 * log_noise)) ** 2 + count * (np.log(2 * np.pi) + log_noise)
     )
@@ -114,7 +120,9 @@ def spread_out(linear: np.ndarray, shape: tuple) -> np.ndarray:
 
 
 def sum_up(table: np.ndarray, shape: tuple) -> np.ndarray:
-    "The transpose of `spread_out`: sums (b, d·k) of a table (b, k^d) over the configurations that contain each state."
+    """The transpose of `spread_out`: sums (b, d·k) of a table (b, k^d) over the configurations that
+    contain each state.
+    """
     (d, k), sums = shape, []
     for _ in range(d):
         table = table.reshape(len(table), -1, k)
@@ -147,7 +155,9 @@ def count_pairs(counts: np.ndarray, shape: tuple) -> np.ndarray:
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-1
 def _enumerate(field, weight):
-    "The exact Posterior, by the exponentials of all configurations; the `constants` of the Field must be there."
+    """The exact Posterior, by the exponentials of all configurations; the `constants` of the Field
+    must be there.
+    """
     table = spread_out(field.linear, field.shape) + field.constants
     top = np.max(table, axis=1, keepdims=True)
     table -= top
@@ -221,7 +231,8 @@ def add_states(products, table, states, sums):
 
 
 def divide_by_total(sums, k, weight, scale, least, total, R):
-    """The sum of the first k of the `sums` (d·k, b) into `total` (b,); they, times `scale` (b,), are divided by it.
+    """The sum of the first k of the `sums` (d·k, b) into `total` (b,); they, times `scale` (b,),
+    are divided by it.
 
     And so is R (c, b), times `weight` (b,). Where the total is below `least`, both become 0.
     """
@@ -276,7 +287,9 @@ def _state_rows(first, count, k):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-a
 def _pairs(counts, S, T):
-    "Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (c, c′) of the configurations S (c, j) and T (c′, j′) of two halves of the vectors."
+    """Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (c, c′) of the configurations
+    S (c, j) and T (c′, j′) of two halves of the vectors.
+    """
     j, found = S.shape[1], np.empty((S.shape[1] + T.shape[1],) * 2)
     found[:j, :j] = (S.T * np.sum(counts, axis=1)) @ S
     found[j:, j:] = (T.T * np.sum(counts, axis=0)) @ T
@@ -286,7 +299,9 @@ def _pairs(counts, S, T):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-b
 def _look_again(products, again, fields, weight, scale, sums, logs, entries=2**17):
-    "Examples numbered `again` once more, by `_enumerate`: in blocks of up to so many entries, or 16 examples."
+    """Examples numbered `again` once more, by `_enumerate`: in blocks of up to so many entries, or
+    16 examples.
+    """
     size = max(16, entries // len(products.constants))
     for start in range(0, len(again), size):
         part = again[start : start + size]
@@ -299,7 +314,9 @@ def _look_again(products, again, fields, weight, scale, sums, logs, entries=2**1
 
 
 def _part(products, fields, weight, scale):
-    "`scale` (b,) times ⟨s⟩ (d·k, b), and log Σ (b,) over the configurations, for fields (d·k, b); adds the counts up."
+    """`scale` (b,) times ⟨s⟩ (d·k, b), and log Σ (b,) over the configurations, for fields (d·k, b);
+    adds the counts up.
+    """
     (below, multiply, add), k, C, logs = (
         products.steps,
         products.shape[1],
@@ -322,7 +339,9 @@ def _part(products, fields, weight, scale):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-c
 class _Products:
-    "Exact posteriors of n examples by products, `_part` by part, for constants (k^d,); and the sums of their counts."
+    """Exact posteriors of n examples by products, `_part` by part, for constants (k^d,); and the
+    sums of their counts.
+    """
 
     def __init__(self, constants, offsets, shape, n):
         (d, k), h = shape, shape[0] - shape[0] // 2
@@ -382,7 +401,9 @@ def _exact_posterior(field, weight):
 
 
 def _exact_sums(y, weight, terms):
-    "What `Exact.sums` returns: each part of y is read once from the memory, and is in the cache for the rest."
+    """What `Exact.sums` returns: each part of y is read once from the memory, and is in the cache
+    for the rest.
+    """
     products = _Products(_constants(terms), terms.offsets, terms.shape, len(y))
     cross, bound, second, columns = (
         np.zeros(terms.slopes.shape),
@@ -427,7 +448,9 @@ class Exact:
         return _exact_posterior(field, weight)
 
     def sums(self, y: np.ndarray, weight: np.ndarray, terms: Terms) -> tuple:
-        "Moments, Σ w ⟨s⟩ yᵀ (d·k, p), counts (k^d,), Σ w (log p(y) − base) and Σ w ‖y‖² of examples y (b, p)."
+        """Moments, Σ w ⟨s⟩ yᵀ (d·k, p), counts (k^d,), Σ w (log p(y) − base) and Σ w ‖y‖² of
+        examples y (b, p).
+        """
         return _exact_sums(y, weight, terms)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-068
@@ -452,7 +475,9 @@ def _softmax(a):
 
 
 def mean_field_sweeps(field: Field, means: np.ndarray, n_sweeps: int, tol: float) -> np.ndarray:
-    "Means (b, d·k) after at most `n_sweeps` sweeps over the vectors, from `means`, which are overwritten."
+    """Means (b, d·k) after at most `n_sweeps` sweeps over the vectors, from `means`, which are
+    overwritten.
+    """
     (d, k), active = field.shape, np.arange(len(means))
     for _ in range(n_sweeps):
         linear, here = field.linear[active], means[active]
@@ -497,7 +522,9 @@ class MeanField:
         warm_start: np.ndarray | None = None,
         uniform: Any = None,
     ) -> Posterior:
-        "The Posterior of a Field, with weights (b,): for each example the better one of a uniform and a warm start."
+        """The Posterior of a Field, with weights (b,): for each example the better one of a uniform
+        and a warm start.
+        """
         means = mean_field_sweeps(
             field, np.full(field.linear.shape, 1 / field.shape[1]), self.n_sweeps, self.tol
         )
@@ -511,7 +538,9 @@ class MeanField:
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-071
 def _hash_keys(n):
-    "Random 64-bit numbers for n states; the sum of those of a configuration, modulo 2⁶⁴, is its hash code."
+    """Random 64-bit numbers for n states; the sum of those of a configuration, modulo 2⁶⁴, is its
+    hash code.
+    """
     return np.random.default_rng(0).integers(0, 2**64 - 1, n, dtype=np.uint64)
 
 
@@ -546,7 +575,8 @@ def _joint(field, states):
 def uniform_numbers(
     rows: np.ndarray, per_row: int, seed: int, stream: int, step: int
 ) -> np.ndarray:
-    """Numbers (b, per_row), uniform between 0 and 1, that depend on seed, stream, step and each row's number alone.
+    """Numbers (b, per_row), uniform between 0 and 1, that depend on seed, stream, step and each
+    row's number alone.
 
     They come from NumPy's Philox generator, whose counter is set to the row.
     """
@@ -584,7 +614,8 @@ def _random_chains(field, keys, uniform):
 def _draw_vector(field, chains, keys, i, uniform):
     """Draw the states of vector i, given the others, with uniform numbers (b,).
 
-    Returns ⟨s⟩ (b, d·k) while vector i is free, and values and hash codes (b, k) of its k configurations.
+    Returns ⟨s⟩ (b, d·k) while vector i is free, and values and hash codes (b, k) of its k
+    configurations.
     """
     k, every = field.shape[1], np.arange(len(uniform))
     own, old = slice(i * k, (i + 1) * k), chains.states[:, i].copy()
@@ -605,7 +636,8 @@ def _draw_vector(field, chains, keys, i, uniform):
 class Gibbs:
     """E-step by Gibbs sampling: sweeps over the vectors, from random states.
 
-    The first `burn_in` sweeps are not counted. The bound sums over the configurations that were looked at.
+    The first `burn_in` sweeps are not counted. The bound sums over the configurations that were
+    looked at.
     """
 
     n_samples: int = 10
@@ -651,7 +683,9 @@ class Gibbs:
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-076-1
 def _moves(field, states, joint):
-    "Values (b, c + c·d·k) of configurations (b, c, d) and of those that differ from one of them in one vector; −∞ where none does."
+    """Values (b, c + c·d·k) of configurations (b, c, d) and of those that differ from one of them
+    in one vector; −∞ where none does.
+    """
     (d, k), (b, c) = field.shape, joint.shape
     flat = states + k * np.arange(d)
     one_hot = np.eye(k)[states].reshape(b * c, d * k)
@@ -663,7 +697,9 @@ def _moves(field, states, joint):
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-076-3
 def _widen(field, states, joint, size):
-    "The best `size` distinct ones of configurations (b, c, d), of values (b, c), and of all that differ in one vector."
+    """The best `size` distinct ones of configurations (b, c, d), of values (b, c), and of all that
+    differ in one vector.
+    """
     (d, k), (b, c) = field.shape, joint.shape
     keys, every, flat, moved = (
         _hash_keys(d * k),
@@ -724,7 +760,8 @@ def _posterior_among(field, weight, states, joint):
 # %% ../../nbs/factorial/e_steps.ipynb #cell-077
 @dataclass(frozen=True)
 class Truncated:
-    """E-step with the posterior of the best `n_configurations` that a beam search finds for each example.
+    """E-step with the posterior of the best `n_configurations` that a beam search finds for each
+    example.
 
     The search starts from mean field and goes on, one vector's state being changed at a time, until
     nothing better is found, or for `n_rounds` rounds.

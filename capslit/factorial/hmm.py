@@ -55,9 +55,10 @@ def _padded(X, lengths):
 class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
     """Factorial hidden Markov model: several Markov chains whose outputs add up.
 
-    At each time every chain is in one of its states, moves on by itself, and contributes its state's vector;
-    the observation is the sum of these vectors and of Gaussian noise of one variance. Examples are the
-    observations of sequences, one after another; `lengths` says where they end.
+    At each time every chain is in one of its states, moves on by itself, and contributes its
+    state's vector; the observation is the sum of these vectors and of Gaussian noise of one
+    variance. Examples are the observations of sequences, one after another; `lengths` says where
+    they end.
 
     Parameters
     ----------
@@ -65,8 +66,9 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
     n_states : int, default=2
         States of each chain.
     e_step : {"exact", "mean_field"}, default="exact"
-        The exact E-step works on n_states ** n_chains joint states. In the mean field each chain keeps its own
-        dynamics and sees what the others leave on average; what is learned then is a lower bound.
+        The exact E-step works on n_states ** n_chains joint states. In the mean field each chain
+        keeps its own dynamics and sees what the others leave on average; what is learned then is a
+        lower bound.
     n_init : int, default=5
         Random starts; they are learned side by side, and the best is kept.
     tol : float, default=1e-4
@@ -164,8 +166,8 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         lengths : sequence of int, optional
             How long the sequences are; by default X is a single one.
         checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it. `random_state` must then be a whole
-            number, for the start is drawn at random.
+            Written as EM goes on; a fit that finds it resumes from it. `random_state` must then be
+            a whole number, for the start is drawn at random.
         checkpoint_every : float
             Seconds between two writes.
 
@@ -245,7 +247,9 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         return state_names("chain", self.initial_.shape)
 
     def _sequences(self, X, lengths):
-        "The model, its parameters and X as padded sequences, from the intercept in units of the noise."
+        """The model, its parameters and X as padded sequences, from the intercept in units of the
+        noise.
+        """
         check_is_fitted(self)
         X = _checked_rows(self, X, reset=False)
         lengths, unit = _checked_lengths(lengths, len(X)), math.sqrt(self.noise_variance_)
@@ -285,7 +289,9 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         return float(-2 * np.sum(self.score_samples(X, lengths)) + 2 * self.n_parameters_)
 
     def transform(self, X: Any, lengths: Any = None) -> np.ndarray:
-        "Expected states (n_total, n_chains · n_states): probabilities of the states, chain by chain."
+        """Expected states (n_total, n_chains · n_states): probabilities of the states, chain by
+        chain.
+        """
         model, parameters, Y, mask, lengths = self._sequences(X, lengths)
         return model.infer(parameters, Y, lengths)[0][mask][:, 0]
 
@@ -294,11 +300,15 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         return self.fit(X, y, lengths=lengths).transform(X, lengths)
 
     def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray:
-        "Probabilities of the states (n_total, n_chains, n_states) at each time, given whole sequences."
+        """Probabilities of the states (n_total, n_chains, n_states) at each time, given whole
+        sequences.
+        """
         return self.transform(X, lengths).reshape(-1, *self.initial_.shape)
 
     def inverse_transform(self, states: Any) -> np.ndarray:
-        "The mean (n_total, n_features) of states: rows (n_total, n_chains · n_states), or numbers (n_total, n_chains)."
+        """The mean (n_total, n_features) of states: rows (n_total, n_chains · n_states), or numbers
+        (n_total, n_chains).
+        """
         check_is_fitted(self)
         states = state_rows("states", states, self.initial_.shape)
         return self.intercept_ + states @ self.weights_.reshape(self._n_features_out, -1)
@@ -306,8 +316,8 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, np.ndarray]:
         """The most probable course of the states.
 
-        Under the exact E-step that of all chains together; in the mean field the most probable one of each
-        chain under its own approximate posterior.
+        Under the exact E-step that of all chains together; in the mean field the most probable one
+        of each chain under its own approximate posterior.
 
         Returns
         -------

@@ -39,7 +39,9 @@ from capslit.validation import (
 
 # %% ../../nbs/factorial/model.ipynb #cell-053
 class CauseParameters(NamedTuple):
-    "Parameters of q stacked models: y = Σ W_i s_i + ε, s_i ~ π_i, one of k states, for i = 1 … d, and ε ~ N(0, σ²I)."
+    """Parameters of q stacked models: y = Σ W_i s_i + ε, s_i ~ π_i, one of k states, for i = 1 … d,
+    and ε ~ N(0, σ²I).
+    """
 
     log_priors: np.ndarray  # (q, d, k)     log π
     weights: np.ndarray  # (q, d, k, p)  the column of W_i that belongs to state j
@@ -80,8 +82,8 @@ def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
     (d, k), states = shape, np.asarray(as_floating(name, states), np.float64)
     if states.ndim != 2 or states.shape[1] not in (d, d * k):
         raise ValueError(
-            f"{name} has shape {states.shape}, but states of shape (n, {d * k}), as transform returns them, "
-            f"or their numbers of shape (n, {d}), as predict does, are needed"
+            f"{name} has shape {states.shape}, but states of shape (n, {d * k}), as transform"
+            f" returns them, or their numbers of shape (n, {d}), as predict does, are needed"
         )
     check_values(name, states)
     if k == 1 or states.shape[1] == d * k:
@@ -114,7 +116,9 @@ def expected_error(statistics: CauseStatistics, weights: np.ndarray) -> np.ndarr
 
 # %% ../../nbs/factorial/model.ipynb #cell-081
 class Observable(NamedTuple):
-    "An exponential family with its natural parameter η = Σ W_i s_i: log p(y) = y·η − A(η) + base(y)."
+    """An exponential family with its natural parameter η = Σ W_i s_i: log p(y) = y·η − A(η) +
+    base(y).
+    """
 
     cumulant: Callable  # A
     mean: Callable  # A′, the inverse of the link
@@ -138,7 +142,10 @@ OBSERVABLES = {
 
 # %% ../../nbs/factorial/model.ipynb #cell-082
 def _scoring_step(family, S, counts, cross, W, ridge):
-    "The step (d·k, p) that scoring takes from weights W (d·k, p); S (c, d·k) occurs `counts` (c, 1) times."
+    """The step (d·k, p) that scoring takes from weights W (d·k, p).
+
+    S (c, d·k) occurs `counts` (c, 1) times.
+    """
     eta = S @ W
     gradient = cross - S.T @ (counts * family.mean(eta)) - ridge * W
     size = (counts * family.variance(eta)).T[:, None, :]
@@ -148,7 +155,9 @@ def _scoring_step(family, S, counts, cross, W, ridge):
 
 
 def _improved(value, W, here, step):
-    "W + step and its values (p,); a column whose value would fall takes half of its step, and half again."
+    """W + step and its values (p,); a column whose value would fall takes half of its step, and
+    half again.
+    """
     for _ in range(30):
         trial = value(W + step)
         better = trial >= here
@@ -170,7 +179,8 @@ def score_weights(
 ) -> np.ndarray:
     """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by scoring.
 
-    `counts` are the configurations S (c, d·k) and their expected numbers (c,), as a pair; `cross` (d·k, p) is Σ w ⟨s⟩yᵀ.
+    `counts` are the configurations S (c, d·k) and their expected numbers (c,), as a pair; `cross`
+    (d·k, p) is Σ w ⟨s⟩yᵀ.
 
     Source: Ghahramani (1995), end of section 3.
     """
@@ -204,8 +214,9 @@ def _check_settings(model):
     check_choice("observable", model.observable, ("gaussian", *OBSERVABLES))
     if model.observable != "gaussian" and not isinstance(model.inference, Exact):
         raise ValueError(
-            f"observable {model.observable!r} needs the exact E-step: its log-density is not quadratic "
-            "in the states, and the other E-steps use pairs of states; pass inference='exact'"
+            f"observable {model.observable!r} needs the exact E-step: its log-density is not"
+            " quadratic in the states, and the other E-steps use pairs of states; pass"
+            " inference='exact'"
         )
     check_number("ridge", model.ridge, at_least=0)
     check_number("floor", model.floor, at_least=0)
@@ -286,7 +297,9 @@ def _base(model, parameters, q, y):
 
 # %% ../../nbs/factorial/model.ipynb #cell-089-1
 def _posterior(model, parameters, q, stream, batch):
-    "The Posterior of problem q, whose number is `stream`; if the model has a memory, from where the last E-step ended."
+    """The Posterior of problem q, whose number is `stream`; if the model has a memory, from where
+    the last E-step ended.
+    """
     y, weight, row = batch
     warm_start = uniform = None
     if isinstance(model.inference, Gibbs):
@@ -371,7 +384,9 @@ def _m_step(model, statistics):
 
 # %% ../../nbs/factorial/model.ipynb #cell-091-1
 def _log_noise(model, statistics, weights):
-    "log σ² (q,), fixed or learned; if learned, above the floor and above what rounding can tell from 0."
+    """log σ² (q,), fixed or learned; if learned, above the floor and above what rounding can tell
+    from 0.
+    """
     if model.noise != "learned":
         return np.full(len(weights), np.log(model.noise))
     count = statistics.weight * weights.shape[2]
@@ -399,8 +414,9 @@ def _objective(model, parameters, statistics):
 class FactorialVectorModel(WarmStarts):
     """Factorial vector quantisation: q stacked models of d vectors of k mutually exclusive states.
 
-    Batches are (y (b, p), weight (b,) or None, row (b,) or None). Rows are the numbers of the examples; Gibbs
-    sampling and a memory need them. Subtract the mean of y if it is large beside the spread.
+    Batches are (y (b, p), weight (b,) or None, row (b,) or None). Rows are the numbers of the
+    examples; Gibbs sampling and a memory need them. Subtract the mean of y if it is large beside
+    the spread.
 
     Attributes
     ----------
@@ -412,14 +428,15 @@ class FactorialVectorModel(WarmStarts):
         σ², if it is fixed.
     priors : {"equal", "learned"}
     observable : {"gaussian", "bernoulli", "poisson"}
-        The two others have the mean g⁻¹(Σ W_i s_i) with logistic or exponential g⁻¹, and the exact E-step only.
+        The two others have the mean g⁻¹(Σ W_i s_i) with logistic or exponential g⁻¹, and the exact
+        E-step only.
     ridge : float
         W has the density N(0, σ²/ridge), or N(0, 1/ridge) where there is no σ²; 0 leaves it free.
     floor : float
         The least variance that is learned.
     n_examples : int
-        For so many examples mean field and truncation start also from where their last E-step ended, and then never
-        lower the bound. 0: each E-step begins anew.
+        For so many examples mean field and truncation start also from where their last E-step
+        ended, and then never lower the bound. 0: each E-step begins anew.
 
     Source: Ghahramani (1995), sections 2 and 3.
     """
@@ -457,7 +474,10 @@ class FactorialVectorModel(WarmStarts):
         )  # the table of constants costs more
 
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
-        "An empty memory (q, n, …) of `n_examples`; None if there are none, and for the exact and Gibbs E-steps, which need none."
+        """An empty memory (q, n, …) of `n_examples`.
+
+        None if there are none, and for the exact and Gibbs E-steps, which need none.
+        """
         if not (self.n_examples and hasattr(self.inference, "memory")):
             return None
         return self.inference.memory(n_problems, self.n_examples, self.n_vectors, self.n_states)
@@ -467,14 +487,16 @@ class FactorialVectorModel(WarmStarts):
     ) -> CauseParameters:
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).
 
-        The mean is shared out among the vectors; the random differences between states have `spread`
-        times the standard deviation of each feature, over √d. A learned σ² begins at the mean variance
-        of the features.
+        The mean is shared out among the vectors; the random differences between states have
+        `spread` times the standard deviation of each feature, over √d. A learned σ² begins at the
+        mean variance of the features.
         """
         return _initialise(self, y, n_problems, np.random.default_rng(random_state), spread)
 
     def admissible(self, parameters: CauseParameters) -> CauseParameters:
-        "The parameters with priors that sum to one and noise above the floor, which acceleration may leave."
+        """The parameters with priors that sum to one and noise above the floor, which acceleration
+        may leave.
+        """
         total = np.logaddexp.reduce(parameters.log_priors, axis=2, keepdims=True)
         log_noise = parameters.log_noise
         if self.noise == "learned" and self.floor:
@@ -486,7 +508,9 @@ class FactorialVectorModel(WarmStarts):
         return _e_step(self, self.admissible(parameters), batch)
 
     def m_step(self, statistics: CauseStatistics) -> CauseParameters:
-        "CauseParameters that maximise the expected log-likelihood; for counts and bits, that raise it."
+        """CauseParameters that maximise the expected log-likelihood; for counts and bits, that
+        raise it.
+        """
         return _m_step(self, statistics)
 
     def objective(self, parameters: CauseParameters, statistics: CauseStatistics) -> np.ndarray:
@@ -510,13 +534,19 @@ class FactorialVectorModel(WarmStarts):
         return np.concatenate(found, axis=1)
 
     def log_likelihood(self, parameters: CauseParameters, y: np.ndarray) -> np.ndarray:
-        "log p(y) of each example (q, n), by enumeration; ValueError if there are too many configurations."
+        """log p(y) of each example (q, n), by enumeration.
+
+        ValueError if there are too many configurations.
+        """
         return replace(self, inference=Exact(), memory=None).bound(parameters, y)
 
     def expected_states(
         self, parameters: CauseParameters, y: np.ndarray, row: np.ndarray | None = None
     ) -> np.ndarray:
-        "⟨s⟩ of each example (q, n, d·k), as the E-step finds it; `row` (n,) numbers them, for Gibbs sampling."
+        """⟨s⟩ of each example (q, n, d·k), as the E-step finds it.
+
+        `row` (n,) numbers them, for Gibbs sampling.
+        """
         found = [[f.means for f in block] for block in self._posteriors(parameters, y, row)]
         return np.concatenate(found, axis=1)
 

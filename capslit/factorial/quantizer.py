@@ -101,7 +101,9 @@ def _check_range(X, observable):
 
 
 def _measured(batch, start, observable, origin=0.0, unit=1.0):
-    "Examples in double precision, from `origin` in units of `unit`, with weights, and numbers from `start` on."
+    """Examples in double precision, from `origin` in units of `unit`, with weights, and numbers
+    from `start` on.
+    """
     x, weight = batch
     _check_range(x, observable)
     weight = np.ones(len(x)) if weight is None else weight.astype(np.float64)
@@ -109,7 +111,9 @@ def _measured(batch, start, observable, origin=0.0, unit=1.0):
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-012-1
 def _origin_and_unit(data, X, weight):
-    "Mean (p,) and unit of `TrainingData`, from a sample X of it: the root of the mean variance of the features."
+    """Mean (p,) and unit of `TrainingData`, from a sample X of it: the root of the mean variance of
+    the features.
+    """
     largest = data.largest or 1.0
     check_size(np.array([data.largest]))
     if len(X) < data.n_samples:
@@ -207,8 +211,8 @@ class _FitMixin(EMEstimator, _InputScaling):
                 Exact().check(self.n_vectors, self.n_states)
         elif self.observable != "gaussian":
             raise ValueError(
-                f"observable='{self.observable}' needs e_step='exact', "
-                f"not e_step='{self.e_step}', which needs a log-density that is quadratic in the states"
+                f"observable='{self.observable}' needs e_step='exact', not e_step='{self.e_step}',"
+                " which needs a log-density that is quadratic in the states"
             )
         if self.e_step == "gibbs" and self.acceleration is not None:
             raise ValueError("acceleration must be None for e_step='gibbs', whose steps are random")
@@ -317,7 +321,9 @@ class _StatesMixin(_FitMixin, TransformerMixin):
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
-        "Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to one."
+        """Expected states (n, n_vectors · n_states), vector by vector; those of each vector sum to
+        one.
+        """
         return self._expected(X)
 
     @by_blocks
@@ -327,7 +333,9 @@ class _StatesMixin(_FitMixin, TransformerMixin):
         return np.argmax(states.reshape(len(states), *self.priors_.shape), axis=2)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        "The mean (n, n_features) of what states make: rows (n, n_vectors · n_states), or numbers (n, n_vectors)."
+        """The mean (n, n_features) of what states make: rows (n, n_vectors · n_states), or numbers
+        (n, n_vectors).
+        """
         check_is_fitted(self)
         d, k, p = self.components_.shape
         made = state_rows("X", X, (d, k)) @ self.components_.reshape(d * k, p)
@@ -339,7 +347,9 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
 
     @property
     def exact_scores_(self) -> bool:
-        "Whether `score_samples` gives log-densities; if not, lower bounds: there are too many configurations."
+        """Whether `score_samples` gives log-densities; if not, lower bounds: there are too many
+        configurations.
+        """
         d, k = self.priors_.shape
         return d * math.log(k) <= math.log(Exact().limit) + 1e-9
 
@@ -368,7 +378,9 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         return float(np.mean(self.score_samples(X)))
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        "Draw examples (n_samples, n_features), and the states (n_samples, n_vectors) that made them."
+        """Draw examples (n_samples, n_features), and the states (n_samples, n_vectors) that made
+        them.
+        """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
@@ -387,8 +399,9 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
 class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     """Factorial vector quantisation, learned by EM.
 
-    Each example is a sum, x = Σ_i W_i s_i + ε: every one of n_vectors vectors is in one of its n_states
-    states, and contributes the feature vector that belongs to it. The noise is ε ~ N(0, σ²I).
+    Each example is a sum, x = Σ_i W_i s_i + ε: every one of n_vectors vectors is in one of its
+    n_states states, and contributes the feature vector that belongs to it. The noise is ε ~ N(0,
+    σ²I).
 
     Parameters
     ----------
@@ -398,9 +411,9 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         k of the paper.
     e_step : {"exact", "truncated", "mean_field", "gibbs"}, default="exact"
         How expected states are found: from all n_states ** n_vectors configurations, from the best
-        `n_configurations` of each example, from independent vectors, or by sampling. When learning, "truncated" and
-        "mean_field" start also from where the last iteration ended, which is kept for all examples and starts (on a Dask
-        cluster it is not); so the bound never falls.
+        `n_configurations` of each example, from independent vectors, or by sampling. When learning,
+        "truncated" and "mean_field" start also from where the last iteration ended, which is kept
+        for all examples and starts (on a Dask cluster it is not); so the bound never falls.
     observable : {"gaussian", "bernoulli", "poisson"}, default="gaussian"
         Numbers, bits or counts; the mean of the latter two is a logistic or exponential function of
         the sum. They need the exact E-step.
@@ -441,18 +454,20 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     Attributes
     ----------
     components_ : (n_vectors, n_states, n_features) array
-        What each state contributes. A constant could be moved from one vector to another; it is shared
-        out such that all vectors have the same mean over their states.
+        What each state contributes. A constant could be moved from one vector to another; it is
+        shared out such that all vectors have the same mean over their states.
     priors_ : (n_vectors, n_states) array
     noise_variance_ : float
         σ²; None for bits and counts.
     lower_bound_ : float
-        The best objective per example: its log-density or the bound, less the penalty of the weights. A later E-step,
-        without what learning has kept, may find a lower bound.
+        The best objective per example: its log-density or the bound, less the penalty of the
+        weights. A later E-step, without what learning has kept, may find a lower bound.
     exact_scores_ : bool
-        Whether `score_samples` gives log-densities, or lower bounds; `bic` and `aic` are made of these.
+        Whether `score_samples` gives log-densities, or lower bounds; `bic` and `aic` are made of
+        these.
     n_parameters_ : int
-        Free parameters, as `bic` and `aic` count them: a constant that could be moved from one vector to another counts once.
+        Free parameters, as `bic` and `aic` count them: a constant that could be moved from one
+        vector to another counts once.
     n_iter_ : int
     converged_ : bool
     history_ : dict of (n_iter_,) arrays

@@ -43,7 +43,9 @@ from capslit.validation import (
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-069
 class MixtureExamples:
-    "Base of estimators of mixtures: their training data, checked, and the sample from which EM starts."
+    """Base of estimators of mixtures: their training data, checked, and the sample from which EM
+    starts.
+    """
 
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
@@ -192,7 +194,9 @@ class MixtureDensities(DensityMixin):
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-shapes
 def covariance_shape(covariance_type: str, m: int, p: int) -> tuple:
-    "Shape of the covariances of m components with p features: one of each, one of all, variances of features, one variance."
+    """Shape of the covariances of m components with p features: one of each, one of all, variances
+    of features, one variance.
+    """
     return {"full": (m, p, p), "tied": (p, p), "diag": (m, p), "spherical": (m,)}[covariance_type]
 
 
@@ -255,7 +259,9 @@ WARM_START_HINT = "warm_start goes on from the last fit; set warm_start=False to
 
 
 def _last_fit(mixture, p):
-    "Weights, means and covariances of the last fit, by name, or ValueError if p features need other shapes."
+    """Weights, means and covariances of the last fit, by name, or ValueError if p features need
+    other shapes.
+    """
     m, kind = mixture.n_components, mixture.covariance_type
     shapes = {"weights": (m,), "means": (m, p), "covariances": covariance_shape(kind, m, p)}
     found = {
@@ -332,8 +338,8 @@ class GaussianMixture(
     ----------
     n_components : int, default=1
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        A covariance matrix for each component, one for all, a variance for each feature of each component, or one
-        variance for each component.
+        A covariance matrix for each component, one for all, a variance for each feature of each
+        component, or one variance for each component.
     tol : float, default=1e-3
         Improvements of the mean log-density up to `tol` do not count.
     reg_covar : float, default=1e-6
@@ -347,7 +353,8 @@ class GaussianMixture(
         `means_init` is given.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         Assignments from which EM starts: those of k-means, to the nearest seed of k-means++, random
-        ones, or to the nearest of as many random examples. Of more examples than 64 megabytes hold, a sample is assigned.
+        ones, or to the nearest of as many random examples. Of more examples than 64 megabytes hold,
+        a sample is assigned.
     weights_init : (n_components,) array, optional
     means_init : (n_components, n_features) array, optional
     precisions_init : array like `covariances_`, optional
@@ -370,17 +377,19 @@ class GaussianMixture(
     weights_ : (n_components,) array
     means_ : (n_components, n_features) array
     covariances_ : (n_components, n_features, n_features) array
-        Or (n_features, n_features) if tied, (n_components, n_features) if diagonal, (n_components,) if spherical.
+        Or (n_features, n_features) if tied, (n_components, n_features) if diagonal, (n_components,)
+        if spherical.
     precisions_cholesky_ : array like `covariances_`
         Upper triangular U with U Uᵀ = Σ⁻¹, or inverse standard deviations.
     precisions_ : array like `covariances_`
     lower_bound_ : float
-        The mean log-density of the examples, less the penalty that `reg_covar` stands for: α/2 tr Σ⁻¹
-        of the component of each example.
+        The mean log-density of the examples, less the penalty that `reg_covar` stands for: α/2 tr
+        Σ⁻¹ of the component of each example.
     n_iter_ : int
     converged_ : bool
-        Whether EM came to rest: `patience` iterations have neither raised `lower_bound_` by more than `tol` nor
-        lowered it by more. It may fall where `reg_covar` is large, or when an empty component is revived.
+        Whether EM came to rest: `patience` iterations have neither raised `lower_bound_` by more
+        than `tol` nor lowered it by more. It may fall where `reg_covar` is large, or when an empty
+        component is revived.
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` and `objective` (less the penalty), summed over the examples.
     n_parameters_ : int
@@ -486,7 +495,9 @@ class GaussianMixture(
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def _record(self, result, best):
-        "Set what is known of the course of EM; not converged if the objective has fallen since its best value."
+        """Set what is known of the course of EM; not converged if the objective has fallen since
+        its best value.
+        """
         super()._record(result, best)
         path, top = self.history_["objective"], np.max(self.history_["objective"])
         fall = self.lower_bound_ * (1 - path[-1] / top) if top else 0.0  # per example
@@ -501,8 +512,9 @@ class GaussianMixture(
                 else ("an empty component has taken over half of another", "lower n_components")
             )
             warnings.warn(
-                f"EM has ended while its objective fell, by {fall:.2g} per example: {cause}. The best parameters "
-                f"are kept, but EM does not rest there; {remedy}, or raise patience",
+                f"EM has ended while its objective fell, by {fall:.2g} per example: {cause}. The"
+                f" best parameters are kept, but EM does not rest there; {remedy}, or raise"
+                " patience",
                 ConvergenceWarning,
                 stacklevel=4,
             )

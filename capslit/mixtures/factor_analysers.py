@@ -181,7 +181,8 @@ class _Trials:
             self.best[size] = self.shares[best] if told else 0.01, total[best]
             if self.density.verbose:
                 print(
-                    f"{_described(*size)}: examples left out have a log-likelihood of {total[best]:.6g}"
+                    f"{_described(*size)}: examples left out have a log-likelihood of"
+                    f" {total[best]:.6g}"
                 )
             if self.density.stacked and np.any(found):
                 self.rows |= {

@@ -33,7 +33,8 @@ class ManifoldParameters(NamedTuple):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-048
 class ManifoldStatistics(NamedTuple):
-    """Sums over examples x, weighed by the responsibilities q; z = Vᵀ(x − μ) are the whitened codes.
+    """Sums over examples x, weighed by the responsibilities q; z = Vᵀ(x − μ) are the whitened
+    codes.
 
     Tangents t and added noise contribute to the second-order sums only.
     """
@@ -50,7 +51,9 @@ class ManifoldStatistics(NamedTuple):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-050
 class _Form(NamedTuple):
-    "Coefficients of −2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx − offset, of components."
+    """Coefficients of −2 log N(x) = constant + Σ precision·x² − 2 Σ shift·x − ‖z‖², z = Vᵀx −
+    offset, of components.
+    """
 
     maps: object  # V                               (k, m, p, r)
     offset: object  # Vᵀμ                             (k, m, r)
@@ -136,7 +139,9 @@ def _inner_products(form, tangents, codes):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-059
 def _freed(form, x, z, tangents):
-    "Gain in log N (k, m, b) if x (b, p), of codes z (k, m, r, b), may have moved along tangents (b, t, p)."
+    """Gain in log N (k, m, b) if x (b, p), of codes z (k, m, r, b), may have moved along tangents
+    (b, t, p).
+    """
     xp, (k, m, p, r), (b, t, _) = namespace(x), form.maps.shape, tangents.shape
 
     def cast(a, *shape):
@@ -172,7 +177,9 @@ def _second_order(q, x, z):
 
 
 def _component_sums(q, kept, z, x, tangents, V):
-    "Σ q x, Σ q z and second-order sums of one component; those of tangents follow, if there are any."
+    """Σ q x, Σ q z and second-order sums of one component; those of tangents follow, if there are
+    any.
+    """
     xp = namespace(x)
     rows = xp.nonzero(kept)[0]  # most examples belong to another component alone
     if rows.shape[0] < x.shape[0]:
@@ -246,7 +253,9 @@ def _statistics(batch, q, z, form, likelihood, bound, added):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-067
 def _moments(statistics):
-    "Mean, diag S, S V and VᵀSV of each component, S about the mean; zeros where it has no examples."
+    """Mean, diag S, S V and VᵀSV of each component, S about the mean; zeros where it has no
+    examples.
+    """
     xp = namespace(statistics.mass)
     n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
     mean, code = statistics.first / n, statistics.codes / n
@@ -257,7 +266,9 @@ def _moments(statistics):
 
 
 def _pooled(moments, mass):
-    "Second moments about the components' means, each the mean over the components of a mixture, weighed by mass (k, m)."
+    """Second moments about the components' means, each the mean over the components of a mixture,
+    weighed by mass (k, m).
+    """
     xp = namespace(mass)
     share = mass / xp.sum(mass, axis=1, keepdims=True)
 
@@ -269,7 +280,9 @@ def _pooled(moments, mass):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-067-a
 def _least_code_cost(statistics):
-    "The multiple (k, m, 1, 1) of I that is added to VᵀSV where codes cost nothing: the size of rounding errors."
+    """The multiple (k, m, 1, 1) of I that is added to VᵀSV where codes cost nothing: the size of
+    rounding errors.
+    """
     xp = namespace(statistics.mass)
     n = xp.where(statistics.mass > 0, statistics.mass, 1.0)
     return (1e-13 * xp.linalg.trace(statistics.inner) / n + 1e-300)[..., None, None]
@@ -283,7 +296,9 @@ def _loadings(cross, inner, cost):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-068
 def _least_noise(statistics, floor, noise):
-    "Least noise variances: the floor, or 10⁻¹² of an element's mean square (the typical one where it is 0), for rounding."
+    """Least noise variances: the floor, or 10⁻¹² of an element's mean square (the typical one where
+    it is 0), for rounding.
+    """
     xp = namespace(statistics.mass)
     n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
     square = statistics.second / n
@@ -297,7 +312,9 @@ def _least_noise(statistics, floor, noise):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #full-3
 def _full_step(cross, inner, floor):
-    "Loadings (k, m, p, p) and noise variances (k, m, p) with G Gᵀ + Ψ = S, whose eigenvalues are raised to twice the floor (k, m)."
+    """Loadings (k, m, p, p) and noise variances (k, m, p) with G Gᵀ + Ψ = S, whose eigenvalues are
+    raised to twice the floor (k, m).
+    """
     xp = namespace(cross)
     rounding = 1e-14 * xp.linalg.trace(inner)[..., None, None] + 1e-300
     half = xp.linalg.solve(
@@ -311,7 +328,9 @@ def _full_step(cross, inner, floor):
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-070
 def _halves(mass):
-    "Which component each one copies, its share of that one's mass, and its displacement: itself, 1 and 0 if none is empty."
+    """Which component each one copies, its share of that one's mass, and its displacement: itself,
+    1 and 0 if none is empty.
+    """
     k, m = mass.shape
     source, share, side = np.tile(np.arange(m), (k, 1)), np.ones((k, m)), np.zeros((k, m))
     empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
@@ -403,11 +422,15 @@ class LinearManifolds:
         return self
 
     def objective(self, parameters: ManifoldParameters, statistics: ManifoldStatistics) -> Any:
-        "Penalised log-likelihood (k,): the penalty is the expected cost of added noise and tangents."
+        """Penalised log-likelihood (k,): the penalty is the expected cost of added noise and
+        tangents.
+        """
         return statistics.bound
 
     def admissible(self, parameters: ManifoldParameters) -> ManifoldParameters:
-        "The parameters with weights that sum to 1 and noise above the floor, which acceleration may leave."
+        """The parameters with weights that sum to 1 and noise above the floor, which acceleration
+        may leave.
+        """
         if self.noise == "none":
             return parameters
         xp = namespace(parameters.log_noise)
@@ -421,7 +444,9 @@ class LinearManifolds:
         return parameters._replace(log_weights=parameters.log_weights - total, log_noise=log_noise)
 
     def recognition(self, parameters: ManifoldParameters) -> tuple:
-        "R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA pseudo-inverse and 0."
+        """R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA pseudo-inverse
+        and 0.
+        """
         xp, (_, _, G, log_noise) = namespace(parameters.loadings), self.admissible(parameters)
         if self.noise == "none":
             R = xp.linalg.pinv(G)
@@ -432,13 +457,17 @@ class LinearManifolds:
         return covariance @ scaled, covariance
 
     def log_joint(self, parameters: ManifoldParameters, x: Any, tangents: Any = None) -> Any:
-        "log π_j + log N_j(x) (k, m, b) of a block x (b, p), which may have moved along tangents (b, t, p) if given."
+        """log π_j + log N_j(x) (k, m, b) of a block x (b, p), which may have moved along tangents
+        (b, t, p) if given.
+        """
         x, _, tangents = _checked_batch(parameters, (x, None, tangents))
         joint, z, form, x = self._evaluated(parameters, x)
         return joint if tangents is None else joint + _freed(form, x, z, tangents)
 
     def _evaluated(self, parameters, x):
-        "Joint log-densities, whitened codes, the `_Form` and the examples measured from the origin."
+        """Joint log-densities, whitened codes, the `_Form` and the examples measured from the
+        origin.
+        """
         xp, parameters = namespace(x), self.admissible(parameters)
         if self.noise == "none" and parameters.loadings.shape[-1] > x.shape[1]:
             raise ValueError(
@@ -463,7 +492,9 @@ class LinearManifolds:
         return _statistics((x, weight, tangents), q, z, form, likelihood, bound, self.added)
 
     def m_step(self, statistics: ManifoldStatistics) -> ManifoldParameters:
-        "ManifoldParameters from statistics; a component without examples takes half of the heaviest one."
+        """ManifoldParameters from statistics; a component without examples takes half of the
+        heaviest one.
+        """
         mean, *second = _moments(statistics)
         variance, cross, inner = _pooled(second, statistics.mass) if self.tied else second
         xp, mass, free = namespace(mean), statistics.mass, self.noise == "none"

@@ -32,7 +32,9 @@ class MixtureParameters(NamedTuple):
 
 
 class MixtureStatistics(NamedTuple):
-    "Sums over examples x, weighed by the responsibilities r, about the means μ of the E-step; w: weights of the examples."
+    """Sums over examples x, weighed by the responsibilities r, about the means μ of the E-step; w:
+    weights of the examples.
+    """
 
     mass: object  # Σ r                  (k, m)
     first: object  # Σ r (x − μ)          (k, m, p)
@@ -92,9 +94,10 @@ def _roots(S, typical, strict):
         component = int(np.argwhere(bad)[0][-1])
         remedy = float(np.mean(typical)) * 1e-6 or 1e-6
         raise ValueError(
-            f"the covariance of component {component} is singular: it has collapsed onto too few "
-            "distinct examples, or a feature is constant or follows from others, and the likelihood "
-            f"has no maximum; raise reg_covar (say, to {remedy:.1g}), or lower n_components"
+            f"the covariance of component {component} is singular: it has collapsed onto too few"
+            " distinct examples, or a feature is constant or follows from others, and the"
+            f" likelihood has no maximum; raise reg_covar (say, to {remedy:.1g}), or lower"
+            " n_components"
         )
     return U
 
@@ -248,8 +251,8 @@ class Mixtures:
     Attributes
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}
-        Algorithm 1, with covariances of their own or a common one, or algorithm 2 with independent features,
-        whose variances may be equal within a component.
+        Algorithm 1, with covariances of their own or a common one, or algorithm 2 with independent
+        features, whose variances may be equal within a component.
     reg_covar : float
         Added to all variances by the M-step.
     origin : (p,) array, optional

@@ -99,7 +99,9 @@ TANGENTS = ("horizontal", "vertical", "rotation", "scaling", "hyperbolic", "diag
 
 
 def _velocities(height, width, radius, dtype):
-    "Velocities, downwards and to the right, of the linear kinds, at points measured from the centre."
+    """Velocities, downwards and to the right, of the linear kinds, at points measured from the
+    centre.
+    """
     y = ((np.arange(height) - (height - 1) / 2) / radius).astype(dtype)[:, None]
     x = ((np.arange(width) - (width - 1) / 2) / radius).astype(dtype)
     return {
@@ -113,7 +115,9 @@ def _velocities(height, width, radius, dtype):
 
 
 def _derivatives(images, sigma, mode):
-    "Derivatives of the smoothed images along the two axes, downwards and to the right, (n, height, width) each."
+    """Derivatives of the smoothed images along the two axes, downwards and to the right, (n,
+    height, width) each.
+    """
     (smooth_y, slope_y), (smooth_x, slope_x) = _matrices(
         images.shape[1:], sigma, mode, images.dtype
     )
@@ -292,7 +296,8 @@ def tangent_distance(
     spring: float = 0.0,
     n_threads: int | None = None,
 ) -> np.ndarray:
-    """Squared tangent distances: between two points, a point and a plane, or two planes (hinton:tangent-distance).
+    """Squared tangent distances: between two points, a point and a plane, or two planes
+    (hinton:tangent-distance).
 
     Parameters
     ----------
@@ -359,7 +364,9 @@ def _check_candidates(candidates, n, m):
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-060
 class _Planes(Saved, BaseEstimator):
-    "Base of `TangentDistanceClassifier`: smoothed images of rows of features, and their tangent planes."
+    """Base of `TangentDistanceClassifier`: smoothed images of rows of features, and their tangent
+    planes.
+    """
 
     def _planes(self, X, needed):
         "Smoothed images (n, p) and, if `needed`, bases of their planes (J, n, p)."
@@ -453,7 +460,8 @@ class _Search(_Planes):
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-062
 class TangentDistanceClassifier(ClassifierMixin, _Search):
-    """Nearest-neighbour classifier with tangent distance, which is small for images that differ by a small motion.
+    """Nearest-neighbour classifier with tangent distance, which is small for images that differ by
+    a small motion.
 
     Parameters
     ----------

@@ -286,7 +286,9 @@ def settle(relation: sympy.Basic, expr: sympy.Expr, simplify: Callable):
 
 # %% ../../nbs/proofs/claims.ipynb #cell-023
 def names(exprs: Sequence, functions: bool = False):
-    "The names of the symbols in `exprs`, an indexed one by its base; or of the functions that nothing is known of."
+    """The names of the symbols in `exprs`, an indexed one by its base; or of the functions that
+    nothing is known of.
+    """
     found = (
         {f.func for e in exprs for f in e.atoms(AppliedUndef)}
         if functions
@@ -317,10 +319,12 @@ def fixed_bounds(statement: Any):
 def reach(
     statement: sympy.Basic, given: sympy.Basic, compared: sympy.Basic, prepare: Callable | None
 ):
-    """The names of what stays a symbol from the `statement` to what is `compared`; ValueError for one that became a number.
+    """The names of what stays a symbol from the `statement` to what is `compared`; ValueError for
+    one that became a number.
 
-    `prepare` made `compared` from `given`, in which the definitions are inserted. A symbol that is missing in the end has
-    cancelled, or was replaced. So an unknown function of it is added to the left side: its argument afterwards tells.
+    `prepare` made `compared` from `given`, in which the definitions are inserted. A symbol that is
+    missing in the end has cancelled, or was replaced. So an unknown function of it is added to the
+    left side: its argument afterwards tells.
     """
     lost = {
         s
@@ -479,7 +483,8 @@ def limit(
 ):
     """Limits taken numerically, 10^-k away from the limiting point, or at ±10^k for ±∞.
 
-    From the first k of `steps` to the last, the two sides must come nearer to each other, and end within `tol`.
+    From the first k of `steps` to the last, the two sides must come nearer to each other, and end
+    within `tol`.
     """
     source = Points(domain, sympy.true, 0, define, functions)
 
@@ -580,7 +585,9 @@ def on_problems(generate: Callable, count: int = 10, tol: float = 1e-9):
 
 # %% ../../nbs/proofs/claims.ipynb #on-symbols
 def on_symbols(*arguments, simplify: Callable = sympy.simplify):
-    "Proof by algebra of a callable statement: with symbols or matrices of symbols as `arguments`, what it returns simplifies to zero."
+    """Proof by algebra of a callable statement: with symbols or matrices of symbols as `arguments`,
+    what it returns simplifies to zero.
+    """
 
     def entries(value):
         return (
@@ -630,7 +637,9 @@ def functions_called():
 
 
 def claims_of_code(codes: set):
-    "The claims that the docstrings of the package's functions among `codes` name; the checks' own code left out."
+    """The claims that the docstrings of the package's functions among `codes` name; the checks' own
+    code left out.
+    """
     home = Path(capslit.__file__).parent
     files = {
         c: Path(c.co_filename) for c in codes if c.co_consts and isinstance(c.co_consts[0], str)
@@ -701,7 +710,9 @@ class Report:
 
     @property
     def proved(self):
-        "'in general' if a proof by algebra has no size put in, 'for some sizes' if all have, or empty."
+        """'in general' if a proof by algebra has no size put in, 'for some sizes' if all have, or
+        empty.
+        """
         proofs = [verdict for _, _, verdict in self.checks if verdict.holds and verdict.symbols]
         return (
             "" if not proofs else "for some sizes" if all(p.sizes for p in proofs) else "in general"
@@ -829,7 +840,9 @@ class Claim:
         return self
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        "The report as a page shows it, and as data that the ledger reads from an executed notebook."
+        """The report as a page shows it, and as data that the ledger reads from an executed
+        notebook.
+        """
         return {"text/html": report_html(self.report), REPORT_MIME: asdict(self.report)}
 
 # %% ../../nbs/proofs/claims.ipynb #cell-044

@@ -32,7 +32,8 @@ def collect_notebook(notebook: str | Path):
         for number, cell in enumerate(cells):
             source = "".join(cell["source"])
             if is_claim_cell(cell):
-                name = f"<{chapter_of(notebook)}, cell {number}>"  # linecache keeps sources by this name
+                # linecache keeps sources by this name
+                name = f"<{chapter_of(notebook)}, cell {number}>"
                 linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
                 try:
                     exec(compile(source, name, "exec"), namespace)
@@ -85,14 +86,22 @@ def numbered(source: str, **counts):
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-010
 NAMED = {
-    "hinton": """reconstruction responsibility log-probability k-means improper mahalanobis covariance discrepancy posterior code-cost
-        reconstruct-tangents tangent-covariance tangent-distance one-sided limited-reach no-metric bayes-rule nearest-neighbour""",
-    "ghahramani": """1 2 3 4 5 gradient normal-equations moment-rank prior-update noise-update scoring exact-posterior gibbs-conditional
+    "hinton": (
+        """reconstruction responsibility log-probability k-means improper mahalanobis covariance discrepancy posterior code-cost
+        reconstruct-tangents tangent-covariance tangent-distance one-sided limited-reach no-metric bayes-rule nearest-neighbour"""
+    ),
+    "ghahramani": (
+        """1 2 3 4 5 gradient normal-equations moment-rank prior-update noise-update scoring exact-posterior gibbs-conditional
         free-energies mean-field-divergence moments hmm-joint hmm-forward hmm-posteriors hmm-counts hmm-m-step hmm-contraction
-        hmm-field hmm-bound hmm-single hmm-static""",
-    "routing": "1 2 3 4 5 6 7 8 9 10 11 12 algorithm-1 algorithm-2 procedure-1 procedure-2 procedure-3",
-    "goessling": """abstention noisy-or sum-of-odds maximum mean sum-of-log-odds normalized-sum max-minus-min associativity figure-2
-        greedy truncation 1 online initialisation initialisation-maximum geometric truth""",
+        hmm-field hmm-bound hmm-single hmm-static"""
+    ),
+    "routing": (
+        "1 2 3 4 5 6 7 8 9 10 11 12 algorithm-1 algorithm-2 procedure-1 procedure-2 procedure-3"
+    ),
+    "goessling": (
+        """abstention noisy-or sum-of-odds maximum mean sum-of-log-odds normalized-sum max-minus-min associativity figure-2
+        greedy truncation 1 online initialisation initialisation-maximum geometric truth"""
+    ),
 }
 REQUIRED = {"saul": numbered("saul", _2=28, _3=2, A=22)}
 REQUIRED |= {
@@ -137,8 +146,8 @@ class Ledger(dict):
     def circles(self):
         """Chains of claims, each of which stands only if the next does, that return to their first.
 
-        A claim stands if its foundations stand, and the claims too that the code of one of its checks
-        names. A definition rests on no code, and no claim on what its own code says.
+        A claim stands if its foundations stand, and the claims too that the code of one of its
+        checks names. A definition rests on no code, and no claim on what its own code says.
         """
         code = {
             id: [set(ids) & self.keys() - {id} for ids in getattr(e, "code", ())]
@@ -166,7 +175,9 @@ class Ledger(dict):
 
 # %% ../../nbs/proofs/ledger.ipynb #shortest
 def shortest_circle(start: str, needs: Mapping):
-    "The shortest chain of `needs` that leads from `start` back to it, beginning with its least id; None if there is none."
+    """The shortest chain of `needs` that leads from `start` back to it, beginning with its least
+    id. None if there is none.
+    """
     paths, seen = [(start,)], set()
     for path in paths:
         for id in needs[path[-1]] - seen:
@@ -183,7 +194,9 @@ def is_claim_cell(cell: dict):
 
 
 def recorded_reports(notebook: Path, executed: Path) -> list[Report]:
-    "The Reports that the claim cells of a `notebook` have left in the outputs of its `executed` copy."
+    """The Reports that the claim cells of a `notebook` have left in the outputs of its `executed`
+    copy.
+    """
     cells = [json.loads(path.read_text(encoding="utf-8"))["cells"] for path in (notebook, executed)]
     claims = {cell["id"] for cell in cells[0] if is_claim_cell(cell)}
     outputs = chain.from_iterable(cell["outputs"] for cell in cells[1] if cell["id"] in claims)
@@ -198,8 +211,9 @@ def recorded_reports(notebook: Path, executed: Path) -> list[Report]:
 def survey(path: str | Path, n_jobs: int = 1, executed: str | Path | None = None) -> Ledger:
     """The Ledger of the Reports of all claims in the notebooks below `path`.
 
-    They are read from the notebooks' copies in the folder `executed`, in which they were checked when their chapters ran;
-    the claims of notebooks without such a copy are checked now, by `n_jobs` processes.
+    They are read from the notebooks' copies in the folder `executed`, in which they were checked
+    when their chapters ran; the claims of notebooks without such a copy are checked now, by
+    `n_jobs` processes.
     """
     copies = (
         {notebook: Path(executed, notebook.relative_to(path)) for notebook in notebooks(path)}
@@ -237,7 +251,9 @@ SOURCES = {
 
 
 def number(id: str):
-    "The name of a numbered equation, 'Saul 2.16' for saul:2.16; empty for a claim that has a title only."
+    """The name of a numbered equation, 'Saul 2.16' for saul:2.16; empty for a claim that has a
+    title only.
+    """
     source, _, rest = id.partition(":")
     numbered = re.fullmatch(r"([A-Z]\.)?[\d.]+", rest) and source in SOURCES
     return (
@@ -258,7 +274,9 @@ def chapter_titles(path: str | Path):
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-016
 def entry_html(r: Report, titles: Mapping, root: str):
-    "A Report as an entry of the list: number, title and kind; when opened, a link to the place where it is derived."
+    """A Report as an entry of the list: number, title and kind; when opened, a link to the place
+    where it is derived.
+    """
     name = tag("b", number(r.id)) + " " if number(r.id) else ""
     summary = tag("summary", "✗ " if r.problems else "", name, escape(r.title), data_kind=r.kind)
     place = tag(
@@ -279,7 +297,10 @@ def entry_html(r: Report, titles: Mapping, root: str):
 
 
 def ledger_html(ledger: Ledger, titles: Mapping = {}, root: str = ".."):
-    "A Ledger as an HTML list by sources; `titles` are the chapters', and `root` is the path to the book's parts."
+    """A Ledger as an HTML list by sources.
+
+    `titles` are the chapters', and `root` is the path to the book's parts.
+    """
     parts = {source: [] for source in SOURCES}
     for entry in ledger.values():
         parts.setdefault(entry.id.partition(":")[0], []).append(
@@ -299,7 +320,9 @@ def ledger_html(ledger: Ledger, titles: Mapping = {}, root: str = ".."):
 
 # %% ../../nbs/proofs/ledger.ipynb #card-code
 def card(r: Report, rests: Sequence[str], users: Sequence[str]):
-    "The contents of a Report's card: statement, checks with evidence, mutants with their fate, what it rests on and what rests on it."
+    """The contents of a Report's card: statement, checks with evidence, mutants with their fate,
+    what it rests on and what rests on it.
+    """
     fates = [
         (
             t.name,

@@ -19,7 +19,9 @@ from .claims import ClaimError
 
 # %% ../../nbs/proofs/sums.ipynb #cell-004
 def terms(e: sympy.Expr):
-    "The terms of a polynomial in sums, multiplied out: pairs of a summand and the limits of its sums."
+    """The terms of a polynomial in sums, multiplied out: pairs of a summand and the limits of its
+    sums.
+    """
     if isinstance(e, sympy.Sum):
         return summed(e)
     if e.is_Add:
@@ -59,7 +61,9 @@ def contracted(f: sympy.Expr, limits: tuple):
 
 # %% ../../nbs/proofs/sums.ipynb #cell-008
 def named(f: sympy.Expr, limits: tuple):
-    "A term as a pair: its factors without an index, and the sum of the others with indices named in order."
+    """A term as a pair: its factors without an index, and the sum of the others with indices named
+    in order.
+    """
     constant, varying = sympy.Mul(f).as_independent(*(v for v, *_ in limits), as_Add=False)
     if not limits:
         return f, sympy.Integer(1)
@@ -72,7 +76,9 @@ def named(f: sympy.Expr, limits: tuple):
 
 
 def flat(e: sympy.Expr):
-    "The expression as a linear combination of sums of products, the same for all that are equal by the rules."
+    """The expression as a linear combination of sums of products, the same for all that are equal
+    by the rules.
+    """
     total = defaultdict(int)
     for f, limits in terms(sympy.sympify(e)):
         constant, term = named(*contracted(f, limits))
@@ -87,9 +93,11 @@ def flattened(relation: sympy.Basic):
 # %% ../../nbs/proofs/sums.ipynb #cell-017
 @dataclass(frozen=True)
 class Derivation:
-    """Expressions that are equal, step by step, shown as a column; ClaimError names a step that is false.
+    """Expressions that are equal, step by step, shown as a column; ClaimError names a step that is
+    false.
 
-    `left` is what they all are, a sympy expression or LaTeX; `form` brings a difference into a form that is 0 if it vanishes.
+    `left` is what they all are, a sympy expression or LaTeX; `form` brings a difference into a form
+    that is 0 if it vanishes.
     """
 
     left: Any

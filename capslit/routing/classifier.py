@@ -26,7 +26,9 @@ SMALLEST = 4  # side of the smallest grid
 
 
 def as_images(X: np.ndarray, scale: float) -> np.ndarray:
-    "Rows (n, p), divided by `scale`, as float32 images (n, side, side), with zeros where p is no square."
+    """Rows (n, p), divided by `scale`, as float32 images (n, side, side), with zeros where p is no
+    square.
+    """
     side = max(SMALLEST, int(np.ceil(np.sqrt(X.shape[1]))))
     images = np.zeros((len(X), side**2), np.float32)
     images[:, : X.shape[1]] = X / scale
@@ -34,7 +36,9 @@ def as_images(X: np.ndarray, scale: float) -> np.ndarray:
 
 
 def default_features(side: int) -> tuple:
-    "The convolutions (channels, size, stride) of a network for images of this side, where none are asked for."
+    """The convolutions (channels, size, stride) of a network for images of this side, where none
+    are asked for.
+    """
     return ((32, 5, 2), (32, 3, 2)) if side >= 20 else ((32, 4, 1),) if side >= 6 else ((32, 2, 1),)
 
 
@@ -44,7 +48,9 @@ def rows_of(X: Any) -> Any:
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-7
 def held_out(codes: np.ndarray, fraction: float, rng: np.random.RandomState) -> np.ndarray:
-    "Whether each example, of a class 0, 1, …, is held out: at random, of each class this fraction, rounded down."
+    """Whether each example, of a class 0, 1, …, is held out: at random, of each class this
+    fraction, rounded down.
+    """
     held = np.zeros(len(codes), bool)
     for c in range(codes.max() + 1):
         rows = rng.permutation(np.flatnonzero(codes == c))
@@ -53,7 +59,9 @@ def held_out(codes: np.ndarray, fraction: float, rng: np.random.RandomState) -> 
 
 
 def best_sharpness(activations: np.ndarray, codes: np.ndarray) -> float:
-    "The number s, from e⁻³ to e⁵, with which softmax(s · activations) makes the classes most likely."
+    """The number s, from e⁻³ to e⁵, with which softmax(s · activations) makes the classes most
+    likely.
+    """
 
     def loss(log_s):
         return -np.mean(
@@ -67,7 +75,9 @@ class _TrainedNetwork:
     "The network behind the estimator: its training, and what it makes of images."
 
     def _train(self, images, codes, seed):
-        "A network trained on images and their classes; sets `settings_`, `weights_` and `history_`."
+        """A network trained on images and their classes; sets `settings_`, `weights_` and
+        `history_`.
+        """
         from capslit.routing import network as cn
         import torch  # what is missing is said by the line before
 
@@ -128,7 +138,9 @@ class _TrainedNetwork:
         return scores(self.network().double(), self._images(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        "Activations (n, n_classes) of the class capsules; of two classes the second's less the first's (n,)."
+        """Activations (n, n_classes) of the class capsules; of two classes the second's less the
+        first's (n,).
+        """
         a = self._activations(X)
         return a[:, 1] - a[:, 0] if a.shape[1] == 2 else a
 
@@ -160,7 +172,8 @@ class _TrainedNetwork:
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-10
 class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEstimator):
-    """Classifier of images: a network of capsules with EM routing. It needs PyTorch: pip install capslit[torch].
+    """Classifier of images: a network of capsules with EM routing. It needs PyTorch: pip install
+    capslit[torch].
 
     Parameters
     ----------
@@ -175,7 +188,8 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
     epochs, batch_size, learning_rate
         Of the training; see `learn`. Fewer examples than `batch_size` are one batch.
     validation_fraction : float, default=0.1
-        Of each class the part that is held out to find `sharpness_`; if nobody is, the training images serve.
+        Of each class the part that is held out to find `sharpness_`; if nobody is, the training
+        images serve.
     random_state : int, RandomState or None
         Decides where the network begins, the order of the images, and which are held out.
 

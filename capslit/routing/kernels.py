@@ -21,7 +21,9 @@ LANES = 4  # children that are transposed together
 
 
 def deal(rows, found, mask, top):
-    "The numbers of four rows (4, D), read as integers, dealt out in turn; and the greatest of them and of `top`, without their signs."
+    """The numbers of four rows (4, D), read as integers, dealt out in turn; and the greatest of
+    them and of `top`, without their signs.
+    """
     for t in range(rows.shape[1]):
         a, b, c, d = rows[0, t], rows[1, t], rows[2, t], rows[3, t]
         found[4 * t], found[4 * t + 1], found[4 * t + 2], found[4 * t + 3] = a, b, c, d
@@ -37,7 +39,8 @@ def place(rows, tiles, t):
 
 # %% ../../nbs/routing/kernels.ipynb #cell-004-a
 def transpose(bits, mask, tiles, dealt, rest):
-    """Numbers (n, D), read as integers, into `tiles` (D, ⌈n/4⌉ or more, 4), with zeros where there is no row; returns the greatest without their signs.
+    """Numbers (n, D), read as integers, into `tiles` (D, ⌈n/4⌉ or more, 4), with zeros where there
+    is no row; returns the greatest without their signs.
 
     `mask` has all bits but that of the sign; `dealt` (4 D,) and `rest` (4, D) are space to work in.
     Numbers are moved in pieces of 16 bytes, as if they were complex.
@@ -77,7 +80,9 @@ def moments(share, x, c):
 
 # %% ../../nbs/routing/kernels.ipynb #cell-011
 def mean_and_variance(share, x, c):
-    "Σ r x and Σ r (x − μ)², from deviations from c; once more from deviations from the mean, if c is far from it."
+    """Σ r x and Σ r (x − μ)², from deviations from c; once more from deviations from the mean, if c
+    is far from it.
+    """
     number = x.dtype.type
     shift = number(0)
     for _ in range(2):
@@ -89,7 +94,10 @@ def mean_and_variance(share, x, c):
 
 
 def add_exponents(X, means, scales, exponents):
-    "Adds Σ (x − μ)²/2σ² of four or fewer rows X (·, n or more) to the exponents; `scales` are 1/√2σ, and zero where there is no row."
+    """Adds Σ (x − μ)²/2σ² of four or fewer rows X (·, n or more) to the exponents.
+
+    `scales` are 1/√2σ, and zero where there is no row.
+    """
     a, b, c, e = X[0], X[min(1, len(X) - 1)], X[min(2, len(X) - 1)], X[len(X) - 1]
     p, q, r, s = scales[0], scales[1], scales[2], scales[3]
     k, l, m, o = means[0] * p, means[1] * q, means[2] * r, means[3] * s
@@ -99,7 +107,10 @@ def add_exponents(X, means, scales, exponents):
 
 # %% ../../nbs/routing/kernels.ipynb #cell-011-a
 def fit_parent(X, share, least, last, mean, exponents, four):
-    "Σ ln σ of a parent; means (d,), in the place of the last ones, and exponents (n,) of its votes X (d, n or more) under the shares (n,), with `least` added to variances. The `last` M-step needs no exponents. `four` (2, 4) is space to work in."
+    """Σ ln σ of a parent; means (d,), in the place of the last ones, and exponents (n,) of its
+    votes X (d, n or more) under the shares (n,), with `least` added to variances. The `last` M-step
+    needs no exponents. `four` (2, 4) is space to work in.
+    """
     number, d = X.dtype.type, len(X)
     log_sigma, half, volume = number(0), number(0.5), 1.0
     exponents[:] = 0
@@ -116,7 +127,9 @@ def fit_parent(X, share, least, last, mean, exponents, four):
 
 # %% ../../nbs/routing/kernels.ipynb #cell-014
 def shares(R, activations, tiny, share):
-    "Mass of a parent with assignments R (n,), and its shares (n,); a mass of −1 and no shares, where these must be found by logarithms."
+    """Mass of a parent with assignments R (n,), and its shares (n,); a mass of −1 and no shares,
+    where these must be found by logarithms.
+    """
     number = R.dtype.type
     mass, total = products(R, activations, share)
     if total < number(2**-20) or mass < tiny:
@@ -128,7 +141,9 @@ def shares(R, activations, tiny, share):
 
 
 def shares_by_logarithms(logits, sums, activations, tiny, share):
-    "Mass of a parent, and whether it is empty, from its logits (n,) and the `sums` (n,) of the children as `assign` leaves them; and its shares (n,)."
+    """Mass of a parent, and whether it is empty, from its logits (n,) and the `sums` (n,) of the
+    children as `assign` leaves them; and its shares (n,).
+    """
     greatest = share.dtype.type(-np.inf)
     for t in range(len(share)):
         share[t] = logits[t] - np.log(sums[t])
@@ -143,7 +158,9 @@ def shares_by_logarithms(logits, sums, activations, tiny, share):
 
 # %% ../../nbs/routing/kernels.ipynb #cell-017
 def assign(logits, R, sums, top, bits, power, layout):
-    "R (m, n) from logits (m, n), from which the greatest of each child is subtracted, and Σ exp(logit) after that into `sums` (n,); `top` (n,) is space to work in."
+    """R (m, n) from logits (m, n), from which the greatest of each child is subtracted, and Σ
+    exp(logit) after that into `sums` (n,). `top` (n,) is space to work in.
+    """
     one = R.dtype.type(1)
     top[:] = logits[0]
     for j in range(1, len(R)):
@@ -184,7 +201,10 @@ def iterate(
     means,
     log_active,
 ):
-    "An M-step of all parents: means (m, d), in the place of the last ones, ln a (m,), and the logits (m, n), unless it is the `last`. X (m, d, n or more), assignments R, `work` (2, n) with the `sums` of `assign`, `four` (2, 4); `wide` is added to the variances of an empty parent."
+    """An M-step of all parents: means (m, d), in the place of the last ones, ln a (m,), and the
+    logits (m, n), unless it is the `last`. X (m, d, n or more), assignments R, `work` (2, n) with
+    the `sums` of `assign`, `four` (2, 4); `wide` is added to the variances of an empty parent.
+    """
     number = X.dtype.type
     zero, one, d = number(0), number(1), number(X.shape[1])
     sums, share = work[0], work[1]
@@ -204,9 +224,11 @@ def iterate(
 
 # %% ../../nbs/routing/kernels.ipynb #cell-022
 def own_units(bits, mask, least, rows, space, first):
-    """A problem's votes (n, D), read as integers, times a factor into `rows` (D, ·, 4): the factor and the greatest vote after it; zeros if one is not finite.
+    """A problem's votes (n, D), read as integers, times a factor into `rows` (D, ·, 4): the factor
+    and the greatest vote after it; zeros if one is not finite.
 
-    The factor is 1 if squares of the votes are in no danger; else 1 over the greatest, or over `least`, where that is more.
+    The factor is 1 if squares of the votes are in no danger; else 1 over the greatest, or over
+    `least`, where that is more.
     """
     number, one = rows.dtype.type, rows.dtype.type(1)
     first[0] = transpose(bits, mask, rows.view(bits.dtype), space[0], space[1].reshape(LANES, -1))
@@ -229,9 +251,11 @@ def route(
     ----------
     votes, bits : (k, n, m · d) arrays
         Votes in single or double precision, and the same memory read as integers.
-    activations, beta_u, beta_a, lambdas : (k, n), (k, m), (k, m) and (n_iterations,) arrays of this precision
+    activations, beta_u, beta_a, lambdas : (k, n), (k, m), (k, m) and (n_iterations,) arrays of this
+    precision
     floors : tuple of numbers of this precision
-        √ of the floor of variances; least unit; what rounding leaves of a deviation; weight below which a parent is empty.
+        √ of the floor of variances; least unit; what rounding leaves of a deviation; weight below
+        which a parent is empty.
     layout, mask
         `FLOAT_LAYOUT` of the precision; all bits of a number but that of its sign.
     poses, active, assigned : (k, m, d), (k, m) and (k, n, m) arrays, which are filled
@@ -321,7 +345,9 @@ def compiled_route():
 
 
 def worth_compiling(n_numbers: int, n_iterations: int) -> bool:
-    "Whether the numbers of all votes, times the iterations, are 2²⁴ or more, so that compiling pays."
+    """Whether the numbers of all votes, times the iterations, are 2²⁴ or more, so that compiling
+    pays.
+    """
     return n_numbers * n_iterations >= 2**24
 
 # %% ../../nbs/routing/kernels.ipynb #cell-026
@@ -334,11 +360,13 @@ def route_in_loops(
     floor: float,
     kernel: Callable | None = None,
 ) -> tuple | None:
-    """Poses (k, m, d), activations (k, m) and assignments (k, n, m) of k problems; None if a vote is not finite.
+    """Poses (k, m, d), activations (k, m) and assignments (k, n, m) of k problems; None if a vote
+    is not finite.
 
     Parameters
     ----------
-    votes, activations, beta_u, beta_a : (k, n, m, d), (k, n), (k, m) and (k, m) arrays of float32 or of float64
+    votes, activations, beta_u, beta_a : (k, n, m, d), (k, n), (k, m) and (k, m) arrays of float32
+    or of float64
     lambdas : inverse temperatures, one for each iteration
     floor : what is added to variances, in squared units of the votes
     kernel : `route`, or, by default, what `compiled_route` returns

@@ -157,7 +157,8 @@ class RoutedCapsules(nn.Module):
 
 # %% ../../nbs/routing/network.ipynb #cell-020
 class ConvolutionalCapsules(RoutedCapsules):
-    """Convolutional capsules: at each place, the children in a window vote for parents of `types_out` types.
+    """Convolutional capsules: at each place, the children in a window vote for parents of
+    `types_out` types.
 
     From Capsules on a grid to Capsules on the grid of the windows, size × size places and
     `stride` apart. All windows share their matrices, β_u and β_a; each routes on its own.
@@ -175,7 +176,9 @@ class ConvolutionalCapsules(RoutedCapsules):
 
 # %% ../../nbs/routing/network.ipynb #places-1
 def places(votes: torch.Tensor) -> torch.Tensor:
-    "What coordinate addition adds to votes (n, h, w, …, 16): row and column of the child, as fractions of the grid."
+    """What coordinate addition adds to votes (n, h, w, …, 16): row and column of the child, as
+    fractions of the grid.
+    """
     height, width = votes.shape[1:3]
     place = votes.new_zeros(height, width, 1, 1, SIDE**2)
     row, column = (torch.arange(k, dtype=votes.dtype, device=votes.device) for k in (height, width))
@@ -187,9 +190,9 @@ def places(votes: torch.Tensor) -> torch.Tensor:
 class ClassCapsules(RoutedCapsules):
     """Class capsules: all children vote for the classes.
 
-    From Capsules on a grid to Capsules (n, n_classes, 4, 4) and (n, n_classes). If `shared`, children
-    of one type have the same matrices at all `n_places` places. With `coordinates` the place of a
-    child, row and column as fractions of height and width, is added to its votes.
+    From Capsules on a grid to Capsules (n, n_classes, 4, 4) and (n, n_classes). If `shared`,
+    children of one type have the same matrices at all `n_places` places. With `coordinates` the
+    place of a child, row and column as fractions of height and width, is added to its votes.
     """
 
     def __init__(
@@ -260,7 +263,8 @@ def _lists(layers):
 
 # %% ../../nbs/routing/network.ipynb #cell-030
 class CapsuleNetwork(nn.Module):
-    """Capsule network: from images (n, side, side) to the activations (n, n_classes) of the class capsules.
+    """Capsule network: from images (n, side, side) to the activations (n, n_classes) of the class
+    capsules.
 
     Parameters
     ----------
@@ -273,7 +277,8 @@ class CapsuleNetwork(nn.Module):
     capsules : sequence of (types, size, stride)
         Layers of convolutional capsules; there may be none.
     shared, coordinates : bool
-        Whether the class capsules' children share matrices over places, and add their place to the votes.
+        Whether the class capsules' children share matrices over places, and add their place to the
+        votes.
     n_iterations, spread, e_step, weighted : int, float, str, bool
         See `RoutedCapsules`.
 
@@ -344,7 +349,8 @@ class CapsuleNetwork(nn.Module):
 class ConvolutionalNetwork(nn.Module):
     """Convolutional network: from images (n, side, side) to scores (n, n_classes).
 
-    `features` are convolutions (channels, size, stride), as for `CapsuleNetwork`; a linear layer follows.
+    `features` are convolutions (channels, size, stride), as for `CapsuleNetwork`; a linear layer
+    follows.
     """
 
     def __init__(
@@ -559,7 +565,10 @@ def _steps(n, epochs, batch_size, learning_rate, watches):
 
 
 def _labels(y, network, x):
-    "Labels, one or several for each image, as a tensor; ValueError unless the network has a score for each."
+    """Labels, one or several for each image, as a tensor.
+
+    ValueError unless the network has a score for each.
+    """
     n_classes = scores(network, x[:1]).shape[1]
     y = np.asarray(y)
     if y.ndim == 2 and np.any(np.diff(np.sort(y, axis=1)) == 0):
@@ -685,7 +694,9 @@ def save_network(path: Any, network: nn.Module) -> None:
 
 
 def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwork") -> nn.Module:
-    "A network with these settings and with the numbers that `network_arrays` gave, in evaluation mode."
+    """A network with these settings and with the numbers that `network_arrays` gave, in evaluation
+    mode.
+    """
     with torch.random.fork_rng(devices=[]):  # its first numbers are not needed
         network = _KINDS[kind](**settings)
     network.load_state_dict(

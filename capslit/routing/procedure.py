@@ -78,7 +78,8 @@ def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
 
 # %% ../../nbs/routing/procedure.ipynb #cell-017
 def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
-    """One pass of procedure 2 as printed: an activation in the place of the weight (routing:procedure-2).
+    """One pass of procedure 2 as printed: an activation in the place of the weight
+    (routing:procedure-2).
 
     `inputs` (…, n, d), `lam` is λ; returns the new Parents and the assignments R (…, n, m).
     The cost is multiplied by Σ_i r_ij, which is 1 whatever a parent explains.
@@ -90,7 +91,8 @@ def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: fl
 def procedure_3(
     inputs: Any, activations: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float
 ) -> tuple:
-    """One pass of procedure 3 as printed: shares weighted by the activations (…, n) of the children (routing:procedure-3).
+    """One pass of procedure 3 as printed: shares weighted by the activations (…, n) of the children
+    (routing:procedure-3).
 
     Only their ratios count: r_ij sums to one, and a common factor of them cancels.
     """
@@ -175,7 +177,8 @@ def _m_step(votes, log_R, activations, floor):
 def _e_step(log_a, clusters, price=None):
     """log R (k, m, n), from the logarithms of the activations (k, m).
 
-    The activation is a factor of the density; or, where the fixed cost `price` (k, m) of a vote is given, its exponent.
+    The activation is a factor of the density; or, where the fixed cost `price` (k, m) of a vote is
+    given, its exponent.
     """
     xp = namespace(log_a)
     exponent = (clusters.squares @ (0.5 / clusters.variance)[..., None])[..., 0]
@@ -188,7 +191,10 @@ def _e_step(log_a, clusters, price=None):
 
 # %% ../../nbs/routing/procedure.ipynb #cell-060
 def _route(votes, activations, beta_u, beta_a, lambdas, floor, tempered=False):
-    "Routed for k problems: votes (k, n, m, d), activations (k, n), betas (k, m); `tempered`: activations as exponents."
+    """Routed for k problems: votes (k, n, m, d), activations (k, n), betas (k, m).
+
+    `tempered`: activations as exponents.
+    """
     xp, (k, n, m, d) = namespace(votes), votes.shape
     V, units = _own_units(votes, floor)
     rounding = 4 * float(xp.finfo(votes.dtype).eps)
@@ -244,7 +250,10 @@ def _schedule(n_iterations, inverse_temperature):
 
 # %% ../../nbs/routing/procedure.ipynb #cell-064-2
 def _shared_memory(given):
-    "What was given, with tensors as NumPy arrays of the same memory; None if one of them is on another device or is differentiated."
+    """What was given, with tensors as NumPy arrays of the same memory.
+
+    None if one of them is on another device or is differentiated.
+    """
     torch = sys.modules.get("torch")
     tensors = [a for a in given if torch and isinstance(a, torch.Tensor)]
     if any(
@@ -286,23 +295,27 @@ def em_routing(
 
     Runs on NumPy, PyTorch and other array-API libraries, on the device of `votes`, which also
     set the precision: float32 or float64, for half precision float32, for integers float64.
-    In PyTorch it is differentiable in votes, activations and both betas. Many votes on the CPU that need no
-    gradient are routed by compiled loops, where Numba is installed.
+    In PyTorch it is differentiable in votes, activations and both betas. Many votes on the CPU that
+    need no gradient are routed by compiled loops, where Numba is installed.
 
     Parameters
     ----------
     votes : array (…, n, m, d), V_ij = P_i W_ij; any batch axes
     activations : array (…, n), those of the children, not negative; a parent for whom their
         sum is below about 1e-19 (in float64 1.5e-154) has pose 0
-    beta_u : fixed cost of a unit of mass in each dimension; a number, (m,), or what broadcasts to (…, m)
+    beta_u : fixed cost of a unit of mass in each dimension; a number, (m,), or what broadcasts to
+    (…, m)
     beta_a : bias of the activation, in units of the cost; likewise
     n_iterations : number of M-steps, with an E-step between each two
     inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t, 14 % of it after three; or a
         sequence of all λ
-    e_step : "factor", R ∝ a_j p_ij; or "exponent", R ∝ (p_ij e^(−dβ))^a_j with β = β_u − ½ ln 2πe, with
-        which every step descends on one function (Φ of routing-joint-energy). No compiled loops serve it
+    e_step : "factor", R ∝ a_j p_ij; or "exponent", R ∝ (p_ij e^(−dβ))^a_j with β = β_u − ½ ln 2πe,
+    with
+        which every step descends on one function (Φ of routing-joint-energy). No compiled loops
+        serve it
     variance_floor : added to all variances, in squared units of the votes
-    block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all. Compiled loops take one problem after another
+    block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all.
+    Compiled loops take one problem after another
 
     Returns
     -------

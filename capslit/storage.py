@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['REMEDIES', 'METADATA_NAME', 'CORRUPTION_ERRORS', 'StorageError', 'storage_error', 'storage_context', 'check_content',
-           'atomic_write', 'remove_temporary_files', 'remove', 'save_arrays', 'load_arrays', 'to_json', 'from_json',
-           'save_json', 'load_json']
+           'atomic_write', 'check_separate', 'remove_temporary_files', 'remove', 'check_replaceable', 'save_arrays',
+           'load_arrays', 'to_json', 'from_json', 'save_json', 'load_json']
 
 # %% ../nbs/storage.ipynb #cell-002
 import errno
@@ -125,6 +125,24 @@ def atomic_write(path: str | PathLike) -> Iterator[BinaryIO]:
             raise storage_error(path, error) from error
         raise
 
+# %% ../nbs/storage.ipynb #cell-012-d
+def _same_file(path, other):
+    "Whether two paths name one file, which need not exist yet."
+    path, other = Path(path).expanduser(), Path(other).expanduser()
+    try:
+        return path.samefile(other)
+    except OSError:  # one of them does not exist
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def check_separate(path: str | PathLike, *others: str | PathLike) -> None:
+    "StorageError if `path`, which is to be written, names one of the files `others`."
+    for other in others:
+        if _same_file(path, other):
+            raise StorageError(
+                f"cannot write {path}: it is the same file as {other}; choose another name"
+            )
+
 # %% ../nbs/storage.ipynb #cell-014
 def remove_temporary_files(path: str | PathLike) -> None:
     """Delete the temporary files that writers of `path` who were killed half-way have left beside
@@ -167,6 +185,27 @@ def _storable_array(name, value):
         )
     return array
 
+# %% ../nbs/storage.ipynb #cell-018-2
+def _is_ours(path):
+    "Whether a file is one of ours; one that is damaged still begins as an archive."
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f"{METADATA_NAME}.npy" in archive.namelist()
+    except zipfile.BadZipFile:
+        return path.read_bytes()[:2] == b"PK"
+
+
+def check_replaceable(path: str | PathLike) -> None:
+    "StorageError if there is a file of another program at `path`, such as the data of a model."
+    path = Path(path).expanduser()
+    with storage_context(path, "write"):
+        replaceable = not path.is_file() or not path.stat().st_size or _is_ours(path)
+    if not replaceable:
+        raise StorageError(
+            f"cannot write {path}: there is a file that capslit has not written; "
+            "choose another name, or delete it first"
+        )
+
 # %% ../nbs/storage.ipynb #cell-019
 def save_arrays(path: str | PathLike, arrays: dict, meta: dict, *, compress: bool = False) -> None:
     """Write named arrays and a description to an `.npz` file, whole or not at all. Equal content
@@ -198,6 +237,7 @@ def save_arrays(path: str | PathLike, arrays: dict, meta: dict, *, compress: boo
             raise ValueError(problem)
     plain = {name: _storable_array(name, value) for name, value in arrays.items()}
     plain[METADATA_NAME] = np.array(to_json("meta", {"arrays": sorted(arrays), "meta": meta}))
+    check_replaceable(path)
     with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name in sorted(plain):
             _write_member(archive, name, plain[name], compress)

@@ -371,3 +371,63 @@ def test_pyarrow_is_asked_for_when_it_is_needed(monkeypatch):
     for use in (lambda: arrow_source("x.parquet"), lambda: GaussianMixture().fit("x.parquet")):
         with pytest.raises(ImportError, match="pip install 'capslit\\[parquet\\]'"):
             use()
+
+
+def indexed_frame(index_name=None):
+    "A table sorted by class and then shuffled by pandas, whose index still reveals the classes."
+    import pandas as pd
+
+    frame = pd.DataFrame({"noise": rng.standard_normal(300), "label": np.repeat(["a", "b"], 150)})
+    frame.index.name = index_name
+    return frame.sample(frac=1, random_state=0)
+
+
+@pytest.mark.parametrize("index_name", [None, "row"])
+def test_the_index_of_pandas_is_no_feature(pa, tmp_path, index_name):
+    frame = indexed_frame(index_name)
+    one, folder = tmp_path / "one.parquet", tmp_path / "many"
+    folder.mkdir()
+    frame.to_parquet(one)
+    for number in range(3):
+        frame[100 * number : 100 * (number + 1)].to_parquet(folder / f"{number}.parquet")
+    tables = [
+        one,
+        folder,
+        [one, folder / "0.parquet"],
+        pa.parquet.ParquetFile(one),
+        pa.dataset.dataset(one).filter(pa.compute.field("noise") > 0),
+        pa.Table.from_pandas(frame),
+        pa.Table.from_pandas(frame).to_batches()[0],
+    ]
+    for source in tables:
+        assert arrow_source(source, target="label").columns == ("noise",)
+    stored = index_name or "__index_level_0__"
+    assert arrow_source(one, target="label", columns=["noise", stored]).n_features == 2
+    bare = pa.Table.from_pandas(frame).replace_schema_metadata(None)
+    assert ("row" in bare.column_names) == (len(arrow_source(bare, "label").columns) == 2)
+
+
+def test_frames_of_arrow_do_not_bring_the_index_either(pa):
+    from capslit.capsules.table_classifier import TableClassifier
+
+    frame = pa.Table.from_pandas(indexed_frame())
+    model = TableClassifier().fit(frame.drop_columns("label"), frame["label"].to_numpy(False))
+    assert model.columns_ == ("noise",)
+
+
+def test_paths_of_parquet_files_in_any_spelling(pa, tmp_path):
+    pa.parquet.write_table(table(pa).select(["height", "width"]), tmp_path / "A.PARQUET")
+    assert as_source(tmp_path / "A.PARQUET", labelled=None).n_features == 2
+
+
+def test_a_checkpoint_is_not_written_over_the_data(tmp_path):
+    path = tmp_path / "X.npy"
+    np.save(path, np.column_stack([HEIGHT, WIDTH]).astype(np.float64))
+    before, mapped = path.read_bytes(), np.load(path, mmap_mode="r")
+    model = GaussianMixture(2, random_state=0)
+    with pytest.raises(OSError, match="X.npy"):
+        model.fit(mapped, checkpoint=path)
+    model.fit(mapped)
+    with pytest.raises(OSError, match="a file that capslit has not written"):
+        model.save(path)
+    assert path.read_bytes() == before

@@ -711,3 +711,76 @@ def test_files_that_are_no_models(tmp_path, capsys, learned):
         assert cli.main(["predict", str(path), table]) == 2
         out, err = capsys.readouterr()
         assert said in err and str(path) in err and len(err.splitlines()) == 1 and out == ""
+
+
+def ways_to(path, folder):
+    "Names of one file: its own, in another spelling, a hard link and a symbolic link."
+    hard, symbolic = folder / "hard.csv", folder / "symbolic.csv"
+    os.link(path, hard)
+    symbolic.symlink_to(path)
+    return [path, path.parent / ".." / path.parent.name / path.name, hard, symbolic]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need privileges")
+def test_no_command_writes_over_what_it_reads(tmp_path, capsys, learned):
+    table, model = tmp_path / "t.csv", tmp_path / "m.npz"
+    table.write_bytes((learned[0] / "mixed.csv").read_bytes())
+    model.write_bytes((learned[0] / "model.npz").read_bytes())
+    content = {path: path.read_bytes() for path in (table, model)}
+    (tmp_path / "links").mkdir()
+    (tmp_path / "more").mkdir()
+    fit, predict = ["fit", table, "--target", "level"], ["predict", model, table]
+    commands = [[*fit, "--out", name] for name in ways_to(table, tmp_path / "links")]
+    commands += [[*predict, "--out", name] for name in ways_to(model, tmp_path / "more")]
+    commands += [[*predict, "--out", name] for name in (table, tmp_path / "links" / "hard.csv")]
+    picture = tmp_path / "p.png"
+    commands += [[*fit, "--out", picture, "--plot", picture]]
+    (tmp_path / "q.png").symlink_to(table)
+    commands += [[*fit, "--out", tmp_path / "new.npz", "--plot", tmp_path / "q.png"]]
+    for command in commands:
+        assert cli.main(list(map(str, command))) == 2, command
+        out, err = capsys.readouterr()
+        assert "it is the same file as" in err and len(err.splitlines()) == 1 and out == ""
+        assert {path: path.read_bytes() for path in (table, model)} == content
+    assert not picture.exists() and not (tmp_path / "new.npz").exists()
+
+
+def test_a_model_is_not_written_over_a_file_of_another_program(tmp_path, capsys, learned):
+    other = tmp_path / "notes.txt"
+    other.write_text("keep")
+    words = ["fit", str(learned[0] / "mixed.csv"), "--target", "level", "--out", str(other)]
+    assert cli.main(words) == 2 and other.read_text() == "keep"
+    assert "a file that capslit has not written" in capsys.readouterr().err
+
+
+def test_a_class_called_prediction(tmp_path, capsys, learned):
+    rows = [[*row[:-1], {"low": "prediction"}.get(row[-1], row[-1])] for row in mixed_rows()]
+    path = write(tmp_path / "t.csv", HEADER, rows)
+    words = ["fit", str(path), "--target", "level", "--out", str(tmp_path / "m.npz")]
+    assert cli.main(words) == 2
+    assert "rename the class" in capsys.readouterr().err and names(tmp_path) == ["t.csv"]
+    model = TableClassifier().fit(pd.DataFrame({"a": [1, 2, 8, 9]}), ["prediction", "b"] * 2)
+    model.save(tmp_path / "m.npz")
+    new = write(tmp_path / "new.csv", ["a"], [["1"]])
+    assert cli.main(["predict", str(tmp_path / "m.npz"), str(new)]) == 2
+    out, err = capsys.readouterr()
+    assert "rename the class" in err and out == ""
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators(tmp_path, capsys, separator):
+    rows = [[str(20 + k), "ab"[k % 2], "no"[k % 2]] for k in range(12)]
+    path = write(tmp_path / "t.csv", ["age", "kind", "y"], rows, separator)
+    assert cli.main(["fit", str(path), "--target", "y", "--out", str(tmp_path / "m.npz")]) == 0
+    assert "12 rows, 1 column of numbers, 1 of categories" in capsys.readouterr().out
+
+
+def test_parquet_files_by_any_spelling_and_without_their_index(tmp_path, capsys):
+    pytest.importorskip("pyarrow", reason="pip install capslit[parquet]")
+    frame = pd.DataFrame(mixed_rows(), columns=["row", *HEADER[1:]]).set_index("row")
+    frame = frame[["colour", "level"]].sample(frac=1, random_state=0)
+    for name in ("A.PARQUET", "b.parquet", "c.Pq"):
+        frame.to_parquet(tmp_path / name)
+        words = ["fit", tmp_path / name, "--target", "level", "--out", tmp_path / "m.npz"]
+        assert cli.main(list(map(str, words))) == 0
+        assert "90 rows, 0 columns of numbers, 1 of categories" in capsys.readouterr().out

@@ -21,6 +21,7 @@ from capslit import storage
 from capslit.storage import (
     StorageError,
     atomic_write,
+    check_separate,
     load_arrays,
     load_json,
     remove,
@@ -343,3 +344,48 @@ def test_json_is_sorted_and_readable(tmp_path):
     with pytest.raises(ValueError, match="NaN"):
         save_json(tmp_path / "a.json", [np.nan])
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need privileges")
+def test_one_file_under_several_names(tmp_path, monkeypatch):
+    table = tmp_path / "t.csv"
+    table.write_text("a")
+    os.link(table, tmp_path / "hard")
+    (tmp_path / "soft").symlink_to(table)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.csv", "./t.csv", table, "hard", "soft", tmp_path / "hard"):
+        with pytest.raises(StorageError, match="it is the same file as .*choose another name"):
+            check_separate(name, "other", table)
+    with pytest.raises(StorageError, match="it is the same file as"):
+        check_separate("nowhere", "absent")
+    check_separate("t.csv.npz", table, "absent")
+
+
+@pytest.mark.parametrize("form", ["text", "npy", "npz", "zip"])
+def test_files_of_other_programs_are_not_replaced(tmp_path, form):
+    path = tmp_path / "data"
+    with open(path, "wb") as file:
+        if form == "text":
+            file.write(b"a,b\n1,2\n")
+        elif form == "npy":
+            np.save(file, np.eye(3))
+        elif form == "npz":
+            np.savez(file, X=np.eye(3))
+        else:
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr("a.txt", "text")
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="a file that capslit has not written"):
+        save_arrays(path, NEW, META)
+    assert path.read_bytes() == before and names(tmp_path) == ["data"]
+
+
+def test_our_files_are_replaced_damaged_ones_too(tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"")
+    for size in (None, 100, 2):
+        save_arrays(path, OLD, META)
+        path.write_bytes(path.read_bytes()[:size])
+    save_arrays(path, NEW, META)
+    assert np.array_equal(load_arrays(path)[0]["a"], NEW["a"])

@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .classifier import CapsuleClassifier
+from ..data.arrow import index_columns
 from ..data.table_files import entry_word, identifies_rows, known_codes
 from ..data.tables import TableData, encoder
 from ..estimator.persistence import Saved
@@ -33,6 +34,8 @@ def frame_columns(X: Any) -> dict | None:
     names = getattr(X, "column_names", getattr(X, "columns", None))
     if names is None or not hasattr(X, "__getitem__"):
         return None
+    left_out = index_columns(names, getattr(X, "schema", None))
+    names = [name for name in names if name not in left_out]
     for name, count in Counter(map(str, names)).items():
         if count > 1:
             raise ValueError(

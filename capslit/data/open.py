@@ -36,7 +36,7 @@ def _is_dask(X):
 def _is_arrow(X):
     "Whether X is a table, a data set or a file of pyarrow, or the path of a Parquet file."
     if isinstance(X, (str, PathLike)):
-        return fspath(X).endswith(".parquet")
+        return fspath(X).lower().endswith(".parquet")
     return type(X).__module__.partition(".")[0] == "pyarrow" and hasattr(X, "schema")
 
 

@@ -26,12 +26,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .arrow import index_columns
 from .tables import TableData
 from ..storage import storage_context
 
 # %% ../../nbs/data/table_files.ipynb #cell-004
 MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "null", "<null>"})  # in small letters
-SEPARATORS = ",;\t"
+SEPARATORS = ",;\t|"
 
 
 def _separator(text):
@@ -119,7 +120,7 @@ def _columns_of_parquet(path):
         str(name): [
             entry_word(value) if there else None for value, there in zip(frame[name], present[name])
         ]
-        for name in frame.columns
+        for name in frame.columns.difference(index_columns(frame.columns), sort=False)
     }
     return Columns(words, 0, False)
 
@@ -154,7 +155,7 @@ def read_columns(path: str | PathLike) -> Columns:
     """
     path = Path(path).expanduser()
     with table_context(path):
-        parquet = path.suffix in (".parquet", ".pq") and path.is_file()
+        parquet = path.suffix.lower() in (".parquet", ".pq") and path.is_file()
         columns = (
             _columns_of_parquet(path) if parquet else _columns_of_text(_unpacked(path.read_bytes()))
         )

@@ -24,6 +24,7 @@ from capslit.proofs.claims import REPORT_MIME, claims_named  # noqa: E402
 from capslit.proofs.ledger import Ledger, card, is_claim_cell, recorded_reports  # noqa: E402
 
 LEDGER = "nbs/proofs/ledger"
+PLAIN = "capslit.capsules.plain."
 
 
 # Equations: a label names its source and number, `saul-2-16` → "Saul 2.16"; the others are numbered
@@ -387,7 +388,9 @@ def find_entry(app, text, module):
         r"[a-z][A-Z]", first
     )  # words such as `mean` have meanings of their own
     known = app.capslit_short.get(first, ())
-    full = own if own in known else next(iter(known)) if len(known) == 1 and telling else None
+    # the plain reference repeats names of the engine: elsewhere the engine's are meant
+    fast = [name for name in known if not name.startswith(PLAIN)]
+    full = own if own in known else fast[0] if len(fast) == 1 and telling else None
     return full and app.capslit_entries.get(f"{full}.{rest}" if rest else full)
 
 

@@ -1,3 +1,4 @@
+from . import plain as plain
 from .special import interpolating_integral as interpolating_integral
 from .special import interpolating_coefficients as interpolating_coefficients
 from .inference import class_probabilities as class_probabilities

@@ -316,14 +316,24 @@ def test_parts_that_ran_at_different_commits_say_so(tmp_path, monkeypatch):
     record = load_record(perform("counting", experiment, "digits", out=tmp_path))
     assert [part["code"]["commit"][0] for part in record.parts.values()] == ["1", "2", "2"]
     assert "| code | version 9, parts of 2 commits, " in describe_run(record)
-    old = replace(
-        record,
-        parts={
-            name: {k: v for k, v in part.items() if k != "code"}
-            for name, part in record.parts.items()
-        },
-    )
+    parts = {
+        name: {k: v for k, v in part.items() if k != "code"} for name, part in record.parts.items()
+    }
+    save_record(tmp_path / "old.json", replace(record, parts=parts))
+    old = load_record(tmp_path / "old.json")
     assert "| code | version 9, commit 2222222222, " in describe_run(old)
+
+
+def test_parts_that_an_experiment_no_longer_has_stay_in_its_record(tmp_path):
+    experiment, runs = counting()
+    perform("counting", experiment, "digits", out=tmp_path)
+    fewer = replace(experiment, parts=lambda data, profile: (Part("a", {"number": 0}),))
+    words = []
+    path = perform("counting", fewer, "digits", out=tmp_path, report=words.append)
+    assert words == [f"{path} is there already; --again repeats the run"]
+    before = load_record(path)
+    record = load_record(perform("counting", fewer, "digits", out=tmp_path, again=True))
+    assert runs == {"a": 2, "b": 1, "c": 1} and record.digest() == before.digest()
 
 
 def test_parts_of_another_run_are_refused(tmp_path):
@@ -371,7 +381,7 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
     path = record_path(name, data, "paper", RESULTS)
     record, experiment = load_record(path), EXPERIMENTS[name]
     assert (record.experiment, record.data, record.profile, record.seed) == (name, data, "paper", 0)
-    for code in (record.code, *(part.get("code", record.code) for part in record.parts.values())):
+    for code in (record.code, *(part["code"] for part in record.parts.values())):
         assert code["commit"] and not code["modified"]
     for other, digest in record.needs.items():
         assert load_record(record_path(other, data, "paper", RESULTS)).digest() == digest
@@ -379,7 +389,9 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
         part.name: json.loads(json.dumps(part.parameters))
         for part in experiment.parts(data, "paper")
     }
-    assert {part: entry["parameters"] for part, entry in record.parts.items()} == settings
+    recorded = {part: entry["parameters"] for part, entry in record.parts.items()}
+    # Parts that an experiment no longer has stay in its record.
+    assert {part: recorded[part] for part in settings} == settings
     assert sum(p.stat().st_size for p in (path, path.with_suffix(".npz"))) < 2_500_000
     for entry in record.parts.values():
         for metric, value in entry["metrics"].items():

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['PROFILES', 'RECORD', 'RECORD_ARRAYS', 'CHECKOUT', 'ADDRESS', 'RESULTS', 'PAPER', 'LOADERS', 'PART', 'Protocol',
            'load_protocol', 'describe_machine', 'describe_code', 'Record', 'record_path', 'save_record',
-           'results_folder', 'result_file', 'load_record', 'Part', 'Experiment', 'Bench', 'learn', 'measure', 'perform',
-           'describe_run', 'compare_errors', 'explain_difference']
+           'results_folder', 'result_file', 'load_record', 'Part', 'variants', 'by_learner', 'by_metric',
+           'fixed_iterations', 'Experiment', 'Bench', 'learn', 'measure', 'perform', 'describe_run', 'compare_errors',
+           'explain_difference']
 
 # %% ../../nbs/experiments/records.ipynb #cell-002
 import importlib.util
@@ -15,9 +16,12 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from hashlib import sha256
 from inspect import signature
 from os import PathLike
@@ -26,6 +30,7 @@ from shutil import rmtree
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info
 
 import capslit
@@ -65,16 +70,16 @@ class Protocol:
 # %% ../../nbs/experiments/records.ipynb #cell-005
 def _parts(data, profile):
     "Row numbers for learning, validation and testing."
-    if not 0 < data.n_train < len(data.images):
+    n = len(data.images)
+    if not 0 < data.n_train < n:
         raise ValueError(
             f"data must be divided into training and test images, which {data.name} is not; use"
             " mnist, fashion, usps or digits"
         )
-    share = 10 if profile == "quick" and data.n_train > 10_000 else 1
-    edges = (0, round(data.n_train * 5 / 6), data.n_train, len(data.images))
-    return [
-        np.arange(start, start + (stop - start) // share) for start, stop in zip(edges, edges[1:])
-    ]
+    is_short = profile == "quick" and data.n_train > 10_000
+    edges = (0, round(data.n_train * 5 / 6), data.n_train, n)
+    sizes = np.diff(edges) // (10 if is_short else 1)
+    return [np.arange(start, start + size) for start, size in zip(edges, sizes)]
 
 # %% ../../nbs/experiments/records.ipynb #cell-006-1
 PROFILES = ("paper", "quick")
@@ -107,44 +112,45 @@ def describe_machine() -> dict:
     processor = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next(
-            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-        )
-    except (OSError, StopIteration):
+        models = [line for line in lines if line.startswith("model name")]
+        processor = models[0].split(":", 1)[1].strip()
+    except (OSError, IndexError):
         pass
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = max(
-        [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"],
-        default=1,
-    )
+    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    cores = os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):  # this process may be confined to some of them
+        cores = len(os.sched_getaffinity(0))
     return {
         "processor": processor,
         "cores": cores,
-        "threads": threads,
+        "threads": max([library["num_threads"] for library in libraries], default=1),
         "system": platform.system(),
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
 
 # %% ../../nbs/experiments/records.ipynb #cell-010
+def _git(root, *words):
+    "The answer of a git command in the folder `root`."
+    command = ["git", "-C", str(root), *words]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    return answer.stdout.strip()
+
+
 def describe_code() -> dict:
     """Version of the package and, when it runs from a git checkout, the commit and whether tracked
     files differ from it.
     """
     root = Path(capslit.__file__).parents[1]
-    git = lambda *words: subprocess.run(
-        ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True
-    ).stdout.strip()
     code = {"version": capslit.__version__, "commit": None, "modified": None}
     if not (root / ".git").exists():
         return code
     try:
-        return code | {
-            "commit": git("rev-parse", "HEAD"),
-            "modified": bool(git("status", "--porcelain", "--untracked-files=no", "--", "capslit")),
-        }
+        commit = _git(root, "rev-parse", "HEAD")
+        changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "capslit")
     except (OSError, subprocess.SubprocessError):
         return code
+    return code | {"commit": commit, "modified": bool(changes)}
 
 # %% ../../nbs/experiments/records.ipynb #cell-013
 @dataclass
@@ -165,13 +171,12 @@ class Record:
     parts : dict of str to dict
         For each part its `parameters`, its `metrics` (numbers, lists of numbers and words), the
         `seconds` and `cpu_seconds` of each step (of the last start only, if `resumed`), whether it
-        was `resumed` from a checkpoint, and the `code` that ran it (old records hold only that of
-        the last start). Parts that were kept when the record was completed also have the `machine`
-        and the `date` of theirs.
+        was `resumed` from a checkpoint, and the `code` that ran it. Parts that were kept when the
+        record was completed also have the `machine` and the `date` of their run.
     arrays : dict of str to array
         Curves and whatever else the figures need, named part/array.
     needs : dict of str to str
-        Digest of each record that this one was made from; empty in old records.
+        Digest of each record that this one was made from.
     """
 
     experiment: str
@@ -198,11 +203,8 @@ class Record:
         """SHA-256 of the metrics and the arrays, but for arrays of times, whose names begin with
         "seconds".
         """
-        hashed = sha256(
-            to_json(
-                "metrics", {name: part["metrics"] for name, part in self.parts.items()}
-            ).encode()
-        )
+        metrics = {name: part["metrics"] for name, part in self.parts.items()}
+        hashed = sha256(to_json("metrics", metrics).encode())
         for name in sorted(self.arrays):
             if not name.rsplit("/", 1)[1].startswith("seconds"):
                 array = np.ascontiguousarray(self.arrays[name])
@@ -215,15 +217,14 @@ class Record:
         return sum(times.values()) if step is None else times[step]
 
 # %% ../../nbs/experiments/records.ipynb #cell-014
-RECORD, RECORD_ARRAYS = "capslit.record/2", "capslit.record-arrays/2"
+RECORD = "capslit.record/2"
+RECORD_ARRAYS = "capslit.record-arrays/2"
 
 
 def record_path(experiment: str, data: str, profile: str, out: str | PathLike) -> Path:
     "Where the record of a run is kept; its arrays are beside it, under the same name with `.npz`."
-    return (
-        Path(out).expanduser()
-        / f"{experiment}-{data}{'' if profile == 'paper' else f'-{profile}'}.json"
-    )
+    suffix = "" if profile == "paper" else f"-{profile}"
+    return Path(out).expanduser() / f"{experiment}-{data}{suffix}.json"
 
 # %% ../../nbs/experiments/records.ipynb #cell-015
 def save_record(path: str | PathLike, record: Record) -> None:
@@ -233,12 +234,8 @@ def save_record(path: str | PathLike, record: Record) -> None:
     path = Path(path)
     entries = asdict(record)
     arrays = entries.pop("arrays")
-    save_arrays(
-        path.with_suffix(".npz"),
-        arrays,
-        {"schema": RECORD_ARRAYS, "experiment": record.experiment},
-        compress=True,
-    )
+    meta = {"schema": RECORD_ARRAYS, "experiment": record.experiment}
+    save_arrays(path.with_suffix(".npz"), arrays, meta, compress=True)
     save_json(path, entries | {"schema": RECORD, "arrays_sha256": _hash(path.with_suffix(".npz"))})
 
 
@@ -274,44 +271,38 @@ def result_file(path: str | PathLike) -> Path:
     path = Path(path)
     if path.parent != RESULTS or RESULTS == CHECKOUT or path.exists():
         return path
-    known = (
-        (Path(capslit.__file__).parent / "experiments" / "results.sha256").read_text().splitlines()
-    )
-    expected = {name: hashed for hashed, name in map(str.split, known)}.get(path.name)
-    if expected:
-        addresses = tuple(
-            f"{ADDRESS}/{branch}/results/{path.name}"
-            for branch in (f"v{capslit.__version__}", "main")
-        )
+    listing = Path(capslit.__file__).parent / "experiments" / "results.sha256"
+    hashes = dict(reversed(line.split()) for line in listing.read_text().splitlines())
+    if path.name in hashes:
+        branches = (f"v{capslit.__version__}", "main")
         file = datasets.RemoteFile(
             f"{RESULTS.name}/{path.name}",
-            addresses,
-            lambda content: datasets.check_sha256(content, expected),
+            tuple(f"{ADDRESS}/{branch}/results/{path.name}" for branch in branches),
+            partial(datasets.check_sha256, expected=hashes[path.name]),
         )
         datasets.fetch(file, RESULTS.parent)
     return path
 
 # %% ../../nbs/experiments/records.ipynb #cell-016
 def load_record(path: str | PathLike) -> Record:
-    """The record that `save_record` has written.
+    """The record that `save_record` has written, with what older versions left out.
 
     StorageError if a file is missing or damaged, or if the arrays do not belong to the record.
     """
     path = result_file(path)
     entries = load_json(path, schema=RECORD)
-    arrays, _ = load_arrays(result_file(path.with_suffix(".npz")), schema=RECORD_ARRAYS)
-    expected = entries.pop("arrays_sha256", None)
+    beside = path.with_suffix(".npz")
+    arrays, _ = load_arrays(result_file(beside), schema=RECORD_ARRAYS)
+    belongs = _hash(beside) == entries.pop("arrays_sha256", None)
+    check_content(path, belongs, f"{beside.name} belongs to another run; repeat the experiment")
     entries.pop("schema")
-    check_content(
-        path,
-        _hash(path.with_suffix(".npz")) == expected,
-        f"{path.with_suffix('.npz').name} belongs to another run; repeat the experiment",
-    )
-    with storage_context(
-        path,
-        damage={TypeError: "its entries are not those of a record ({}); repeat the experiment"},
-    ):
-        return Record(**entries, arrays=arrays)
+    damage = {TypeError: "its entries are not those of a record ({}); repeat the experiment"}
+    with storage_context(path, damage=damage):
+        record = Record(**entries, arrays=arrays)
+    for part in record.parts.values():
+        part.setdefault("code", record.code)
+    record.machine.setdefault("threads", record.machine.get("cores"))
+    return record
 
 # %% ../../nbs/experiments/records.ipynb #cell-018
 @dataclass(frozen=True)
@@ -333,6 +324,8 @@ class Part:
     reads : tuple of str
         Names of earlier parts whose findings it reads; a record that has lost one of these does not
         keep it.
+    learner : str
+        Which learner of its experiment runs it; see `by_learner`.
     """
 
     name: str
@@ -341,6 +334,48 @@ class Part:
     independent: bool = False
     files: tuple = ()
     reads: tuple = ()
+    learner: str = ""
+
+
+def variants(learner: str, base: dict, changes: dict, cost: float = 1.0) -> tuple:
+    "Independent parts for one learner, by name: the settings `base` with the changes of each."
+    return tuple(
+        Part(name, base | change, cost, independent=True, learner=learner)
+        for name, change in changes.items()
+    )
+
+# %% ../../nbs/experiments/records.ipynb #cell-018-5
+def _unscored(learned, part, bench, data):
+    "The scorer of learners that return metrics and arrays themselves."
+    return learned
+
+
+def by_learner(
+    learners: dict, score: Callable = _unscored, prepare: Callable = lambda bench: None
+) -> Callable:
+    """The `run` of an experiment: score(learned, part, bench, data), where the learner of the part
+    gives learned = learn(settings, bench, data), and data = prepare(bench).
+    """
+
+    def run(part, bench):
+        data = bench.step("data", "preparing data", lambda: prepare(bench))
+        bench.report(f"learning {part.name}")
+        return score(learners[part.learner](part.parameters, bench, data), part, bench, data)
+
+    return run
+
+
+def by_metric(rows: list) -> dict:
+    "Metric → list of floats, from one dict of numbers for each run."
+    return {name: [float(row[name]) for row in rows] for name in rows[0]}
+
+
+@contextmanager
+def fixed_iterations() -> Iterator:
+    "A context without warnings of estimators that use all their iterations, which is meant here."
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 # %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)
@@ -455,18 +490,16 @@ def learn(bench: Bench, parameters: dict, estimator: type = CapsuleClassifier) -
     if "alpha" in parameters:  # records give the precision of the prior for all examples together
         parameters = parameters | {"alpha": parameters["alpha"] / len(protocol.y)}
     model = estimator.paper(**parameters, random_state=bench.seed, verbose=int(bench.verbose))
-    words = f"learning ({len(protocol.X):,} images, p = {protocol.n_components})"
-    return bench.step(
-        "fit",
-        words,
-        lambda: model.fit(
-            protocol.X,
-            protocol.y,
-            X_val=protocol.X_val,
-            y_val=protocol.y_val,
-            checkpoint=bench.checkpoint,
-        ),
+    fit = partial(
+        model.fit,
+        protocol.X,
+        protocol.y,
+        X_val=protocol.X_val,
+        y_val=protocol.y_val,
+        checkpoint=bench.checkpoint,
     )
+    words = f"learning ({len(protocol.X):,} images, p = {protocol.n_components})"
+    return bench.step("fit", words, fit)
 
 # %% ../../nbs/experiments/records.ipynb #cell-022
 def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
@@ -483,16 +516,14 @@ def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
         for name, (X, y) in parts.items()
     }  # from the whole number
     threshold = model.history_["threshold"]
-    counts = (
-        [int(np.sum(threshold == nu)) for nu in model.thresholds]
-        if threshold.ndim == 1
-        else np.sum(~np.isnan(threshold), axis=0).tolist()
-    )
+    iterations = np.sum(~np.isnan(threshold), axis=0)  # of each problem
+    if threshold.ndim == 1:
+        iterations = np.array([np.sum(threshold == nu) for nu in model.thresholds])  # of each round
     return errors | {
         "n_train": len(protocol.y),
         "n_test": len(protocol.y_test),
         "n_iter": int(model.n_iter_),
-        "iterations": counts,
+        "iterations": iterations.tolist(),
         "n_weights": int(model.coef_.size),
     }
 
@@ -533,16 +564,21 @@ def _load(loader, data_home):
     "A data set, looked for in `data_home` first if it comes from files."
     return loader(data_home) if signature(loader).parameters else loader()
 
+# %% ../../nbs/experiments/records.ipynb #cell-039-1
+def _words(seconds):
+    "A time in a readable unit."
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
 # %% ../../nbs/experiments/records.ipynb #cell-027-1
 def _prepare_once(report):
     "`load_protocol` that works at the first call only, and says so."
-    made = []
+    protocols = []
 
     def prepare(data, profile):
-        if not made:
+        if not protocols:
             report(f"projecting {len(data.images):,} images")
-            made.append(load_protocol(data, profile))
-        return made[0]
+            protocols.append(load_protocol(data, profile))
+        return protocols[0]
 
     return prepare
 
@@ -554,8 +590,7 @@ def _time_left(parts, done, seconds):
     spent = sum(part.cost for part in done)
     if not spent or seconds < 1:
         return ""
-    left = seconds / spent * sum(part.cost for part in parts)
-    return f", about {left / 60:.0f} min left" if left > 90 else f", about {left:.0f} s left"
+    return f", about {_words(seconds / spent * sum(part.cost for part in parts))} left"
 
 # %% ../../nbs/experiments/records.ipynb #cell-028
 def _read_part(path, settings):
@@ -588,31 +623,30 @@ def _run_part(experiment, part, bench, path, settings, code):
         "resumed": resumed,
         "code": code,
     }
-    save_arrays(
-        path,
-        {name: np.asarray(a) for name, a in arrays.items()},
-        {"schema": PART, "settings": settings, "outcome": outcome},
-        compress=True,
-    )
+    arrays = {name: np.asarray(a) for name, a in arrays.items()}
+    meta = {"schema": PART, "settings": settings, "outcome": outcome}
+    save_arrays(path, arrays, meta, compress=True)
     remove(bench.checkpoint)
     return json.loads(to_json("metrics", outcome)), arrays
 
 # %% ../../nbs/experiments/records.ipynb #cell-031
-def _metrics(outcomes):
+def _metrics(results):
     "Part name → metrics."
-    return {name: outcome["metrics"] for name, outcome in outcomes.items()}
+    return {name: outcome["metrics"] for name, (outcome, _) in results.items()}
+
+
+def _has_part(record, part):
+    "Whether a record holds this part, with these parameters."
+    parameters = json.loads(to_json("parameters", part.parameters))
+    return part.name in record.parts and record.parts[part.name]["parameters"] == parameters
 
 
 def _is_recorded(path, parts, seed):
-    "Whether the record at `path` is that of a run with these parts and this seed."
+    "Whether the record at `path` is of this seed and holds these parts, among others perhaps."
     if not path.exists():
         return False
     record = load_record(path)
-    settings = {part.name: json.loads(to_json("parameters", part.parameters)) for part in parts}
-    return (
-        record.seed == seed
-        and {name: part["parameters"] for name, part in record.parts.items()} == settings
-    )
+    return record.seed == seed and all(_has_part(record, part) for part in parts)
 
 
 def _changed_needs(record, out):
@@ -631,60 +665,69 @@ def _same_part(part, record, hashes):
     """Whether a record holds this part: independent, with these parameters, and with the same
     content of the files that it reads.
     """
-    found = record.parts.get(part.name)
-    if (
-        not part.independent
-        or found is None
-        or found["parameters"] != json.loads(to_json("parameters", part.parameters))
-    ):
-        return False
     files = part.files or {*record.sha256, *hashes}
-    return all(record.sha256.get(file) == hashes.get(file) for file in files)
+    same_files = all(record.sha256.get(file) == hashes.get(file) for file in files)
+    return part.independent and _has_part(record, part) and same_files
 
 
-def _kept_parts(path, parts, seed, hashes):
-    """Name → (outcome, arrays) of the parts that need not be run, for the record at `path` holds
-    them; empty if there is no record of this seed.
+def _taken_part(record, name):
+    "Outcome of a part of a record, with its machine and date, and its arrays."
+    origin = {"machine": record.machine, "date": record.date}
+    start = f"{name}/"
+    arrays = {k.removeprefix(start): a for k, a in record.arrays.items() if k.startswith(start)}
+    return origin | record.parts[name], arrays
+
+
+def _kept_parts(record, parts, hashes):
+    "Name → (outcome, arrays) of the parts that need not be run, for the record holds them."
+    kept = {}
+    for part in parts:
+        if _same_part(part, record, hashes) and kept.keys() >= set(part.reads):
+            kept[part.name] = _taken_part(record, part.name)
+    return kept
+
+
+def _recorded_parts(path, parts, seed, hashes):
+    """The parts that the record of this seed at `path` keeps, and those of it that the experiment
+    no longer has; each name → (outcome, arrays).
     """
     record = load_record(path) if path.exists() else None
     if record is None or record.seed != seed:
-        return {}
-    of = lambda name: {
-        key.rsplit("/", 1)[1]: a
-        for key, a in record.arrays.items()
-        if key.rsplit("/", 1)[0] == name
+        return {}, {}
+    retired = record.parts.keys() - {part.name for part in parts}
+    return _kept_parts(record, parts, hashes), {
+        name: _taken_part(record, name) for name in sorted(retired)
     }
-    origin, kept = {"machine": record.machine, "date": record.date, "code": record.code}, {}
-    for part in parts:
-        if _same_part(part, record, hashes) and kept.keys() >= set(part.reads):
-            kept[part.name] = origin | record.parts[part.name], of(part.name)
-    return kept
 
 # %% ../../nbs/experiments/records.ipynb #cell-031-2
-def _run_parts(experiment, parts, make_bench, settings, folder, code, kept):
-    """Outcomes of all parts by name, and arrays by part/array.
+def _run_parts(experiment, parts, bench, settings, folder, code, kept):
+    """Name → (outcome, arrays) of all parts, each on a bench like `bench`.
 
-    What is `kept`, or an earlier run has finished, is read; `make_bench(checkpoint, finished)`.
+    What is `kept`, or an earlier run has finished, is read.
     """
-    outcomes, arrays, done, seconds = {}, {}, [], 0.0
+    results = {}
+    done = []
+    seconds = 0.0
     for number, part in enumerate(parts):
-        path, bench = (
-            folder / f"{part.name}.npz",
-            make_bench(folder / f"{part.name}.checkpoint", _metrics(outcomes)),
-        )
+        path = folder / f"{part.name}.npz"
         settings = settings | {"parameters": part.parameters}
-        found = kept.get(part.name) or _read_part(path, settings)
-        if found is None:
-            bench.report(
-                f"part {number + 1} of {len(parts)}:"
-                f" {part.name}{_time_left(parts[number:], done, seconds)}"
-            )
+        result = kept.get(part.name) or _read_part(path, settings)
+        if result is None:
+            left = _time_left(parts[number:], done, seconds)
+            bench.report(f"part {number + 1} of {len(parts)}: {part.name}{left}")
             start = time.perf_counter()
-            found = _run_part(experiment, part, bench, path, settings, code)
-            done, seconds = [*done, part], seconds + time.perf_counter() - start
-        outcomes[part.name] = found[0]
-        arrays |= {f"{part.name}/{key}": a for key, a in found[1].items()}
-    return outcomes, arrays
+            own_bench = replace(
+                bench,
+                checkpoint=folder / f"{part.name}.checkpoint",
+                finished=_metrics(results),
+                seconds={},
+                cpu_seconds={},
+            )
+            result = _run_part(experiment, part, own_bench, path, settings, code)
+            done.append(part)
+            seconds += time.perf_counter() - start
+        results[part.name] = result
+    return results
 
 # %% ../../nbs/experiments/records.ipynb #cell-030
 def perform(
@@ -734,7 +777,8 @@ def perform(
     """
     loaders = LOADERS | experiment.loaders
     _check_run(data, profile, seed, loaders)
-    path, parts = record_path(name, data, profile, out), experiment.parts(data, profile)
+    path = record_path(name, data, profile, out)
+    parts = experiment.parts(data, profile)
     if not again and _is_recorded(path, parts, seed):
         changed = _changed_needs(load_record(path), out)
         if not changed:
@@ -744,41 +788,31 @@ def perform(
     if experiment.lacks():
         raise ValueError(f"{name} needs a package that is not installed; {experiment.lacks()}")
     _check_folder(out)
-    code, machine = describe_code(), describe_machine()  # of this start
+    code = describe_code()  # of this start
+    machine = describe_machine()
     report(f"loading {data}")
-    images, prepare, folder = (
-        _load(loaders[data], data_home),
-        _prepare_once(report),
-        path.with_suffix(".parts"),
-    )
-    records = {
-        other: load_record(record_path(other, data, profile, out)) for other in experiment.needs
-    }
+    images = _load(loaders[data], data_home)
+    sources = {other: record_path(other, data, profile, out) for other in experiment.needs}
+    records = {other: load_record(source) for other, source in sources.items()}
     needs = {other: record.digest() for other, record in records.items()}
-    settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed} | (
-        {"needs": needs} if needs else {}
-    )
-
-    def make_bench(checkpoint, finished):
-        return Bench(images, profile, seed, checkpoint, verbose, report, finished, records, prepare)
-
-    kept = {} if again or needs else _kept_parts(path, parts, seed, images.sha256)
-    outcomes, arrays = _run_parts(experiment, parts, make_bench, settings, folder, code, kept)
+    settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed}
+    if needs:
+        settings["needs"] = needs
+    kept, retired = _recorded_parts(path, parts, seed, images.sha256)
+    if again or needs:
+        kept = {}
+    bench = Bench(images, profile, seed, path, verbose, report, {}, records, _prepare_once(report))
+    folder = path.with_suffix(".parts")
+    results = _run_parts(experiment, parts, bench, settings, folder, code, kept) | retired
+    outcomes = {part: outcome for part, (outcome, _) in results.items()}
+    arrays = {
+        f"{part}/{key}": a for part, (_, found) in results.items() for key, a in found.items()
+    }
+    date = datetime.now(timezone.utc).date().isoformat()
+    hashes = images.sha256
     save_record(
         path,
-        Record(
-            name,
-            data,
-            profile,
-            seed,
-            images.sha256,
-            code,
-            machine,
-            datetime.now(timezone.utc).date().isoformat(),
-            outcomes,
-            arrays,
-            needs,
-        ),
+        Record(name, data, profile, seed, hashes, code, machine, date, outcomes, arrays, needs),
     )
     rmtree(folder, ignore_errors=True)
     return path
@@ -786,31 +820,28 @@ def perform(
 # %% ../../nbs/experiments/records.ipynb #cell-039
 def describe_run(record: Record) -> str:
     "A record's data, time, machine and code as a table in Markdown, headed by the data."
-    machine, times = record.machine, [record.seconds(name) for name in record.parts]
+    machine = record.machine
+    times = [record.seconds(name) for name in record.parts]
     cpu = sum(record.seconds(name, clock="cpu_seconds") for name in record.parts)
     parts = f" in {len(times)} parts" if len(times) > 1 else ""
-    n = machine.get("threads", machine["cores"])
+    n = machine["threads"]
     threads = "" if n == machine["cores"] else f", matrix products with {n} thread{'s' * (n > 1)}"
     resumed = ", once interrupted" if any(part["resumed"] for part in record.parts.values()) else ""
     rows = {
+        "record": f"{datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed}",
+        "---": "---",
         "time": f"{_words(sum(times))}{parts} ({_words(cpu)} of processor time{resumed})",
         "machine": (
             f"{machine['processor']}, {machine['cores']} cores{threads}, NumPy {machine['numpy']}"
         ),
         "code": f"{_versions(record)}, {record.date}",
     }
-    head = (
-        f"| record | {datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed}"
-        " |\n|---|---|\n"
-    )
-    return head + "\n".join(f"| {name} | {text} |" for name, text in rows.items())
+    return "\n".join(f"| {name} | {text} |" for name, text in rows.items())
 
 
 def _versions(record):
-    """Version and commit of the code that made a record, or of how many commits its parts are: the
-    record has that of each.
-    """
-    codes = [part.get("code", record.code) for part in record.parts.values()]
+    "Version and commit of the code that made a record, or of how many commits its parts are."
+    codes = [part["code"] for part in record.parts.values()]
     versions = "version " + " and ".join(sorted({code["version"] for code in codes}))
     commits = sorted({code["commit"] for code in codes if code["commit"]})
     changed = " with changes" if any(code["modified"] for code in codes) else ""
@@ -818,36 +849,33 @@ def _versions(record):
         return f"{versions}, parts of {len(commits)} commits{changed}"
     return f"{versions}, commit {commits[0][:10]}{changed}" if commits else versions
 
-# %% ../../nbs/experiments/records.ipynb #cell-039-1
-def _words(seconds):
-    "A time in a readable unit."
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
-
 # %% ../../nbs/experiments/records.ipynb #cell-040
 def compare_errors(record: Record, experiment: Experiment) -> str:
     """The source's error rates beside ours, their differences, and what these mean, as a table in
     Markdown.
     """
-    lines = ["| | source | ours | difference | why |", "|---|---|---|---|---|"]
+    rows = [["", "source", "ours", "difference", "why"], ["---"] * 5]
     for key, source in experiment.source[record.data].items():
         part, metric = key.rsplit("/", 1)
-        ours = record.metrics(part)[metric]
-        lines.append(
-            f"| {metric.replace('_', ' ')} | {100 * source:.2f} % | {100 * ours:.2f} % |"
-            f" {100 * (ours - source):+.2f} |"
-            f" {explain_difference(source, ours, record.metrics(part)['n_test'])} |"
+        metrics = record.metrics(part)
+        ours = metrics[metric]
+        rows.append(
+            [
+                metric.replace("_", " "),
+                f"{100 * source:.2f} %",
+                f"{100 * ours:.2f} %",
+                f"{100 * (ours - source):+.2f}",
+                explain_difference(source, ours, metrics["n_test"]),
+            ]
         )
-    return "\n".join(lines)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def explain_difference(source: float, ours: float, n: int) -> str:
     "The difference of two error rates, the source's and ours on `n` images, in standard errors."
-    deviation = np.sqrt(source * (1 - source) / n)
-    size = abs(ours - source) / deviation
     if round(ours, 4) == round(source, 4):
         return "none"
-    return (
-        f"less than one standard error of the measurement ({100 * deviation:.2f} points)"
-        if size < 1
-        else f"{size:.1f} standard errors of the measurement ({100 * deviation:.2f} points)"
-    )
+    deviation = np.sqrt(source * (1 - source) / n)
+    ratio = abs(ours - source) / deviation
+    size = "less than one standard error" if ratio < 1 else f"{ratio:.1f} standard errors"
+    return f"{size} of the measurement ({100 * deviation:.2f} points)"

@@ -10,7 +10,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
-.PHONY: help check book pdf archive site test bench bench-gpu reproduce export format lint hooks picture links dist notebooks lock clean venv
+.PHONY: help check book pdf archive site test fuzz bench bench-gpu reproduce export format lint hooks picture links dist notebooks lock clean venv
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -50,6 +50,9 @@ site: $(STAMP)  ## the built book and those of the releases in the folder ARCHIV
 
 test: $(STAMP)  ## run the tests, and the notebooks that have changed since they were executed (those of the built book too, if it was built)
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+fuzz: $(STAMP)  ## run the tests that draw examples with other ones and twenty times as many; a failure says how to repeat it
+	$(BIN)/python -m pytest -n auto --dist worksteal -m hypothesis --hypothesis-profile=fuzz
 
 bench: $(STAMP)  ## speed, as a table of ratios; writes results/bench.json
 	$(BIN)/python benchmarks/run.py

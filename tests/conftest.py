@@ -21,11 +21,26 @@ if WORKER:
         "OPENBLAS_THREAD_TIMEOUT", "4"
     )  # also OpenBLAS's: else 45 small eigenproblems take eleven times the processor's time
 
+import hypothesis  # noqa: E402
 import joblib  # noqa: E402
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
 from built_book import browser, reader, site, visits  # noqa: E402, F401
+from hypothesis.internal.constants_ast import Constants  # noqa: E402
+from hypothesis.internal.conjecture.providers import HypothesisProvider  # noqa: E402
+
+PATIENCE = 3600  # seconds: a bound against hanging on the busiest machine, not a measurement
+
+# Hypothesis draws the same examples on every run; `make fuzz` draws others, and many more.
+UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("fixed", derandomize=True, database=None, **UNTIMED)
+hypothesis.settings.register_profile(
+    "fuzz", max_examples=2000, database=None, print_blob=True, **UNTIMED
+)
+hypothesis.settings.load_profile("fixed")
+# Otherwise it also draws constants from whichever modules of the package are loaded by then.
+HypothesisProvider._local_constants = Constants()
 
 SCRIPT = Path(sys.executable).with_name("capslit")
 ALL = ("reproduce", "all", "--profile", "quick", "--quiet")
@@ -57,6 +72,12 @@ def pytest_collection_modifyitems(config, items):
         items += first[i::count]
         items += [item for _, item in zip(range(end - len(items)), rest)]
     items += rest
+
+
+def examples(number):
+    "Settings of a hypothesis test that tries so many examples, and `make fuzz` twenty times as many."
+    usual = hypothesis.settings.get_profile("fixed").max_examples
+    return hypothesis.settings(max_examples=number * hypothesis.settings().max_examples // usual)
 
 
 def together(names, values, ids=None):

@@ -725,10 +725,6 @@ def main():
     ):  # once, for all the children
         if importlib.util.find_spec(name.split(".")[0]):
             importlib.import_module(name)
-    import hypothesis
-
-    hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None)
-    hypothesis.settings.load_profile("mutants")
     job = probed(mutants)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         file = path.relative_to(ROOT).as_posix()

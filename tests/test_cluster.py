@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import together
-from hypothesis import given, settings
+from conftest import examples, together
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -68,18 +68,23 @@ def client():
 
     One that dies is begun again however long that takes: a cluster gives it up after 15 s, and
     there would never be two again. What no process can do is an error, and does not wait for one
-    that could.
+    that could. Without a limit of memory none is paused, and what one holds is not unpickled again.
     """
     patient = {
         "deploy.lost-worker-timeout": "1h",
         "scheduler.no-workers-timeout": "10m",
+        "scheduler.worker-ttl": "1h",
         "scheduler.work-stealing": False,
-        "comm.timeouts.connect": "10s",
+        "comm.timeouts.connect": "60s",
     }
     with (
         dask.config.set({f"distributed.{name}": value for name, value in patient.items()}),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=0,
+            dashboard_address=":0",
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -93,6 +98,21 @@ def two(client):
     """
     client.wait_for_workers(2, timeout=600)
     return client
+
+
+def dealt_out(client, array):
+    "A persisted Dask array of blocks of 256 examples, which the workers hold by turns."
+    workers = list(client.run(os.getpid))
+
+    def place(key):
+        return workers[key[1] % len(workers)]
+
+    with dask.annotate(workers=place, allow_other_workers=True):  # others, when one has died
+        blocks = da.from_array(array, chunks=(256, *array.shape[1:]))
+    blocks = client.persist(blocks, optimize_graph=False)  # which would lose the annotations
+    distributed.wait(blocks)
+    assert all(held_by == (place(key),) for key, held_by in client.who_has(blocks).items())
+    return blocks
 
 
 @pytest.fixture(params=["synchronous", "threads", "processes", "cluster"])
@@ -139,7 +159,7 @@ def test_groups_of_eight_add_up_in_the_order_of_the_balanced_tree(values):
     assert parts[0] == em.tree_sum(numbers)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=20).filter(sum), st.integers(1, 100))
 def test_chunks_of_any_lengths_hold_the_same_examples(lengths, rows):
     n = sum(lengths)
@@ -277,7 +297,7 @@ def test_the_classifier_ends_with_the_same_bits_when_a_waiting_worker_is_killed(
     learner = CapsuleClassifier.paper(
         2, patience=(4, 2), thresholds=(0.5, 0.0), early_stopping=False
     )
-    x, y = two.persist((da.from_array(X, chunks=(256, -1)), da.from_array(Y, chunks=256)))
+    x, y = dealt_out(two, X), dealt_out(two, Y)
     expected = clone(learner).fit(x, y)
     before, passes, m_step = two.run(os.getpid), [], CapsuleRegression.m_step
 
@@ -329,17 +349,17 @@ def received(dask_worker):
     return [key[0] if isinstance(key, tuple) else key for key in keys]
 
 
-def test_parameters_travel_once_a_pass_and_data_stay(client):
-    x, y = client.persist([da.from_array(X, chunks=(64, -1)), da.from_array(Y, chunks=64)])
-    distributed.wait([x, y])
+def test_parameters_travel_once_a_pass_to_each_worker_that_holds_data_which_stay(two):
+    x, y = dealt_out(two, X), dealt_out(two, Y)
     source = DaskSource(x, y, labelled=True).select(np.arange(N) % 7 > 0)
     source.accumulate(moments, 64)
-    client.run(arrived), client.run(received)
+    two.run(arrived), two.run(received)
     for _ in range(3):
         source.accumulate(Parcel(), 64)
-        assert set(client.run(arrived).values()) == {1}
-    keys = {key for keys in client.run(received).values() for key in keys}
-    assert x.name not in keys and any(key.startswith("_PartitionTask") for key in keys)
+        assert list(two.run(arrived).values()) == [1, 1]
+    keys = {key for keys in two.run(received).values() for key in keys}
+    assert not {x.name, y.name} & keys
+    assert any(key.startswith("_PartitionTask") for key in keys)
 
 
 # faults

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import together
+from conftest import examples, together
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import bernoulli
@@ -93,7 +93,7 @@ def test_the_normalised_sum_interpolates_its_grid():
 
 
 @given(opinions)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_every_composition_is_a_probability_and_does_not_depend_on_the_order(p):
     for name in RULES:
         value = compose(p, name)
@@ -109,7 +109,7 @@ def test_every_composition_is_a_probability_and_does_not_depend_on_the_order(p):
 
 
 @given(opinions)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_symmetric_rules_treat_black_and_white_alike(p):
     p = np.round(p, 6)  # so that 1 − p is as exact as p
     for name in ("mean", "sum_of_log_odds", "normalized_sum", "max_minus_min"):
@@ -118,14 +118,14 @@ def test_symmetric_rules_treat_black_and_white_alike(p):
 
 @silent
 @given(p=opinions, place=st.integers(0, 8))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_silence_changes_nothing(name, p, place):
     with_silence = np.insert(p, min(place, len(p)), RULES[name].abstention)
     assert np.isclose(compose(with_silence, name), compose(p, name), rtol=1e-12, atol=1e-300)
 
 
 @given(p=opinions, q=st.floats(0, 1), place=st.integers(0, 8))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_silence_is_exact_for_any_q(p, q, place):
     assert max_minus_min(np.insert(p, min(place, len(p)), q), q=q) == max_minus_min(p, q=q)
     assert max_minus_min(p, q=0) == max(p) and max_minus_min(p, q=1) == min(p)
@@ -133,7 +133,7 @@ def test_silence_is_exact_for_any_q(p, q, place):
 
 
 @given(p=opinions, q=st.floats(0, 1), cut=st.integers(0, 8))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_extremes_may_be_merged_in_any_order(p, q, cut):
     (u, l), (v, m) = extremes(p[:cut], q=q), extremes(p[cut:], q=q)
     assert compose_extremes(np.maximum(u, v), np.minimum(l, m), q) == max_minus_min(p, q=q)

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import together
-from hypothesis import given, settings
+from conftest import examples, together
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capslit.data import deformations
@@ -36,7 +36,7 @@ LABELS = np.arange(30) % 7
     seed=st.integers(0, 2**100),
     kind=st.sampled_from([Deformations, TangentDeformations]),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_any_slice_has_the_same_bits(start, length, batch, seed, kind):
     stream = DeformedImages(IMAGES, LABELS, start + length, kind(seed=seed), batch)
     images, labels = stream.part(start, start + length)

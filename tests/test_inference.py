@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import together
-from hypothesis import given, settings
+from conftest import examples, together
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 
@@ -146,7 +146,7 @@ def test_posterior_mean_is_the_gradient(dims, m):
         assert mean[index] - poses[index] == pytest.approx((up - down) / (2 * step), abs=2e-8)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 10**6), m=st.integers(2, 5), d=st.integers(1, 5), log_scale=st.floats(-4, 4)
 )
@@ -173,7 +173,7 @@ def test_invariances(seed, m, d, log_scale):
     assert (ratios[own] >= 1 - 1e-14).all() and (ratios[~own] <= 1 + 1e-14).all()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 10**6), log_scale=st.floats(-290, 290))
 def test_squash_ignores_scale(seed, log_scale):
     """Squashing is invariant to a common scale, and squared lengths sum to one."""

@@ -14,7 +14,9 @@ import pytest
 sympy = pytest.importorskip(
     "sympy", reason="the claims need the extra `proofs`: pip install capslit[proofs]"
 )
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 from capslit.proofs import claims
 from capslit.proofs.mutants import mutants, same
@@ -496,7 +498,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(trees)
 def test_mutants_differ_from_the_statement_and_from_each_other(tree):
     statement = sympy.Eq(f(x, y), tree, evaluate=False)
@@ -510,7 +512,7 @@ polynomials = st.lists(
 ).map(lambda terms: sum((c * x**i * y**j for c, i, j in terms), 5 * x**4 * y**4))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(polynomials)
 def test_every_mutant_of_a_polynomial_identity_dies_or_is_equivalent(p):
     report = Claim(
@@ -530,7 +532,7 @@ def test_every_mutant_of_a_polynomial_identity_dies_or_is_equivalent(p):
     assert not report.problems
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 10**6), st.floats(0.1, 3), st.floats(3.1, 9))
 def test_points_are_admissible_and_repeatable(seed, low, high):
     points = claims.Points({s: (low, high)}, where=sympy.Gt(s, (low + high) / 2), seed=seed)

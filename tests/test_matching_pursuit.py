@@ -8,9 +8,9 @@ from itertools import combinations, product
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import together
+from conftest import examples, together
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.ndimage import affine_transform, gaussian_filter
 
@@ -83,7 +83,7 @@ def test_an_expert_is_active_only_if_it_gains_more_than_its_cost(search):
 # warps
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds, st.sampled_from([(5, 5), (6, 4), (1, 7), (9, 8)]), st.sampled_from([0.0, 0.3, -2.0]))
 def test_warp_agrees_with_scipy(seed, shape, fill):
     rng = np.random.default_rng(seed)
@@ -184,7 +184,7 @@ def test_transforms():
     assert Transforms((4, 5), rotations=15) == Transforms((4, 5), rotations=[15.0])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds)
 def test_what_is_moved_remains_a_probability(seed):
     rng = np.random.default_rng(seed)
@@ -256,7 +256,7 @@ def test_agrees_with_brute_force(search, q, largest):
     )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seeds, st.integers(2, 12), st.sampled_from([1, 3000, 2**25]), st.booleans())
 def test_fast_search_is_the_plain_one(seed, count, block_bytes, loops):
     X, templates, options = problem(seed)
@@ -269,7 +269,7 @@ def test_fast_search_is_the_plain_one(seed, count, block_bytes, loops):
     assert equal(found, plain_pursuit(X, templates, **options))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds, st.integers(2, 12))
 def test_no_score_exceeds_its_bound(seed, count):
     X, templates, options = problem(seed)

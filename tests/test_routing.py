@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from conftest import together
-from hypothesis import given, settings
+from conftest import examples, together
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax, xlogy
 from test_em import other_namespaces
@@ -64,7 +64,7 @@ sizes = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seeds, sizes, st.integers(1, 3), st.sampled_from([(), (1,), (3,), (2, 3)]), st.integers(1, 7)
 )
@@ -108,7 +108,7 @@ def descending(votes, a, beta_u, beta_a, lambdas):
     return (M, aj, last), energies
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds, st.integers(1, 6), st.sampled_from([0.03, 0.3]))
 def test_with_activations_as_exponents(seed, iterations, lam):
     votes, a, beta_u, beta_a = problem(seed, n=20)
@@ -177,7 +177,7 @@ def test_betas_may_differ_between_problems():
     )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds)
 def test_order_does_not_matter(seed):
     votes, a, beta_u, beta_a = problem(seed)
@@ -193,7 +193,7 @@ def test_order_does_not_matter(seed):
     assert close(turned, expected, 1e-7)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds, st.floats(-12, 12))
 def test_units_are_a_shift_of_beta_u(seed, power):
     votes, a, beta_u, beta_a = problem(seed)
@@ -203,7 +203,7 @@ def test_units_are_a_shift_of_beta_u(seed, power):
     assert close((scaled.poses / c, *scaled[1:]), routed, 1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds)
 def test_activations_count_children(seed):
     votes, _, beta_u, beta_a = problem(seed)
@@ -214,7 +214,7 @@ def test_activations_count_children(seed):
     assert close((*weighted[:2], np.repeat(weighted.assignments, times, axis=0)), repeated, 1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds)
 def test_viewpoints_pass_through(seed):
     rng = np.random.default_rng(seed)

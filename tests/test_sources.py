@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import together
-from hypothesis import given, settings
+from conftest import examples, together
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
@@ -613,7 +613,7 @@ def test_a_stream_is_walked_once_per_iteration():
     assert len(walks) == 4
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=10), st.integers(1, 400))
 def test_principal_components_and_projections_do_not_depend_on_the_cut(lengths, rows):
     images, y = load_digits(return_X_y=True)

@@ -10,8 +10,8 @@ import mpmath
 import numpy as np
 import pandas
 import pytest
-from conftest import together
-from hypothesis import given, settings
+from conftest import examples, together
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -243,21 +243,21 @@ orders = st.floats(0, 5000)
 arguments = st.floats(1e-300, 1e300)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.sampled_from(ORDERS[1:]), arguments, arguments)
 def test_increases_in_beta(s, b, c):
     low, high = interpolating_integral(s, np.sort([b, c]))
     assert 0 <= low <= high * (1 + 1e-15) and high <= 1
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(orders, orders, arguments)
 def test_decreases_in_s(s, z, b):
     larger, smaller = interpolating_integral(np.sort([s, z]), b)
     assert smaller <= larger * (1 + 1e-15)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(orders, arguments)
 def test_bounds_and_recursion(s, b):
     """Bounds A.4; recursion A.3 in the form β (1 − I_{s+1}) = (s + 1) I_s; and I_s′ ≥ 0."""
@@ -267,7 +267,7 @@ def test_bounds_and_recursion(s, b):
     assert interpolating_derivative(s, b) >= 0
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.floats(-0.999, -0.01), st.floats(1e-10, 1e10))
 def test_recursion_below_order_zero(s, b):
     here, above = interpolating_integral(np.array([s, s + 1]), b)

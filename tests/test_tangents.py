@@ -5,9 +5,10 @@ scikit-learn wants it.
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import together
+from conftest import examples, together
 import scipy.sparse as sparse
-from hypothesis import given, settings, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
 from capslit.mixtures import tangents
@@ -174,7 +175,7 @@ def test_dependent_and_zero_tangents_leave_rows_of_zeros():
     assert tangent_basis(np.ones((2, 5, 3))).shape == (2, 3, 3)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 1.0]), st.integers(0, 5), st.integers(0, 5)
 )

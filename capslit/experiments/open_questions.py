@@ -60,7 +60,7 @@ def share_out(total: int, need: np.ndarray) -> np.ndarray:
     Half of it is shared out equally and half in proportion to `need`, by largest remainders.
     """
     m = len(need)
-    share = total * (0.5 / m + 0.5 * np.asarray(need, dtype=float) / np.sum(need))
+    share = total * (0.5 / m + 0.5 * (np.asarray(need, dtype=float) / np.sum(need)))
     beyond = np.maximum(share - 1, 0)  # one for each is safe
     beyond *= (total - m) / max(np.sum(beyond), 1e-300)
     dims = 1 + np.floor(beyond).astype(int)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -21,24 +20,35 @@ from capslit.experiments.records import load_record
 from capslit.experiments.summary import EXPERIMENTS
 from capslit.capsules.table_classifier import TableClassifier
 
-from conftest import ALL, SCRIPT, together
+from conftest import ALL, PATIENCE, SCRIPT, together
 
 QUICK = ("reproduce", "figure2", "--profile", "quick")
 
-# The same program, but with a checkpoint after every iteration and a pause, so that a signal hits
-# it between two of them.
-SLOW = """
-import sys, time
+# The same program, but it writes a checkpoint after every iteration and sends itself a signal after
+# the first one by which so many parts are finished and so many checkpoints have been written.
+SIGNALLED = """
+import os, signal, sys
+from pathlib import Path
 import capslit.em.checkpoint as checkpoint
-import capslit.em as em
 from capslit.cli import main
-em.fit.__kwdefaults__["checkpoint_every"] = 0.0
-save = checkpoint.save_state
-def slowly(*args):
-    save(*args)
-    time.sleep(0.005)
-checkpoint.save_state = slowly
-sys.exit(main(sys.argv[1:]))
+
+sent, parts, checkpoints = getattr(signal, sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been inherited as ignored
+begin, save, written = checkpoint.Checkpoint.__init__, checkpoint.save_state, []
+
+def begin_and_write_always(self, path, every, settings):
+    begin(self, path, 0.0, settings)
+
+def save_and_signal(path, *args):
+    save(path, *args)
+    written.append(path)
+    if len(written) >= checkpoints and len(list(Path(path).parent.glob("*.npz"))) >= parts:
+        checkpoint.save_state = save
+        os.kill(os.getpid(), sent)
+
+checkpoint.Checkpoint.__init__ = begin_and_write_always
+checkpoint.save_state = save_and_signal
+sys.exit(main(sys.argv[4:]))
 """
 
 
@@ -53,32 +63,19 @@ def capslit_command(*words, **environment):
         [*command, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         env=os.environ | environment,
     )
 
 
-def heed_interrupts():
-    """In the child: undo what a shell does to the jobs that it runs in the background, which is to
-    ignore Ctrl-C.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def start_slowly(*words):
-    return subprocess.Popen(
-        [sys.executable, "-c", SLOW, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+def run_signalled(name, parts, checkpoints, *words):
+    "Run the command until it has sent itself the signal; result as of `capslit_command`."
+    return subprocess.run(
+        [sys.executable, "-c", SIGNALLED, name, *map(str, (parts, checkpoints, *words))],
+        capture_output=True,
         text=True,
-        preexec_fn=heed_interrupts if sys.platform != "win32" else None,
+        timeout=PATIENCE,
     )
-
-
-def wait_for(path, process):
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.002)
 
 
 def names(folder):
@@ -129,12 +126,9 @@ def test_all_experiments_in_one_command_and_then_nothing_more_to_do(everything):
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed):
     checkpoint = tmp_path / "figure2-digits-quick.parts" / "multiclass-2.checkpoint"
-    for wait in (0.0, 0.3):
-        process = start_slowly(*QUICK, "--out", tmp_path, "--quiet")
-        wait_for(checkpoint, process)
-        time.sleep(wait)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+    for checkpoints in (1, 4):
+        killed = run_signalled("SIGKILL", 0, checkpoints, *QUICK, "--out", tmp_path, "--quiet")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
         assert checkpoint.exists() and not (tmp_path / "figure2-digits-quick.json").exists()
     done = capslit_command(*QUICK, "--out", tmp_path)
     assert done.returncode == 0 and "going on from the checkpoint" in done.stderr
@@ -161,13 +155,9 @@ def test_an_experiment_of_many_parts_killed_again_and_again(tmp_path, quick_reco
     )
     record, parts = tmp_path / whole.name, tmp_path / "figure8-digits-quick.parts"
     for done in (1, 3):  # killed when so many parts are finished, and the next is under way
-        process = start_slowly(*words)
-        while len(list(parts.glob("*.npz"))) < done:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not record.exists()
+        killed = run_signalled("SIGKILL", done, 1, *words)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert len(list(parts.glob("*.npz"))) == done and not record.exists()
     assert capslit_command(*words).returncode == 0
     assert names(tmp_path) == [record.name, record.with_suffix(".npz").name]
     assert record.with_suffix(".npz").read_bytes() == whole.with_suffix(".npz").read_bytes()
@@ -175,16 +165,9 @@ def test_an_experiment_of_many_parts_killed_again_and_again(tmp_path, quick_reco
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_ctrl_c(tmp_path):
-    process = start_slowly(*QUICK, "--out", tmp_path, "--quiet")
-    wait_for(tmp_path / "figure2-digits-quick.parts" / "multiclass-2.checkpoint", process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (
-        process.returncode == 130
-        and "same command goes on" in err
-        and "Traceback" not in err
-        and out == ""
-    )
+    done = run_signalled("SIGINT", 0, 2, *QUICK, "--out", tmp_path, "--quiet")
+    assert done.returncode == 130 and done.stdout == ""
+    assert "same command goes on" in done.stderr and "Traceback" not in done.stderr
 
 
 @together(
@@ -437,7 +420,7 @@ def test_tables_without_pandas_and_figures_without_matplotlib(learned, tmp_path)
             [sys.executable, "-c", ABSENT, *map(str, words)],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
         )
 
     fit = ("fit", folder / "mixed.csv", "--target", "level", "--out", tmp_path / "again.npz")

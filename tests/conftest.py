@@ -159,7 +159,7 @@ def unpassed():
             [sys.executable, "-c", CHECKS, json.dumps([name, cases])],
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=PATIENCE,
             env=os.environ
             | {
                 "SCIPY_ARRAY_API": "1",
@@ -184,7 +184,7 @@ class Once:
     def begun(self, name):
         return (self.base / name).exists()
 
-    def __call__(self, name, make, timeout=1500):
+    def __call__(self, name, make, timeout=2 * PATIENCE):
         folder, made, failed = (
             self.base / f"{name}{suffix}" for suffix in ("", ".made", ".failed")
         )
@@ -221,7 +221,7 @@ def run_everything(folder):
         else [sys.executable, "-c", "import sys; from capslit.cli import main; sys.exit(main())"]
     )
     done = subprocess.run(
-        [*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=1200
+        [*command, *ALL, "--out", folder / "new"], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     (folder / "said").write_text(done.stdout)

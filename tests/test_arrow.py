@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import PATIENCE, together
 from sklearn.preprocessing import OneHotEncoder
 
 from capslit import CapsuleClassifier, GaussianMixture, em
@@ -361,7 +361,7 @@ print(max(pa.total_allocated_bytes() - held for _ in arrow_source(sys.argv[1])) 
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert float(found.stdout) < 2.5, found.stdout  # row groups, of which the file has 20
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import PATIENCE, together
 from scipy.special import expit
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
@@ -704,7 +704,11 @@ except ImportError as error:
 
 def test_without_pytorch_one_clear_error():
     said = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", WITHOUT],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
     ).stdout
     assert said.strip() == "capslit.routing.network needs PyTorch: pip install capslit[torch]"
 

@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import PATIENCE
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
@@ -63,7 +64,7 @@ class Without:
 sys.meta_path.insert(0, Without())
 """
     done = subprocess.run(
-        [sys.executable, "-c", begin + code], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", begin + code], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import array_api_strict as strict
 import numpy as np
 import pytest
-from conftest import classes as groups, together
+from conftest import PATIENCE, classes as groups, together
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit import CapsuleClassifier, arrays, em
@@ -587,7 +587,7 @@ def test_scikit_learns_own_checks_of_arrays_of_other_libraries():
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         env=os.environ
         | {
             "SCIPY_ARRAY_API": "1",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import examples, together
+from conftest import PATIENCE, examples, together
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -72,7 +72,7 @@ def client():
     """
     patient = {
         "deploy.lost-worker-timeout": "1h",
-        "scheduler.no-workers-timeout": "10m",
+        "scheduler.no-workers-timeout": "1h",
         "scheduler.worker-ttl": "1h",
         "scheduler.work-stealing": False,
         "comm.timeouts.connect": "60s",
@@ -96,7 +96,7 @@ def two(client):
     """The client, when both processes are there: after ten minutes, if one does not come, with an
     error.
     """
-    client.wait_for_workers(2, timeout=600)
+    client.wait_for_workers(2, timeout=PATIENCE)
     return client
 
 

@@ -11,11 +11,11 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 
 import numpy as np
 import pytest
+from conftest import PATIENCE
 
 from capslit.data import datasets
 from capslit.data.datasets import DatasetError, RemoteFile, fetch, read_bit_png, read_idx
@@ -47,7 +47,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CAPSLIT_DATA", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(datasets, "TIMEOUT", (2, 0.5))
+    monkeypatch.setattr(datasets, "TIMEOUT", (PATIENCE, PATIENCE))
     import pooch
 
     return pooch.os_cache("capslit")
@@ -67,7 +67,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "flaky" and len(self.server.asked) == 1:
             return self.connection.close()
         if kind == "slow":
-            time.sleep(1)
+            return self.server.closed.wait()
         body = {
             "corrupt": content[:-12] + b"x" + content[-11:],
             "other": gzip.compress(b"another file"),
@@ -91,10 +91,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.asked, server.files, server.daemon_threads = [], {}, True
+        server.closed = threading.Event()
         server.base = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
+        server.closed.set()
         server.shutdown()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    "Half a second is waited for the answer of an address that is slow, as long as needed for others."
+    get = datasets._get
+
+    def get_soon(address):
+        with monkeypatch.context() as patch:
+            if "/slow" in address:
+                patch.setattr(datasets, "TIMEOUT", (PATIENCE, 0.5))
+            return get(address)
+
+    monkeypatch.setattr(datasets, "_get", get_soon)
 
 
 def source(*mirrors):
@@ -118,7 +134,7 @@ def test_a_download_is_checked_and_kept(cache, server, kind):
 @pytest.mark.parametrize(
     "bad", ["404", "500", "corrupt", "other", "html", "empty", "cut", "short", "slow"]
 )
-def test_the_second_mirror_helps(cache, server, bad):
+def test_the_second_mirror_helps(cache, server, impatient, bad):
     assert np.array_equal(fetch(source(f"{server.base}/{bad}", f"{server.base}/good")), ARRAY)
     assert server.asked[-1].startswith("/good") and files(cache) == ["some/array.gz"]
 
@@ -136,7 +152,7 @@ def test_the_second_mirror_helps(cache, server, bad):
         ("slow", "timed out"),
     ],
 )
-def test_wrong_bytes_are_neither_used_nor_kept(cache, server, bad, words):
+def test_wrong_bytes_are_neither_used_nor_kept(cache, server, impatient, bad, words):
     with pytest.raises(DatasetError, match=words) as caught:
         fetch(source(f"{server.base}/{bad}"))
     assert all(

@@ -13,7 +13,7 @@ from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
-from conftest import together
+from conftest import PATIENCE, together
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -51,7 +51,7 @@ def run_python(code):
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE,
     ).stdout
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import PATIENCE, together
 from sklearn.datasets import load_digits
 from test_em import problem
 
@@ -344,4 +344,4 @@ def test_a_small_fit_does_not_wait_for_numba():
         " np.random.default_rng(0)\nCapsuleClassifier.paper(2).fit(rng.standard_normal((150, 4)),"
         " np.arange(150) % 3)\nassert 'numba' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=300)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=PATIENCE)

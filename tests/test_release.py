@@ -14,6 +14,7 @@ import threading
 import zipfile
 
 import pytest
+from conftest import PATIENCE
 import yaml
 from built_book import BOOK
 from packaging.metadata import Metadata
@@ -101,7 +102,7 @@ def built(tmp_path_factory):
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, copy],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return next(dist.glob("*.whl")), next(dist.glob("*.tar.gz"))

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import PATIENCE, together
 from test_routing import problem
 
 from capslit.em import parallel
@@ -146,7 +146,7 @@ def test_many_votes_get_loops_and_few_do_not_wait():
         " em_routing\nem_routing(np.ones((10, 1024, 10, 16), np.float32), np.ones((10, 1024),"
         " np.float32), 0, 0)\nassert 'numba' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 def test_without_numba_arrays_are_used(monkeypatch):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import examples, together
+from conftest import PATIENCE, examples, together
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
@@ -688,7 +688,7 @@ def test_resident_memory_does_not_grow_with_the_file(tmp_path):
         [sys.executable, "-c", MEMORY, str(tmp_path / "X.npy")],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < mebibytes / 2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import together
+from conftest import PATIENCE, together
 from test_house import ROOT, read
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -64,7 +64,7 @@ def bash(commands, folder, **environ):
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 

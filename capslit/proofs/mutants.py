@@ -154,7 +154,8 @@ class _Replace(ast.NodeTransformer):
 # %% ../../nbs/proofs/mutants.ipynb #cell-016
 def source_mutants(function: Callable):
     "All mutants of a Python function in one place, as pairs of a name and the altered one."
-    source = textwrap.dedent(inspect.getsource(function))
+    written = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    source = ast.unparse(written)  # so that the layout does not matter to the names of mutants
 
     def nodes(tree):
         return [node for line in tree.body[0].body for node in ast.walk(line)]

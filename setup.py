@@ -25,12 +25,16 @@ source, book = cfg["git_url"], f"{cfg['doc_host']}{cfg['doc_baseurl']}"
 
 
 def absolute(match):
-    """A link of the README as it must be elsewhere: chapters to the book, pictures to their file, all else to the repository."""
+    """A link of the README as it must be elsewhere.
+
+    Chapters lead to the book, pictures to their file, all else to the repository.
+    """
     mark, text, target = match.groups()
     if "://" in target or target.startswith("#"):
         return match[0]
     if mark:
-        address = f"{source.replace('github.com', 'raw.githubusercontent.com')}/v{cfg['version']}/{target}"
+        raw = source.replace("github.com", "raw.githubusercontent.com")
+        address = f"{raw}/v{cfg['version']}/{target}"
     elif target.endswith(".ipynb"):
         address = f"{book}v{cfg['version']}/{target.removesuffix('.ipynb')}.html"
     else:

@@ -145,7 +145,8 @@ def public(package):
     nodes = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
     return {
         alias.name: (
-            f"{importlib.util.resolve_name('.' * node.level + (node.module or ''), package)}.{alias.name}"
+            importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            + f".{alias.name}"
         )
         for node in nodes
         if isinstance(node, ast.ImportFrom)
@@ -193,7 +194,9 @@ def strings(path):
 
 @cache
 def needs_torch(path):
-    """Whether a notebook (or module) cannot run without PyTorch, which is not to be had everywhere."""
+    """Whether a notebook (or module) cannot run without PyTorch, which is not to be
+    had everywhere.
+    """
     package = ".".join(path.parent.relative_to(ROOT).parts) if path.suffix == ".py" else ""
     names = imported(at_once(tree(path)), package)
     below = {modules()[module] for name in names for module in resolve(name)} - {path}
@@ -213,7 +216,9 @@ def runs_here(path):
 
 @cache
 def mentions(path, pattern):
-    """Whether a string in a notebook, or in a module that it imports, matches a regular expression."""
+    """Whether a string in a notebook, or in a module that it imports, matches a
+    regular expression.
+    """
     return any(re.search(pattern, text) for file in (path, *reach(path)) for text in strings(file))
 
 

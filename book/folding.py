@@ -232,7 +232,9 @@ def note_directives(app, docname, source):
 
 
 def joined(cells, cell):
-    """Whether the imports of a cell have gone into the imports that a reader sees right before it."""
+    """Whether the imports of a cell have gone into the imports that a reader sees right
+    before it.
+    """
     before = next(
         (
             other

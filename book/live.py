@@ -161,7 +161,9 @@ def check_parts(app, env):
 
 
 def load_files(app, pagename, templatename, context, doctree):
-    """Let a page with live parts load the common script and those of its parts, and no other page."""
+    """Let a page with live parts load the common script and those of its parts, and no
+    other page.
+    """
     folder = (
         Path(app.outdir) / "_static" / "live"
     )  # where the last build has left what another page defines

@@ -33,9 +33,11 @@ CONFIGURATION = {
     },
 }
 START = """
-MathJax.config.startup.pageReady = () => {  // what is near the window, and never so much at once that the page stands still
+// what is near the window first, in pieces so small that the page stays responsive
+MathJax.config.startup.pageReady = () => {
   const kinds = ".math, .tex2jax_process, .mathjax_process, .output_area";
-  const rest = new Set([...document.querySelectorAll(kinds)].filter(element => !element.parentElement.closest(kinds)));
+  const rest = new Set([...document.querySelectorAll(kinds)].filter(
+    element => !element.parentElement.closest(kinds)));
   const near = [], seen = new Set();  // `seen`: what stands in the window at first
   const reveal = () => seen.size || document.documentElement.classList.add("typeset");
   let count = 1, all = false, hurry = false, working = null;
@@ -43,14 +45,17 @@ MathJax.config.startup.pageReady = () => {  // what is near the window, and neve
   const work = async () => {
     await null;  // so that `working` is set before it is taken back
     while (near.length || (all && rest.size)) {
-      const start = performance.now(), part = (near.length ? near : [...rest]).splice(0, hurry ? 100 : count);
+      const start = performance.now();
+      const part = (near.length ? near : [...rest]).splice(0, hurry ? 100 : count);
       part.forEach(element => rest.delete(element));
       await MathJax.typesetPromise(part);
       part.forEach(element => seen.delete(element));
       reveal();
       tell(part);
-      count = Math.max(1, Math.min(8, 2 * count, Math.floor(count * SLICE / (performance.now() - start))));
-      await new Promise(done => near.length || hurry || !window.requestIdleCallback ? setTimeout(done) : requestIdleCallback(done));
+      const inTime = Math.floor(count * SLICE / (performance.now() - start));
+      count = Math.max(1, Math.min(8, 2 * count, inTime));
+      await new Promise(done => near.length || hurry || !window.requestIdleCallback
+        ? setTimeout(done) : requestIdleCallback(done));
     }
     working = null;
   };
@@ -67,10 +72,13 @@ MathJax.config.startup.pageReady = () => {  // what is near the window, and neve
     tell(part);
   });
   return new Promise(done => {
-    const distance = ({ boundingClientRect: box }) => Math.max(0, box.top - innerHeight, -box.bottom);
+    const distance = ({ boundingClientRect: box }) =>
+      Math.max(0, box.top - innerHeight, -box.bottom);
     let first = true;
     const watch = new IntersectionObserver(entries => {
-      const found = entries.filter(entry => entry.isIntersecting && rest.has(entry.target)).sort((a, b) => distance(a) - distance(b));
+      const found = entries
+        .filter(entry => entry.isIntersecting && rest.has(entry.target))
+        .sort((a, b) => distance(a) - distance(b));
       found.forEach(entry => watch.unobserve(entry.target));
       near.push(...found.map(entry => entry.target));
       if (first) found.filter(entry => !distance(entry)).forEach(entry => seen.add(entry.target));
@@ -309,7 +317,10 @@ def configure(app, config):
 
 
 # a formula, or a caption with one
-TYPESET = r'class="(?:[^"]*\s)?(?:math\b|tex2jax_process\b[^>]*>(?:(?!</(?:div|figcaption)>).)*(?:\$|\\[(\[]))'
+TYPESET = (
+    r'class="(?:[^"]*\s)?'
+    r"(?:math\b|tex2jax_process\b[^>]*>(?:(?!</(?:div|figcaption)>).)*(?:\$|\\[(\[]))"
+)
 
 
 def only_with_mathematics(app, name, page):

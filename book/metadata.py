@@ -20,9 +20,11 @@ ALT = (
     " capsule."
 )
 NOT_FOUND = """<h1>Page not found</h1>
-<p>There is no page at this address: it may have been renamed, or belong to another version of the book.</p>
+<p>There is no page at this address: it may have been renamed,
+or belong to another version of the book.</p>
 <form action="{prefix}search.html" method="get" role="search">
-<label>Search the book: <input type="search" name="q" required></label> <button type="submit">Search</button>
+<label>Search the book: <input type="search" name="q" required></label>
+<button type="submit">Search</button>
 </form>
 <ul>
 <li><a href="{prefix}nbs/index.html">The first page</a></li>

@@ -24,7 +24,8 @@ from pypdf.generic import ArrayObject, Fit, FloatObject, NameObject, NullObject,
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MARGIN = {"top": "20mm", "bottom": "20mm", "left": "18mm", "right": "18mm"}
-STYLE = """#jb-print-docs-body, .bd-footer-content, .prev-next-footer, .headerlink { display: none !important }
+STYLE = """#jb-print-docs-body, .bd-footer-content, .prev-next-footer, .headerlink {
+  display: none !important }
 article h1 { display: block !important }"""  # the theme's own title and list of sections
 HEAD = (
     '<div style="width: 100%; font: 8px sans-serif; color: #666; text-align: right; padding-right:'
@@ -43,12 +44,14 @@ HEADINGS = """() => {
     return copy.textContent.replace(/\\s+/g, ' ').trim();
   };
   const article = document.querySelector('article');
-  const sections = [...article.querySelectorAll('section > h2')].map(h => [h.parentElement.id, words(h)]);
+  const sections = [...article.querySelectorAll('section > h2')].map(
+    h => [h.parentElement.id, words(h)]);
   return [words(article.querySelector('h1')), sections];
 }"""
 NAME = """ids => {  // Chromium names a place only if a link in the page leads to it
   const box = document.createElement('div');
-  box.style = 'position: absolute; top: 0; left: 0; font-size: 1px; line-height: 1px; color: transparent';
+  box.style = 'position: absolute; top: 0; left: 0; font-size: 1px; line-height: 1px; '
+    + 'color: transparent';
   for (const id of ids.filter(id => document.getElementById(id))) {
     const link = document.createElement('a');
     link.href = '#' + id;
@@ -71,13 +74,18 @@ h2 {{ font-size: 20pt }} h3 {{ font-size: 12pt; margin: 6mm 0 1mm; break-after: 
 .entry a {{ color: inherit; text-decoration: none }}
 .entry .dots {{ flex: 1; border-bottom: 1px dotted #999; margin: 0 2mm 1.2mm }}
 </style></head><body>
-<section class="cover"><h1>{title}</h1><p>{subtitle}</p><img src="data:image/png;base64,{picture}" alt="">
+<section class="cover"><h1>{title}</h1><p>{subtitle}</p>
+<img src="data:image/png;base64,{picture}" alt="">
 <p>Version {version}{commit}<br>{authors}<br>{site}<br>Licence: Apache-2.0</p></section>
 <h2>Contents</h2>
 {contents}
 </body></html>"""
-NUMBERS = """<!DOCTYPE html><html lang="en"><head><style>body {{ margin: 0 }} div {{ height: 296.9mm; position: relative; break-after: page; font: 9px sans-serif; color: #444 }}
-div:last-child {{ break-after: auto }} span {{ position: absolute; bottom: 10mm; width: 100%; text-align: center }}</style></head><body>{}</body></html>"""
+NUMBERS = """<!DOCTYPE html><html lang="en"><head><style>body {{ margin: 0 }}
+div {{ height: 296.9mm; position: relative; break-after: page; font: 9px sans-serif;
+  color: #444 }}
+div:last-child {{ break-after: auto }}
+span {{ position: absolute; bottom: 10mm; width: 100%; text-align: center }}</style></head>
+<body>{}</body></html>"""
 
 
 def contents():

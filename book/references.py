@@ -67,7 +67,9 @@ def number_equations(app, env):
 
 
 def collect_labels(app, env, docnames):
-    """Labels of the papers' equations in the chapters of this book, known before any page is read."""
+    """Labels of the papers' equations in the chapters of this book, known before any page
+    is read.
+    """
     env.capslit_labels = set()  # in lower case
     for docname in env.found_docs:
         text = Path(env.doc2path(docname)).read_text(encoding="utf-8")
@@ -376,7 +378,9 @@ def index_entries(app, env):
 
 
 def find_entry(app, text, module):
-    """The entry that a name in the text of a chapter means, or None if it may mean several things."""
+    """The entry that a name in the text of a chapter means, or None if it may mean
+    several things.
+    """
     text = text.removesuffix("()")
     if not re.fullmatch(r"[A-Za-z_][\w.]*", text):
         return None

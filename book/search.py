@@ -189,7 +189,9 @@ def sections(page, characters):
 
 
 def write_index(app, exception):
-    """Write the text of all pages, the places of the papers' equations and those of all functions."""
+    """Write the text of all pages, the places of the papers' equations and those of
+    all functions.
+    """
     if exception is not None or app.builder.format != "html":
         return
     characters, pages, equations = symbols(), [], {}

@@ -93,7 +93,10 @@ def without_space(app, name, page):
     """Leave out the comments, the indentation and the line ends between blocks of the theme's
     templates; code and scripts stay as they are.
     """
-    blocks = r"\n(?=</?(?:div|section|article|main|aside|nav|header|footer|p|h\d|[uod]l|li|d[td]|table|t[rdh]|thead|tbody|figure|link|meta)\b)"
+    blocks = (
+        r"\n(?=</?(?:div|section|article|main|aside|nav|header|footer|p|h\d|[uod]l|li|d[td]"
+        r"|table|t[rdh]|thead|tbody|figure|link|meta)\b)"
+    )
     kept = r"(<(pre|script|style|textarea)\b.*?</\2>)"
     pieces = re.split(kept, page, flags=re.DOTALL)
     pieces[::3] = [

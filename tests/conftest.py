@@ -1,4 +1,4 @@
-"""What several test modules share, and how the tests are shared out among processes (`pytest -n`)."""
+"""What several test modules share, and how tests are distributed among processes (`pytest -n`)."""
 
 import functools
 import inspect
@@ -134,14 +134,32 @@ CHECKS = """
 import json, sys, warnings
 from operator import attrgetter
 from sklearn.utils.estimator_checks import check_estimator
-import capslit, capslit.composition, capslit.deeper.patches, capslit.deeper.sharing, capslit.mixtures.tangents
+import capslit
+import capslit.composition
+import capslit.deeper.patches
+import capslit.deeper.sharing
+import capslit.mixtures.tangents
+
 warnings.simplefilter("ignore")
 name, cases = json.loads(sys.argv[1])
 for parameters, expected in cases:
     estimator = attrgetter(name)(capslit)(**parameters)
-    results = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=expected)
+    results = check_estimator(
+        estimator, on_fail=None, on_skip=None, expected_failed_checks=expected
+    )
     good = ("passed", "xfail") if expected else ("passed",)
-    print(json.dumps([len(results), [(r["check_name"], repr(r["exception"])) for r in results if r["status"] not in good]]))
+    print(
+        json.dumps(
+            [
+                len(results),
+                [
+                    (r["check_name"], repr(r["exception"]))
+                    for r in results
+                    if r["status"] not in good
+                ],
+            ]
+        )
+    )
 """
 
 

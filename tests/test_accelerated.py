@@ -260,7 +260,7 @@ def test_a_checkpoint_of_the_plain_model_is_refused_by_the_expanded_one(tmp_path
 
 
 # ── batch by batch
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 ONLINE = {"capsule_dim": 2, "n_jobs": 1, "fit_intercept": False}
 

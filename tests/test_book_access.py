@@ -53,8 +53,10 @@ def test_axe_finds_what_is_wrong(phone):
     page = phone.open("nbs/cli.html")
     page.evaluate(
         """() => document.querySelector('article').insertAdjacentHTML('beforeend',
-        '<table><tr><th></th><td>1</td></tr></table><button></button><p style="color: #999; background: #aaa">pale</p>'
-        + '<p>Words, and among them <a href="#" style="text-decoration: none; font: inherit; border: 0; color: #d00">a link</a> told by its colour.</p>')"""
+        '<table><tr><th></th><td>1</td></tr></table><button></button>'
+        + '<p style="color: #999; background: #aaa">pale</p>'
+        + '<p>Words, and among them <a href="#" style="text-decoration: none; font: inherit; '
+        + 'border: 0; color: #d00">a link</a> told by its colour.</p>')"""
     )
     rules = {finding.split(":")[0] for finding in audit(page) + audit(page, "color-contrast")}
     assert {"empty-table-header", "button-name", "color-contrast", "link-in-text-block"} <= rules

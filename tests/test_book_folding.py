@@ -202,9 +202,11 @@ def test_paper_cuts_nothing(browser, site, name):
     page = opened(reader, name)
     page.emulate_media(media="print")
     wide = page.evaluate(
-        """() => [...document.querySelectorAll('article pre, article table, article figure, article .cell_output')]
+        """() => [...document.querySelectorAll(
+            'article pre, article table, article figure, article .cell_output')]
         .filter(e => e.getClientRects().length && !e.closest('details:not([open])'))
-        .filter(e => (e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && e.matches('pre')))
+        .filter(e => (e.getBoundingClientRect().right > innerWidth + 1 ||
+            e.scrollWidth > e.clientWidth + 1 && e.matches('pre')))
         .map(e => e.outerHTML.slice(0, 120))"""
     )
     assert not wide

@@ -124,9 +124,12 @@ def pad(browser, site):
 
 def test_pad_agrees_with_the_package(pad):
     found = pad.evaluate("""() => {
-        const {probabilities, render, examples} = capslit.parts.draw, n = 784, data = capslit.data.draw;
-        const images = data.labels.map((_, i) => Array.from(examples.subarray(i * n, (i + 1) * n), z => z / 255));
-        return {probabilities: images.map(probabilities), drawn: data.strokes.map(strokes => probabilities(render(strokes))), check: data.check};
+        const {probabilities, render, examples} = capslit.parts.draw, n = 784,
+            data = capslit.data.draw;
+        const images = data.labels.map((_, i) => Array.from(examples.subarray(i * n, (i + 1) * n),
+            z => z / 255));
+        return {probabilities: images.map(probabilities), drawn: data.strokes.map(strokes =>
+            probabilities(render(strokes))), check: data.check};
     }""")
     check = found.pop("check")
     assert np.shape(check["probabilities"]) == (20, 10)
@@ -206,7 +209,8 @@ def test_dragged_poses_agree_with_the_package(reader):
     page = reader.open(POSES)
     found = page.evaluate("""() => capslit.data.poses.check.map(({poses, sigma, y}) => {
         const {probabilities, ratios, doubt} = capslit.parts.poses;
-        return {P: probabilities(poses, sigma), ratios: ratios(poses, sigma, y), doubt: doubt(poses, sigma)};
+        return {P: probabilities(poses, sigma), ratios: ratios(poses, sigma, y), doubt: doubt(poses,
+            sigma)};
     })""")
     check = page.evaluate("() => capslit.data.poses.check")
     assert len(check) == 21
@@ -303,8 +307,10 @@ def test_samples_estimate_the_probabilities_at_once_without_motion(browser, site
 def test_interpolating_functions_agree_and_the_recursion_fails(reader):
     page = reader.open(SPECIAL)
     found, upward, check = page.evaluate("""() => {
-        const {fraction, upward} = capslit.parts.interpolating, check = capslit.data.interpolating.check;
-        return [check.s.map((s, i) => fraction(s, check.beta[i])), check.upward.s.map((s, i) => upward(s, check.upward.beta[i])), check];
+        const {fraction, upward} = capslit.parts.interpolating,
+            check = capslit.data.interpolating.check;
+        return [check.s.map((s, i) => fraction(s, check.beta[i])), check.upward.s.map((s, i) =>
+            upward(s, check.upward.beta[i])), check];
     }""")
     np.testing.assert_allclose(found, check["values"], atol=1e-6, rtol=1e-9)
     trusted = np.array(check["upward"]["beta"]) >= check["upward"]["s"]

@@ -47,7 +47,8 @@ def test_points_have_the_record_s_classes_and_images(reader, figure, data):
         await image.decode();
         const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
         context.drawImage(image, 0, 0);
-        const side = image.width / sprite.columns, {data} = context.getImageData(23 % sprite.columns * side, Math.floor(23 / sprite.columns) * side, side, side);
+        const side = image.width / sprite.columns, {data} = context.getImageData(
+            23 % sprite.columns * side, Math.floor(23 / sprite.columns) * side, side, side);
         return [...data].filter((_, k) => k % 4 === 0);
     }""",
         f"{figure}-points",
@@ -346,9 +347,12 @@ def test_explorers_start_when_they_are_opened(browser, site, name):
     )
     page.wait_for_function("parts => parts.every(part => part in capslit.parts)", arg=parts)
     troubles = page.evaluate(
-        """() => [...document.querySelectorAll('details.capslit-explore')].flatMap(fold => [...fold.querySelectorAll('*')].filter(e =>
-        e.getBoundingClientRect().right > fold.getBoundingClientRect().right + 1 && !e.closest('svg *, .visually-hidden, .capslit-scroll > *')
-        || e.matches('input, select, button, [tabindex]') && !(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.textContent.trim())
+        """() => [...document.querySelectorAll('details.capslit-explore')].flatMap(
+            fold => [...fold.querySelectorAll('*')].filter(e =>
+        e.getBoundingClientRect().right > fold.getBoundingClientRect().right + 1 && !e.closest(
+            'svg *, .visually-hidden, .capslit-scroll > *')
+        || e.matches('input, select, button, [tabindex]') && !(e.labels && e.labels.length) &&
+            !e.getAttribute('aria-label') && !e.textContent.trim())
         .map(e => e.outerHTML.slice(0, 120)))"""
     )
     reader.context.close()

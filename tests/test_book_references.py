@@ -331,9 +331,13 @@ def test_no_formula_of_a_card_is_clipped_or_red(reader):
         await settled(() => box.dataset.room === String(box.clientWidth));
         const drawn = box.querySelector('mjx-container > svg');
         if (!drawn) wrong.push(id + ' is not typeset');
-        else if (box.querySelector('[data-mml-node="mtext"][fill="red"], mjx-merror, [data-mjx-error]')) wrong.push(id + ' has an unknown command');
-        else if (box.scrollWidth > box.clientWidth + 1 && box.getAttribute('tabindex') !== '0') wrong.push(id + ' is cut');
-        else if (box.scrollWidth > box.clientWidth + 1 && innerWidth > 1000) wrong.push(id + ' is too wide');
+        else if (box.querySelector(
+            '[data-mml-node="mtext"][fill="red"], mjx-merror, [data-mjx-error]')) wrong.push(id +
+            ' has an unknown command');
+        else if (box.scrollWidth > box.clientWidth + 1 && box.getAttribute(
+            'tabindex') !== '0') wrong.push(id + ' is cut');
+        else if (box.scrollWidth > box.clientWidth + 1 && innerWidth > 1000) wrong.push(id +
+            ' is too wide');
         else if (box.scrollHeight > box.clientHeight + 1) wrong.push(id + ' is too tall');
         card.open = false;
         card.querySelector('.claim-body').replaceChildren();  // so that the page stays light

@@ -8,7 +8,8 @@ from built_book import Reader, needs_built_book
 pytestmark = needs_built_book
 
 FARTHEST = """(a, b) => { [a, b] = [a, b].map(x => [x].flat(Infinity).map(Number));
-    return a.length === b.length ? Math.max(...a.map((value, k) => Math.abs(value - b[k]))) : Infinity; }"""
+    return a.length === b.length ? Math.max(...a.map((value, k) => Math.abs(
+        value - b[k]))) : Infinity; }"""
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +33,14 @@ def test_steps_of_capsule_regression_are_the_package_s(reader):
     gaps = page.evaluate("""() => {
         const part = capslit.parts["em-plane"], data = capslit.data["em-plane"];
         return data.check.map(({examples, dim, weights, log_likelihood}) => {
-            const {x, y} = data.examples[examples], X = x.map(row => [...row, 1]), L = part.factorise(X), path = [];
+            const {x, y} = data.examples[examples], X = x.map(row => [...row, 1]),
+                L = part.factorise(X), path = [];
             let W = data.start.slice(0, weights.length).map(capsule => capsule.slice(0, dim));
             for (let k = 0; ; k++) {
                 const {means, logLikelihood} = part.eStep(W, X, y);
                 path.push(logLikelihood);
-                if (path.length === log_likelihood.length) return Math.max(farthest(W, weights), farthest(path, log_likelihood));
+                if (path.length === log_likelihood.length) return Math.max(farthest(W, weights),
+                    farthest(path, log_likelihood));
                 W = part.mStep(L, means, X);
             }
         });
@@ -71,9 +74,11 @@ def test_buttons_take_the_steps_of_capsule_regression(reader):
 def test_steps_of_a_mixture_are_the_package_s(reader):
     page = reader.open("nbs/mixtures/estimator.html")
     gaps = page.evaluate("""() => {
-        const {eStep, mStep} = capslit.parts["gaussian-steps"], {points, added, check} = capslit.data["gaussian-steps"];
+        const {eStep, mStep} = capslit.parts["gaussian-steps"], {points, added,
+            check} = capslit.data["gaussian-steps"];
         return check.map(({kind, means, after, path}) => {
-            let components = means.map(mean => ({weight: 1 / means.length, mean, covariance: [[1, 0], [0, 1]]}));
+            let components = means.map(mean => ({weight: 1 / means.length, mean, covariance: [[1,
+                0], [0, 1]]}));
             const heights = [];
             for (let k = 0; ; k++) {
                 const {shares, logDensity} = eStep(components, points);
@@ -81,8 +86,10 @@ def test_steps_of_a_mixture_are_the_package_s(reader):
                 if (heights.length === path.length) break;
                 components = mStep(components, shares, points, kind === "diag", added);
             }
-            return Math.max(farthest(heights, path), farthest(components.map(c => c.weight), after.weights),
-                            farthest(components.map(c => c.mean), after.means), farthest(components.map(c => c.covariance), after.covariances));
+            return Math.max(farthest(heights, path), farthest(components.map(c => c.weight),
+                after.weights),
+                            farthest(components.map(c => c.mean), after.means), farthest(
+                                components.map(c => c.covariance), after.covariances));
         });
     }""")
     assert len(gaps) == 6 and max(gaps) < 1e-6
@@ -115,8 +122,10 @@ def test_learning_from_iris_is_the_package_s(reader):
     page = reader.open("nbs/practice/use.html")
     gaps = page.evaluate("""() => {
         const part = capslit.parts["your-data"], {tables, check} = capslit.data["your-data"];
-        const {X: raw, y} = part.encode(part.readTable(tables.iris), "class"), X = part.standardise(raw, raw.map((_, l) => l));
-        return [farthest(X.slice(0, 3), check.inputs), farthest(part.learn(X, y, check.start, check.alpha, check.steps), check.weights)];
+        const {X: raw, y} = part.encode(part.readTable(tables.iris), "class"), X = part.standardise(
+            raw, raw.map((_, l) => l));
+        return [farthest(X.slice(0, 3), check.inputs), farthest(part.learn(X, y, check.start,
+            check.alpha, check.steps), check.weights)];
     }""")
     assert max(gaps) < 1e-6
 
@@ -141,8 +150,10 @@ def test_built_in_tables_are_learned(reader):
     for name, classes, most in (("iris", 3, 0.1), ("wine", 3, 0.1)):
         page.locator("#live-your-data select").first.select_option(name)
         found = page.evaluate(
-            """() => { const {error, loss, confusion, train, test} = capslit.parts['your-data'].result();
-                                         return {error, loss, confusion, train: train.length, test: test.length}; }"""
+            """() => { const {error, loss, confusion, train, test} =
+                                             capslit.parts['your-data'].result();
+                                         return {error, loss, confusion, train: train.length,
+                                             test: test.length}; }"""
         )
         assert (
             found["error"] < most and 0 < found["loss"] < 0.4 and len(found["confusion"]) == classes
@@ -213,11 +224,15 @@ def test_what_cannot_be_learned_is_said_in_words(reader, text, complaint):
 def test_routing_is_the_package_s(reader):
     page = reader.open("nbs/routing/procedure.html")
     gaps = page.evaluate("""() => {
-        const {route} = capslit.parts["routing-votes"], {votes, check} = capslit.data["routing-votes"];
+        const {route} = capslit.parts["routing-votes"], {votes,
+            check} = capslit.data["routing-votes"];
         return check.map(c => {
-            const m = c.activations.length, {parents, R} = route(votes.map(row => row.slice(0, m)), c.active,
-                {betaU: c.beta_u, betaA: c.beta_a, iterations: c.n_iterations, final: c.inverse_temperature, floor: c.variance_floor});
-            return Math.max(farthest(parents.map(p => p.mean), c.poses), farthest(parents.map(p => p.activation), c.activations), farthest(R, c.assignments));
+            const m = c.activations.length, {parents, R} = route(votes.map(row => row.slice(0, m)),
+                c.active,
+                {betaU: c.beta_u, betaA: c.beta_a, iterations: c.n_iterations,
+                    final: c.inverse_temperature, floor: c.variance_floor});
+            return Math.max(farthest(parents.map(p => p.mean), c.poses), farthest(parents.map(p =>
+                p.activation), c.activations), farthest(R, c.assignments));
         });
     }""")
     assert len(gaps) == 4 and max(gaps) < 1e-6
@@ -239,8 +254,10 @@ def test_a_vote_that_is_moved_away_loses_its_child(reader):
 def test_rules_are_the_package_s(reader):
     page = reader.open("nbs/composition/rules.html")
     gaps = page.evaluate("""() => {
-        const {RULES} = capslit.parts["rules-templates"], {opinions, composed} = capslit.data["rules-templates"].check;
-        return Object.entries(composed).map(([name, values]) => farthest(opinions.map(RULES[name]), values));
+        const {RULES} = capslit.parts["rules-templates"], {opinions,
+            composed} = capslit.data["rules-templates"].check;
+        return Object.entries(composed).map(([name, values]) => farthest(opinions.map(RULES[name]),
+            values));
     }""")
     assert len(gaps) == 7 and max(gaps) < 1e-6
 
@@ -268,10 +285,12 @@ def test_templates_are_moved_and_rules_chosen(reader):
 def test_posterior_of_causes_is_the_package_s(reader):
     page = reader.open("nbs/factorial/quantizer.html")
     found = page.evaluate("""() => {
-        const {posterior} = capslit.parts["causes-by-hand"], {components, priors, noise, targets, check} = capslit.data["causes-by-hand"];
+        const {posterior} = capslit.parts["causes-by-hand"], {components, priors, noise, targets,
+            check} = capslit.data["causes-by-hand"];
         return check.map(({target, states, marginals}) => {
             const found = posterior(components, priors, noise, targets[target]);
-            return [farthest(found.marginals, marginals), farthest(found.all[found.probabilities.indexOf(Math.max(...found.probabilities))], states)];
+            return [farthest(found.marginals, marginals), farthest(
+                found.all[found.probabilities.indexOf(Math.max(...found.probabilities))], states)];
         });
     }""")
     assert (

@@ -80,7 +80,8 @@ def test_tables_of_many_columns_are_set_smaller(reader):  # noqa: F811
     page = reader.open("nbs/experiments/summary.html")
     sizes = page.evaluate(
         """() => [...document.querySelectorAll('article table')].map(table =>
-        [table.rows[0].cells.length, parseFloat(getComputedStyle(table.querySelector('td')).fontSize)])"""
+        [table.rows[0].cells.length, parseFloat(getComputedStyle(table.querySelector(
+            'td')).fontSize)])"""
     )
     few, many = (
         {size for columns, size in sizes if (columns >= 6) == wide} for wide in (False, True)

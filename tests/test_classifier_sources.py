@@ -570,13 +570,27 @@ import itertools, warnings
 from sklearn.utils.estimator_checks import check_array_api_input, check_array_api_mixed_inputs
 from sklearn.utils._array_api import NamespaceAndDevice
 from capslit import CapsuleClassifier
+
 warnings.simplefilter("ignore")
-places = [("array_api_strict", "CPU_DEVICE"), ("array_api_strict", "device1")] + [("torch", "cpu")] * TORCH
+places = [("array_api_strict", "CPU_DEVICE"), ("array_api_strict", "device1")] + [
+    ("torch", "cpu")
+] * TORCH
 make = lambda: CapsuleClassifier.paper(2, thresholds=(0,), patience=(4,), n_jobs=1)
 for name, device in places:
-    check_array_api_input("CapsuleClassifier", make(), array_namespace=name, device_name=device, dtype_name="float64", check_values=True)
-for other, here in itertools.permutations([NamespaceAndDevice(*place) for place in [*places[1:], ("numpy", None)]], 2):
-    check_array_api_mixed_inputs("CapsuleClassifier", make(), other_ns_and_device=other, X_ns_and_device=here)
+    check_array_api_input(
+        "CapsuleClassifier",
+        make(),
+        array_namespace=name,
+        device_name=device,
+        dtype_name="float64",
+        check_values=True,
+    )
+for other, here in itertools.permutations(
+    [NamespaceAndDevice(*place) for place in [*places[1:], ("numpy", None)]], 2
+):
+    check_array_api_mixed_inputs(
+        "CapsuleClassifier", make(), other_ns_and_device=other, X_ns_and_device=here
+    )
 """
 
 
@@ -644,7 +658,7 @@ def test_what_is_wrong_with_tensors_is_said(args, kwargs, name):
 
 
 # ── starts side by side
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

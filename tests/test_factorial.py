@@ -1,4 +1,6 @@
-"""`FactorialVectorQuantizer` as a demanding user of scikit-learn meets it, and against brute force."""
+"""`FactorialVectorQuantizer` as a demanding user of scikit-learn meets it, and against
+brute force.
+"""
 
 import itertools
 import pickle
@@ -78,7 +80,7 @@ def test_states_by_number_are_states():
 
 
 # ── by definition
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("priors", ["equal", "learned"])
@@ -220,7 +222,7 @@ def test_samples_have_the_moments_of_the_model():
 
 
 # ── learning
-# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_best_of_several_starts_is_kept():
@@ -348,7 +350,7 @@ def test_noise_may_be_known():
 
 
 # ── data of every kind
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-3, 1.0, 1e150])

@@ -45,10 +45,12 @@ def problem(n=2000, p=20):
     "A model, its start, its data and a schedule."
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((n, p)).astype(np.float32), rng.integers(0, 4, n)
-    model = CapsuleRegression(np.arange(4)[None], np.full((1, 4), 3), LeastSquares.from_gram((X.T @ X)[None].astype(float)))
+    solver = LeastSquares.from_gram((X.T @ X)[None].astype(float))
+    model = CapsuleRegression(np.arange(4)[None], np.full((1, 4), 3), solver)
     start = CapsuleParameters(0.1 * rng.standard_normal((1, 4, 3, p)))
     rounds = [em.Round(9, {"threshold": 0.5}), em.Round(9, {"threshold": 0.0})]
-    return model, start, (X, y), dict(rounds=rounds, momentum=0.9, monitor="error", max_iter=60, n_threads=1)
+    schedule = dict(rounds=rounds, momentum=0.9, monitor="error", max_iter=60, n_threads=1)
+    return model, start, (X, y), schedule
 """
 exec(PROBLEM)
 
@@ -130,7 +132,7 @@ def test_a_fit_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
     assert left == ["X.npy", "result.npy", "run.npz"]  # no half-written file is left behind
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Checkpoints that cannot be written
 
 
@@ -317,7 +319,7 @@ def test_every_error_of_the_disk_is_survived(tmp_path, monkeypatch, number):
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Errors in the middle of learning
 
 
@@ -500,7 +502,8 @@ def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
 INTERRUPTED = PROBLEM + textwrap.dedent("""
     import os, signal, sys, threading, time
     from capslit.storage import load_arrays
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a program in the background may have inherited as ignored
+    # a program in the background may have inherited SIGINT as ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     model, start, (X, y), schedule = problem(100_000)
     schedule |= {"n_threads": 2, "max_iter": 10**6, "rounds": [em.Round(10**6, {"threshold": 0.0})]}
     under_way, calls, m_step = threading.Event(), [], CapsuleRegression.m_step
@@ -521,8 +524,10 @@ INTERRUPTED = PROBLEM + textwrap.dedent("""
         print("interrupted")
     steps = len(load_arrays(sys.argv[1])[0]["history.objective"])
     whole = em.fit(model, start, (X, y, None), **schedule | {"max_iter": steps + 2})
-    again = em.fit(model, start, (X, y, None), checkpoint=sys.argv[1], **schedule | {"max_iter": steps + 2})
-    print(again.parameters.weights.tobytes() == whole.parameters.weights.tobytes() and again.n_iter == whole.n_iter)
+    longer = schedule | {"max_iter": steps + 2}
+    again = em.fit(model, start, (X, y, None), checkpoint=sys.argv[1], **longer)
+    same = again.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
+    print(same and again.n_iter == whole.n_iter)
 """)
 
 
@@ -552,7 +557,8 @@ LOCKED = textwrap.dedent("""
         if threading.get_ident() == main:
             calls += 1
             if calls == at:
-                signal.raise_signal(signal.SIGINT)            # the lock is taken, and nobody knows yet
+                # the lock is taken, but no other thread has seen it yet
+                signal.raise_signal(signal.SIGINT)
         return locked
     threading.Condition.__enter__ = entered
     ended = []
@@ -560,7 +566,8 @@ LOCKED = textwrap.dedent("""
         calls, pressed = 0, False
         try:
             with em.threads(2) as pool:
-                em.accumulate(lambda block: Total(block[0].sum(axis=0)), (np.ones((10_000, 3)),), 256, pool)
+                data = (np.ones((10_000, 3)),)
+                em.accumulate(lambda block: Total(block[0].sum(axis=0)), data, 256, pool)
         except KeyboardInterrupt:
             pressed = True
         ended.append(pressed == (calls >= at))
@@ -588,7 +595,7 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == [".other.npz.0123abcd.part", "run.npz"]
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 # Runs that would not begin alike
 
 

@@ -1,4 +1,6 @@
-"""EM never lowers what it maximises: every model on many random problems, one iteration at a time."""
+"""EM never lowers what it maximises: every model on many random problems, one iteration at
+a time.
+"""
 
 import numpy as np
 import pytest

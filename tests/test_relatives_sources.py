@@ -149,7 +149,7 @@ def known():
 
 
 # ── the same bits
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 @together("source", SOURCES)
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits_wherever_examples_lie(name, source, known, tmp_path):
@@ -210,7 +210,7 @@ def test_a_checkpoint_of_a_file_is_resumed(tmp_path):
 
 
 # ── starts from a sample
-# ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def small_samples(monkeypatch):
     monkeypatch.setattr(estimators, "SAMPLE", 1)
@@ -270,7 +270,7 @@ def test_weights_that_leave_nothing_to_start_from(small_samples):
 
 
 # ── what is wrong is named
-# ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 BAD = {
     "NaN": lambda b: np.where(np.arange(5) == 2, np.nan, b),
     "infinity": lambda b: b + np.inf,
@@ -375,7 +375,7 @@ def test_tangents_and_widths_that_do_not_fit():
 
 
 # ── Dask
-# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 def dask_of(x, chunks=(20, 200, 30, 300)):
     da = pytest.importorskip("dask.array")
     edges = [0, *(end for end in np.cumsum(chunks) if end < len(x)), len(x)]

@@ -236,7 +236,7 @@ def known(estimator):
 
 
 # ── what comes back
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 @together("name", CASES)
 def test_the_same_bits_come_back(name, made, tmp_path):
     estimator, path = made(name)
@@ -285,7 +285,7 @@ def test_not_finite_numbers_and_equal_names_come_back(tmp_path):
 
 
 # ── what is in a file
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 @together("name", MAKERS)
 def test_a_file_holds_plain_arrays_and_says_what_it_is(name, made):
     estimator, path = made(name)
@@ -342,7 +342,7 @@ def test_what_cannot_be_stored_is_named_and_nothing_is_written(tmp_path):
 
 
 # ── what is no such file
-# ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 def refused(path, match, estimator=GaussianMixture):
     with pytest.raises(StorageError, match=match) as caught:
         estimator.load(path)
@@ -469,7 +469,7 @@ def test_other_content_is_refused(change, made, tmp_path):
 
 
 # ── whole or not at all
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 @together("moment", [0, 3, "sync", "rename"])
 def test_a_file_is_written_whole_or_not_at_all(moment, made, tmp_path, monkeypatch):
     path, (estimator, _) = tmp_path / "model.npz", made("GaussianMixture")

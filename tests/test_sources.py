@@ -1,4 +1,4 @@
-"""Sources: the same bits wherever the data live, every batch checked each time, and little memory."""
+"""Sources: bit-identical wherever the data live, every batch checked, and little memory."""
 
 import os
 import pickle
@@ -656,15 +656,27 @@ from capslit import em
 from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.data.open import as_source
 
+
 def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 
+
 X = np.load(sys.argv[1], mmap_mode="r")
 source = as_source(X, np.arange(len(X)) % 10, labelled=True)
-model = CapsuleRegression(np.arange(10)[None], np.full((1, 10), 2), LeastSquares(np.eye(X.shape[1])[None], (0,), (X.shape[1],)))
+model = CapsuleRegression(
+    np.arange(10)[None],
+    np.full((1, 10), 2),
+    LeastSquares(np.eye(X.shape[1])[None], (0,), (X.shape[1],)),
+)
 start = CapsuleParameters(0.01 * np.random.default_rng(0).standard_normal((1, 10, 2, X.shape[1])))
-em.fit(model, start, (np.ones((9000, X.shape[1]), np.float32), np.zeros(9000, int), None), max_iter=1, n_threads=2)
+em.fit(
+    model,
+    start,
+    (np.ones((9000, X.shape[1]), np.float32), np.zeros(9000, int), None),
+    max_iter=1,
+    n_threads=2,
+)
 before = peak()
 source.inspect()
 em.fit(model, start, source, validation=source, monitor="validation", max_iter=2, n_threads=2)

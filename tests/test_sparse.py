@@ -1,4 +1,6 @@
-"""Sparse matrices: the same models as from dense arrays, and never more than a part of them dense."""
+"""Sparse matrices: the same models as from dense arrays, and never more than a part of
+them dense.
+"""
 
 import tracemalloc
 

@@ -87,19 +87,24 @@ def numbered(source: str, **counts):
 # %% ../../nbs/proofs/ledger.ipynb #cell-010
 NAMED = {
     "hinton": (
-        """reconstruction responsibility log-probability k-means improper mahalanobis covariance discrepancy posterior code-cost
-        reconstruct-tangents tangent-covariance tangent-distance one-sided limited-reach no-metric bayes-rule nearest-neighbour"""
+        """reconstruction responsibility log-probability k-means improper mahalanobis
+        covariance discrepancy posterior code-cost
+        reconstruct-tangents tangent-covariance tangent-distance one-sided limited-reach no-metric
+        bayes-rule nearest-neighbour"""
     ),
     "ghahramani": (
-        """1 2 3 4 5 gradient normal-equations moment-rank prior-update noise-update scoring exact-posterior gibbs-conditional
-        free-energies mean-field-divergence moments hmm-joint hmm-forward hmm-posteriors hmm-counts hmm-m-step hmm-contraction
+        """1 2 3 4 5 gradient normal-equations moment-rank prior-update noise-update scoring
+        exact-posterior gibbs-conditional
+        free-energies mean-field-divergence moments hmm-joint hmm-forward hmm-posteriors hmm-counts
+        hmm-m-step hmm-contraction
         hmm-field hmm-bound hmm-single hmm-static"""
     ),
     "routing": (
         "1 2 3 4 5 6 7 8 9 10 11 12 algorithm-1 algorithm-2 procedure-1 procedure-2 procedure-3"
     ),
     "goessling": (
-        """abstention noisy-or sum-of-odds maximum mean sum-of-log-odds normalized-sum max-minus-min associativity figure-2
+        """abstention noisy-or sum-of-odds maximum mean sum-of-log-odds normalized-sum max-minus-min
+        associativity figure-2
         greedy truncation 1 online initialisation initialisation-maximum geometric truth"""
     ),
 }

@@ -20,7 +20,7 @@ KEYWORDS = {
         "start, overview, install, installation, pip, cite, citation, licence, introduction"
     ),
     "nbs/capsules/definition": "capsule regression, latent variables, generative model",
-    "nbs/capsules/plain": "reference implementation, minimal, NumPy, from scratch, tutorial, digits",
+    "nbs/capsules/plain": "reference implementation, minimal, NumPy, from scratch, digits",
     "nbs/capsules/special": "incomplete gamma, Bessel, interpolating integral, numerical stability",
     "nbs/capsules/inference": "posterior, doubt, exact inference, E-step",
     "nbs/capsules/em_steps": "EM algorithm, M-step, least squares, convergence",

@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def examples(number):
-    "Settings of a hypothesis test that tries so many examples, and `make fuzz` twenty times as many."
+    "Settings of a hypothesis test of so many examples; `make fuzz` tries twenty times as many."
     usual = hypothesis.settings.get_profile("fixed").max_examples
     return hypothesis.settings(max_examples=number * hypothesis.settings().max_examples // usual)
 

@@ -101,7 +101,7 @@ def server():
 
 @pytest.fixture
 def impatient(monkeypatch):
-    "Half a second is waited for the answer of an address that is slow, as long as needed for others."
+    "A slow address has half a second to answer, others as long as needed."
     get = datasets._get
 
     def get_soon(address):

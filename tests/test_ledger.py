@@ -455,8 +455,8 @@ def test_claims_of_chapters_of_one_name_keep_their_own_source(tmp_path):
         )
     found = collect(tmp_path)
     assert [list(mutants(found[f"capslit:{part}"].statement))[0] for part in ("one", "two")] == [
-        "v - v → v + v",
-        "v * 0 → v / 0",
+        "line 2: v - v → v + v",
+        "line 2: v * 0 → v / 0",
     ]
 
 

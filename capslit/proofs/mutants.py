@@ -165,7 +165,7 @@ def source_mutants(function: Callable):
         tree = ast.parse(source)
         old = nodes(tree)[i]
         new = list(syntax_mutants(old))[j]
-        name = f"{ast.unparse(old)} → {ast.unparse(new)}"
+        name = f"line {old.lineno}: {ast.unparse(old)} → {ast.unparse(new)}"
         tree = ast.fix_missing_locations(_Replace(old, new).visit(tree))
         namespace = dict(function.__globals__)
         exec(compile(tree, f"<mutant of {function.__name__}>", "exec"), namespace)

@@ -115,6 +115,7 @@ class Printer:
 
     def __init__(self, browser):
         self.page = browser.new_page(viewport={"width": 900, "height": 1200}, color_scheme="light")
+        self.page.set_default_timeout(0)  # nothing has a time limit
         self.page.add_init_script(
             "localStorage.setItem('mode', 'light'); localStorage.setItem('theme', 'light')"
         )

@@ -30,6 +30,7 @@ needs_built_book = [
 ]
 
 # no other machine is reached, and none but the browser is in the way of what a page loads
+WAIT = 600_000  # milliseconds for whatever a page does: a bound against hanging, not a measurement
 CUT_OFF = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
@@ -57,10 +58,27 @@ def browser():
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu", CUT_OFF]
+            executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu", CUT_OFF], timeout=WAIT
         )
-        yield browser
+        yield PatientBrowser(browser)
         browser.close()
+
+
+class PatientBrowser:
+    "A browser in whose windows everything may take as long as on a busy machine."
+
+    def __init__(self, browser):
+        self.browser = browser
+
+    def new_context(self, **options):
+        context = self.browser.new_context(**options)
+        context.set_default_timeout(WAIT)
+        return context
+
+    def new_page(self):
+        page = self.browser.new_page()
+        page.set_default_timeout(WAIT)
+        return page
 
 
 class Reader:

@@ -89,7 +89,7 @@ def test_text_is_shown_even_if_mathematics_fails(browser, site):
 def test_search_finds_a_chapter(browser, site):
     reader = Reader(browser, site, 1280, "light")
     page = reader.open("search.html?q=alternative+text")
-    page.wait_for_selector("#search-results li a", timeout=20_000)
+    page.wait_for_selector("#search-results li a")
     assert page.locator("#search-results li a").count() >= 1
     reader.context.close()
 

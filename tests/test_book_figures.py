@@ -95,6 +95,9 @@ def test_pictures_are_loaded_when_they_are_seen_in_the_theme_that_is_seen(browse
         figure.scroll_into_view_if_needed()
         image = figure.locator(f"img.only-{theme}").element_handle()
         page.wait_for_function("image => image.complete && image.naturalWidth > 0", arg=image)
+    for _ in range(600):  # news of the last response may come after the picture
+        if not pictures() >= shown[theme]:
+            page.wait_for_timeout(100)
     reader.context.close()
     assert pictures() == shown[theme] and not pictures() & other
 

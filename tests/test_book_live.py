@@ -158,12 +158,10 @@ def test_pad_obeys_the_keyboard_and_speaks(pad):
     pad.keyboard.press("7")  # the first option that begins with it
     pad.wait_for_function(
         "() => document.querySelector('#live-draw [data-best] b')?.textContent === '7'",
-        timeout=5000,
     )
     pad.wait_for_function(
         "() => /^Most likely 7, probability \\d+ %/.test(document.querySelector('#live-draw"
         " [role=status]').textContent)",
-        timeout=5000,
     )
 
 

@@ -183,7 +183,7 @@ def test_an_address_that_leads_nowhere_is_answered_helpfully(browser, published,
     page.fill("article input[name=q]", "capsule")
     page.click("article form button")
     page.wait_for_url("**/capslit/latest/search.html?q=capsule")
-    page.wait_for_selector("#search-results li a", timeout=20_000)
+    page.wait_for_selector("#search-results li a")
     reader.context.close()
 
 
@@ -213,7 +213,7 @@ def test_the_archive_opens_from_the_disk(browser, tmp_path):
             assert page.locator("mjx-container").count()
     assert not reader.errors and not reader.requests
     page = reader.open("search.html?q=capsule")
-    page.wait_for_selector("#search-results li a", timeout=20_000)
+    page.wait_for_selector("#search-results li a")
     assert not reader.requests
     reader.context.close()
 

@@ -231,6 +231,11 @@ DRAWN = (
     "id => document.getElementById(id).querySelector('.claim-statement mjx-container, .claim-body"
     " svg, .claim-body dl + dl')"
 )
+# An open card is scrolled into view and then given the focus.
+REACHED = """id => {
+    const card = document.getElementById(id);
+    return card.open && card.contains(document.activeElement);
+}"""
 
 
 def test_ledger_opens_light(reader):
@@ -290,7 +295,7 @@ def test_card_opens_by_keyboard_and_leads_on(reader):
         "Saul 2.19",
     ):
         assert words in card.inner_text(), words
-    assert page.url.endswith("#claim-saul-2-16")
+    page.wait_for_url("**#claim-saul-2-16")
     card.locator(".claim-trials summary").focus()
     page.keyboard.press("Enter")
     card.locator(".claim-trials tr").nth(48).wait_for()
@@ -300,9 +305,7 @@ def test_card_opens_by_keyboard_and_leads_on(reader):
     neighbour.focus()
     page.keyboard.press("Enter")
     page.wait_for_function(DRAWN, arg="claim-saul-2-19")
-    assert page.locator("#claim-saul-2-19").evaluate(
-        "card => card.open && card.contains(document.activeElement)"
-    )
+    page.wait_for_function(REACHED, arg="claim-saul-2-19")
 
 
 def test_equation_number_opens_the_card(reader):
@@ -310,7 +313,7 @@ def test_equation_number_opens_the_card(reader):
     page.locator("#equation-saul-a-3 a.capslit-claim").click()
     page.wait_for_url("**/ledger.html#claim-saul-A-3")
     page.wait_for_function(DRAWN, arg="claim-saul-A-3")
-    assert page.locator("#claim-saul-A-3").evaluate("card => card.open")
+    page.wait_for_function(REACHED, arg="claim-saul-A-3")
     top = page.locator("#claim-saul-A-3 > summary").bounding_box()["y"]
     assert 0 <= top < 300
 
@@ -321,7 +324,7 @@ def test_no_formula_of_a_card_is_clipped_or_red(reader):
     wrong = page.evaluate(
         """async ids => {
       const wrong = [], pause = time => new Promise(done => setTimeout(done, time));
-      const settled = async test => { for (let i = 0; i < 400 && !test(); i++) await pause(25); };
+      const settled = async test => { for (let i = 0; i < 24_000 && !test(); i++) await pause(25); };
       for (const id of ids) {
         const card = document.getElementById(id);
         card.open = true;

@@ -38,7 +38,7 @@ FIRST = {
 
 def results(reader, query):
     page = reader.open("search.html?q=" + query.replace(" ", "+"))
-    page.wait_for_selector("#search-results li > a", timeout=20_000)
+    page.wait_for_selector("#search-results li > a")
     return page
 
 
@@ -68,14 +68,14 @@ def test_excerpts_are_readable(reader, query):
 def test_search_works_from_files(browser):
     page = browser.new_page()
     page.goto(f"{BOOK.as_uri()}/search.html?q=GPU")
-    page.wait_for_selector("#search-results li > a", timeout=20_000)
+    page.wait_for_selector("#search-results li > a")
     assert page.locator("#search-results li").first.inner_text().strip()
     page.close()
 
 
 def test_nothing_found_says_so(reader):
     page = reader.open("search.html?q=xyzzyplugh")
-    page.wait_for_selector("#search-results p.found", timeout=20_000)
+    page.wait_for_selector("#search-results p.found")
     assert "Nothing found" in page.locator("#search-results").inner_text()
 
 

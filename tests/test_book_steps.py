@@ -131,13 +131,19 @@ def test_learning_from_iris_is_the_package_s(reader):
 
 
 def choose(page, text):
+    "The words of the part after a file has been read: what it showed before is marked as old."
+    page.evaluate(
+        "() => { for (const shown of document.querySelectorAll("
+        "'#live-your-data :is(.capslit-complaint, table)')) shown.dataset.old = 'yes'; }"
+    )
     page.locator("#live-your-data input[type=file]").set_input_files(
         {"name": "table.csv", "mimeType": "text/csv", "buffer": text.encode()}
     )
-    page.wait_for_function("() => document.querySelector('#live-your-data select').value === ''")
     page.wait_for_function(
-        "() => document.querySelector('#live-your-data :is(.capslit-complaint, table)')"
+        "() => document.querySelector("
+        "'#live-your-data :is(.capslit-complaint, table):not([data-old])')"
     )
+    assert page.locator("#live-your-data select").first.input_value() == ""
     return page.locator("#live-your-data").inner_text()
 
 

@@ -414,6 +414,35 @@ class PatchFeatures(
             out[at : at + len(part)] = part
         return out
 
+    def transform_windows(
+        self, images: np.ndarray, rows: np.ndarray, begin: np.ndarray
+    ) -> np.ndarray:
+        """Features (N, n_outputs) of windows of larger images (n, height, width).
+
+        Window i is of image rows[i], which ascend, and begins at begin[i], at multiples of the
+        stride. The patches of an image are coded once for all its windows.
+        """
+        down, right = self._places()
+        weights = pooling_weights(down, right, self.grids_).astype(np.float32)
+        places = begin // self.stride_
+        features = []
+        for first in range(0, len(images), 64):
+            block = (images[first : first + 64] / self.scale_).astype(np.float32)
+            patches = image_patches(block, self.patch_size_, self.stride_)
+            codes = self._coded(self._whitened(patches).reshape(-1, patches.shape[-1]))
+            codes = codes.reshape(*patches.shape[:3], -1)
+            inside = slice(*np.searchsorted(rows, (first, first + 64)))
+            pooled = [
+                weights
+                @ codes[row, top : top + down, left : left + right].reshape(down * right, -1)
+                for row, (top, left) in zip(rows[inside] - first, places[inside])
+            ]
+            pooled = np.sqrt(pooled).reshape(len(pooled), -1)
+            if self.n_outputs is not None:
+                pooled = (pooled - self.mean_) @ self.components_.T
+            features.append(pooled)
+        return np.concatenate(features)
+
     def score(self, X: Any, y: Any = None) -> float:
         "Mean log-density of the whitened patches of images X."
         check_is_fitted(self)

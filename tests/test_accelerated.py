@@ -87,7 +87,8 @@ def test_the_first_leap_is_discarded_when_it_falls():
     model, start, data = problem(7, n=100, m=3, d=2, p=4)
     path = [start.weights]
     for _ in range(30):
-        path.append(model.m_step(model.e_step(CapsuleParameters(path[-1]), data)).weights)
+        here = CapsuleParameters(path[-1])
+        path.append(model.m_step(here, model.e_step(here, data)).weights)
     for method in (Squarem(), Anderson(), SafeMomentum()):
         run = em.fit(
             Punished(model, path),
@@ -216,8 +217,8 @@ def test_wrong_settings_are_named():
 def test_the_expanded_step_is_the_plain_one_times_one_number():
     model, start, data = problem(3, m=4, d=3, p=5, n=200, architecture="ovo", weighted=True)
     expanded = ExpandedCapsuleRegression(model.targets, model.dims, model.solver)
-    plain = model.m_step(model.e_step(start, data)).weights
-    ratio = expanded.m_step(expanded.e_step(start, data)).weights / plain
+    plain = model.m_step(start, model.e_step(start, data)).weights
+    ratio = expanded.m_step(start, expanded.e_step(start, data)).weights / plain
     assert np.allclose(ratio, ratio[:, :1, :1, :1], rtol=1e-10) and np.all(ratio != 1)
 
 

@@ -262,11 +262,11 @@ class Deadly(Fine):
     def without_solver(self):
         return self
 
-    def m_step(self, statistics):
+    def m_step(self, parameters, statistics):
         self.passes += 1
         if self.passes == 3:
             Path(self.flag).touch()
-        return self.model.m_step(statistics)
+        return self.model.m_step(parameters, statistics)
 
     def e_step(self, parameters, block, **options):
         try:
@@ -301,11 +301,11 @@ def test_the_classifier_ends_with_the_same_bits_when_a_waiting_worker_is_killed(
     expected = clone(learner).fit(x, y)
     before, passes, m_step = two.run(os.getpid), [], CapsuleRegression.m_step
 
-    def fatal(self, statistics):
+    def fatal(self, parameters, statistics):
         passes.append(self)
         if len(passes) == 3:
             os.kill(list(before.values())[0], signal.SIGKILL)
-        return m_step(self, statistics)
+        return m_step(self, parameters, statistics)
 
     monkeypatch.setattr(CapsuleRegression, "m_step", fatal)
     found = clone(learner).fit(x, y)

@@ -105,7 +105,7 @@ def test_an_e_step_asks_the_device_nothing(architecture, options):
         part = em.accumulate(
             lambda block: there.e_step(parameters, block, threshold=nu), prepared, 7
         )
-        there.m_step(found[0])
+        there.m_step(parameters, found[0])
     found += (second_moments(batch, range(3), model.affine),)
     for ours, theirs in zip((*expected, expected[0]), (*found, part)):
         assert theirs[0].device == parameters.weights.device

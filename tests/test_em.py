@@ -379,7 +379,11 @@ def test_momentum_is_the_update_2_27():
         em.fit(model, start, data, rounds=PLAIN, momentum=0.7, max_iter=t, monitor="objective")
         for t in (1, 2, 3, 4)
     ]
-    plain = lambda W: model.m_step(model.e_step(CapsuleParameters(W), data)).weights
+
+    def plain(W):
+        here = CapsuleParameters(W)
+        return model.m_step(here, model.e_step(here, data)).weights
+
     W = [start.weights, start.weights]
     for run in runs:
         best = W[1:][

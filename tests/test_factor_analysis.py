@@ -162,7 +162,7 @@ def test_factor_analysis_does_not_mind_units(seed):
         assert np.allclose(
             two.log_likelihood, one.log_likelihood - w.sum() * np.log(units).sum(), rtol=1e-8
         )
-        parameters, moved = model.m_step(one), model.m_step(two)
+        parameters, moved = model.m_step(parameters, one), model.m_step(moved, two)
 
 
 @pytest.mark.parametrize("noise", ["isotropic", "none"])
@@ -178,7 +178,7 @@ def test_models_without_axes_do_not_mind_rotations(noise):
             model.e_step(turned, (X @ turn, None, None)),
         )
         assert np.allclose(one.bound, two.bound, rtol=1e-9)
-        parameters, turned = model.m_step(one), model.m_step(two)
+        parameters, turned = model.m_step(parameters, one), model.m_step(turned, two)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -238,7 +238,8 @@ def test_an_empty_component_takes_half_of_the_heaviest(noise):
     means = wide.means.copy()
     means[0, 3] += 0.3 * X.std()
     means[0, 1:3] += 1e6 * X.std()  # two components far from every example
-    new = model.m_step(model.e_step(wide._replace(means=means), (X, None, None)))
+    wide = wide._replace(means=means)
+    new = model.m_step(wide, model.e_step(wide, (X, None, None)))
     assert all(np.all(np.isfinite(leaf)) for leaf in new)
     assert np.all(np.abs(new.means) < 100 * np.abs(X).max())
     if noise != "none":
@@ -297,7 +298,7 @@ def test_misuse_is_explained():
     wide = parameters._replace(loadings=np.ones((*parameters.means.shape, X.shape[1] + 1)))
     with pytest.raises(ValueError, match="loadings has"):
         LinearManifolds("none").e_step(wide, (X, None, None))
-    assert np.all(np.isfinite(model.m_step(model.e_step(wide, (X, None, None))).loadings))
+    assert np.all(np.isfinite(model.m_step(wide, model.e_step(wide, (X, None, None))).loadings))
     for settings in (
         {"noise": "full"},
         {"temperature": 0},

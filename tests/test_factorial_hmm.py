@@ -203,7 +203,7 @@ def test_one_chain_is_the_textbook_model(e_step):
     for likelihood in path:
         statistics = model.e_step(here, (Y, None, None))
         assert np.isclose(statistics.log_likelihood[0], likelihood, rtol=1e-9)
-        here = model.m_step(statistics)
+        here = model.m_step(here, statistics)
     assert np.allclose(np.exp(here.log_initial[0, 0]), initial, atol=1e-6) and np.allclose(
         np.exp(here.log_transitions[0, 0]), A, atol=1e-6
     )

@@ -476,11 +476,11 @@ def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
     class Interrupted(CapsuleRegression):
         steps = []
 
-        def m_step(self, statistics):
+        def m_step(self, parameters, statistics):
             self.steps.append(1)
             if len(self.steps) == 7:
                 raise error
-            return super().m_step(statistics)
+            return super().m_step(parameters, statistics)
 
     path = tmp_path / "run.npz"
     with pytest.raises(error):

@@ -139,7 +139,7 @@ def test_a_step_by_definition(kind, seed):
         statistics.weight, w.sum()
     )
     if np.all(statistics.mass > 1e-3):
-        new = model.m_step(statistics)
+        new = model.m_step(start, statistics)
         scale = np.abs(X).max()
         assert np.allclose(np.exp(new.log_weights[0]), weights, rtol=1e-9) and np.allclose(
             new.means[0] / scale, means / scale, atol=1e-10
@@ -172,7 +172,7 @@ def test_narrow_components_far_from_the_origin_keep_their_digits(kind, far):
         atol=40 * digits,
     )
     if far > 10:
-        new = model.m_step(model.e_step(start, (X, None)))
+        new = model.m_step(start, model.e_step(start, (X, None)))
         S = [np.cov(Y.T, ddof=0) for Y in (left, right)]
         assert np.allclose(
             new.covariances[0], S if kind == "full" else [np.diag(C) for C in S], atol=40 * digits
@@ -205,7 +205,7 @@ def test_an_empty_component_takes_half_of_the_heaviest(kind):
         mixture_parameters([[1 / 3] * 3], means[None], np.stack([S] * 3)[None]),
         Mixtures(kind),
     )
-    new = model.m_step(model.e_step(start, (X, None)))
+    new = model.m_step(start, model.e_step(start, (X, None)))
     weights = np.exp(new.log_weights[0])
     assert (
         np.allclose(np.sort(weights), [0.25, 0.25, 0.5])
@@ -343,7 +343,7 @@ def ours(X, kind, m, steps, reg_covar=0.0):
     path = []
     for _ in range(steps):
         statistics = model.e_step(here, (X, None))
-        here = model.m_step(statistics)
+        here = model.m_step(here, statistics)
         path.append(statistics.log_likelihood[0] / len(X))
     return np.exp(here.log_weights[0]), here.means[0] + origin, here.covariances[0], path
 

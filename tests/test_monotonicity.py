@@ -159,7 +159,7 @@ def test_em_never_lowers_what_it_maximises(name):
                 assert np.all(now >= path[-1] - 1e-9 * (np.abs(now) + unit)), seed
             path = [*path, now] if revived is None or not np.any(revived(statistics)) else []
             try:
-                parameters = model.m_step(statistics)
+                parameters = model.m_step(parameters, statistics)
             except ValueError as error:  # collapsed: the likelihood has no maximum
                 assert "raise reg_covar" in str(error)
                 collapsed += 1

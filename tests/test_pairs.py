@@ -109,7 +109,7 @@ def test_em_never_lowers_the_objective(seed):
     for _ in range(15):
         statistics = model.e_step(parameters, (X, pairs, weight))
         path.append(model.objective(parameters, statistics)[0])
-        parameters = model.m_step(statistics)
+        parameters = model.m_step(parameters, statistics)
     assert np.all(np.diff(path) >= -1e-9 * (abs(path[0]) + len(X))) and path[-1] > path[0]
 
 
@@ -172,9 +172,8 @@ def test_each_two_labels_learn_from_the_scenes_with_one_of_them():
         alone, parameters = problem.select(np.array([q])), type(start)(start.weights[[q]])
         for _ in range(12):
             kept = parameters
-            parameters = alone.m_step(
-                alone.e_step(parameters, (X[mine], pair_numbers(PAIRS[mine], 4), None))
-            )
+            batch = X[mine], pair_numbers(PAIRS[mine], 4), None
+            parameters = alone.m_step(parameters, alone.e_step(parameters, batch))
         assert any(
             np.allclose(
                 np.concatenate([model.coef_[q], model.intercept_[q][..., None]], axis=-1),

@@ -85,9 +85,9 @@ def test_a_step_that_forgets_the_norms_is_noticed():
     for seed in range(12):
         model, parameters, data = with_norms(seed)
         for _ in range(20):
-            parameters = model.m_step(model.e_step(parameters, data))
+            parameters = model.m_step(parameters, model.e_step(parameters, data))
         statistics = model.e_step(parameters, data)
-        plain = CapsuleRegression.m_step(model, statistics)
+        plain = CapsuleRegression.m_step(model, parameters, statistics)
         fallen += (
             model.objective(plain, model.e_step(plain, data))[0]
             < model.objective(parameters, statistics)[0] - 1e-6
@@ -100,7 +100,7 @@ def test_settled_zeros_are_exact_and_do_not_lower_the_objective():
     for seed in range(12):
         model, parameters, data = with_norms(seed)
         for _ in range(30):
-            parameters = model.m_step(model.e_step(parameters, data))
+            parameters = model.m_step(parameters, model.e_step(parameters, data))
         before = model.objective(parameters, model.e_step(parameters, data))[0]
         settled = zeros_settled(model, parameters, data, 1)
         after = model.objective(settled, model.e_step(settled, data))[0]

@@ -47,7 +47,7 @@ def test_the_objective_never_falls():
             now = float(model.objective(parameters, statistics)[0])
             assert not path or now >= path[-1] - 1e-9 * (abs(now) + len(data[0])), seed
             path.append(now)
-            parameters = model.m_step(statistics)
+            parameters = model.m_step(parameters, statistics)
         assert path[-1] > path[0], seed
 
 
@@ -59,7 +59,7 @@ def test_a_step_that_forgets_the_decoder_is_noticed():
     for seed in range(10):
         model, parameters, data = problem(seed, 10.0)
         statistics = model.e_step(parameters, data)
-        plain = CapsuleRegression.m_step(model, statistics)
+        plain = CapsuleRegression.m_step(model, parameters, statistics)
         fallen += (
             model.objective(plain, model.e_step(plain, data))[0]
             < model.objective(parameters, statistics)[0] - 1e-6
@@ -72,8 +72,8 @@ def test_strength_zero_is_the_plain_step():
         model, parameters, data = problem(seed, 0.0)
         statistics = model.e_step(parameters, data)
         assert np.allclose(
-            model.m_step(statistics).weights,
-            CapsuleRegression.m_step(model, statistics).weights,
+            model.m_step(parameters, statistics).weights,
+            CapsuleRegression.m_step(model, parameters, statistics).weights,
             rtol=1e-6,
             atol=1e-9,
         )

@@ -501,7 +501,7 @@ CALLS = [
     (lambda: CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2), alpha=-1), "alpha"),
     (
         lambda: CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2)).m_step(
-            MODEL.e_step(START, DATA)
+            START, MODEL.e_step(START, DATA)
         ),
         "solver",
     ),

@@ -94,7 +94,7 @@ def test_the_objective_never_falls_and_a_wrong_step_is_noticed(layered):
         for _ in range(15):
             statistics = model.e_step(parameters, (X, y, None))
             path.append(float(model.objective(parameters, statistics)[0]))
-            parameters = model.m_step(statistics)
+            parameters = model.m_step(parameters, statistics)
         assert np.all(np.diff(path) > -1e-9 * abs(path[0])) and path[-1] > path[0], seed
         if not layered:  # moved back the wrong way
             wrong = gathered(statistics.moments[0], model.places[:, ::-1])

@@ -79,7 +79,8 @@ def plain_m_step(W, x, y, dims, weight, threshold):
 
 def engine_m_step(W, x, y, dims, weight, threshold):
     model, start = engine(x, dims, weight), CapsuleParameters(W[None])
-    return model.m_step(model.e_step(start, (x, y, weight), np.array([threshold]))).weights[0]
+    statistics = model.e_step(start, (x, y, weight), np.array([threshold]))
+    return model.m_step(start, statistics).weights[0]
 
 
 def fit_plain(x, y, dims, weight):

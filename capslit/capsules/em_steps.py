@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['root_of_inverse', 'LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount', 'CapsuleRegression',
-           'pose_vectors', 'SecondMoments', 'second_moments', 'StatisticsWithWeights', 'with_weights', 'weights_before',
-           'log_probability_derivatives', 'covariance_product', 'em_derivative']
+           'pose_vectors', 'SecondMoments', 'second_moments', 'log_probability_derivatives', 'covariance_product',
+           'em_derivative']
 
 # %% ../../nbs/capsules/em_steps.ipynb #cell-020
 import math
@@ -323,7 +323,7 @@ class CapsuleRegression:
             columns=problems if columns is None else columns[problems],
         )
 
-    def m_step(self, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "Weights from the moments, by least squares (Saul 2.22)."
         if self.solver is None:
             raise ValueError("solver is None, but m_step needs one; pass LeastSquares.from_gram(…)")
@@ -1030,31 +1030,6 @@ def _second_moment(x, weight, affine):
             [z, xp.ones((z.shape[0], 1), dtype=xp.float64, device=array_device(x))], axis=1
         )
     return xp.matrix_transpose(z) @ (z if weight is None else z * weight[:, None])
-
-# %% ../../nbs/capsules/em_steps.ipynb #kept-2
-class StatisticsWithWeights(NamedTuple):
-    "`CapsuleStatistics`, and Σ w W (k, m, d, p), with the weights W of the E-step."
-
-    moments: object
-    log_likelihood: object
-    errors: object
-    weight: object
-    weights: object
-
-
-def with_weights(
-    parameters: CapsuleParameters, statistics: CapsuleStatistics
-) -> StatisticsWithWeights:
-    "Statistics that know the weights they were made with."
-    return StatisticsWithWeights(
-        *statistics, parameters.weights * statistics.weight[:, None, None, None]
-    )
-
-
-def weights_before(statistics: StatisticsWithWeights) -> np.ndarray:
-    "The weights (k, m, d, p) of the E-step, as an array of NumPy."
-    weight = to_numpy(statistics.weight)[:, None, None, None]
-    return to_numpy(statistics.weights) / np.where(weight > 0, weight, 1)
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-5
 def log_probability_derivatives(

@@ -135,7 +135,7 @@ class EvidenceRegression(CapsuleRegression):
             posterior=WeightPosterior(*(a[problems] for a in self.posterior)),
         )
 
-    def m_step(self, statistics: CapsuleStatistics) -> CapsuleParameters:
+    def m_step(self, parameters: Any, statistics: CapsuleStatistics) -> CapsuleParameters:
         "Posterior means of the weights, M = (Σ E[h|x,y] xᵀ) Σ."
         return CapsuleParameters(statistics.moments @ self.posterior.covariance)
 

@@ -20,8 +20,6 @@ from capslit.capsules.em_steps import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,
-    weights_before,
-    with_weights,
 )
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-12
@@ -151,13 +149,9 @@ class LassoCapsuleRegression(CapsuleRegression):
         lasso = [float(np.max(self.strength)), self.lasso_groups]
         return super().signature | {"lasso": lasso}
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> Any:
-        "StatisticsWithWeights of a batch."
-        return with_weights(parameters, super().e_step(parameters, batch, threshold))
-
-    def m_step(self, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "Weights by the scale mixture."
-        return _each_problem(self, statistics, mixture_step)
+        return _each_problem(self, parameters, statistics, mixture_step)
 
     def objective(self, parameters: Any, statistics: Any) -> Any:
         "The log-likelihood, less λ Σ ‖w_g‖ and the ridge penalty, per problem (k,)."
@@ -167,11 +161,11 @@ class LassoCapsuleRegression(CapsuleRegression):
         return plain - asarray_like(penalty, plain)
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-48
-def _each_problem(model, statistics, *steps):
+def _each_problem(model, parameters, statistics, *steps):
     "Steps one after another, each from the weights that the one before has found."
     found = []
     moments = to_numpy(statistics.moments)
-    for weights, sums in zip(weights_before(statistics), moments):
+    for weights, sums in zip(to_numpy(parameters.weights), moments):
         for step in steps:
             weights = step(weights, sums, model.gram, model.strength, model.lasso_groups)
         found.append(weights)
@@ -198,4 +192,4 @@ def zeros_settled(
     step, here = em.BoundStep(model, "e_step", parameters), parameters.weights
     with em.threads(n_threads) if isinstance(here, np.ndarray) else nullcontext() as pool:
         statistics = em.accumulate(step, data, em.block_rows(model, parameters), pool)
-    return _each_problem(model, statistics, mixture_step, coordinate_sweep)
+    return _each_problem(model, parameters, statistics, mixture_step, coordinate_sweep)

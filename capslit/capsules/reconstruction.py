@@ -17,8 +17,6 @@ from ..arrays import asarray_like, to_numpy
 from capslit.capsules.em_steps import (
     CapsuleParameters,
     CapsuleRegression,
-    weights_before,
-    with_weights,
 )
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-05
@@ -109,13 +107,9 @@ class ReconstructingCapsuleRegression(CapsuleRegression):
     def signature(self) -> dict:
         return super().signature | {"reconstruction": self.penalty.strength}
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> Any:
-        "StatisticsWithWeights of a batch."
-        return with_weights(parameters, super().e_step(parameters, batch, threshold))
-
-    def m_step(self, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "Weights by least squares."
-        return _penalised_step(self, statistics)
+        return _penalised_step(self, parameters, statistics)
 
     def objective(self, parameters: Any, statistics: Any) -> Any:
         "The log-likelihood, less the penalty and α‖W‖²/2, per problem (k,)."
@@ -123,9 +117,9 @@ class ReconstructingCapsuleRegression(CapsuleRegression):
         return plain - asarray_like(penalty.value(to_numpy(parameters.weights)), plain)
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-17-1
-def _penalised_step(model, statistics):
+def _penalised_step(model, parameters, statistics):
     "The M-step of a model; rows beyond a capsule's dimension stay zero."
-    before = weights_before(statistics)
+    before = to_numpy(parameters.weights)
     found = penalised_weights(model.penalty, to_numpy(statistics.moments), before)
     found *= np.arange(found.shape[2])[:, None] < np.asarray(model.dims)[..., None, None]
     return CapsuleParameters(asarray_like(found, statistics.moments))

@@ -519,7 +519,8 @@ class Trial:
                     em.BoundStep(model, "e_step", CapsuleParameters(now)), self.batch, rows
                 )
                 now, before = (
-                    model.m_step(statistics).weights + self.design.momentum * (now - before),
+                    model.m_step(CapsuleParameters(now), statistics).weights
+                    + self.design.momentum * (now - before),
                     now,
                 )
         return replace(self, now=now, before=before)

@@ -124,7 +124,8 @@ def _until_convergence(model, parameters, data, prunes, settings):
     if not prunes:
         return parameters
     model = replace(model, prune=True)
-    return em.fit(model, model.m_step(_counted(model, parameters, data)), data, **quiet).parameters
+    parameters = model.m_step(parameters, _counted(model, parameters, data))
+    return em.fit(model, parameters, data, **quiet).parameters
 
 # %% ../../nbs/composition/estimator.ipynb #cell-050-1
 def _proposals(model, best, X, tries=3):

@@ -138,7 +138,6 @@ class SetStatistics(NamedTuple):
     times: np.ndarray  # (k, M)      N_s
     sums: np.ndarray  # (k, M, D)   S_s
     squares: np.ndarray  # (k,)        Σ |x|²
-    templates: np.ndarray  # (k, K, D)   Σ μ, of the templates with which the sets were found
     log_likelihood: np.ndarray  # (k,)        Σ ln P(x | s)
     weight: np.ndarray  # (k,)        number of examples
 
@@ -183,9 +182,7 @@ class _Steps(_Sets):
         times, sums = np.zeros(M), np.zeros((M, x.shape[1]))
         times[present], sums[present] = counts, np.add.reduceat(x[order], starts)
         likelihood = np.sum(self.log_likelihood(x, mu, variance))
-        return SetStatistics(
-            times, sums, np.sum(x**2), len(x) * templates, likelihood, float(len(x))
-        )
+        return SetStatistics(times, sums, np.sum(x**2), likelihood, float(len(x)))
 
     def step(
         self, times: np.ndarray, sums: np.ndarray, squares: float, before: np.ndarray, weight: float
@@ -218,10 +215,6 @@ class GaussianCompositions(_Steps):
         _, K, D = parameters.templates.shape
         return int(np.clip(2**21 // max(D, len(small_sets(K, self.max_active))), 16, 4096))
 
-    def select(self, problems: Any) -> "GaussianCompositions":
-        "The model of some of the stacked problems: the same one."
-        return self
-
     def objective(self, parameters: Means, statistics: SetStatistics) -> np.ndarray:
         "The log-likelihood (k,) less the costs of the active experts."
         size = np.sum(small_sets(parameters.templates.shape[1], self.max_active), axis=1)
@@ -232,10 +225,10 @@ class GaussianCompositions(_Steps):
         parts = [self.count(*one, batch[0]) for one in zip(*parameters)]
         return SetStatistics(*map(np.stack, zip(*parts)))
 
-    def m_step(self, statistics: SetStatistics) -> Means:
+    def m_step(self, parameters: Means, statistics: SetStatistics) -> Means:
         "Means, by the exact step from the templates with which the sets were found."
-        times, sums, squares, templates, _, weight = statistics
-        found = map(self.step, times, sums, squares, templates / weight[:, None, None], weight)
+        times, sums, squares, _, weight = statistics
+        found = map(self.step, times, sums, squares, parameters.templates, weight)
         return Means(*map(np.stack, zip(*found)))
 
 # %% ../../nbs/composition/gaussian.ipynb #real-24

@@ -9,7 +9,7 @@ __all__ = ['owners', 'Experts', 'ExpertStatistics', 'active_experts', 'Compositi
 # %% ../../nbs/composition/model.ipynb #cell-003
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betaln, xlog1py, xlogy
@@ -206,10 +206,6 @@ class Compositions(_Inference):
         "Examples per block."
         return int(np.clip(2**22 // parameters.templates.shape[2], 16, 4096))
 
-    def select(self, problems: Any) -> "Compositions":
-        "The model of some of the stacked problems: the same one."
-        return self
-
     def objective(self, parameters: Experts, statistics: ExpertStatistics) -> np.ndarray:
         """The log-likelihood (k,) less the costs of active experts; if `prune`, minus the
         description length.
@@ -234,7 +230,7 @@ class Compositions(_Inference):
         parts = [self.count(mu, x, weight, self.explain(mu, x)) for mu in parameters.templates]
         return ExpertStatistics(*map(np.stack, zip(*parts)))
 
-    def m_step(self, statistics: ExpertStatistics) -> Experts:
+    def m_step(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
         "Experts by equation 1, at the mean of their places; pixels that nobody owns abstain."
         (ink, N), eps = self._centred(statistics), self.pseudocount
         mu = (ink + 2 * eps * self._prior(N)) / (N + 2 * eps)

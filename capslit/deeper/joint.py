@@ -164,11 +164,10 @@ class GateCodes(NamedTuple):
 
 # %% ../../nbs/deeper/joint.ipynb #joint-26-a
 class CodeStatistics(NamedTuple):
-    "Sums over images: Σ q z̃ᵀ, or Σ (q − ρ) z̃ᵀ; Σ‖z‖²; n · gates; Σ h̄ c̄ᵀ; Σ E[c cᵀ]; the bound."
+    "Sums over images: Σ q z̃ᵀ, or Σ (q − ρ) z̃ᵀ; Σ‖z‖²; Σ h̄ c̄ᵀ; Σ E[c cᵀ]; the bound."
 
     kinds: np.ndarray
     squares: np.ndarray
-    gates: np.ndarray
     moments: np.ndarray
     gram: np.ndarray
     log_likelihood: np.ndarray
@@ -279,7 +278,6 @@ class JointRegression(_Bound):
         sums = (
             self.counted(scores, q, z),
             np.sum(z * z),
-            self.carried(parameters, len(z)),
             np.einsum("njd,nc->jdc", h, c, optimize=True),
             second_moments_of_kinds(q, self.pooling, self.n_draws),
             np.sum(own + self.label_weight * (logs - price)),
@@ -291,15 +289,12 @@ class JointRegression(_Bound):
         "Σ q z̃ᵀ (K, p + 1)."
         return np.einsum("nlk,nlp->kp", q, with_constant(z), optimize=True)
 
-    def carried(self, parameters: Any, n: int) -> np.ndarray:
-        return np.zeros(0)
-
     def upper(self, statistics: CodeStatistics) -> np.ndarray:
         "W (1, m, d, C)."
         prior = np.append(np.full(statistics.gram.shape[-1] - 1, self.alpha / self.label_weight), 0)
         return LeastSquares.from_gram(statistics.gram, alpha=prior).solve(statistics.moments)
 
-    def m_step(self, statistics: CodeStatistics) -> MixtureCodes:
+    def m_step(self, parameters: MixtureCodes, statistics: CodeStatistics) -> MixtureCodes:
         if self.held is not None:
             return MixtureCodes(*self.held, self.upper(statistics))
         sums = statistics.kinds[0]
@@ -332,14 +327,10 @@ class GatedRegression(JointRegression):
         "Σ (q − ρ) z̃ᵀ (K, p + 1)."
         return super().counted(scores, q - np.exp(scores), z)
 
-    def carried(self, parameters: GateCodes, n: int) -> np.ndarray:
-        return parameters.gates[0] * n
-
-    def m_step(self, statistics: CodeStatistics) -> GateCodes:
+    def m_step(self, parameters: GateCodes, statistics: CodeStatistics) -> GateCodes:
         if self.held is not None:
             return GateCodes(*self.held, self.upper(statistics))
-        before = statistics.gates / statistics.weight[:, None, None]
-        gates = before + 2 * self.solver.solve(statistics.kinds)
+        gates = parameters.gates + 2 * self.solver.solve(statistics.kinds)
         return GateCodes(gates, self.upper(statistics))
 
 # %% ../../nbs/deeper/joint.ipynb #joint-32

@@ -67,9 +67,11 @@ def whitening_matrix(covariance: np.ndarray, floor: float) -> np.ndarray:
 class EqualSpheres(Mixtures):
     "Mixtures of Gaussians with one variance, common to all directions and components."
 
-    def m_step(self, statistics: MixtureStatistics) -> MixtureParameters:
+    def m_step(
+        self, parameters: MixtureParameters, statistics: MixtureStatistics
+    ) -> MixtureParameters:
         "MixtureParameters from statistics."
-        found = super().m_step(statistics)
+        found = super().m_step(parameters, statistics)
         share = np.exp(found.log_weights)[..., None]
         variance = np.sum(share * found.covariances, axis=1, keepdims=True)
         variance /= np.sum(share, axis=1, keepdims=True)

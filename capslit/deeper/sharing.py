@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['shift_grid', 'places', 'spread', 'gathered', 'gathered_gram', 'SharedCapsuleRegression', 'shared_problem',
-           'lower_layer', 'best_upper', 'best_maps', 'LayeredParameters', 'LayeredStatistics',
-           'LayeredCapsuleRegression', 'layered_problem', 'places_of', 'SharedCapsuleClassifier']
+           'lower_layer', 'best_upper', 'best_maps', 'LayeredParameters', 'LayeredCapsuleRegression', 'layered_problem',
+           'places_of', 'SharedCapsuleClassifier']
 
 # %% ../../nbs/deeper/sharing.ipynb #share-02
 import math
@@ -144,7 +144,7 @@ class SharedCapsuleRegression(CapsuleRegression):
         table = np.ascontiguousarray(self.places, dtype=np.int64)
         return super().signature | {"places": [*table.shape, zlib.crc32(table)]}
 
-    def m_step(self, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "Weights by least squares, the same at all places."
         moments = to_numpy(statistics.moments)[0]
         sums = np.moveaxis(gathered(moments, self.places), 1, 0)  # (G, m, d, q)
@@ -243,16 +243,6 @@ class LayeredParameters(NamedTuple):
     weights: object
     maps: object
 
-# %% ../../nbs/deeper/sharing.ipynb #share-46-1
-class LayeredStatistics(NamedTuple):
-    "`CapsuleStatistics`, and Σ w A, with the maps A of the E-step."
-
-    moments: object
-    log_likelihood: object
-    errors: object
-    weight: object
-    maps: object
-
 # %% ../../nbs/deeper/sharing.ipynb #share-46-2
 @dataclass(frozen=True)
 class LayeredCapsuleRegression(CapsuleRegression):
@@ -272,17 +262,12 @@ class LayeredCapsuleRegression(CapsuleRegression):
     def signature(self) -> dict:
         return super().signature | {"patches": list(self.places.shape)}
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> LayeredStatistics:
-        "LayeredStatistics of a batch."
-        found = super().e_step(parameters, batch, threshold)
-        return LayeredStatistics(*found, parameters.maps * found.weight[:, None, None])
-
-    def m_step(self, statistics: Any) -> LayeredParameters:
+    def m_step(self, parameters: LayeredParameters, statistics: Any) -> LayeredParameters:
         "The upper weights, and then the maps, each by least squares."
         return _layered_step(
             self,
             to_numpy(statistics.moments)[0],
-            to_numpy(statistics.maps)[0] / float(statistics.weight[0]),
+            to_numpy(parameters.maps)[0],
             statistics.moments,
         )
 

@@ -16,8 +16,9 @@ from ..arrays import array_device, namespace
 
 # %% ../../nbs/em/stack.ipynb #cell-004
 def tree_map(function: Callable, *trees: Any) -> Any:
-    """function(array, …) for each array of one or several sets: arrays, NamedTuples of arrays, or
-    dicts of these.
+    """function(array, …) for each array of one or several sets.
+
+    A set is an array, a NamedTuple of arrays, or a dict of sets.
     """
     first = trees[0]
     if isinstance(first, dict):
@@ -29,14 +30,14 @@ def tree_map(function: Callable, *trees: Any) -> Any:
 
 def choose(mask: np.ndarray, yes: Any, no: Any) -> Any:
     "Problem by problem, the arrays of `yes` where the mask (k,) is true, those of `no` elsewhere."
-    if (number := np.count_nonzero(mask)) in (0, mask.size):
+    number = np.count_nonzero(mask)
+    if number in (0, mask.size):  # mostly so, and then nothing is copied
         return yes if number else no
 
     def pick(a, b):
         xp = namespace(a)
-        return xp.where(
-            xp.asarray(mask.reshape((-1,) + (1,) * (a.ndim - 1)), device=array_device(a)), a, b
-        )
+        rows = mask.reshape((-1,) + (1,) * (a.ndim - 1))
+        return xp.where(xp.asarray(rows, device=array_device(a)), a, b)
 
     return tree_map(pick, yes, no)
 
@@ -52,9 +53,8 @@ class Running:
         "The rows of these problems."
 
         def rows(a):
-            return namespace(a).take(
-                a, namespace(a).asarray(self.index, device=array_device(a)), axis=0
-            )
+            xp = namespace(a)
+            return xp.take(a, xp.asarray(self.index, device=array_device(a)), axis=0)
 
         return tree if self.whole else tree_map(rows, tree)
 
@@ -71,9 +71,8 @@ class Running:
                 full[self.index] = new
                 return full
             xp = namespace(full)
-            return xp.take(
-                xp.concat([new, full]), xp.asarray(source, device=array_device(full)), axis=0
-            )
+            rows = xp.asarray(source, device=array_device(full))
+            return xp.take(xp.concat([new, full]), rows, axis=0)
 
         return tree_map(merged, tree, part)
 
@@ -86,15 +85,15 @@ class Running:
         return full
 
     def select(self, model: Any) -> Any:
-        "The model of these problems."
-        return model if self.whole else model.select(self.index)
+        "The model of these problems; the same one, unless it can `select`."
+        if self.whole or not hasattr(model, "select"):
+            return model
+        return model.select(self.index)
 
 # %% ../../nbs/em/stack.ipynb #cell-010
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a run stands: stacked parameters, and one entry per problem for each of the control
-    vectors.
-    """
+    "Where a run stands: stacked parameters, and arrays (k,) with one entry per problem."
 
     parameters: tuple
     best: tuple
@@ -103,24 +102,31 @@ class State:
     reference: np.ndarray  # the value that the next significant improvement must beat
     since: np.ndarray  # iterations since the last significant improvement
     round: np.ndarray  # index of the current round; one past the last when done
-    history: dict = field(
-        default_factory=dict
-    )  # name → list of (k,) arrays, one per iteration; NaN where a problem was already done
+    # name → list of arrays (k,), one per iteration; NaN for a problem that was done before
+    history: dict = field(default_factory=dict)
     warm: Any = None  # what the last E-step leaves for the next one to start from, (k, n, …)
 
     @classmethod
     def start(cls, parameters: tuple, memory: dict | None = None, warm: Any = None) -> "State":
+        "The state before the first iteration."
         k = parameters[0].shape[0]
         return cls(
             parameters,
-            parameters,
-            memory or {},
-            np.full(k, np.inf),
-            np.full(k, np.inf),
-            np.full(k, -1),
-            np.zeros(k, int),
+            best=parameters,
+            memory=memory or {},
+            score=np.full(k, np.inf),
+            reference=np.full(k, np.inf),
+            since=np.full(k, -1),
+            round=np.zeros(k, int),
             warm=warm,
         )
+
+    @classmethod
+    def of(cls, model: Any, parameters: tuple) -> "State":
+        "The state before the first iteration of a model that may have warm starts."
+        if not hasattr(model, "warm_starts"):
+            return cls.start(parameters)
+        return cls.start(parameters, warm=model.warm_starts(parameters[0].shape[0]))
 
     @property
     def n_iter(self) -> int:
@@ -131,7 +137,7 @@ class State:
         return Running(self.round < len(rounds))
 
     def _with(self, **changed):
-        "`dataclasses.replace`, which is asked for at each iteration, in a third of its time."
+        "`dataclasses.replace` in a third of its time; each iteration needs it."
         state = object.__new__(type(self))
         state.__dict__.update(self.__dict__, **changed)
         return state
@@ -139,24 +145,24 @@ class State:
     def judged(
         self, running: Running, score: np.ndarray, improved: np.ndarray, record: dict
     ) -> "State":
-        """The state once the present parameters are judged: their score, what is recorded of them,
-        and whether they are the best so far.
+        """The state once the present parameters are judged.
+
+        Keeps their score and what is recorded of them, and the parameters if they are the best.
         """
-        better = score < running.take(self.score)
-        return self._with(
-            best=running.put(
-                self.best, choose(better, running.take(self.parameters), running.take(self.best))
-            ),
-            score=running.put(self.score, choose(better, score, running.take(self.score))),
-            reference=running.put(
-                self.reference, choose(improved, score, running.take(self.reference))
-            ),
-            since=running.put(self.since, np.where(improved, 0, running.take(self.since) + 1)),
-            history={
-                name: [*self.history.get(name, ()), running.spread(values)]
-                for name, values in record.items()
-            },
-        )
+        before = {name: running.take(getattr(self, name)) for name in _JUDGED}
+        better = score < before["score"]
+        after = {
+            "best": choose(better, running.take(self.parameters), before["best"]),
+            "score": choose(better, score, before["score"]),
+            "reference": choose(improved, score, before["reference"]),
+            "since": np.where(improved, 0, before["since"] + 1),
+        }
+        history = {
+            name: [*self.history.get(name, ()), running.spread(values)]
+            for name, values in record.items()
+        }
+        changed = {name: running.put(getattr(self, name), after[name]) for name in _JUDGED}
+        return self._with(history=history, **changed)
 
     def moved(
         self, running: Running, parameters: tuple, memory: dict, ended: np.ndarray, begin: Callable
@@ -179,6 +185,23 @@ class State:
             round=running.put(self.round, current + ended),
         )
 
+    def bound(self, model: Any) -> Any:
+        "The model whose next E-step starts where the last one ended, if it has warm starts."
+        if self.warm is None:
+            return model
+        return model.with_memory(self.warm, np.copy(self.warm))
+
+    def warmed(self, model: Any, accepted: np.ndarray | None) -> "State":
+        "The state with what the E-step of a `bound` model has found, unless it was rejected."
+        if self.warm is None:
+            return self
+        if accepted is not None:
+            model.forget(~accepted)
+        return self._with(warm=model.memory[1])
+
+
+_JUDGED = ("best", "score", "reference", "since")
+
 # %% ../../nbs/em/stack.ipynb #warm-2
 class WarmStarts:
     """Base of models whose E-step starts where the last one has ended.
@@ -189,8 +212,8 @@ class WarmStarts:
 
     def select(self, problems: Any) -> Any:
         "The model of some of the stacked problems."
-        known = range(int(np.max(problems)) + 1) if self.streams is None else self.streams
-        return replace(self, streams=tuple(int(known[q]) for q in problems))
+        numbers = range(int(np.max(problems)) + 1) if self.streams is None else self.streams
+        return replace(self, streams=tuple(int(numbers[q]) for q in problems))
 
     def with_memory(self, start: np.ndarray | None, found: np.ndarray | None = None) -> Any:
         "The model whose E-step reads from `start`, and writes into `found`, or into `start`."
@@ -201,7 +224,6 @@ class WarmStarts:
     def forget(self, rejected: np.ndarray) -> None:
         "Let the next E-step of the rejected problems (q,) start from where the last one did."
         start, found = self.memory
-        rows = (
-            np.flatnonzero(rejected) if self.streams is None else np.array(self.streams)[rejected]
-        )
+        streams = range(len(rejected)) if self.streams is None else self.streams
+        rows = np.array(streams, dtype=int)[rejected]
         found[rows] = start[rows]

@@ -178,7 +178,7 @@ def follow(
     parameters = parameters if weights is None else parameters._replace(weights=weights[None])
     batch = y, np.ones(len(y)), np.arange(len(y))
     for _ in range(n_steps):
-        parameters = model.m_step(model.e_step(parameters, batch))
+        parameters = model.m_step(parameters, model.e_step(parameters, batch))
         errors.append(squared_errors(umpire, parameters, y))
     return np.stack(errors, axis=1), squared_errors(model, parameters, y), parameters.weights
 
@@ -477,7 +477,7 @@ def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.n
         left = max(0.0, 1 - step / (0.8 * settings["max_iter"]))
         cooler = replace(model, noise=float(settings.get("annealed", 1.0) ** left))
         parameters = parameters._replace(log_noise=np.full(1, math.log(cooler.noise)))
-        parameters = cooler.m_step(cooler.e_step(parameters, batch))
+        parameters = cooler.m_step(parameters, cooler.e_step(parameters, batch))
     parameters = parameters._replace(log_noise=np.zeros(1))
     return parameters.weights[0], float(np.mean(model.bound(parameters, X)))
 

@@ -30,8 +30,6 @@ from capslit.capsules.em_steps import (
     LeastSquares,
     pose_vectors,
     second_moments,
-    weights_before,
-    with_weights,
 )
 from ..capsules.inference import posterior_factors
 from ..capsules.classifier import CapsuleClassifier
@@ -259,7 +257,7 @@ class Unlearned(WideBlocks):
     "Capsule regression of pairs, whose M-step asks the unlearned examples alone."
 
     def e_step(self, parameters: CapsuleParameters, batch: tuple, threshold: Any = None) -> Any:
-        "StatisticsWithWeights, whose moments are the `corrections` of a batch."
+        "CapsuleStatistics, whose moments are the `corrections` of a batch."
         k, n_classes = self.targets.shape
         weights = parameters.weights.astype(batch[0].dtype)
         moments, sums = np.zeros(parameters.weights.shape), np.zeros((3, k))
@@ -269,12 +267,12 @@ class Unlearned(WideBlocks):
             found = corrections(weights[q], x, self.targets[q, label], nu[q])
             moments[q] += found[0]
             sums[:, q] += found[1]
-        return with_weights(parameters, CapsuleStatistics(moments, *sums))
+        return CapsuleStatistics(moments, *sums)
 
-    def m_step(self, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "The weights before, and what the unlearned examples ask for."
         change = self.solver.solve(statistics.moments)
-        return CapsuleParameters(weights_before(statistics) + change)
+        return CapsuleParameters(parameters.weights + change)
 
 # %% ../../nbs/experiments/million.ipynb #readings-2
 class Pairs(CapsuleClassifier):

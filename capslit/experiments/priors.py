@@ -115,7 +115,8 @@ def iterate(
         statistics = em.accumulate(
             em.BoundStep(model, "e_step", now), batch, em.block_rows(model, now)
         )
-        weights, before = model.m_step(statistics).weights + momentum * (weights - before), weights
+        stepped = model.m_step(now, statistics).weights
+        weights, before = stepped + momentum * (weights - before), weights
     return weights
 
 

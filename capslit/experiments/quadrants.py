@@ -216,9 +216,8 @@ def em_step(
         return best_templates(templates, active, X, pseudocount), score
     model = Compositions(prune=learner == "votes that pay", pseudocount=pseudocount)
     counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, score))
-    return model.m_step(ExpertStatistics(*(np.asarray(a)[None] for a in counted))).templates[
-        0
-    ], score
+    statistics = ExpertStatistics(*(np.asarray(a)[None] for a in counted))
+    return model.m_step(None, statistics).templates[0], score
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-025-2
 def start_templates(start: str, X: np.ndarray, rng: np.random.RandomState) -> np.ndarray:

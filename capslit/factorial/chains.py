@@ -504,7 +504,7 @@ class FactorialChains(WarmStarts):
             terms[rows, : len(mask)] = found.log_density.transpose(2, 0, 1)
         return states, terms
 
-    def m_step(self, statistics: ChainStatistics) -> ChainParameters:
+    def m_step(self, parameters: ChainParameters, statistics: ChainStatistics) -> ChainParameters:
         "ChainParameters from the statistics."
         least = math.exp(self.least_log_probability(statistics.initial.shape[1]))
         initial, transitions = (

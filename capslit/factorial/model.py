@@ -60,8 +60,6 @@ class CauseStatistics(NamedTuple):
     bound: np.ndarray  # (q,)           Σ w (log p(y), or its lower bound)
     log_likelihood: np.ndarray  # (q,)           the same
     weight: np.ndarray  # (q,)           Σ w
-    steps: np.ndarray  # (q,)           Σ w · step
-    start: np.ndarray  # (q, d·k, p)    Σ w · weights: where scoring starts; (q, 0, 0) if Gaussian
 
 # %% ../../nbs/factorial/model.ipynb #cell-060
 def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
@@ -338,25 +336,23 @@ def _sums(model, parameters, q, stream, batch):
 def _e_step(model, parameters, batch):
     "CauseStatistics of a batch, under admissible parameters."
     batch, streams = _checked_batch(model, parameters, batch)
-    weight, (n, d, k, p) = batch[1], parameters.weights.shape
-    found = [_sums(model, parameters, q, stream, batch) for q, stream in enumerate(streams)]
-    moments, cross, counts, bound, second = zip(*found)
-    total, gaussian, bound = np.sum(weight), model.observable == "gaussian", np.array(bound)
+    n = len(parameters.weights)
+    sums = [_sums(model, parameters, q, stream, batch) for q, stream in enumerate(streams)]
+    moments, cross, counts, bound, second = zip(*sums)
+    bound = np.array(bound)
     return CauseStatistics(
         mass=np.stack([np.diagonal(each) for each in moments]),
         moments=np.stack(moments),
         cross=np.stack(cross),
-        counts=np.zeros((n, 0)) if gaussian else np.stack(counts),
+        counts=np.zeros((n, 0)) if model.observable == "gaussian" else np.stack(counts),
         second=np.array(second),
         bound=bound,
         log_likelihood=bound,
-        weight=np.full(n, total),
-        steps=total * parameters.step,
-        start=np.zeros((n, 0, 0)) if gaussian else total * parameters.weights.reshape(n, d * k, p),
+        weight=np.full(n, np.sum(batch[1])),
     )
 
 # %% ../../nbs/factorial/model.ipynb #cell-091
-def _m_step(model, statistics):
+def _m_step(model, parameters, statistics):
     "CauseParameters that maximise the expected log-likelihood."
     n, (d, k), p = (
         len(statistics.weight),
@@ -372,14 +368,14 @@ def _m_step(model, statistics):
         log_noise = _log_noise(model, statistics, weights)
     else:
         family, S = OBSERVABLES[model.observable], configurations(d, k)
-        start = statistics.start / statistics.weight[:, None, None]
+        start = parameters.weights.reshape(n, d * k, p)
         weights = np.stack(
             [
                 score_weights(family, (S, counts), cross, begin, model.ridge)
                 for counts, cross, begin in zip(statistics.counts, statistics.cross, start)
             ]
         )
-    step = np.rint(statistics.steps / statistics.weight) + 1
+    step = np.rint(parameters.step) + 1
     return CauseParameters(log_priors, weights.reshape(n, d, k, p), log_noise, step)
 
 # %% ../../nbs/factorial/model.ipynb #cell-091-1
@@ -507,11 +503,12 @@ class FactorialVectorModel(WarmStarts):
         "CauseStatistics of a batch."
         return _e_step(self, self.admissible(parameters), batch)
 
-    def m_step(self, statistics: CauseStatistics) -> CauseParameters:
-        """CauseParameters that maximise the expected log-likelihood; for counts and bits, that
-        raise it.
+    def m_step(self, parameters: CauseParameters, statistics: CauseStatistics) -> CauseParameters:
+        """CauseParameters that maximise the expected log-likelihood.
+
+        For counts and bits they raise it.
         """
-        return _m_step(self, statistics)
+        return _m_step(self, parameters, statistics)
 
     def objective(self, parameters: CauseParameters, statistics: CauseStatistics) -> np.ndarray:
         "Penalised log-likelihood (q,), or its bound: what EM maximises."

@@ -286,9 +286,10 @@ def _labelled(model, X, weight, labels, m):
     def sums(block):
         x, w, r = block
         found = _distances(about, x)
-        return model.sums(found, x, w, r.T[None].astype(x.dtype), np.zeros((1, len(x)), x.dtype))
+        r, nothing = r.T[None].astype(x.dtype), np.zeros((1, len(x)), x.dtype)
+        return model.sums(about.means, found, x, w, r, nothing)
 
-    return model.m_step(em.accumulate(sums, batch, model.block_rows(about)))
+    return model.m_step(about, em.accumulate(sums, batch, model.block_rows(about)))
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-080-1
 def _one_start(mixture, model, X, weight, given, rng):

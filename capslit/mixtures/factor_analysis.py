@@ -417,10 +417,6 @@ class LinearManifolds:
         k, m, p, r = parameters.loadings.shape
         return int(np.clip(min(2**20 // (k * m * (r + 2)), max(2**18 // p, 1024)), 256, 8192))
 
-    def select(self, problems: np.ndarray) -> "LinearManifolds":
-        "The model of some of the stacked problems: the same one."
-        return self
-
     def objective(self, parameters: ManifoldParameters, statistics: ManifoldStatistics) -> Any:
         """Penalised log-likelihood (k,): the penalty is the expected cost of added noise and
         tangents.
@@ -491,9 +487,12 @@ class LinearManifolds:
             bound, q = shared(joint - cost[..., None])
         return _statistics((x, weight, tangents), q, z, form, likelihood, bound, self.added)
 
-    def m_step(self, statistics: ManifoldStatistics) -> ManifoldParameters:
-        """ManifoldParameters from statistics; a component without examples takes half of the
-        heaviest one.
+    def m_step(
+        self, parameters: ManifoldParameters, statistics: ManifoldStatistics
+    ) -> ManifoldParameters:
+        """ManifoldParameters from statistics.
+
+        A component without examples takes half of the heaviest one.
         """
         mean, *second = _moments(statistics)
         variance, cross, inner = _pooled(second, statistics.mass) if self.tied else second

@@ -39,7 +39,6 @@ class MixtureStatistics(NamedTuple):
     mass: object  # Σ r                  (k, m)
     first: object  # Σ r (x − μ)          (k, m, p)
     second: object  # Σ r (x − μ)(x − μ)ᵀ  (k, m, p, p), or squares (k, m, p)
-    centre: object  # Σ w μ                (k, m, p)
     log_likelihood: object  # (k,)
     weight: object  # Σ w                  (k,)
 
@@ -194,6 +193,15 @@ def _diag_moments(found, x, r):
         first[j, :], second[j, :] = r[j, :] @ away, r[j, :] @ (away * away)
     return first, second
 
+
+def _recentred(mass, first, second, shift):
+    "First and second moments about μ − shift, from those about μ; shift (k, m, p)."
+    moved = first + mass[..., None] * shift
+    if second.ndim == first.ndim:
+        return moved, second + shift * (first + moved)
+    second = second + first[..., :, None] * shift[..., None, :]
+    return moved, second + shift[..., :, None] * moved[..., None, :]
+
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-055
 def _split(S):
     "Half a standard deviation along the longest axis of a covariance, and the rest of it."
@@ -278,10 +286,6 @@ class Mixtures:
         k, m, p = parameters.means.shape
         return int(np.clip(min(2**16 // p, 2**18 // (k * m)), 256, 8192))
 
-    def select(self, problems: np.ndarray) -> "Mixtures":
-        "The model of some of the stacked problems: the same one."
-        return self
-
     def objective(self, parameters: MixtureParameters, statistics: MixtureStatistics) -> Any:
         "Penalised log-likelihood (k,): the penalty α/2 Σ tr Σ⁻¹ is that of the added variance α."
         xp, U = namespace(statistics.mass), parameters.precisions_cholesky
@@ -307,12 +311,12 @@ class Mixtures:
         x = self._measured(x)
         found = _distances(parameters, x)
         log_densities, r = log_sum(_log_joint(parameters, x, found.squares))
-        return self.sums(found, x, weight, r, log_densities)
+        return self.sums(parameters.means, found, x, weight, r, log_densities)
 
     def sums(
-        self, found: _Distances, x: Any, weight: Any, r: Any, log_densities: Any
+        self, means: Any, found: _Distances, x: Any, weight: Any, r: Any, log_densities: Any
     ) -> MixtureStatistics:
-        "MixtureStatistics of measured x, responsibilities r (k, m, b), log-densities (k, b)."
+        "MixtureStatistics about means (k, m, p) of measured x, responsibilities r (k, m, b), log-densities (k, b)."
         xp, f64, (k, m, b) = namespace(x), namespace(x).float64, r.shape
         total = xp.asarray(float(b), dtype=f64, device=array_device(x))
         if weight is not None:
@@ -324,16 +328,18 @@ class Mixtures:
             xp.reshape(xp.astype(a, f64), (k, m, *a.shape[1:])) for a in (*moments, found.means)
         )
         mass, likelihood = xp.sum(r, axis=2, dtype=f64), xp.sum(log_densities, axis=1, dtype=f64)
-        return MixtureStatistics(
-            mass, first, second, mu * total, likelihood, xp.broadcast_to(total, (k,))
-        )
+        if x.dtype != f64:  # the differences were from rounded means
+            first, second = _recentred(mass, first, second, mu - means)
+        return MixtureStatistics(mass, first, second, likelihood, xp.broadcast_to(total, (k,)))
 
-    def m_step(self, statistics: MixtureStatistics) -> MixtureParameters:
+    def m_step(
+        self, parameters: MixtureParameters, statistics: MixtureStatistics
+    ) -> MixtureParameters:
         "MixtureParameters from statistics; empty components take half of the heaviest one."
-        mass, first, second, centre, _, weight = (to_numpy(a) for a in statistics)
+        mass, first, second = (to_numpy(a) for a in statistics[:3])
         n = np.where(mass > 0, mass, 1.0)[..., None]
-        away, centre = first / n, centre / weight[:, None, None]
-        means = centre + away
+        away = first / n
+        means = to_numpy(parameters.means) + away
         if self.covariance_type in ("full", "tied"):
             S = second / n[..., None] - away[..., :, None] * away[..., None, :]
             S = S + self.reg_covar * np.eye(S.shape[-1])

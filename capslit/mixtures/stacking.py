@@ -39,10 +39,6 @@ class FixedDensities:
         "Examples per block."
         return max(256, 2**18 // parameters.log_weights.size)
 
-    def select(self, problems: np.ndarray) -> "FixedDensities":
-        "The model of some of the stacked problems: the same one."
-        return self
-
     def objective(self, parameters: Weights, statistics: WeightStatistics) -> Any:
         "Log-likelihood (k,)."
         return statistics.log_likelihood
@@ -55,7 +51,7 @@ class FixedDensities:
         total = np.full(len(r), weight.sum())
         return WeightStatistics(r @ weight, log_density @ weight, total)
 
-    def m_step(self, statistics: WeightStatistics) -> Weights:
+    def m_step(self, parameters: Weights, statistics: WeightStatistics) -> Weights:
         "The mean responsibilities (stack-step)."
         return Weights(log_proportions(statistics.mass))
 

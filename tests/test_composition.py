@@ -107,33 +107,6 @@ def test_counts_are_those_of_owners_and_bounded(rule, transforms):
     assert np.all((new.templates > 0) & (new.templates < 1)) and np.all(new.counts >= 2)
 
 
-@RULES
-def test_a_step_by_definition(rule):
-    X, templates = problem(2)
-    model = make(rule)
-    found = model.explain(templates, X)
-    S, N = np.zeros((2, *templates.shape))
-    for x, experts in zip(X, found.experts):
-        who = [k for k in experts if k >= 0]
-        if not who:
-            continue
-        for d in range(X.shape[1]):
-            said = [templates[k, d] for k in who]
-            owner = set()
-            if rule == "maximum" or max(said) > 0.5:
-                owner.add(who[int(np.argmax(said))])
-            if rule != "maximum" and min(said) < 0.5:
-                owner.add(who[int(np.argmin(said))])
-            for k in owner:
-                N[k, d] += 1
-                S[k, d] += x[d]
-    sums = model.e_step(stacked(templates), (X, None))
-    assert np.array_equal(sums.ink[0], S) and np.array_equal(sums.counts[0], N)
-    assert np.isclose(sums.log_likelihood[0], np.sum(found.log_likelihood)) and sums.weight[0] == 20
-    expected = np.where(N > 0, (S + 1) / (N + 2), model.q)
-    assert np.allclose(model.m_step(stacked(templates), sums).templates[0], expected)
-
-
 def test_whole_shifts_of_the_image_shift_the_poses_alone():
     T = Transforms((8, 8), shifts=2)
     mu = np.clip(bars(1, 7), 0.1, 0.9)

@@ -18,6 +18,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
 from capslit import em
+from capslit.capsules import plain
 from capslit.capsules.em_steps import (
     CapsuleParameters,
     CapsuleRegression,
@@ -236,40 +237,17 @@ def test_statistics_against_a_loop_over_examples(architecture, mixed, affine, co
 
 
 def brute_statistics(weights, model, X, y, w, thresholds, affine):
-    """The E-step written out example by example from 2.16, 2.18, 2.19 and 2.25, with Kummer's
-    function for the integrals.
-    """
-    from mpmath import hyp1f1
-
-    integral = lambda s, b: float(b / (s + 1) * hyp1f1(1, s + 2, -b))
-    k = len(model.targets)
-    out = {
-        "moments": np.zeros(weights.shape),
-        "log_likelihood": np.zeros(k),
-        "errors": np.zeros(k),
-        "weight": np.zeros(k),
-    }
-    for x, label, mass in zip(X, y, w):
-        x = np.append(x, 1) if affine else x
-        for q in range(k):
-            j = model.targets[q, label]
-            if j < 0:
-                continue
-            dims, h = model.dims[q], weights[q] @ x
-            D, norms = dims.sum(), np.sum(h**2, axis=-1)
-            beta = norms.sum() / 2
-            l0, l1 = integral(D / 2, beta), integral(D / 2 + 1, beta)
-            P = l0 * norms / norms.sum() + (1 - l0) * dims / D
-            r = np.max(np.delete(P, j)) / P[j]
-            for i in range(len(dims)):
-                Q = l1 * norms[j] / norms.sum() + (1 - l1) * (2 * (i == j) + dims[j]) / (2 + D)
-                out["moments"][q, i] += mass * np.outer(
-                    h[i] * (1 if r <= thresholds[q] else Q / P[j]), x
-                )
-            out["log_likelihood"][q] += mass * np.log(P[j])
-            out["errors"][q] += mass * (np.argmax(P) != j)
-            out["weight"][q] += mass
-    return out
+    "The plain E-step of each problem, with the errors of its probabilities."
+    X = np.hstack([X, np.ones((len(X), 1))]) if affine else X
+    sums = []
+    for W, targets, dims, threshold in zip(weights, model.targets, model.dims, thresholds):
+        seen = targets[y] >= 0  # the examples of the classes of this problem
+        x, label, mass = X[seen], targets[y][seen], w[seen]
+        P = plain.class_probabilities(plain.pose_vectors(W, x)[1], dims)
+        wrong = mass @ (P.argmax(1) != label)
+        sums.append((*plain.e_step(W, x, label, dims, mass, threshold), wrong, mass.sum()))
+    names = "moments", "log_likelihood", "errors", "weight"
+    return {name: np.array(parts) for name, parts in zip(names, zip(*sums))}
 
 
 @together("compiled, mixed", [(False, False), (True, False), (True, True)])

@@ -2,11 +2,8 @@
 units and streams.
 """
 
-import itertools
-
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit import FactorialVectorQuantizer
@@ -28,43 +25,6 @@ together = pytest.mark.parametrize("rule", RULES)
 def problem(seed=0, n=40, K=3, D=5):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, D), scale=2), rng.normal(size=(K, D), scale=2)
-
-
-@together
-def test_means_by_their_definition(rule):
-    _, templates = problem()
-    for members in itertools.chain.from_iterable(
-        itertools.combinations(range(3), j) for j in range(4)
-    ):
-        said = np.concatenate([np.full((1, 5), 0.3), templates[list(members)]])
-        by_hand = {
-            "maximum": said.max(axis=0),
-            "max_minus_min": said.max(axis=0) + said.min(axis=0) - 0.3,
-            "sum": 0.3 + np.sum(said - 0.3, axis=0),
-        }[rule]
-        found = compose_means(templates, np.isin(np.arange(3), members)[None], 0.3, rule)
-        assert np.allclose(found[0], by_hand)
-
-
-@together
-def test_the_best_set_by_the_densities_of_all(rule):
-    X, templates = problem()
-    model = GaussianCompositions(rule, 0.3, expert_cost=0.7)
-    best, mu = model.explain(templates, 1.7, X)
-    sets = small_sets(3)
-    value = np.array(
-        [
-            [
-                multivariate_normal.logpdf(x, m, 1.7) - 0.7 * s.sum()
-                for m, s in zip(compose_means(templates, sets, 0.3, rule), sets)
-            ]
-            for x in X
-        ]
-    )
-    assert np.array_equal(best, value.argmax(axis=1))
-    assert np.allclose(
-        model.log_likelihood(X, mu, 1.7) - 0.7 * sets[best].sum(axis=1), value.max(axis=1)
-    )
 
 
 def test_of_equal_sets_the_smaller_is_taken():

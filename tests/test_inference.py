@@ -14,7 +14,6 @@ from scipy.integrate import dblquad
 from capslit.capsules.inference import (
     class_probabilities,
     log_class_probabilities,
-    posterior_factors,
     posterior_mean,
     posterior_ratios,
     sample_latents,
@@ -246,23 +245,6 @@ def test_equal_dimensions_as_integer_or_array():
         posterior_ratios(w, y, 3), posterior_ratios(w, y, np.array([3, 3, 3, 3]))
     )
     np.testing.assert_array_equal(posterior_mean(poses, y), posterior_mean(poses, y, 3))
-
-
-def test_factors_agree_with_the_public_functions():
-    """The inner loop's three numbers, for problems stacked on leading axes."""
-    poses, w, y = pose_problem([1, 2, 4], 3, n=6)
-    own, own_dim = w[np.arange(6), y], np.array([1.0, 2.0, 4.0])[y]
-    shared, extra, logs = (
-        x.ravel()
-        for x in posterior_factors(
-            own.reshape(2, 3), w.sum(1).reshape(2, 3), own_dim.reshape(2, 3), 7
-        )
-    )
-    expected = shared[:, None] + extra[:, None] * (np.arange(3) == y[:, None])
-    np.testing.assert_allclose(posterior_ratios(w, y, [1, 2, 4]), expected, rtol=1e-15)
-    np.testing.assert_allclose(
-        logs, log_class_probabilities(w, [1, 2, 4])[np.arange(6), y], rtol=1e-13
-    )
 
 
 def test_one_class_is_certain():

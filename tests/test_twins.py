@@ -1,16 +1,47 @@
-"""Each fast form computes what its plain twin computes, to rounding error."""
+"""Each fast form computes what its plain twin computes, to rounding error.
+
+The plain form of capsule regression is `capslit.capsules.plain`. The others are cells of the
+chapters, under the formulas that they compute; they are read from the notebooks.
+"""
 
 import ast
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from test_matching_pursuit import problem as pursuit_problem
+from test_routing import plainly as plain_routing
+from test_routing import problem as routing_problem
 
 from capslit import em
-from capslit.capsules import inference, plain, special
+from capslit.capsules import inference, plain, prediction, special
 from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.features import kernel_features
 from capslit.capsules.initialisation import subspace
+from capslit.composition.exact import small_sets
+from capslit.composition.gaussian import GaussianCompositions
+from capslit.composition.model import Compositions, Experts
+from capslit.composition.pursuit import matching_pursuit, plain_pursuit
+from capslit.factorial.chains import ChainParameters, FactorialChains
+from capslit.factorial.e_steps import Exact, gaussian_field
+from capslit.mixtures.factor_analysis import LinearManifolds, ManifoldParameters
+from capslit.mixtures.gaussian import Mixtures, log_sum, mixture_parameters
+from capslit.routing import kernels
+from capslit.routing.procedure import em_routing, inverse_temperatures
+
+CHAPTERS = Path(__file__).resolve().parent.parent / "nbs"
+
+
+def on_page(chapter, name):
+    "The function `name` of a chapter, made from the cell that defines it."
+    cells = json.loads((CHAPTERS / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    (source,) = (text for text in sources if f"def {name}(" in text)
+    names = {"np": np}
+    exec(compile(source, f"{chapter}.ipynb", "exec"), names)
+    return names[name]
 
 
 # Generators: the arguments of both functions, from a random number generator
@@ -33,6 +64,29 @@ def labelled_lengths(rng):
     return norms, rng.integers(0, len(dims), len(norms)), dims
 
 
+def plain_factors(norms, y, dims):
+    "What the engine needs of an example: the ratio of other capsules, what is added, log P."
+    right = np.eye(len(dims), dtype=bool)[y]
+    ratios = plain.posterior_ratios(norms, y, dims)
+    shared = ratios[~right].reshape(len(y), -1)[:, 0]
+    log_probability = np.log(plain.class_probabilities(norms, dims)[right])
+    return shared, ratios[right] - shared, log_probability
+
+
+def fast_factors(norms, y, dims):
+    own = norms[np.arange(len(y)), y]
+    return inference.posterior_factors(own, norms.sum(1), dims[y], dims.sum())
+
+
+def labelled_poses(rng):
+    W, x, y, dims, _, _ = capsule_problem(rng)
+    return plain.pose_vectors(W, x)[0], y, dims
+
+
+def plain_means(poses, y, dims):
+    return plain.posterior_ratios((poses**2).sum(2), y, dims)[:, :, None] * poses
+
+
 def capsule_problem(rng):
     "Weights, inputs, labels, dimensions, weights of the examples and a threshold."
     m, p = rng.integers(2, 6), rng.integers(2, 7)
@@ -49,6 +103,13 @@ def digits(rng):
     x = X[rows] / 16
     projection = np.linalg.svd(x, full_matrices=False)[2][:20].T
     return x @ projection, y[rows], rng.integers(1, 5, 10), rng.integers(1, 3, len(rows)) * 1.0
+
+
+def steps(model, start, data, count, options=None, **settings):
+    "The state of the loop of `em.fit` after some steps."
+    rounds = (em.Round(1000, options or {}),)
+    states = em.iterate(model, em.State.start(start), data, rounds, **settings)
+    return [state for state, _ in zip(states, range(count))][-1]
 
 
 # The engine's side of capsule regression, in the shapes of the plain functions
@@ -79,8 +140,8 @@ def plain_m_step(W, x, y, dims, weight, threshold):
 
 def engine_m_step(W, x, y, dims, weight, threshold):
     model, start = engine(x, dims, weight), CapsuleParameters(W[None])
-    statistics = model.e_step(start, (x, y, weight), np.array([threshold]))
-    return model.m_step(start, statistics).weights[0]
+    options = {"threshold": threshold}
+    return steps(model, start, (x, y, weight), 1, options).parameters.weights[0]
 
 
 def fit_plain(x, y, dims, weight):
@@ -88,13 +149,10 @@ def fit_plain(x, y, dims, weight):
 
 
 def fit_engine(x, y, dims, weight):
-    "Twenty steps of the loop of `em.fit`, from the plain initial weights."
-    state = em.State.start(CapsuleParameters(plain.initial_weights(x, y, dims, weight)[None]))
-    rounds = (em.Round(1000, {"threshold": 0.8}),)
-    steps = em.iterate(engine(x, dims, weight), state, (x, y, weight), rounds, momentum=0.9)
-    for state, _ in zip(steps, range(20)):
-        pass
-    return state.parameters.weights[0]
+    "Twenty steps from the plain initial weights."
+    start = CapsuleParameters(plain.initial_weights(x, y, dims, weight)[None])
+    model, options = engine(x, dims, weight), {"threshold": 0.8}
+    return steps(model, start, (x, y, weight), 20, options, momentum=0.9).parameters.weights[0]
 
 
 def projectors(rows):
@@ -111,6 +169,216 @@ def engine_start(x, y, dims, weight):
         for i, d in enumerate(dims)
     ]
     return np.stack([row.T @ row for row in rows])
+
+
+# Mixtures
+
+
+def mixture_problem(rng):
+    "Examples, their weights, and the weights, means and covariances of a mixture."
+    k, p = rng.integers(1, 4), rng.integers(1, 5)
+    roots = rng.normal(size=(k, p, p + 2))
+    weights, means = rng.dirichlet(np.ones(k)), rng.normal(size=(k, p))
+    x = 2 * rng.normal(size=(50, p))
+    return x, rng.random(50), weights, means, roots @ roots.transpose(0, 2, 1)
+
+
+def diagonal_mixture_problem(rng):
+    x, w, weights, means, S = mixture_problem(rng)
+    return x, w, weights, means, S * np.eye(S.shape[1])
+
+
+def diagonal_step(*arguments):
+    "The plain step, of which only the variances are kept."
+    weights, means, S, likelihood = on_page("mixtures/gaussian", "plain_mixture_step")(*arguments)
+    return weights, means, np.diagonal(S, axis1=1, axis2=2), likelihood
+
+
+def engine_mixture_step(kind):
+    def step(x, w, weights, means, S):
+        S = np.diagonal(S, axis1=1, axis2=2) if kind == "diag" else S
+        start = mixture_parameters(weights[None], means[None], S[None])
+        state = steps(Mixtures(kind), start, (x, w), 1)
+        new = state.parameters
+        likelihood = state.history["log_likelihood"][0][0]
+        return np.exp(new.log_weights[0]), new.means[0], new.covariances[0], likelihood
+
+    return step
+
+
+def manifold_problem(rng):
+    "Examples, and the weights, means, loadings and noise of a mixture of factor analysers."
+    m, p = rng.integers(1, 4), rng.integers(3, 6)
+    loadings = rng.normal(size=(m, p, rng.integers(1, 3)))
+    x = 2 * rng.normal(size=(60, p))
+    noise = rng.uniform(0.5, 2, (m, p))
+    return x, rng.dirichlet(np.ones(m)), rng.normal(size=(m, p)), loadings, noise
+
+
+def engine_factor_step(x, weights, means, loadings, noise):
+    parts = np.log(weights), means, loadings, np.log(noise)
+    start = ManifoldParameters(*(part[None] for part in parts))
+    state = steps(LinearManifolds(), start, (x, None, None), 1)
+    log_weights, means, loadings, log_noise = (leaf[0] for leaf in state.parameters)
+    likelihood = state.history["log_likelihood"][0][0]
+    return np.exp(log_weights), means, loadings, np.exp(log_noise), likelihood
+
+
+def planes(rng):
+    "Examples, means, loadings and temperature of a mixture of PCA."
+    x, _, means, loadings, _ = manifold_problem(rng)
+    return x, means, loadings, rng.uniform(0.5, 2)
+
+
+def engine_pca_responsibilities(x, means, loadings, temperature):
+    log_noise = np.full_like(means, np.log(temperature))
+    parameters = ManifoldParameters(
+        np.zeros((1, len(means))), means[None], loadings[None], log_noise[None]
+    )
+    model = LinearManifolds("none", temperature=temperature)
+    scores, q = log_sum(model.log_joint(parameters, x))
+    return q[0], scores[0]
+
+
+# Factorial models
+
+
+def causes(rng):
+    "Examples, and the weights, priors and noise variance of d vectors with k states."
+    d, k, p = rng.integers(1, 4), rng.integers(2, 4), rng.integers(1, 4)
+    y, W = 2 * rng.normal(size=(20, p)), rng.normal(size=(d, k, p))
+    return y, W, rng.dirichlet(np.ones(k), d), rng.uniform(0.5, 2)
+
+
+def engine_exact_posterior(y, W, priors, variance):
+    field = gaussian_field(y, W, np.log(priors), np.log(variance))
+    posterior = Exact()(field, np.ones(len(y)))
+    return posterior.means, posterior.moments, posterior.bound
+
+
+def sequence(rng):
+    "A sequence of four observations, and the parameters of chains."
+    d, k, p = rng.integers(1, 3), rng.integers(2, 4), rng.integers(1, 4)
+    initial, transitions = rng.dirichlet(np.ones(k), d), rng.dirichlet(np.ones(k), (d, k))
+    y, W = 2 * rng.normal(size=(4, p)), rng.normal(size=(d, k, p))
+    return y, initial, transitions, W, rng.uniform(0.5, 2)
+
+
+def engine_path_sums(y, initial, transitions, W, variance):
+    d, k, p = W.shape
+    logs = np.log(initial)[None], np.log(transitions)[None]
+    parameters = ChainParameters(*logs, W.reshape(1, d * k, p), np.log([variance]))
+    sums = FactorialChains().e_step(parameters, (y[None], None, None))
+    return tuple(
+        part[0]
+        for part in (sums.initial, sums.transitions, sums.second, sums.cross, sums.log_likelihood)
+    )
+
+
+# Routing
+
+
+def routing_case(rng):
+    "Votes of a batch of problems, activations of the children, both betas, temperatures."
+    votes, a, beta_u, beta_a = routing_problem(int(rng.integers(2**32)), 2, n=rng.integers(8, 40))
+    return votes, a, beta_u, beta_a, inverse_temperatures(3, 0.1)
+
+
+def fast_routing(loops):
+    def route(votes, a, beta_u, beta_a, temperatures):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "worth_compiling", lambda *sizes: loops)
+            settings = {"inverse_temperature": temperatures, "variance_floor": 0}
+            return tuple(em_routing(votes, a, beta_u, beta_a, 3, **settings))
+
+    return route
+
+
+# Compositional models
+
+
+def pursuit_case(rng):
+    return pursuit_problem(int(rng.integers(2**32)))
+
+
+def search(function):
+    def found(X, templates, options):
+        result = function(X, templates, **options)
+        return result.experts + 2, result.poses + 2, result.log_likelihood
+
+    return found
+
+
+def composition_case(rule):
+    def draw(rng):
+        "Images, templates near some of them, and a model of the rule."
+        X = (rng.random((20, 15)) < 0.5).astype(float)
+        templates = 0.1 + 0.8 * X[:3] + rng.uniform(-0.1, 0.1, (3, 15))
+        q = 0.02 if rule == "maximum" else rng.choice([0.3, 0.5])
+        model = Compositions(rule, q, truncated=rule == "maximum", pseudocount=rng.choice([0.5, 1]))
+        return X, templates, model
+
+    return draw
+
+
+def counted(x, templates, model):
+    found = model.explain(templates, x)
+    active = [[k for k in experts if k >= 0] for experts in found.experts.tolist()]
+    owned_above = 0 if model.rule == "maximum" else model.q
+    settings = owned_above, model.q, model.pseudocount
+    return on_page("composition/model", "plain_count")(x, templates, active, *settings)
+
+
+def engine_count(x, templates, model):
+    start = Experts(templates[None], np.full((1, *templates.shape), 2.0))
+    sums = model.e_step(start, (x, None))
+    return sums.ink[0], sums.counts[0], steps(model, start, (x, None), 1).parameters.templates[0]
+
+
+def numbers(rng):
+    "Examples, experts, variance, abstention, rule and cost of an expert."
+    rule = rng.choice(["maximum", "max_minus_min", "sum"])
+    x, templates = 2 * rng.normal(size=(40, 5)), 2 * rng.normal(size=(4, 5))
+    return x, templates, rng.uniform(0.5, 2), rng.normal(), rule, rng.uniform(0, 3)
+
+
+def engine_best_sets(x, templates, variance, q, rule, cost):
+    model = GaussianCompositions(rule, q, cost)
+    best, mu = model.explain(templates, variance, x)
+    sets = small_sets(len(templates))[best]
+    return sets.astype(int), model.log_likelihood(x, mu, variance) - cost * sets.sum(1)
+
+
+# Prediction
+
+
+def kernel_case(rng):
+    "Inputs, the features of a radial kernel, weights and dimensions of capsules."
+    x, dims = rng.normal(size=(30, 4)), rng.integers(1, 4, 3)
+    features = kernel_features(x, "rbf", 0.3, 12, 1.0, rng)
+    width = 4 + features.root.shape[1]
+    mask = np.arange(max(dims)) < dims[:, None]
+    W = rng.normal(size=(3, max(dims), width)) * mask[:, :, None]
+    return rng.normal(size=(50, 4)), features, W, dims
+
+
+def plain_kernel(x, features, W, dims):
+    function = on_page("capsules/features", "plain_kernel_probabilities")
+    return function(x, features.landmarks, features.gamma, features.root, W, dims)
+
+
+def fast_kernel(compiled):
+    def probabilities(x, features, W, dims):
+        predictor = prediction.Predictor(W[None], dims[None], compiled=compiled, features=features)
+        assert (predictor._looped(x) is not None) == compiled
+        return predictor.probabilities(x)
+
+    return probabilities
+
+
+def pairs_of_classes(rng):
+    m = rng.integers(3, 8)
+    return (rng.uniform(0.01, 0.99, (40, m * (m - 1) // 2)),)
 
 
 CASES = {  # name: (plain function, fast function, generator of inputs, tolerance)
@@ -132,6 +400,8 @@ CASES = {  # name: (plain function, fast function, generator of inputs, toleranc
         labelled_lengths,
         1e-12,
     ),
+    "posterior factors": (plain_factors, fast_factors, labelled_lengths, 1e-11),
+    "posterior means": (plain_means, inference.posterior_mean, labelled_poses, 1e-12),
     "capsules, E-step": (plain.e_step, engine_e_step(False), capsule_problem, 1e-12),
     "capsules, compiled E-step": (plain.e_step, engine_e_step(True), capsule_problem, 1e-12),
     "capsules, M-step": (plain_m_step, engine_m_step, capsule_problem, 1e-12),
@@ -142,17 +412,88 @@ CASES = {  # name: (plain function, fast function, generator of inputs, toleranc
         1e-12,
     ),
     "capsules, 20 steps on digits": (fit_plain, fit_engine, digits, 1e-12),
+    "Gaussian mixture, EM step": (
+        on_page("mixtures/gaussian", "plain_mixture_step"),
+        engine_mixture_step("full"),
+        mixture_problem,
+        1e-11,
+    ),
+    "Gaussian mixture, variances": (
+        diagonal_step,
+        engine_mixture_step("diag"),
+        diagonal_mixture_problem,
+        1e-11,
+    ),
+    "factor analysers, EM step": (
+        on_page("mixtures/factor_analysis", "plain_factor_step"),
+        engine_factor_step,
+        manifold_problem,
+        1e-11,
+    ),
+    "mixture of PCA, responsibilities": (
+        on_page("mixtures/factor_analysis", "plain_pca_responsibilities"),
+        engine_pca_responsibilities,
+        planes,
+        1e-11,
+    ),
+    "factorial model, exact E-step": (
+        on_page("factorial/e_steps", "plain_exact_posterior"),
+        engine_exact_posterior,
+        causes,
+        1e-11,
+    ),
+    "factorial HMM, exact E-step": (
+        on_page("factorial/chains", "plain_path_sums"),
+        engine_path_sums,
+        sequence,
+        1e-11,
+    ),
+    "EM routing": (
+        lambda *case: tuple(plain_routing(*case)),
+        fast_routing(False),
+        routing_case,
+        1e-10,
+    ),
+    "EM routing, compiled": (
+        lambda *case: tuple(plain_routing(*case)),
+        fast_routing(True),
+        routing_case,
+        1e-10,
+    ),
+    "matching pursuit": (search(plain_pursuit), search(matching_pursuit), pursuit_case, 1e-12),
+    "compositional model, EM step": (
+        counted,
+        engine_count,
+        composition_case("max_minus_min"),
+        1e-12,
+    ),
+    "maximum of experts, EM step": (counted, engine_count, composition_case("maximum"), 1e-12),
+    "sets of experts for numbers": (
+        on_page("composition/gaussian", "plain_best_sets"),
+        engine_best_sets,
+        numbers,
+        1e-12,
+    ),
+    "kernel prediction": (plain_kernel, fast_kernel(False), kernel_case, 1e-12),
+    "kernel prediction, compiled": (plain_kernel, fast_kernel(True), kernel_case, 1e-12),
+    "coupled pairs": (
+        lambda first: np.sort(on_page("capsules/prediction", "plain_coupled")(first)),
+        lambda first: np.sort(prediction.coupled(first)),
+        pairs_of_classes,
+        1e-11,
+    ),
 }
 
 
 def difference(a, b):
     "The largest relative error of positive arrays; of others, relative to their largest element."
     if isinstance(a, tuple):
-        return max(difference(x, y) for x, y in zip(a, b, strict=True))
+        return np.max([difference(x, y) for x, y in zip(a, b, strict=True)])
     a, b = np.asarray(a), np.asarray(b)
     assert a.shape == b.shape
-    scale = a if (a > 0).all() else np.max(np.abs(a))
-    return np.max(np.abs(a - b) / scale)
+    unequal = a != b  # infinities may be equal
+    scale = a[unequal] if (a > 0).all() else np.max(np.abs(a), initial=0)
+    return np.max(np.abs(a[unequal] - b[unequal]) / scale, initial=0)
 
 
 @pytest.mark.parametrize("name", CASES)

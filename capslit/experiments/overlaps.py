@@ -4,15 +4,11 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'CODES', 'MANIFOLDS', 'FINE_MANIFOLDS', 'STEPS', 'READ', 'CONVOLUTIONS', 'CAPSULES', 'LEARNERS', 'SCALE',
-           'OVERLAPS', 'image_sets', 'largest_shift', 'scene_sets', 'Named', 'patch_layer', 'learn_regions',
-           'window_grid', 'window_examples', 'cut_windows', 'somewhere', 'choose_sharpness', 'named_somewhere', 'Votes',
-           'window_classifier', 'learn_votes', 'history', 'learn_windows', 'Manifolds', 'learn_manifolds',
-           'most_probable', 'explain_one', 'what_is_left', 'Explained', 'explain_two', 'each_alone', 'drawn_alone',
-           'Candidates', 'log_odds', 'pair_odds', 'explain_block', 'with_what_they_leave', 'begun_from_truth',
-           'candidates', 'Reader', 'left_classes', 'learn_reader', 'of_own_labels', 'pair_scores', 'named_by',
-           'tried_weights', 'left_odds', 'in_the_mean', 'halves', 'scenes_to_read', 'read_once', 'learn_read',
-           'named_read', 'pair_spread_loss', 'pair_cross_entropy', 'learn_convolutional', 'learn_capsule_network',
-           'overlap_parts', 'score_pairs']
+           'OVERLAPS', 'image_sets', 'scene_sets', 'window_grid', 'window_examples', 'cut_windows', 'somewhere',
+           'history', 'learn_manifolds', 'most_probable', 'what_is_left', 'Explained', 'explain_two', 'each_alone',
+           'drawn_alone', 'Candidates', 'log_odds', 'pair_odds', 'with_what_they_leave', 'candidates', 'left_classes',
+           'of_own_labels', 'left_odds', 'in_the_mean', 'halves', 'scenes_to_read', 'named_read', 'pair_spread_loss',
+           'pair_cross_entropy', 'overlap_parts']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 from functools import partial
@@ -58,7 +54,7 @@ def image_sets(data: ImageData) -> dict:
     }
 
 
-def largest_shift(data: ImageData) -> int:
+def _largest_shift(data):
     "By how many pixels images are moved."
     return 4 if data.images.shape[1] > 16 else 1
 
@@ -66,7 +62,7 @@ def largest_shift(data: ImageData) -> int:
 def scene_sets(bench: Bench) -> dict:
     "`Overlaid` scenes for training, validation and testing, each of images of its own."
     images = image_sets(bench.data)
-    shift = largest_shift(bench.data)
+    shift = _largest_shift(bench.data)
     return {
         name: overlay(*images[name], n, shift, np.random.default_rng((bench.seed, k)))
         for k, (name, n) in enumerate(SIZES[bench.profile].items())
@@ -88,7 +84,7 @@ CODES = {
 }
 
 
-class Named(NamedTuple):
+class _Named(NamedTuple):
     "What a model has learned and named."
 
     pairs: dict  # name of a set → labels (n, 2), ascending
@@ -97,16 +93,16 @@ class Named(NamedTuple):
     about: dict = {}  # further metrics
 
 
-def patch_layer(bench: Bench, **options: int) -> PatchFeatures:
+def _patch_layer(bench, **options: int):
     "A first layer that is yet to learn; `options` differ from `CODES`."
     return PatchFeatures(**CODES[bench.profile] | options, n_jobs=1, random_state=bench.seed)
 
 
-def learn_regions(settings: dict, bench: Bench, sets: dict) -> Named:
+def _learn_regions(settings, bench, sets):
     "Patches by region, and above them one capsule for each label."
     flat = {name: part.scenes.reshape(len(part.scenes), -1) for name, part in sets.items()}
     layer = bench.step(
-        "patches", "learning patches", lambda: patch_layer(bench).fit(flat["training"])
+        "patches", "learning patches", lambda: _patch_layer(bench).fit(flat["training"])
     )
     X = {name: layer.transform(scenes) for name, scenes in flat.items()}
     center = X["training"].mean(axis=0)
@@ -134,12 +130,12 @@ def learn_regions(settings: dict, bench: Bench, sets: dict) -> Named:
         "patch_objective": layer.history_["objective"].tolist(),
     }
     pairs = {name: model.predict_pairs(codes) for name, codes in X.items()}
-    return Named(pairs, curves, model.coef_.size + model.intercept_.size, about)
+    return _Named(pairs, curves, model.coef_.size + model.intercept_.size, about)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
 def window_grid(bench: Bench, step: int) -> np.ndarray:
     "Where windows begin (q, 2)."
-    places = np.arange(0, 2 * largest_shift(bench.data) + 1, step)
+    places = np.arange(0, 2 * _largest_shift(bench.data) + 1, step)
     return np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
@@ -185,21 +181,21 @@ def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
     return -np.log1p(-np.minimum(P[:, :, :-1], 1 - 1e-6)).sum(axis=1)
 
 
-def choose_sharpness(P: np.ndarray, pairs: np.ndarray) -> float:
+def _choose_sharpness(P, pairs):
     "The sharpness (one of five) with which most scenes are named, whose pairs are (n, 2)."
     truth = np.sort(pairs, axis=1)
     right = {
-        s: (named_somewhere(P, s) == truth).all(axis=1).mean() for s in (0.5, 1.0, 2.0, 4.0, 8.0)
+        s: (_named_somewhere(P, s) == truth).all(axis=1).mean() for s in (0.5, 1.0, 2.0, 4.0, 8.0)
     }
     return max(right, key=right.get)
 
 
-def named_somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
+def _named_somewhere(P, sharpness):
     "The two labels (n, 2), ascending, that are most probably somewhere."
     return longest_two(somewhere(P, sharpness).T.copy())
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-45
-class Votes(NamedTuple):
+class _Votes(NamedTuple):
     "A classifier of windows, and how windows are coded for it."
 
     model: CapsuleClassifier
@@ -224,7 +220,7 @@ class Votes(NamedTuple):
         return np.concatenate(probabilities)
 
 
-def window_classifier(settings: dict, n: int, bench: Bench) -> CapsuleClassifier:
+def _window_classifier(settings, n, bench):
     "An ordinary classifier of pairs, to learn from n windows."
     return CapsuleClassifier(
         settings["capsule_dim"],
@@ -243,8 +239,8 @@ def window_classifier(settings: dict, n: int, bench: Bench) -> CapsuleClassifier
     )
 
 
-def learn_votes(settings: dict, bench: Bench, scenes: Overlaid) -> Votes:
-    "`Votes` learned from scenes; kinds of patches from up to 20,000 of their windows."
+def _learn_votes(settings, bench, scenes):
+    "`_Votes` learned from scenes; kinds of patches from up to 20,000 of their windows."
     m = len(bench.data.class_names)
     grid = window_grid(bench, settings["step"])
     which, begin, y = window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
@@ -253,11 +249,11 @@ def learn_votes(settings: dict, bench: Bench, scenes: Overlaid) -> Votes:
     layer = bench.step(
         "patches",
         "learning patches",
-        lambda: patch_layer(bench, **settings.get("codes", {})).fit(windows),
+        lambda: _patch_layer(bench, **settings.get("codes", {})).fit(windows),
     )
     codes = layer.transform(windows)
-    model = window_classifier(settings, len(y), bench)
-    votes = Votes(model, layer, codes.mean(axis=0), codes.std(), grid, len(y))
+    model = _window_classifier(settings, len(y), bench)
+    votes = _Votes(model, layer, codes.mean(axis=0), codes.std(), grid, len(y))
     words = f"coding {len(y):,} windows"
     X = bench.step("codes", words, lambda: votes.coded(scenes.scenes, which, begin))
     with fixed_iterations():
@@ -270,9 +266,9 @@ def history(model: CapsuleClassifier, prefix: str = "") -> dict:
     return {prefix + name: model.history_[name] for name in ("objective", "accepted")}
 
 
-def learn_windows(settings: dict, bench: Bench, sets: dict) -> Named:
+def _learn_windows(settings, bench, sets):
     "Windows that vote, label by label."
-    votes = learn_votes(settings, bench, sets["training"])
+    votes = _learn_votes(settings, bench, sets["training"])
     scenes = {name: part.scenes for name, part in sets.items()}
     scenes["training"] = scenes["training"][:2500]
     P = bench.step(
@@ -280,11 +276,11 @@ def learn_windows(settings: dict, bench: Bench, sets: dict) -> Named:
         "reading windows",
         lambda: {name: votes.read(images) for name, images in scenes.items()},
     )
-    sharpness = choose_sharpness(P["validation"], sets["validation"].pairs)
-    pairs = {name: named_somewhere(probabilities, sharpness) for name, probabilities in P.items()}
+    sharpness = _choose_sharpness(P["validation"], sets["validation"].pairs)
+    pairs = {name: _named_somewhere(probabilities, sharpness) for name, probabilities in P.items()}
     about = {"sharpness": sharpness, "n_windows": votes.n_windows}
     model = votes.model
-    return Named(pairs, history(model), model.coef_.size + model.intercept_.size, about)
+    return _Named(pairs, history(model), model.coef_.size + model.intercept_.size, about)
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-2
 MANIFOLDS = {
@@ -297,7 +293,7 @@ FINE_MANIFOLDS = {
 }
 
 
-class Manifolds(NamedTuple):
+class _Manifolds(NamedTuple):
     "Images of C classes, k factor analysers each, with a variance of noise."
 
     means: np.ndarray  # (C, k, p)
@@ -309,8 +305,8 @@ class Manifolds(NamedTuple):
 
 def learn_manifolds(
     images: np.ndarray, labels: np.ndarray, sizes: dict, seed: int, noise: float = 0.04
-) -> Manifolds:
-    "`Manifolds` of up to 6,000 images (N, height, width) a class."
+) -> _Manifolds:
+    "`_Manifolds` of up to 6,000 images (N, height, width) a class."
     mixtures = [
         MixtureOfFactorAnalyzers(
             **sizes,
@@ -334,10 +330,10 @@ def learn_manifolds(
     axes = G @ (vectors / np.sqrt(values + noise)[:, :, None])
     constants = np.log1p(values / noise).sum(axis=2) - 2 * np.log(np.maximum(weights, 1e-9))
     means = means.astype(np.float32)
-    return Manifolds(means, axes.astype(np.float32), constants, noise, images.shape[1:])
+    return _Manifolds(means, axes.astype(np.float32), constants, noise, images.shape[1:])
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-3
-def most_probable(manifolds: Manifolds, label: int, windows: np.ndarray) -> tuple:
+def most_probable(manifolds: _Manifolds, label: int, windows: np.ndarray) -> tuple:
     """Of each example's windows (n, t, p) the one that holds an image of the class most
     probably, with nothing outside, and the posterior mean (n, p) of that image.
     """
@@ -358,9 +354,7 @@ def most_probable(manifolds: Manifolds, label: int, windows: np.ndarray) -> tupl
 STEPS = np.array([[-1, 0], [0, -1], [0, 0], [0, 1], [1, 0]])  # from a place to its neighbours
 
 
-def explain_one(
-    manifolds: Manifolds, left: np.ndarray, labels: np.ndarray, places: np.ndarray
-) -> tuple:
+def _explain_one(manifolds, left, labels, places):
     """Images (n, height, width) of the given classes that explain what is `left` of scenes,
     alone at their places, a step from `places` (n, 2) away; and these places.
     """
@@ -400,7 +394,7 @@ class Explained(NamedTuple):
 
 
 def explain_two(
-    manifolds: Manifolds,
+    manifolds: _Manifolds,
     scenes: np.ndarray,
     labels: np.ndarray,
     begin: tuple,
@@ -414,7 +408,7 @@ def explain_two(
     for _ in range(sweeps):
         for own in order:
             left = what_is_left(scenes, images[own], images[1 - own])
-            images[own], places[:, own] = explain_one(
+            images[own], places[:, own] = _explain_one(
                 manifolds, left, labels[:, own], places[:, own]
             )
     remains = np.square(scenes - np.minimum(1, images.sum(axis=0))).sum(axis=(1, 2))
@@ -422,10 +416,10 @@ def explain_two(
 
 
 def each_alone(
-    manifolds: Manifolds, scenes: np.ndarray, labels: np.ndarray, places: np.ndarray
+    manifolds: _Manifolds, scenes: np.ndarray, labels: np.ndarray, places: np.ndarray
 ) -> tuple:
     "Images and places from which `explain_two` can begin: each image explains the whole scene."
-    sides = [explain_one(manifolds, scenes, labels[:, k], places[:, k]) for k in (0, 1)]
+    sides = [_explain_one(manifolds, scenes, labels[:, k], places[:, k]) for k in (0, 1)]
     images, places = zip(*sides)
     return np.stack(images), np.stack(places, axis=1)
 
@@ -464,14 +458,14 @@ def pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return odds[np.arange(len(odds))[:, None, None], pairs].sum(axis=2)
 
 
-def explain_block(
-    manifolds: tuple,
-    scenes: np.ndarray,
-    pairs: np.ndarray,
-    odds: np.ndarray,
-    start: np.ndarray,
-    n_kept: int = 6,
-) -> Candidates:
+def _explain_block(
+    manifolds,
+    scenes,
+    pairs,
+    odds,
+    start,
+    n_kept=6,
+):
     """The `n_kept` best of pairs (n, h, 2) of scenes, from places `start` (n, m, 2) of labels;
     the coarse ones of two `manifolds` choose, the fine ones end the fit.
     """
@@ -529,9 +523,7 @@ def with_what_they_leave(
     )
 
 
-def begun_from_truth(
-    fine: Manifolds, scenes: Overlaid, images: np.ndarray, odds: np.ndarray
-) -> Candidates:
+def _begun_from_truth(fine, scenes, images, odds):
     "The true pairs alone, h = 1, fitted from the true images (which the scene does not contain)."
     alone = np.stack([drawn_alone(images, scenes, side) for side in (0, 1)])
     begin = alone, scenes.places
@@ -552,7 +544,7 @@ def candidates(
     odds = pair_odds(odds, pairs)
     blocks = np.array_split(np.arange(len(scenes)), -(-len(scenes) // 500))
     explained = Parallel(n_jobs=2, prefer="threads")(
-        delayed(explain_block)(manifolds, scenes[rows], pairs[rows], odds[rows], start[rows])
+        delayed(_explain_block)(manifolds, scenes[rows], pairs[rows], odds[rows], start[rows])
         for rows in blocks
     )
     return Candidates(*map(np.concatenate, zip(*explained)))
@@ -561,7 +553,7 @@ def candidates(
 READ = {"paper": {"n_outputs": 600}, "quick": {"n_outputs": 40}}  # components of what regions hold
 
 
-class Reader(NamedTuple):
+class _Reader(NamedTuple):
     "A classifier of what candidates leave, and how that is coded for it."
 
     model: CapsuleClassifier
@@ -593,15 +585,15 @@ def left_classes(found: Candidates, scenes: Overlaid, none: int) -> np.ndarray:
     return np.where(is_held, found.pairs, np.where(far.min(axis=3) <= 2, nearest, none))
 
 
-def learn_reader(settings: dict, bench: Bench, found: Candidates, scenes: Overlaid) -> Reader:
-    "A `Reader`; its patches are of what up to 10,000 true pairs leave."
+def _learn_reader(settings, bench, found, scenes):
+    "A `_Reader`; its patches are of what up to 10,000 true pairs leave."
     right = (found.pairs == np.sort(scenes.pairs, axis=1)[:, None]).all(axis=2)
     left = found.left[right].reshape(-1, found.left.shape[-1])[:20_000] / np.float32(255)
-    layer = patch_layer(bench, **READ[bench.profile]).fit(left)
+    layer = _patch_layer(bench, **READ[bench.profile]).fit(left)
     m = len(bench.data.class_names)
     y = left_classes(found, scenes, m).ravel()
-    model = window_classifier(settings, len(y), bench)
-    reader = Reader(model, layer, layer.transform(left).std(), m)
+    model = _window_classifier(settings, len(y), bench)
+    reader = _Reader(model, layer, layer.transform(left).std(), m)
     with fixed_iterations():
         reader.model.fit(reader.coded(found.left), y)
     return reader
@@ -612,21 +604,21 @@ def of_own_labels(found: Candidates, logs: np.ndarray) -> np.ndarray:
     return np.take_along_axis(logs, found.pairs[..., None], axis=3)[..., 0].sum(axis=2)
 
 
-def pair_scores(found: Candidates, read: np.ndarray, votes: float, reading: float) -> np.ndarray:
+def _pair_scores(found, read, votes, reading):
     "Scores (n, h): λ times the votes and κ times what is read, less what remains."
     return votes * found.odds + reading * read - found.remains
 
 
-def named_by(found: Candidates, scores: np.ndarray) -> np.ndarray:
+def _named_by(found, scores):
     "The pairs (n, 2) with the greatest of scores (n, h)."
     return found.pairs[np.arange(len(scores)), scores.argmax(axis=1)]
 
 
-def tried_weights(found: Candidates, read: np.ndarray, truth: np.ndarray) -> dict:
+def _tried_weights(found, read, truth):
     "Shares of scenes named with weights λ and κ, whose pairs are `truth`, ascending."
 
     def right(*weights):
-        named = named_by(found, pair_scores(found, read, *weights))
+        named = _named_by(found, _pair_scores(found, read, *weights))
         return float((named == truth).all(axis=1).mean())
 
     return {
@@ -691,7 +683,7 @@ def scenes_to_read(settings: dict, bench: Bench, sets: dict) -> tuple:
     def draw(k, side, n):
         mine = halves(len(images))[side]
         rng = np.random.default_rng((bench.seed, k))
-        return overlay(images[mine], labels[mine], n, largest_shift(bench.data), rng)
+        return overlay(images[mine], labels[mine], n, _largest_shift(bench.data), rng)
 
     n_read = settings["n_read"]
     scenes = {k: draw(6 + k, 1 - k % 2, n_read) for k in range(settings["rounds"])}
@@ -700,8 +692,8 @@ def scenes_to_read(settings: dict, bench: Bench, sets: dict) -> tuple:
     return draw(5, 0, settings["n_train"]), scenes
 
 
-def read_once(settings: dict, bench: Bench, k: int, scenes: dict, odds: dict, start: dict) -> tuple:
-    """Round k, from 0: `Candidates` of scenes, log-probabilities of what they leave, the `Reader`
+def _read_once(settings, bench, k, scenes, odds, start):
+    """Round k, from 0: `Candidates` of scenes, log-probabilities of what they leave, the `_Reader`
     that gives them, and the fine manifolds; all manifolds are of one half of the images, the
     first if k is even.
     """
@@ -724,26 +716,26 @@ def read_once(settings: dict, bench: Bench, k: int, scenes: dict, odds: dict, st
     reader = bench.step(
         "left" + suffix,
         "learning to read",
-        lambda: learn_reader(settings, bench, found["training"], scenes["training"]),
+        lambda: _learn_reader(settings, bench, found["training"], scenes["training"]),
     )
     found["training"] = Candidates(*(x[:1000] for x in found["training"]))
     logs = {name: reader.read(part) for name, part in found.items()}
     return found, logs, reader, manifolds[1]
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3c
-def learn_read(settings: dict, bench: Bench, sets: dict) -> Named:
+def _learn_read(settings, bench, sets):
     """Scenes whose parts are explained and read, in rounds: each learns manifolds from one half of
     the images, and reading from the other; votes learn from the first half.
     """
     drawn, scenes = scenes_to_read(settings, bench, sets)
-    votes = learn_votes(settings, bench, drawn)
+    votes = _learn_votes(settings, bench, drawn)
     P = bench.step(
         "read",
         "reading windows",
         lambda: {name: votes.read(part.scenes) for name, part in scenes.items()},
     )
     truth = np.sort(scenes["validation"].pairs, axis=1)
-    sharpness = choose_sharpness(P["validation"], truth)
+    sharpness = _choose_sharpness(P["validation"], truth)
     about = {"sharpness": sharpness, "n_windows": votes.n_windows}
     odds = {name: log_odds(p, sharpness) for name, p in P.items()}
     start = {name: votes.grid[p[:, :, :-1].argmax(axis=1)] for name, p in P.items()}
@@ -752,7 +744,7 @@ def learn_read(settings: dict, bench: Bench, sets: dict) -> Named:
     models = {"votes_": votes.model}
     for k in range(settings["rounds"]):
         by_set = {"training": k, "validation": "validation", "test": "test"}
-        found, logs, reader, fine = read_once(
+        found, logs, reader, fine = _read_once(
             settings,
             bench,
             k,
@@ -766,15 +758,15 @@ def learn_read(settings: dict, bench: Bench, sets: dict) -> Named:
         read = {}
         for name in found:
             found[name], read[name] = memory[name].mean(found[name], logs[name])
-        tried = tried_weights(found["validation"], read["validation"], truth)
+        tried = _tried_weights(found["validation"], read["validation"], truth)
         best = max(tried, key=tried.get)
         about[f"named_round{k + 1}"] = tried[best]
         for name, part in found.items():  # what is left votes, in the place of windows
-            scores = pair_scores(part, read[name], *best)
+            scores = _pair_scores(part, read[name], *best)
             odds[name] = memory[name].vote(part, logs[name], scores)
             found[name] = part._replace(odds=pair_odds(odds[name], part.pairs))
     images = image_sets(bench.data)["validation"][0]
-    told = begun_from_truth(fine, scenes["validation"], images, odds["validation"])
+    told = _begun_from_truth(fine, scenes["validation"], images, odds["validation"])
     found["told"] = told
     read["told"] = of_own_labels(told, reader.read(told))
     pairs, more = named_read(found, read, truth)
@@ -785,19 +777,19 @@ def learn_read(settings: dict, bench: Bench, sets: dict) -> Named:
     for prefix, model in models.items():
         curves |= history(model, prefix)
     size = sum(model.coef_.size + model.intercept_.size for model in models.values())
-    return Named(pairs, curves, size, about)
+    return _Named(pairs, curves, size, about)
 
 
 def named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
     "Named pairs, with the weights λ and κ that name most validation scenes, and metrics."
-    tried = tried_weights(found["validation"], read["validation"], truth)
+    tried = _tried_weights(found["validation"], read["validation"], truth)
     best = max(tried, key=tried.get)
-    scores = {name: pair_scores(part, read[name], *best) for name, part in found.items()}
+    scores = {name: _pair_scores(part, read[name], *best) for name, part in found.items()}
     is_true = (found["validation"].pairs == truth[:, None]).all(axis=2)
     wrong = np.where(is_true, -np.inf, scores["validation"]).max(axis=1)
     right = np.where(is_true, scores["validation"], -np.inf).max(axis=1)
     told = np.maximum(right, scores.pop("told")[:, 0]) > wrong  # also fitted from the true images
-    return {name: named_by(found[name], values) for name, values in scores.items()}, {
+    return {name: _named_by(found[name], values) for name, values in scores.items()}, {
         "vote_weight": best[0],
         "reading_weight": best[1],
         "among_candidates": float(is_true.any(axis=1).mean()),
@@ -837,14 +829,14 @@ def pair_cross_entropy(scores: Any, pairs: Any, progress: float) -> Any:
     return torch.nn.functional.binary_cross_entropy_with_logits(scores, truth)
 
 
-def learn_convolutional(settings: dict, bench: Bench, sets: dict) -> Named:
+def _learn_convolutional(settings, bench, sets):
     "A convolutional network with a score for each label."
     from capslit.routing.network import ConvolutionalNetwork
 
     return _learn_network(ConvolutionalNetwork, pair_cross_entropy, {}, settings, bench, sets)
 
 
-def learn_capsule_network(settings: dict, bench: Bench, sets: dict) -> Named:
+def _learn_capsule_network(settings, bench, sets):
     "A capsule network of the same size."
     from capslit.routing.network import CapsuleNetwork
 
@@ -891,15 +883,15 @@ def _learn_network(kind, loss, above, settings, bench, sets):
     scenes["training"] = scenes["training"][:1000]
     pairs = {name: named(net, images) for name, images in scenes.items()}
     curves = {name: learned.history[name] for name in ("loss", "epoch", "validation_error")}
-    return Named(pairs, curves, cn.count_parameters(net))
+    return _Named(pairs, curves, cn.count_parameters(net))
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-16
 LEARNERS = {
-    "regions": learn_regions,
-    "windows": learn_windows,
-    "read": learn_read,
-    "convolutional": learn_convolutional,
-    "capsules": learn_capsule_network,
+    "regions": _learn_regions,
+    "windows": _learn_windows,
+    "read": _learn_read,
+    "convolutional": _learn_convolutional,
+    "capsules": _learn_capsule_network,
 }
 SCALE = {  # iterations on regions, step of windows, scenes to read, kinds of patches of votes
     "paper": (60, 2, 20_000, {"n_components": 300, "n_outputs": 800}),
@@ -936,7 +928,7 @@ def overlap_parts(data: str, profile: str) -> tuple:
     )
 
 
-def score_pairs(learned: Named, part: Any, bench: Bench, sets: dict) -> tuple:
+def _score_pairs(learned, part, bench, sets):
     "Scenes of which both objects are named, and pictures of twelve such test scenes and others."
     truth = {name: np.sort(scenes.pairs, axis=1) for name, scenes in sets.items()}
     right = {name: pairs == truth[name][: len(pairs)] for name, pairs in learned.pairs.items()}
@@ -962,6 +954,6 @@ OVERLAPS = Experiment(
     "Two overlapping objects named",
     ("mnist", "fashion"),
     overlap_parts,
-    by_learner(LEARNERS, score_pairs, scene_sets),
+    by_learner(LEARNERS, _score_pairs, scene_sets),
     extra="torch",
 )

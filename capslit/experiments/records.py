@@ -359,8 +359,9 @@ def by_learner(
 
     def run(part, bench):
         data = bench.step("data", "preparing data", lambda: prepare(bench))
-        bench.report(f"learning {part.name}")
-        return score(learners[part.learner](part.parameters, bench, data), part, bench, data)
+        learn = partial(learners[part.learner], part.parameters, bench, data)
+        learned = bench.step("learn", f"learning {part.name}", learn)
+        return score(learned, part, bench, data)
 
     return run
 
@@ -464,13 +465,17 @@ class Bench:
 
     def step(self, name: str, words: str, function: Callable) -> Any:
         """Run `function`, report what is done in `words`, and note the wall time and the CPU time
-        under `name`.
+        under `name`, without those of steps inside it.
         """
         self.report(words)
-        start, cpu = time.perf_counter(), time.process_time()
+        clocks = {
+            time.perf_counter: self.seconds,
+            time.process_time: self.cpu_seconds,
+        }
+        starts = {clock: clock() - sum(times.values()) for clock, times in clocks.items()}
         result = function()
-        self.seconds[name] = round(time.perf_counter() - start, 3)
-        self.cpu_seconds[name] = round(time.process_time() - cpu, 3)
+        for clock, times in clocks.items():
+            times[name] = round(clock() - sum(times.values()) - starts[clock], 3)
         return result
 
 # %% ../../nbs/experiments/records.ipynb #cell-021

@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -72,6 +73,15 @@ def pytest_collection_modifyitems(config, items):
         items += first[i::count]
         items += [item for _, item in zip(range(end - len(items)), rest)]
     items += rest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    "What a test draws from the generators that all share does not depend on the tests before it."
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def examples(number):

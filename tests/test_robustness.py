@@ -65,10 +65,6 @@ FUNCTIONS = {
     "interpolating_integral, order": (lambda a: special.interpolating_integral(a, 1.5), POSITIVE),
     "interpolating_derivative": (lambda a: special.interpolating_derivative(2.5, a), POSITIVE),
     "interpolating_coefficients": (lambda a: special.interpolating_coefficients(a, 7), POSITIVE),
-    "interpolating_integral_recursive": (
-        lambda a: special.interpolating_integral_recursive(2.5, a),
-        POSITIVE,
-    ),
     "class_probabilities": (lambda a: inference.class_probabilities(a, 2), POSITIVE),
     "log_class_probabilities": (
         lambda a: inference.log_class_probabilities(a, [1, 2, 3, 2]),

@@ -21,7 +21,6 @@ from capslit.capsules.special import (
     interpolating_coefficients,
     interpolating_derivative,
     interpolating_integral,
-    interpolating_integral_recursive,
     remainder_ratio,
 )
 
@@ -147,19 +146,6 @@ def test_derivative_below_order_zero(s):
         [float(exact_derivative(s, b)) for b in beta],
         rtol=1e-14,
         atol=1e-14,
-    )
-
-
-@pytest.mark.parametrize("s", [0, 0.5, 1, 5, 10.5, 40, 500, 5000])
-def test_the_scheme_of_the_paper(s):
-    """The reference implementation agrees with ours within the factor 1 ± 1e-4 that it promises."""
-    beta = np.concatenate([[0, np.inf], betas(s)])
-    found = interpolating_integral_recursive(s, beta)
-    np.testing.assert_allclose(found, interpolating_integral(s, beta), rtol=1e-4)
-    np.testing.assert_allclose(
-        interpolating_integral_recursive(s, beta, k=5000),
-        interpolating_integral(s, beta),
-        rtol=1e-10,
     )
 
 
@@ -428,9 +414,7 @@ BAD_ORDER = [
 ]
 
 
-@together(
-    "function", [interpolating_integral, interpolating_derivative, interpolating_integral_recursive]
-)
+@together("function", [interpolating_integral, interpolating_derivative])
 @pytest.mark.parametrize("beta, error", BAD_BETA, ids=str)
 def test_bad_beta(function, beta, error):
     with pytest.raises(error, match="beta"):
@@ -439,9 +423,7 @@ def test_bad_beta(function, beta, error):
         interpolating_coefficients(beta, 4)
 
 
-@together(
-    "function", [interpolating_integral, interpolating_derivative, interpolating_integral_recursive]
-)
+@together("function", [interpolating_integral, interpolating_derivative])
 @pytest.mark.parametrize("s, error", BAD_ORDER, ids=str)
 def test_bad_order(function, s, error):
     with pytest.raises(error, match=r"^s "):
@@ -459,13 +441,3 @@ def test_other_bad_input():
         interpolating_integral(np.ones(2), np.ones(3))
     with pytest.raises(ValueError, match="dim and beta have shapes"):
         interpolating_coefficients(np.ones(2), np.ones(3))
-    for s in (0.3, -0.5, [1, 2]):
-        with pytest.raises(ValueError, match="s must be one of 0, 1/2, 1"):
-            interpolating_integral_recursive(s, 1.0)
-    for k in (0, 1.5, None, "64"):
-        with pytest.raises(ValueError, match="k must be a whole number"):
-            interpolating_integral_recursive(2, 1.0, k)
-    with pytest.raises(ValueError, match="choose a larger k"):
-        interpolating_integral_recursive(20, 20.0, k=2)
-    with pytest.raises(TypeError, match="beta must be a NumPy array"):
-        interpolating_integral_recursive(2, strict.ones(2))

@@ -16,8 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import FORMS
 import scipy.sparse as sp
+from conftest import FORMS
+import hypothesis
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -956,6 +959,62 @@ def test_examples_without_weight_have_no_say(entry, model):
         assert_close(outputs(other, entry.X), outputs(one, entry.X))
     elif hasattr(model, "lower_bound_"):
         assert np.isfinite(other.lower_bound_)
+
+
+@rows(only=WEIGHED)
+def test_rows_of_weight_zero_count_nowhere(entry, model):
+    "A fit without them is the same, whatever they hold, also a label that no other row has."
+
+    @hypothesis.settings(max_examples=4, deadline=None)
+    @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=N, max_size=N).map(np.array))
+    def same(w):
+        kept = w > 0
+        assume(np.all(np.bincount(Y[kept], minlength=3) > 3) and not kept.all())
+        far = 1 - entry.X if entry.X is BITS else 1e3 * entry.X
+        inputs = np.where(kept[:, None], entry.X, far)
+        labels = entry.y if entry.y is None else np.where(kept, entry.y, 9)
+        whole = clone(model).fit(inputs, labels, sample_weight=w)
+        part = clone(model).fit(
+            entry.X[kept], entry.y if entry.y is None else entry.y[kept], sample_weight=w[kept]
+        )
+        assert_close(outputs(whole, entry.X), outputs(part, entry.X), rtol=1e-12, atol=1e-14)
+
+    same()
+
+
+SHIFTABLE = (
+    "CapsuleClassifier",
+    "GaussianMixture",
+    "MixtureOfFactorAnalyzers",
+    "MixtureOfPCA",
+    "ClassConditionalClassifier",
+    "FactorialVectorQuantizer",
+    "FactorialHMM",
+)
+
+
+@rows(only=SHIFTABLE)
+def test_the_origin_does_not_matter(entry, model):
+    "What remains of the inputs beside an offset decides: the spacing of numbers near it."
+    if model.get_params().get("fit_intercept") is False:
+        return
+    for dtype, offsets in ((np.float64, (1e6, 1e9)), (np.float32, (3e4,))):
+        for offset in offsets:
+            with noted((dtype.__name__, offset)):
+                shifted = (entry.X + offset).astype(dtype)
+                left = shifted.astype(np.float64) - offset
+                near = 1e3 * (np.ptp(left) if isinstance(model, CapsuleClassifier) else 1)
+                wanted = clone(model).fit(left + near, entry.y)
+                learned = clone(model).fit(shifted, entry.y)
+                for method in ("predict_proba", "score_samples", "transform"):
+                    if hasattr(learned, method):
+                        np.testing.assert_allclose(
+                            getattr(learned, method)(shifted),
+                            getattr(wanted, method)(left + near),
+                            atol=1e-3 if dtype == np.float64 else 2e-2,
+                            rtol=1e-3 if dtype == np.float64 else 2e-2,
+                            err_msg=method,
+                        )
 
 
 # ── what is wrong is named, and changes nothing

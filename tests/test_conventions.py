@@ -26,21 +26,9 @@ SHORT = {
     "max_iter": 10,
 }  # the checks fit hundreds of times; what they check does not depend on how long
 PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "monitor": "error", "tol": 0.0}
-FOLDS = {
-    f"check_sample_weight_equivalence_on_{kind}_data": (
-        "landmarks are drawn of examples, whether these are weighted or repeated"
-    )
-    for kind in ("dense", "sparse")
-}
-WHOLE = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "cv is a number of folds, of which the check makes a list (the equivalence is tested with"
-        " the mixtures)"
-    )
-}
 CONVENTIONS = {
     "CapsuleClassifier": [
-        ({}, FOLDS),
+        ({}, {}),
         (PLAIN | {"architecture": "multiclass", "thresholds": [0.5, 0], "patience": [4, 4]}, {}),
         (PLAIN | {"architecture": "ovr", "patience": [4]}, {}),
         (PLAIN | {"patience": [4], "alpha": 0.1}, {}),
@@ -69,7 +57,7 @@ CONVENTIONS = {
     ],
     "MixtureOfFactorAnalyzers": [({}, {}), ({"n_components": 2}, DRAWN)],
     "MixtureOfPCA": [({}, {}), ({"n_components": 2}, DRAWN)],
-    "ClassConditionalClassifier": [({}, WHOLE)],
+    "ClassConditionalClassifier": [({}, {})],
     "mixtures.tangents.TangentDistanceClassifier": [
         ({}, {}),
         ({"n_neighbors": 3, "sides": 1, "n_candidates": 5}, {}),

@@ -4,6 +4,7 @@ import array_api_strict as strict
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 import sklearn.model_selection as selection
 from conftest import classes as groups, together
 from sklearn.linear_model import LogisticRegression
@@ -263,3 +264,100 @@ def test_numbers_from_the_end():
         for cross in (cross_validate, selection.cross_validate)
     )
     alike(ours, theirs)
+
+
+# ── the folds in which a fit chooses ─────────────────────────
+
+
+def table(n=2_001, p=6):
+    X, y = groups(n, p, 3, seed=2)
+    return X, y
+
+
+def chosen(model):
+    return {name: model.cv_results_[name] for name in ("alpha", "gamma", "log_loss", "error")}
+
+
+def test_folds_are_of_the_rows_that_were_passed():
+    "Also where 2,000 of the rows choose, and for pairs that hold small numbers alone."
+    X, y = table()
+    pairs = list(selection.StratifiedKFold(3).split(X, y))
+    model = CapsuleClassifier(2, kernel=None, cv=pairs, random_state=0).fit(X, y)
+    by_splitter = CapsuleClassifier(2, kernel=None, cv=selection.StratifiedKFold(3), random_state=0)
+    assert chosen(model) == chosen(by_splitter.fit(X, y))
+    # the first rows are judged wrong, and no others
+    spoiled = np.where(np.arange(len(y)) < 150, (y + 1) % 3, y)
+    part = np.full(len(y), -1)
+    part[:150] = np.arange(150) % 2
+    few = CapsuleClassifier(2, kernel=None, cv=selection.PredefinedSplit(part), random_state=0)
+    rows = list(few.cv.split())
+    few.fit(X, spoiled)
+    assert (
+        min(few.cv_results_["error"]) > 0.4
+    )  # of all pairs with the wrong class, half have the right one
+    same = CapsuleClassifier(2, kernel=None, cv=rows, random_state=0).fit(X, spoiled)
+    assert chosen(few) == chosen(same)
+    good = CapsuleClassifier(
+        2, kernel=None, cv=[(rows[0][0], np.arange(1000, 1300))], random_state=0
+    )
+    assert min(good.fit(X, spoiled).cv_results_["error"]) < 0.1
+
+
+def test_folds_are_restricted_to_rows_of_positive_weight():
+    X, y = table(120)
+    w = (np.arange(120) % 4 > 0) * 1.0
+    pairs = list(selection.StratifiedKFold(3).split(X, y))
+    number = np.cumsum(w > 0) - 1
+    own = [tuple(number[rows[w[rows] > 0]] for rows in pair) for pair in pairs]
+    whole = CapsuleClassifier(2, cv=pairs).fit(X, y, w)
+    part = CapsuleClassifier(2, cv=own).fit(X[w > 0], y[w > 0], w[w > 0])
+    assert chosen(whole) == chosen(part)
+    assert np.array_equal(whole.predict_proba(X), part.predict_proba(X))
+    streamed = CapsuleClassifier(2, cv=pairs).fit(
+        [(X[:50], y[:50], w[:50]), (X[50:], y[50:], w[50:])]
+    )
+    np.testing.assert_allclose(streamed.predict_proba(X), whole.predict_proba(X), rtol=1e-9)
+    with pytest.raises(
+        ValueError, match="cv leaves none of the examples that choose in a test part"
+    ):
+        CapsuleClassifier(2, cv=[(np.arange(120), np.flatnonzero(w == 0))]).fit(X, y, w)
+
+
+def test_groups_reach_the_splitter():
+    "Rows of one group are copies: folds that tear groups apart find errors far too small."
+    rng = np.random.default_rng(0)
+    X, y, group = rng.standard_normal((60, 5)), np.arange(60) % 2, np.arange(60)
+    X, y, group = (np.concatenate([a] * 4) for a in (X, y, group))
+    X += 1e-3 * rng.standard_normal(X.shape)
+    fit = {"kernel": "rbf", "gamma": 1.0, "random_state": 0}
+    torn = CapsuleClassifier(2, **fit).fit(X, y)
+    whole = CapsuleClassifier(2, cv=selection.GroupKFold(3), **fit).fit(X, y, groups=group)
+    numbered = CapsuleClassifier(2, cv=3, **fit).fit(X, y, groups=group)
+    assert min(torn.cv_results_["error"]) < 0.1
+    assert min(whole.cv_results_["error"]) > 0.25 and min(numbered.cv_results_["error"]) > 0.25
+    with pytest.raises(ValueError, match="groups"):
+        CapsuleClassifier(2, cv=selection.GroupKFold(3), **fit).fit(X, y)
+    with pytest.raises(ValueError, match="groups has shape"):
+        CapsuleClassifier(2, **fit).fit(X, y, groups=group[:-1])
+
+
+def test_groups_are_routed():
+    X, y = table(90)
+    group = np.arange(90) // 3
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = CapsuleClassifier(2, kernel=None, cv=selection.GroupKFold(3))
+        search = selection.GridSearchCV(
+            model.set_fit_request(groups=True), {"capsule_dim": [2]}, cv=selection.GroupKFold(2)
+        )
+        search.fit(X, y, groups=group)
+    direct = CapsuleClassifier(2, kernel=None, cv=selection.GroupKFold(3)).fit(X, y, groups=group)
+    assert chosen(search.best_estimator_) == chosen(direct)
+    ours = cross_validate(
+        CapsuleClassifier(2, kernel=None, cv=selection.GroupKFold(3)),
+        X,
+        y,
+        groups=group,
+        cv=selection.GroupKFold(2),
+        params={"groups": group},
+    )
+    assert np.all(ours["test_score"] > 0.5)

@@ -689,3 +689,82 @@ def test_the_protocol_of_the_paper_is_a_preset():
         and model.cv_results_ == {}
         and model.architecture_ == "multiclass"
     )
+
+
+# ── weights and origins ──────────────────────────────────────
+
+
+def test_one_row_without_weight_does_not_change_the_prior():
+    X, y = load_breast_cancer(return_X_y=True)
+    w = np.ones(len(y))
+    w[0] = 0
+    model = CapsuleClassifier(random_state=0).fit(X, y, w)
+    without = CapsuleClassifier(random_state=0).fit(X[1:], y[1:], w[1:])
+    assert model.alpha_ == without.alpha_ > 10
+    np.testing.assert_array_equal(model.predict_proba(X), without.predict_proba(X))
+
+
+def test_weights_are_repetitions():
+    """A row of weight 3 is three rows, where landmarks are all rows: for every candidate of the
+    search.
+    """
+    X, y = load_wine(return_X_y=True)
+    X, y = X[::3], y[::3]
+    w = np.random.default_rng(0).integers(1, 4, len(y))
+    folds = np.arange(len(y)) % 3
+    pairs = [(np.flatnonzero(folds != f), np.flatnonzero(folds == f)) for f in range(3)]
+    many = [
+        tuple(np.flatnonzero(np.isin(np.repeat(np.arange(len(y)), w), part)) for part in p)
+        for p in pairs
+    ]
+    weighted = CapsuleClassifier(cv=pairs, n_components=1000).fit(X, y, w)
+    repeated = CapsuleClassifier(cv=many, n_components=1000).fit(
+        np.repeat(X, w, axis=0), np.repeat(y, w)
+    )
+    for name in ("alpha", "sharpness", "log_loss"):
+        np.testing.assert_allclose(
+            weighted.cv_results_[name], repeated.cv_results_[name], rtol=0.02
+        )
+
+
+@pytest.mark.parametrize("form", ["array", "stream", "paper"])
+def test_columns_far_from_zero(form):
+    """Log loss on half of wine is what it is without an offset: the mean is taken off before
+    anything is squared.
+    """
+    X, y = load_wine(return_X_y=True)
+    train, test = train_test_split(np.arange(len(y)), test_size=0.5, random_state=0, stratify=y)
+
+    def loss(X):
+        model = CapsuleClassifier.paper() if form == "paper" else CapsuleClassifier()
+        parts = np.array_split(train, 3)
+        if form == "stream":
+            model.fit([(X[part], y[part]) for part in parts])
+        else:
+            model.fit(X[train], y[train])
+        return log_loss(y[test], model.predict_proba(X[test]))
+
+    near = loss(X)
+    for offset in (1e6, 1e9):
+        assert abs(loss(X + offset) - near) < 0.01
+    single = (X + 1e5).astype(np.float32)
+    assert abs(loss(single) - loss(single.astype(np.float64))) < 0.01
+
+
+def test_an_offset_is_stored_with_the_model(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    for model in (
+        CapsuleClassifier.paper(2),
+        CapsuleClassifier(2, architecture="multiclass", kernel=None, alpha=1e-3, sharpness=1.0),
+    ):
+        plain, far = (
+            CapsuleClassifier(**model.get_params()).fit(X + offset, y) for offset in (0.0, 1e8)
+        )
+        assert plain.kernel_features_ is None and far.kernel_features_.kernel is None
+        assert far.coef_.shape == plain.coef_.shape
+        assert far.score(X + 1e8, y) > plain.score(X, y) - 0.02
+        far.save(tmp_path / "far")
+        loaded = CapsuleClassifier.load(tmp_path / "far")
+        assert np.array_equal(loaded.predict_proba(X + 1e8), far.predict_proba(X + 1e8))
+    online = CapsuleClassifier(2, kernel=None).partial_fit(X + 1e8, y, classes=[0, 1, 2])
+    assert online.partial_fit(X + 1e8, y).score(X + 1e8, y) > 0.95

@@ -507,8 +507,28 @@ def test_degenerate_data(e_step):
     far = clone(model).fit(rng.normal(size=(30, 2)))
     assert (
         np.isfinite(far.transform(np.full((3, 2), 1e300))).all()
-        and far.score(np.full((3, 2), 1e200)) < -1e100
+        and far.score(np.full((3, 2), 1e200)) == -np.inf
     )
+
+
+def test_log_densities_of_far_observations(fitted):
+    """Half the squared distance in units of the noise where that is a number, −∞ beyond; also of a
+    whole path.
+    """
+    for model in fitted[0].values():
+        X = np.zeros((4, 3))
+        near = model.score_samples(X)
+        for size in (1e120, 1e145, 1e150):
+            X[2, 1] = size
+            log_densities = model.score_samples(X)
+            distance = size / np.sqrt(model.noise_variance_)
+            assert np.isclose(log_densities[2], -0.5 * distance * distance, rtol=1e-12)
+            assert np.allclose(log_densities[:2], near[:2])
+            assert np.isclose(model.decode(X)[0], log_densities[2], rtol=1e-9)
+        X[2, 1] = 1e200
+        log_densities = model.score_samples(X)
+        assert log_densities[2] == -np.inf and np.all(np.isfinite(np.delete(log_densities, 2)))
+        assert model.decode(X)[0] == -np.inf and np.all(np.isfinite(model.transform(X)))
 
 
 def test_clear_errors(fitted):

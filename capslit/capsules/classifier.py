@@ -53,7 +53,7 @@ from capslit.capsules.online import (
 )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002-1
-from .choosing import choose, choose_online, sharpness_of
+from .choosing import choose, choose_online, fold_splitter, sharpness_of
 from .features import KernelFeatures, Mapped, row_span
 from .prediction import Predictor
 from .kernels import TILE, worth_compiling
@@ -849,6 +849,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     cv : int, splitter or iterable, default=3
         Folds that choose what is "auto", on at most 2,000 of the examples; see
         `capslit.capsules.selection`. A number stands for stratified folds.
+        A splitter, or pairs of training and test rows, refer to the rows that are passed to `fit`:
+        each is judged in the last fold that tests it, by
+        weights learned from all other folds.
     class_weight : "balanced", mapping or None, default=None
         A factor for the weights of the examples of each class; "balanced" gives all classes the
         same total weight.
@@ -1096,6 +1099,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         y: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         X_val: Any = None,
         y_val: Any = None,
         sample_weight_val: Any = None,
@@ -1116,8 +1120,12 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         y : (n,) array of labels
             None for a stream, which brings its own.
         sample_weight : (n,) array, optional
-            Only ratios count. Enormous and tiny weights are divided by a power of four; the log
-            likelihood in `history_` is that of the weights divided.
+            Only ratios count, and rows of weight zero are left out. Enormous and tiny weights are
+            divided by a power of four; the log likelihood in `history_` is that of the weights
+            divided.
+        groups : (n,) array, optional
+            Of each row, for the splitter `cv`; a number of folds then keeps the rows of a group
+            together.
         X_val, y_val, sample_weight_val : optional
             Validation examples that decide when a round ends and which weights are kept; of any
             kind that X may be, too. A pipeline transforms X_val only if it is told to, by
@@ -1158,7 +1166,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                 if self.class_weight is None
                 else data.weighted(class_factors(self.class_weight, data))
             )
-            begun = None if seen.any() else self._settle(choose(self, data, enough, checkpoint))
+            split = fold_splitter(self.cv, X, y, groups, data)
+            begun = (
+                None if seen.any() else self._settle(choose(self, data, enough, checkpoint, split))
+            )
             data, held_out = (
                 (
                     part

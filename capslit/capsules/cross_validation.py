@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from .. import em
 from ..arrays import asarray_like, to_numpy
 from .em_steps import CapsuleParameters
-from .choosing import choose
+from .choosing import capsule_dims_tried, choose
 from .problems import widened
 from capslit.capsules.classifier import (
     CapsuleClassifier,
@@ -38,7 +38,7 @@ from capslit.validation import (
     check_type,
     error_context,
 )
-from ..estimator.training_data import TrainingData, read_training_data, take_rows
+from ..estimator.training_data import TrainingData, is_tensor, read_training_data, take_rows
 from ..data.open import as_source
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-004
@@ -59,17 +59,13 @@ class _Fold:
 def _begin(estimator, examples, rows, y, w):
     "The `_Fold` of the examples with the indices `rows`."
     estimator, train, held = clone(estimator), rows, None
-    if w is not None:
-        check_mass("sample_weight of a fold", w[rows])
     if holds_out(estimator, len(rows)):
         rng, part = check_random_state(estimator.random_state), None if w is None else w[rows]
         kept, out = examples.split_rows(y[rows], part, estimator.validation_fraction, rng)
         train, held = rows[kept], rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
-    begun = estimator._settle(
-        choose(estimator, part, held is not None, engine_settings(estimator, False))
-    )
+    begun = estimator._settle(choose(estimator, part, held is not None))
     model, parameters, _ = starting_point(
         estimator, part, seen, number_of_starts(estimator, seen), begun=begun
     )
@@ -184,7 +180,7 @@ def cross_validate(
     cv : int, splitter or iterable, optional
         As in scikit-learn; by default five stratified folds.
     params : dict, optional
-        `sample_weight`, for the fits.
+        `sample_weight` and `groups`, for the fits.
     return_train_score, return_estimator, return_indices : bool
 
     Returns
@@ -220,25 +216,25 @@ def cross_validate(
             " sklearn.model_selection.cross_validate, or set reconstruction=0"
         )
     for name in params or {}:
-        check_choice("the name of an entry of params", name, ("sample_weight",))
+        check_choice("the name of an entry of params", name, ("sample_weight", "groups"))
     if as_source(X, labelled=None) is not None:
         raise TypeError(
             "X must be an array in memory; of a file, pass what fits, for example np.array(X)"
         )
-    weight = (params or {}).get("sample_weight")
+    params = {name: np.asarray(a) for name, a in (params or {}).items() if a is not None}
     X = X.tocsr() if sp.issparse(X) else X
     first = clone(estimator)
     first._checked_schedule()
-    examples = read_training_data(first, X, y, weight, labelled=True)
+    examples = read_training_data(first, X, y, params.get("sample_weight"), labelled=True)
+    if "groups" in params:
+        check_shape("the groups in params", params["groups"], (examples.n_passed,))
     check_classes("y", examples.classes)
-    index, _ = examples.columns()
+    labels, n = to_numpy(y) if is_tensor(y) else np.asarray(y), examples.n_passed
     with error_context("cv", "groups"):
-        folds = check_cv(cv, index, classifier=True).split(np.zeros(len(index)), index, groups)
-        splits = [
-            (_numbers(train, len(index)), _numbers(test, len(index))) for train, test in folds
-        ]
+        folds = check_cv(cv, labels, classifier=True).split(np.zeros(n), labels, groups)
+        splits = [(_numbers(train, n), _numbers(test, n)) for train, test in folds]
     check_count("the number of folds that cv gives", len(splits))
-    fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits])
+    fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits], params)
     results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
     results = {"fit_time": seconds} | {name: np.asarray(found) for name, found in results.items()}
     if return_estimator:
@@ -263,23 +259,34 @@ def _numbers(rows, n):
         raise ValueError(f"cv must give the numbers of some of {n} examples: {error}") from error
 
 
+def _chooses_dim(estimator):
+    return len(capsule_dims_tried(estimator.capsule_dim)) > 1
+
+
 # what the reading of the inputs has set
 _FEATURES = "n_features_in_", "feature_names_in_"
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-011-1
-def _fit_all(first, examples, X, y, trains):
+def _fit_all(first, examples, X, y, trains, params={}):
     "The estimators of all folds, and the seconds that each took."
     index, w = examples.columns()
+    # numbers of the rows among the examples, −1 for those of weight zero
+    number = np.full(examples.n_passed, -1)
+    number[slice(None) if examples.rows is None else examples.rows] = np.arange(len(index))
+    alike = not first._adapts() and examples.origin is None and not _chooses_dim(first)
     fitted, seconds, stacks = [None] * len(trains), np.zeros(len(trains)), {}
-    for f, rows in enumerate(trains):
-        start = time.perf_counter()
-        if not first._adapts() and np.bincount(index[rows], minlength=len(examples.classes)).all():
+    for f, passed in enumerate(trains):
+        start, rows = time.perf_counter(), number[passed]
+        rows = rows[rows >= 0]
+        if not rows.size:
+            check_mass("sample_weight of a fold", np.zeros(1))
+        if alike and np.bincount(index[rows], minlength=len(examples.classes)).all():
             fold = _begin(first, examples, rows, index, w)
             stacks.setdefault(fold.held is None, []).append((f, fold))
         # other inputs or weights, or a class is missing: a model of another shape
         else:
-            part = None if w is None else w[rows]
-            fitted[f] = clone(first).fit(take_rows(X, rows), take_rows(y, rows), part)
+            part = {name: a[passed] for name, a in params.items()}
+            fitted[f] = clone(first).fit(take_rows(X, passed), take_rows(y, passed), **part)
         seconds[f] = time.perf_counter() - start
     for stack in stacks.values():
         start, (numbers, folds) = time.perf_counter(), zip(*stack)

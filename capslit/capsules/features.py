@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KERNELS', 'NARROW', 'radial', 'polynomial', 'Scaling', 'compressed', 'KernelFeatures', 'kernel_features',
-           'scaling_map', 'Mapped', 'n_coordinates', 'RowSpan', 'row_span']
+           'scaling_map', 'shift_map', 'Mapped', 'n_coordinates', 'RowSpan', 'row_span']
 
 # %% ../../nbs/capsules/features.ipynb #cell-002
 from dataclasses import dataclass
@@ -181,14 +181,20 @@ def kernel_features(
     return KernelFeatures(kernel, gamma, z, root, *scaling)
 
 # %% ../../nbs/capsules/features.ipynb #cell-008-a
-def scaling_map(x: np.ndarray, scaling: Scaling) -> KernelFeatures:
-    """The map from inputs to these compressed and divided as `scaling` says, less the mean over the
-    rows of x (n, p).
+def scaling_map(x: np.ndarray, scaling: Scaling, weight: Any = None) -> KernelFeatures:
+    """The map from inputs to these compressed and divided as `scaling` says, less the weighted mean
+    over the rows of x (n, p).
     """
     x = x if scaling.tails is None else compressed(x, scaling.tails)
-    return KernelFeatures(
-        None, None, np.mean(x, axis=0, dtype=np.float64)[None], np.empty((1, 0)), *scaling
-    )
+    mean = np.average(x.astype(np.float64, copy=False), axis=0, weights=weight)
+    return shift_map(mean, scaling)
+
+
+def shift_map(origin: np.ndarray, scaling: Scaling = Scaling()) -> KernelFeatures:
+    """The map from inputs to their differences from an origin (p,), after and before what `scaling`
+    says.
+    """
+    return KernelFeatures(None, None, origin[None], np.empty((1, 0)), *scaling)
 
 # %% ../../nbs/capsules/features.ipynb #cell-009
 def _symmetric(K, known):

@@ -246,8 +246,8 @@ class Inspection:
     Attributes
     ----------
     n_samples : int
-    largest : float
-        The largest magnitude of the inputs.
+    low, high : (n_features,) arrays
+        The least and the greatest value of each column.
     classes : (n_classes,) array
         The labels, sorted; None if there are none.
     counts, weight : (n_classes,) arrays
@@ -259,34 +259,40 @@ class Inspection:
     """
 
     n_samples: int
-    largest: float
+    low: np.ndarray
+    high: np.ndarray
     classes: np.ndarray | None
     counts: np.ndarray
     weight: np.ndarray
     labels: np.ndarray | None = None
     weights: np.ndarray | None = None
 
+    @property
+    def largest(self) -> float:
+        "The largest magnitude of the inputs."
+        return max(float(self.high.max()), -float(self.low.min()))
+
 # %% ../../nbs/data/sources.ipynb #cell-028
 def _smallest_unsigned(classes, index):
     return index.astype(np.min_scalar_type(len(classes)))
 
 
-def _make_inspection(n, largest, classes, labels, weights):
+def _make_inspection(n, low, high, classes, labels, weights):
     "An `Inspection` with its counts."
     if classes is None:
         weight = np.array([n if weights is None else np.sum(weights)])
-        return Inspection(n, largest, None, np.array([n]), weight, None, weights)
+        return Inspection(n, low, high, None, np.array([n]), weight, None, weights)
     m = len(classes)
     counts, weight = np.bincount(labels, minlength=m), np.bincount(labels, weights, m)
     labels = _smallest_unsigned(classes, labels)
-    return Inspection(n, largest, classes, counts, weight, labels, weights)
+    return Inspection(n, low, high, classes, counts, weight, labels, weights)
 
 
 def inspect_batch(batch: tuple) -> Inspection:
     "The `Inspection` of one batch that has been checked."
     x, y, w = batch
     classes, labels = (None, None) if y is None else np.unique(y, return_inverse=True)
-    return _make_inspection(len(x), max(float(x.max()), -float(x.min())), classes, labels, w)
+    return _make_inspection(len(x), x.min(axis=0), x.max(axis=0), classes, labels, w)
 
 # %% ../../nbs/data/sources.ipynb #cell-029
 def merge_inspections(inspections: Iterable) -> Inspection:
@@ -299,8 +305,8 @@ def merge_inspections(inspections: Iterable) -> Inspection:
         classes = np.unique(np.concatenate([f.classes for f in found]))
         tables = (_smallest_unsigned(classes, np.searchsorted(classes, f.classes)) for f in found)
         labels = np.concatenate([table[f.labels] for table, f in zip(tables, found)])
-    n, largest = sum(f.n_samples for f in found), max(f.largest for f in found)
-    return _make_inspection(n, largest, classes, labels, weights)
+    low, high = np.min([f.low for f in found], axis=0), np.max([f.high for f in found], axis=0)
+    return _make_inspection(sum(f.n_samples for f in found), low, high, classes, labels, weights)
 
 # %% ../../nbs/data/sources.ipynb #cell-029-2
 def _with_classes(found, classes):
@@ -313,7 +319,7 @@ def _with_classes(found, classes):
     if unknown:
         raise ValueError(f"labels {unknown[:10]} are not among the classes {classes.tolist()[:10]}")
     labels = np.array([where[c] for c in found.classes.tolist()])[found.labels]
-    return _make_inspection(found.n_samples, found.largest, classes, labels, found.weights)
+    return _make_inspection(found.n_samples, found.low, found.high, classes, labels, found.weights)
 
 # %% ../../nbs/data/sources.ipynb #cell-010
 class Chunk(NamedTuple):

@@ -6,13 +6,14 @@
 __all__ = ['ClassConditionalClassifier']
 
 # %% ../../nbs/mixtures/classes.ipynb #classes-02
+from collections.abc import Iterable
 from inspect import signature
 from numbers import Integral
 from typing import Any, Self
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from ..arrays import to_numpy
@@ -21,6 +22,7 @@ from capslit.validation import (
     as_floating,
     atomic,
     check_choice,
+    check_count,
     check_distribution,
     check_labelled,
     check_number,
@@ -122,11 +124,12 @@ class _ClassDensities:
         return (sure <= probability) | strange
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-059
-def _fitted_density(density, label, X, cv, given):
+def _fitted_density(density, label, X, folds, given):
     """A clone of `density` fitted to one class, and sorted log-densities of
     examples of the class.
 
-    What is `given` to `fit` beside X has an entry for each example, or is None.
+    `folds` are pairs of training and left-out rows of X, or None. What is `given` to `fit`
+    beside X has an entry for each example, or is None.
     """
     given = {name: a for name, a in given.items() if a is not None}
     _check_takes(given, density, density.fit)
@@ -136,13 +139,21 @@ def _fitted_density(density, label, X, cv, given):
 
     try:
         model = fitted(np.arange(len(X)))
-        if cv is None:
+        if not folds:
             return model, np.sort(model.score_samples(X))
-        folds = KFold(cv, shuffle=True, random_state=0).split(X)
         left_out = [fitted(rows).score_samples(X[held]) for rows, held in folds]
     except ValueError as error:
         raise ValueError(f"the examples of class {label!r} cannot be fitted: {error}") from error
     return model, np.sort(np.concatenate(left_out))
+
+# %% ../../nbs/mixtures/classes.ipynb #folds-of-part
+def _restricted(folds, mask):
+    """Pairs of training and test rows among those of a mask (n,), numbered anew; without folds that
+    test none of them.
+    """
+    number = np.where(mask, np.cumsum(mask) - 1, -1)
+    parts = [tuple(number[rows][mask[rows]] for rows in fold) for fold in folds]
+    return [(own, held) for own, held in parts if len(held)]
 
 # %% ../../nbs/mixtures/classes.ipynb #choice-9
 def _confusion(densities, X, y, weight, log_priors, unit):
@@ -170,19 +181,23 @@ def _mean_variance(X, weight):
     return float(np.mean(np.average((X - centre) ** 2, axis=0, weights=weight)))
 
 # %% ../../nbs/mixtures/classes.ipynb #choice-9-a
-def _common_noise(density, X, y, weight, tangents, log_priors, n_jobs):
+def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
     """A clone of a density of which all classes y (n,) take the share of noise with the
-    fewest errors, in one unit.
+    fewest errors in `folds` (by default three), in one unit.
     """
     mass = np.ones(len(X)) if weight is None else weight.astype(np.float64)
     unit = density.noise_unit or _mean_variance(X, mass) or 1.0
     density = clone(density).set_params(added_noise=0.1, noise_unit=unit)
-    if np.min(np.bincount(y)) // 3 * 2 < max(
-        2, density._asked_components()
-    ):  # too few to leave any out
+    least = max(2, density._asked_components())
+    if folds is None:
+        enough = np.min(np.bincount(y)) // 3 * 2 >= least
+        splitter = StratifiedKFold(3, shuffle=True, random_state=0)
+        folds = list(splitter.split(X, y)) if enough else []
+    counts = [np.bincount(y[own], minlength=len(log_priors)).min() for own, _ in folds]
+    if min(counts, default=0) < least:  # too few to leave any out
         return density
     trial, found = clone(density).set_params(added_noise=1e-3), 0.0
-    for own, held in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
+    for own, held in folds:
         jobs = [
             delayed(_learned)(trial, X, weight, tangents, own[y[own] == c])
             for c in range(len(log_priors))
@@ -209,9 +224,11 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
     priors : {"empirical", "uniform"} or (n_classes,) array, default="empirical"
         Class probabilities: the shares of the training examples, equal ones, or those given
         (in the order of the sorted labels).
-    cv : int, optional
-        Folds, each left out once, in which `levels_` are measured; this takes `cv` further
-        fits. By default they are measured on the training examples.
+    cv : int, splitter or iterable, optional
+        Folds, each left out once, in which `levels_` are measured; this takes as many further
+        fits. By default they are measured on the training examples. A number stands for
+        folds of each class by itself. A splitter, or pairs of training and test rows, refer
+        to the rows that are passed to `fit`, and choose the noise as well.
     n_jobs : int, optional
         Classes fitted side by side; −1 for one per processor.
 
@@ -238,7 +255,12 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
     _parameter_constraints = {
         "density": [HasMethods(["fit", "score_samples"]), None],
         "priors": [StrOptions({"empirical", "uniform"}), "array-like"],
-        "cv": [Interval(Integral, 2, None, closed="left"), None],
+        "cv": [
+            Interval(Integral, 2, None, closed="left"),
+            HasMethods(["split"]),
+            Iterable,
+            None,
+        ],
         "n_jobs": [Integral, None],
     }
 
@@ -256,7 +278,15 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         self.n_jobs = n_jobs
 
     @atomic
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, tangents: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        tangents: Any = None,
+    ) -> Self:
         """Fit one density to the examples of each class.
 
         Parameters
@@ -267,6 +297,8 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
             Handed on to the density's `fit`, class by class; the shares of the
             classes are those of the weights. Only their ratios count, and examples of
             weight zero are left out.
+        groups : (n,) array, optional
+            Of each row, for a splitter `cv`.
         tangents : (n, t, p) array, optional
             Handed on to the density's `fit`, class by class.
 
@@ -278,10 +310,11 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         X, y = check_labelled(self, X, y)
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         weight = check_weights(X, sample_weight)
+        folds = self._folds(X, y, groups)
         if weight is not None:
-            X, y, weight, tangents = (
-                a if a is None else a[weight > 0] for a in (X, y, weight, tangents)
-            )
+            keep = weight > 0
+            X, y, weight, tangents = (a if a is None else a[keep] for a in (X, y, weight, tangents))
+            folds = folds if folds is None else _restricted(folds, keep)
         self.classes_, index = np.unique(y, return_inverse=True)
         self.counts_ = np.bincount(index, weight)
         check_number(
@@ -293,14 +326,16 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         )
         density, log_priors = self._density(), _log_priors(self.priors, self.counts_)
         if _left_open(density):
-            density = _common_noise(density, X, index, weight, tangents, log_priors, self.n_jobs)
+            density = _common_noise(
+                density, X, index, weight, tangents, folds, log_priors, self.n_jobs
+            )
         given = {"sample_weight": weight, "tangents": tangents}
         jobs = [
             delayed(_fitted_density)(
                 density,
                 label,
                 X[index == c],
-                self.cv,
+                self._folds_of_class(folds, index == c),
                 {name: a if a is None else a[index == c] for name, a in given.items()},
             )
             for c, label in enumerate(self.classes_.tolist())
@@ -308,6 +343,32 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         fitted = Parallel(n_jobs=self.n_jobs)(jobs)
         self.densities_, self.levels_ = (list(part) for part in zip(*fitted))
         return self
+
+    def _folds(self, X, y, groups):
+        """Pairs of training and test rows of those passed, from a splitter or as they are; None for
+        a number of folds.
+        """
+        if groups is not None:
+            check_shape("groups", np.asarray(groups), (len(X),))
+        if self.cv is None or isinstance(self.cv, Integral):
+            return None
+        rows = np.arange(len(X))
+        with error_context("cv", "groups"):
+            folds = [
+                (rows[own], rows[held])
+                for own, held in check_cv(self.cv, y, classifier=True).split(X, y, groups)
+            ]
+        check_count("the number of folds that cv gives", len(folds))
+        return folds
+
+    def _folds_of_class(self, folds, members):
+        "The folds of the examples of one class, given by a mask; None for none."
+        if folds is not None:
+            return _restricted(folds, members)
+        if self.cv is None:
+            return None
+        n = np.count_nonzero(members)
+        return list(KFold(self.cv, shuffle=True, random_state=0).split(np.zeros((n, 1))))
 
     def _density(self):
         if isinstance(self.density, type):
@@ -345,7 +406,13 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
                     for name in ("added_noise", "noise_unit")
                 }
             )
-        density, levels = _fitted_density(density, label, X, self.cv, {"tangents": tangents})
+        if not isinstance(self.cv, Integral | None):
+            raise ValueError(
+                "cv refers to the rows of fit, but add_class sees other ones; let cv be a number "
+                "or None"
+            )
+        folds = self._folds_of_class(None, np.ones(len(X), bool))
+        density, levels = _fitted_density(density, label, X, folds, {"tangents": tangents})
         self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]
         self.densities_ = [[*self.densities_, density][i] for i in order]
         self.levels_ = [[*self.levels_, levels][i] for i in order]

@@ -94,9 +94,13 @@ def _tied_start(X, weight, tangents, labels, shape, floor):
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-010
 def _checked_tangents(X, tangents):
     "The tangents (n, t, p) of the examples X (n, p), in their precision."
+    return _tangents_of(len(X), X.shape[1], tangents).astype(X.dtype, copy=False)
+
+
+def _tangents_of(n, p, tangents):
+    "The tangents (n, t, p), checked."
     tangents = to_numpy(as_floating("tangents", tangents))
-    check_shape("tangents", tangents, (len(X), None, X.shape[1]))
-    return check_values("tangents", tangents).astype(X.dtype, copy=False)
+    return check_values("tangents", check_shape("tangents", tangents, (n, None, p)))
 
 
 def _three(batch, start):
@@ -111,7 +115,9 @@ def _with_tangents(data, tangents):
             raise ValueError("tangents can be given only with X in memory; pass X as an array")
         return replace(data, batches=data.batches.apply(_three))
     X, weight = data.batches
-    tangents = None if tangents is None else _checked_tangents(X, tangents)
+    if tangents is not None:
+        tangents = data.of_rows(_tangents_of(data.n_passed, data.n_features, tangents))
+        tangents = tangents.astype(X.dtype, copy=False)
     return replace(data, batches=(X, weight, tangents))
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-012

@@ -523,7 +523,8 @@ def test_log_densities_of_far_observations(fitted):
             log_densities = model.score_samples(X)
             distance = size / np.sqrt(model.noise_variance_)
             assert np.isclose(log_densities[2], -0.5 * distance * distance, rtol=1e-12)
-            assert np.allclose(log_densities[:2], near[:2])
+            if model.e_step == "exact":  # the mean field of a sequence changes as a whole
+                assert np.allclose(log_densities[:2], near[:2])
             assert np.isclose(model.decode(X)[0], log_densities[2], rtol=1e-9)
         X[2, 1] = 1e200
         log_densities = model.score_samples(X)

@@ -143,7 +143,7 @@ def public(package):
     """
     stub = modules()[package].with_suffix(".pyi")
     nodes = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
-    return {
+    sources = {
         alias.name: (
             importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             + f".{alias.name}"
@@ -152,6 +152,8 @@ def public(package):
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+    # a module of the package is where its name says, and is not passed on
+    return {name: source for name, source in sources.items() if source not in modules()}
 
 
 def resolve(name):

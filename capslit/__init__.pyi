@@ -1,4 +1,5 @@
 from .capsules.classifier import CapsuleClassifier as CapsuleClassifier
+from .capsules.table_classifier import TableClassifier as TableClassifier
 from .composition.estimator import CompositionalModel as CompositionalModel
 from .factorial.hmm import FactorialHMM as FactorialHMM
 from .factorial.quantizer import FactorialVectorQuantizer as FactorialVectorQuantizer

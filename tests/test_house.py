@@ -255,7 +255,7 @@ def test_the_extras_all_and_dev_are_for_users_and_contributors(monkeypatch):
     assert {"numba", "matplotlib", "dask", "pyarrow", "zarr", "torch", "palmerpenguins"} <= found[
         "all"
     ]
-    assert not found["all"] & {"nbdev", "pytest", "jupyter-book", "ruff", "pandas", "hypothesis"}
+    assert not found["all"] & {"nbdev", "pytest", "jupyter-book", "ruff", "hypothesis"}
     assert {"nbdev", "pytest", "jupyter-book", "ruff", "numba", "matplotlib", "sympy"} <= found[
         "dev"
     ]

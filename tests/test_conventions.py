@@ -109,8 +109,9 @@ def test_conventions_of_scikit_learn(name, unpassed):
 
 
 def test_every_estimator_is_tried():
+    tables = {"TableClassifier"}  # tried in tests/test_table_files.py
     assert {name.rpartition(".")[2] for name in CONVENTIONS} == {
-        *capslit.__all__,
+        *set(capslit.__all__) - tables,
         "TangentDistanceClassifier",
         "PatchFeatures",
         "SharedCapsuleClassifier",

@@ -31,6 +31,7 @@ from capslit import (
     GaussianMixture,
     MixtureOfFactorAnalyzers,
     MixtureOfPCA,
+    TableClassifier,
     storage,
 )
 from capslit.composition import GaussianCompositionalModel, Transforms
@@ -61,6 +62,11 @@ IMAGES = np.stack(
 MAKERS = {  # what is written by this release: an unfitted estimator, its inputs, its labels
     "CapsuleClassifier": (
         CapsuleClassifier.paper(UserDict({"ant": 1, "bee": 3, "wasp": 2}), alpha=0.1, **QUICK),
+        FRAME,
+        NAMES,
+    ),
+    "TableClassifier": (
+        TableClassifier(ClassConditionalClassifier(GaussianMixture(1, random_state=0))),
         FRAME,
         NAMES,
     ),
@@ -487,14 +493,14 @@ def test_a_file_is_written_whole_or_not_at_all(moment, made, tmp_path, monkeypat
             "_write_member",
             lambda *args: full() if next(count) == moment else write(*args),
         )
-    for before in (None, b"what was there before"):
+    for before in (None, b"PK what was there before"):
         count = iter(range(100))
         if before:
             path.write_bytes(before)
         with pytest.raises(StorageError, match="the disk is full"):
             estimator.save(path)
         assert os.listdir(tmp_path) == (["model.npz"] if before else [])
-    assert path.read_bytes() == b"what was there before"
+    assert path.read_bytes() == b"PK what was there before"
 
 
 # ── files of earlier releases

@@ -34,7 +34,7 @@ from capslit.experiments.lines_and_shapes import (
     true_templates,
     unseen,
 )
-from capslit.experiments.records import Bench, load_record
+from capslit.experiments.records import Bench, Part, load_record
 
 QUICK = {"lines": "lines", "shapes": "shapes", "causes": "digits"}
 
@@ -337,9 +337,8 @@ def test_metrics_of_causes_are_within_sense(records):
 
 def test_the_exact_e_step_is_not_timed_where_it_cannot_be(tmp_path):
     bench = Bench(load_digits(), "quick", 0, tmp_path / "none")
-    _, arrays = factors.measure_cost(
-        {"grid": [[2, 2], [19, 2]], "n_images": 4, "repeats": 1}, bench
-    )
+    settings = {"grid": [[2, 2], [19, 2]], "n_images": 4, "repeats": 1}
+    _, arrays = factors.CAUSES.run(Part("cost", settings, learner="cost"), bench)
     assert arrays["seconds exact"][0] > 0 and np.isnan(arrays["seconds exact"][1])
     assert all(
         np.all(arrays[f"seconds {name}"] > 0) for name in ("gibbs", "mean field", "truncated")

@@ -175,12 +175,12 @@ def engine_start(x, y, dims, weight):
 
 
 def mixture_problem(rng):
-    "Examples, their weights, and the weights, means and covariances of a mixture."
-    k, p = rng.integers(1, 4), rng.integers(1, 5)
+    "Examples, their weights, and a mixture, in small and large units."
+    k, p, unit = rng.integers(1, 4), rng.integers(1, 5), 10 ** rng.uniform(-3, 2)
     roots = rng.normal(size=(k, p, p + 2))
-    weights, means = rng.dirichlet(np.ones(k)), rng.normal(size=(k, p))
-    x = 2 * rng.normal(size=(50, p))
-    return x, rng.random(50), weights, means, roots @ roots.transpose(0, 2, 1)
+    S = unit**2 * roots @ roots.transpose(0, 2, 1)
+    x, means = 2 * unit * rng.normal(size=(50, p)), unit * rng.normal(size=(k, p))
+    return x, rng.random(50), rng.dirichlet(np.ones(k)), means, S
 
 
 def diagonal_mixture_problem(rng):

@@ -73,7 +73,8 @@ def product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
     for A in reversed(matrices):  # the chain at the end moves to the front
         k = round(K ** (1 / len(matrices))) if A is None else A.shape[1]
         x = x.reshape(q, -1, k).swapaxes(1, 2)
-        x = x if A is None else A.swapaxes(1, 2) @ x
+        if A is not None:
+            x = A.swapaxes(1, 2) @ x
     return x.reshape(q, K, n)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-035
@@ -90,21 +91,24 @@ class _Smoothed(NamedTuple):
 # %% ../../nbs/factorial/chains.ipynb #cell-036
 def _forward(initial, matrices, log_outputs):
     "Predicted and filtered probabilities (T, q, K, n), and log evidence (T, q, n)."
-    predicted, filtered = np.empty_like(log_outputs), np.empty_like(log_outputs)
-    top = np.empty((len(log_outputs), log_outputs.shape[1], 1, log_outputs.shape[3]))
+    T, q, K, n = log_outputs.shape
+    predicted = np.empty_like(log_outputs)
+    filtered = np.empty_like(log_outputs)
+    top = np.empty((T, q, 1, n))
     total = np.empty_like(top)
     predicted[0] = initial[:, :, None]
-    for t, log_output in enumerate(log_outputs):
+    for t in range(T):
         if t:
             predicted[t] = product_step(filtered[t - 1], matrices)
         joint = np.log(predicted[t])
-        joint += log_output
+        joint += log_outputs[t]
         np.maximum.reduce(joint, axis=1, keepdims=True, out=top[t])
         joint -= top[t]
         np.exp(joint, out=joint)
         np.add.reduce(joint, axis=1, keepdims=True, out=total[t])
         np.divide(joint, total[t], out=filtered[t])
-    return predicted, filtered, (np.log(total) + top)[:, :, 0]
+    log_evidence = np.log(total) + top
+    return predicted, filtered, log_evidence[:, :, 0]
 
 # %% ../../nbs/factorial/chains.ipynb #cell-036-1
 def _forward_backward(initial, matrices, log_outputs):
@@ -113,36 +117,44 @@ def _forward_backward(initial, matrices, log_outputs):
     """
     predicted, filtered, log_evidence = _forward(initial, matrices, log_outputs)
     backwards = [np.swapaxes(A, 1, 2) for A in matrices]
-    posterior, ratio = np.empty_like(filtered), predicted
+    posterior = np.empty_like(filtered)
+    ratio = predicted  # overwritten, to save memory
     posterior[-1] = filtered[-1]
     ratio[-1] = posterior[-1] / predicted[-1]
     for t in range(len(filtered) - 2, -1, -1):
-        np.multiply(filtered[t], product_step(ratio[t + 1], backwards), out=posterior[t])
+        future = product_step(ratio[t + 1], backwards)
+        np.multiply(filtered[t], future, out=posterior[t])
         np.divide(posterior[t], predicted[t], out=ratio[t])
     return _Smoothed(posterior, filtered, ratio, log_evidence)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-038
+def _joined(a):
+    "Values (T, q, K, n) of all times and sequences side by side, (q, K, T·n)."
+    T, q, K, n = a.shape
+    return a.transpose(1, 2, 0, 3).reshape(q, K, T * n)
+
+
 def _transition_counts(matrices, smoothed, follows):
     """Σ ⟨s_i(t−1) s_i(t)ᵀ⟩ (q, d, k, k).
 
     `follows` (T − 1, n) is 1 where an observation has a successor.
     """
-
-    def gathered(a):  # (T − 1, q, K, n) → (q, K, (T − 1)·n)
-        q, K = a.shape[1:3]
-        return a.transpose(1, 2, 0, 3).reshape(q, K, -1)
-
-    before, after = (
-        gathered(smoothed.filtered[:-1]),
-        gathered(smoothed.ratio[1:] * follows[:, None, None]),
-    )
-    backwards, counts = [np.swapaxes(A, 1, 2) for A in matrices], []
+    before = _joined(smoothed.filtered[:-1])
+    after = _joined(smoothed.ratio[1:] * follows[:, None, None])
+    backwards = [np.swapaxes(A, 1, 2) for A in matrices]
+    counts = []
     for i, A in enumerate(matrices):
-        rest = [None if j == i else B for j, B in enumerate(backwards)]
-        q, k = A.shape[:2]
-        kept = product_step(after, rest) if len(rest) > 1 else after
-        x, y = (a.reshape(q, k**i, k, -1).swapaxes(1, 2).reshape(q, k, -1) for a in (before, kept))
-        counts.append(A * (x @ np.swapaxes(y, 1, 2)))
+        q, k, _ = A.shape
+        moved = after
+        if len(matrices) > 1:  # all chains but chain i go one step back
+            steps = list(backwards)
+            steps[i] = None
+            moved = product_step(after, steps)
+
+        def by_state(a):  # (q, K, T·n) → (q, k, the rest)
+            return a.reshape(q, k**i, k, -1).swapaxes(1, 2).reshape(q, k, -1)
+
+        counts.append(A * (by_state(before) @ np.swapaxes(by_state(moved), 1, 2)))
     return np.stack(counts, axis=1)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-039
@@ -163,7 +175,8 @@ def _checked_batch(parameters, batch):
 def _shares(counts):
     "Counts divided by their sum over the last axis; equal shares where there are none."
     total = np.sum(counts, axis=-1, keepdims=True)
-    return np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / counts.shape[-1])
+    shares = counts / np.where(total > 0, total, 1)
+    return np.where(total > 0, shares, 1 / counts.shape[-1])
 
 # %% ../../nbs/factorial/chains.ipynb #cell-042
 class _Inferred(NamedTuple):
@@ -172,35 +185,31 @@ class _Inferred(NamedTuple):
     states: np.ndarray  # ⟨s(t)⟩                        (T, q, d·k, n)
     second: np.ndarray  # Σ ⟨s sᵀ⟩                      (q, d·k, d·k)
     transitions: np.ndarray  # Σ ⟨s_i(t−1) s_i(t)ᵀ⟩          (q, d, k, k)
-    log_density: (
-        np.ndarray
-    )  # of each observation, given those before it, or its part of a bound   (T, q, n)
+    # of each observation, given those before it, or its part of a bound   (T, q, n)
+    log_density: np.ndarray
 
 
-def _chains(parameters):
-    "Initial probabilities (q, k) and transition matrices (q, k, k) of each chain."
-    return (
-        [np.exp(parameters.log_initial[:, i]) for i in range(parameters.log_initial.shape[1])],
-        [np.exp(parameters.log_transitions[:, i]) for i in range(parameters.log_initial.shape[1])],
-    )
+def _transitions(parameters):
+    "Transition matrices (q, k, k) of each chain."
+    d = parameters.log_transitions.shape[1]
+    return [np.exp(parameters.log_transitions[:, i]) for i in range(d)]
 
 
 def _log_normaliser(parameters, Y, mask):
     "log N(y(t); 0, σ² I) (T, q, n) of observations Y (T, p, n); 0 in the padding."
     log_noise = parameters.log_noise[:, None]
     squares = np.sum(Y * Y, axis=1)[:, None] * np.exp(-log_noise)
-    return -0.5 * mask[:, None] * (squares + Y.shape[1] * (log_noise + math.log(2 * math.pi)))
+    constant = Y.shape[1] * (log_noise + math.log(2 * math.pi))
+    return -0.5 * mask[:, None] * (squares + constant)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-043
 def _log_outputs(parameters, means, Y, mask):
-    """log N(y; μ, σ² I) − log N(y.
-
-    0, σ² I) (T, q, K, n), for means (q, K, p); 0 where no observation is.
-    """
-    found = means @ Y[:, None]
-    found -= 0.5 * np.sum(means * means, axis=2)[:, :, None]
-    found *= np.exp(-parameters.log_noise)[:, None, None] * mask[:, None, None]
-    return found
+    "log N(y; μ, σ² I) − log N(y; 0, σ² I) (T, q, K, n), for means (q, K, p); 0 in the padding."
+    log_outputs = means @ Y[:, None]
+    log_outputs -= 0.5 * np.sum(means * means, axis=2)[:, :, None]
+    precision = np.exp(-parameters.log_noise)[:, None, None]
+    log_outputs *= precision * mask[:, None, None]
+    return log_outputs
 
 
 def _exact(parameters, Y, mask):
@@ -209,19 +218,17 @@ def _exact(parameters, Y, mask):
     """
     q, d, k = parameters.log_initial.shape
     S = configurations(d, k)
-    initial, matrices = (
-        np.exp(parameters.log_initial.reshape(q, d * k) @ S.T),
-        _chains(parameters)[1],
-    )
+    initial = np.exp(parameters.log_initial.reshape(q, d * k) @ S.T)
+    matrices = _transitions(parameters)
     log_outputs = _log_outputs(parameters, S @ parameters.weights, Y, mask)
     smoothed = _forward_backward(initial, matrices, log_outputs)
     mass = np.einsum("tqkn,tn->qk", smoothed.posterior, mask)
-    second = (S.T * mass[:, None]) @ S
+    log_normaliser = _log_normaliser(parameters, Y, mask)
     return _Inferred(
-        S.T @ smoothed.posterior,
-        second,
-        _transition_counts(matrices, smoothed, mask[1:]),
-        _log_normaliser(parameters, Y, mask) + smoothed.log_evidence * mask[:, None],
+        states=S.T @ smoothed.posterior,
+        second=(S.T * mass[:, None]) @ S,
+        transitions=_transition_counts(matrices, smoothed, mask[1:]),
+        log_density=log_normaliser + smoothed.log_evidence * mask[:, None],
     )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-045
@@ -231,54 +238,76 @@ def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
 
     It changes `states` (T, q, d, k, n) in place.
     """
-    (q, d, k), precision = parameters.log_initial.shape, np.exp(-parameters.log_noise) / temperature
-    W, (initial, matrices) = parameters.weights.reshape(q, d, k, -1), _chains(parameters)
+    q, d, k = parameters.log_initial.shape
+    precision = np.exp(-parameters.log_noise) / temperature
+    W = parameters.weights.reshape(q, d, k, -1)
+    matrices = _transitions(parameters)
     squares = 0.5 * np.sum(W * W, axis=3)  # ½ diag WᵢᵀWᵢ
     signals = [np.swapaxes(W[:, i], 1, 2) @ states[:, :, i] for i in range(d)]  # (T, q, p, n)
-    smoothed, bound = [None] * d, _log_normaliser(parameters, Y, mask)
-    for i in range(d)[:: -1 if backwards else 1]:
-        rest = Y[:, None] - sum(signals[j] for j in range(d) if j != i)
-        h = (W[:, i] @ rest - squares[:, i, :, None]) * (
-            precision[:, None, None] * mask[:, None, None]
-        )
-        smoothed[i] = _forward_backward(initial[i], [matrices[i]], h)
-        m = states[:, :, i] = smoothed[i].posterior
-        signals[i] = np.swapaxes(W[:, i], 1, 2) @ m
-        bound += smoothed[i].log_evidence * mask[:, None] - np.sum(h * m, axis=2)
+    scale = precision[:, None, None] * mask[:, None, None]
+    smoothed = [None] * d
+    bound = _log_normaliser(parameters, Y, mask)
+    for i in reversed(range(d)) if backwards else range(d):
+        residual = Y[:, None] - sum(signals[j] for j in range(d) if j != i)
+        h = (W[:, i] @ residual - squares[:, i, :, None]) * scale
+        initial = np.exp(parameters.log_initial[:, i])
+        smoothed[i] = _forward_backward(initial, [matrices[i]], h)
+        posterior = smoothed[i].posterior
+        states[:, :, i] = posterior
+        signals[i] = np.swapaxes(W[:, i], 1, 2) @ posterior
+        # log-evidence less the expected outputs: the chain's entropy and prior
+        bound += smoothed[i].log_evidence * mask[:, None] - np.sum(h * posterior, axis=2)
     return smoothed, bound + _expected_fit(Y, mask, signals, states, squares, precision)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-047
 TEMPERATURES = (16.0, 16.0)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-047-1
+def _annealed_starts(parameters, Y, mask):
+    "States (T, q, d, k, n) after annealed sweeps forwards, and, with several chains, backwards."
+    q, d, k = parameters.log_initial.shape
+    T, _, n = Y.shape
+    starts = []
+    for backwards in (False, True)[:d]:
+        states = np.full((T, q, d, k, n), 1 / k)
+        for temperature in TEMPERATURES:
+            _sweep(parameters, Y, mask, states, temperature, backwards)
+        starts.append(states)
+    return starts
+
+
 def _mean_field(parameters, Y, mask, warm_start, n_sweeps, tol):
     """As `_exact`, with chains that are independent given the observations.
 
     It starts also from `warm_start` (T, q, d, k, n), if not None. There are at most `n_sweeps`
     sweeps after the annealed ones, until one raises no bound by more than `tol` per observation.
     """
-    q, d, k = parameters.log_initial.shape
-    begin = [np.full((len(Y), q, d, k, Y.shape[2]), 1 / k) for _ in range(min(d, 2))]
-    for order, states in enumerate(begin):
-        for temperature in TEMPERATURES:
-            _sweep(parameters, Y, mask, states, temperature, backwards=order == 1)
-    begin += [] if warm_start is None else [warm_start]
-    starts, states = len(begin), np.concatenate(begin, axis=4)
-    Ys, masks, total = np.tile(Y, starts), np.tile(mask, starts), -np.inf
+    starts = _annealed_starts(parameters, Y, mask)
+    if warm_start is not None:
+        starts.append(warm_start)
+    states = np.concatenate(starts, axis=4)  # the starts as further sequences
+    all_Y = np.tile(Y, len(starts))
+    all_masks = np.tile(mask, len(starts))
+    least_rise = tol * np.sum(all_masks, axis=0)
+    total = -np.inf
     for _ in range(n_sweeps):
-        before, (smoothed, terms) = total, _sweep(parameters, Ys, masks, states)
+        before = total
+        smoothed, terms = _sweep(parameters, all_Y, all_masks, states)
         total = np.sum(terms, axis=0)
-        if np.all(total - before <= tol * np.sum(masks, axis=0)):
+        if np.all(total - before <= least_rise):
             break
-    smoothed, terms = _best_start(smoothed, terms, starts)
-    matrices = _chains(parameters)[1]
-    counts = [_transition_counts([A], part, mask[1:])[:, 0] for A, part in zip(matrices, smoothed)]
-    states = np.stack([part.posterior for part in smoothed], axis=2)
+    smoothed, terms = _best_start(smoothed, terms, len(starts))
+    counts = [
+        _transition_counts([A], chain, mask[1:])[:, 0]
+        for A, chain in zip(_transitions(parameters), smoothed)
+    ]
+    states = np.stack([chain.posterior for chain in smoothed], axis=2)
+    T, q, d, k, n = states.shape
     return _Inferred(
-        states.reshape(len(Y), q, d * k, -1),
-        _second_of_means(states, mask),
-        np.stack(counts, axis=1),
-        terms,
+        states=states.reshape(T, q, d * k, n),
+        second=_second_of_means(states, mask),
+        transitions=np.stack(counts, axis=1),
+        log_density=terms,
     )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-048
@@ -286,26 +315,27 @@ def _best_start(smoothed, terms, starts):
     """Of several starts, for each problem and sequence, the one with the best bound, from its terms
     (T, q, starts·n).
     """
-    q, n = terms.shape[1], terms.shape[2] // starts
-    best = np.argmax(np.sum(terms, axis=0).reshape(q, starts, n), axis=1)
+    T, q, _ = terms.shape
+    bounds = np.sum(terms, axis=0).reshape(q, starts, -1)
+    best = np.argmax(bounds, axis=1)  # (q, n)
 
     def taken(a):  # (T, q, K, starts·n) or (T, q, starts·n)
-        index = best[:, None] if a.ndim == 3 else best[:, None, None]
-        a = a.reshape(*a.shape[:-1], starts, n)
-        return np.take_along_axis(a, index[None], axis=-2)[..., 0, :]
+        index = best[None, :, None] if a.ndim == 3 else best[None, :, None, None]
+        a = a.reshape(*a.shape[:-1], starts, -1)
+        return np.take_along_axis(a, index, axis=-2)[..., 0, :]
 
-    return [_Smoothed(*map(taken, part)) for part in smoothed], taken(terms)
+    return [_Smoothed(*map(taken, chain)) for chain in smoothed], taken(terms)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-050
 def _expected_fit(Y, mask, signals, states, squares, precision):
     "E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (T, q, n), of independent chains."
     total = sum(signals)
     error = np.sum(total * (total - 2 * Y[:, None]), axis=2)
-    error += sum(
-        2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
-        - np.sum(signals[i] ** 2, axis=2)
-        for i in range(len(signals))
-    )
+    variances = 0  # E‖W_i s_i‖² − ‖E W_i s_i‖²
+    for i, signal in enumerate(signals):
+        second = 2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
+        variances = variances + (second - np.sum(signal**2, axis=2))
+    error += variances
     return -0.5 * precision[:, None] * error * mask[:, None]
 
 
@@ -313,7 +343,8 @@ def _second_of_means(states, mask):
     "Σ ⟨s sᵀ⟩ (q, d·k, d·k) of independent chains with ⟨s_i⟩ in states (T, q, d, k, n)."
     T, q, d, k, n = states.shape
     means = states.transpose(1, 0, 4, 2, 3).reshape(q, T * n, d * k)
-    return np.stack([factorised_moments(rows, mask.reshape(-1), (d, k)) for rows in means])
+    weight = mask.reshape(-1)
+    return np.stack([factorised_moments(rows, weight, (d, k)) for rows in means])
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052
 def _mask(lengths, T):
@@ -321,20 +352,23 @@ def _mask(lengths, T):
     return (np.arange(T)[:, None] < lengths).astype(np.float64)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052-1
-def _statistics(found, parameters, Y, lengths):
-    "ChainStatistics of sequences Y (n, T, p) from what the E-step found."
-    T, (q, d, k) = len(found.states), parameters.log_initial.shape
+def _statistics(inferred, parameters, Y, lengths):
+    "ChainStatistics of sequences Y (n, T, p) from the result of the E-step."
+    T = len(inferred.states)
+    q, d, k = parameters.log_initial.shape
     mask = _mask(lengths, T)
-    states, Y = found.states * mask[:, None, None], Y[:, :T]
+    states = inferred.states * mask[:, None, None]
     flat = states.transpose(1, 2, 3, 0).reshape(q, d * k, -1)
+    Y = Y[:, :T]
+    squares = np.sum(Y * Y, axis=2) * mask.T
     return ChainStatistics(
-        np.sum(states[0], axis=2).reshape(q, d, k),
-        found.transitions,
-        found.second,
-        flat @ Y.reshape(-1, Y.shape[2]),
-        np.full(q, np.sum(np.sum(Y * Y, axis=2) * mask.T)),
-        np.sum(found.log_density, axis=(0, 2)),
-        np.full(q, float(np.sum(lengths))),
+        initial=np.sum(states[0], axis=2).reshape(q, d, k),
+        transitions=inferred.transitions,
+        second=inferred.second,
+        cross=flat @ Y.reshape(-1, Y.shape[2]),
+        square=np.full(q, np.sum(squares)),
+        log_likelihood=np.sum(inferred.log_density, axis=(0, 2)),
+        weight=np.full(q, float(np.sum(lengths))),
     )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052-2
@@ -359,24 +393,33 @@ def _blocks(model, parameters, Y, lengths, row):
     parameters = model.admissible(parameters)
     q, d, k = parameters.log_initial.shape
     size = q * (_joint_size(k, d) if model.inference == "exact" else d * k)
-    order, start = np.argsort(-lengths, kind="stable"), None
+    order = np.argsort(-lengths, kind="stable")  # similar lengths need little padding
     while len(order):
         T = int(lengths[order[0]])
         rows, order = np.split(order, [max(1, 2**22 // (size * T))])
-        mask, outputs = (
-            _mask(lengths[rows], T),
-            np.ascontiguousarray(Y[rows, :T].transpose(1, 2, 0)),
-        )
+        mask = _mask(lengths[rows], T)
+        outputs = np.ascontiguousarray(Y[rows, :T].transpose(1, 2, 0))
         if model.inference == "exact":
             yield rows, _exact(parameters, outputs, mask)
-            continue
-        if model.memory is not None:
-            mine = np.ix_(range(q) if model.streams is None else model.streams, row[rows], range(T))
-            start = model.memory[0][mine].transpose(2, 0, 3, 4, 1)
-        found = _mean_field(parameters, outputs, mask, start, model.n_sweeps, model.sweep_tol)
-        if model.memory is not None:
-            model.memory[1][mine] = found.states.reshape(T, q, d, k, -1).transpose(1, 4, 0, 2, 3)
-        yield rows, found
+        else:
+            numbers = None if model.memory is None else row[rows]
+            yield rows, _remembered(model, parameters, outputs, mask, numbers)
+
+
+def _remembered(model, parameters, Y, mask, row):
+    "`_mean_field` from the memory of sequences numbered `row`, which its result then replaces."
+    sweeps = (model.n_sweeps, model.sweep_tol)
+    if model.memory is None:
+        return _mean_field(parameters, Y, mask, None, *sweeps)
+    q, d, k = parameters.log_initial.shape
+    T = len(Y)
+    streams = range(q) if model.streams is None else model.streams
+    place = np.ix_(streams, row, range(T))
+    start, end = model.memory  # each (q, n, T, d, k)
+    inferred = _mean_field(parameters, Y, mask, start[place].transpose(2, 0, 3, 4, 1), *sweeps)
+    states = inferred.states.reshape(T, q, d, k, -1)
+    end[place] = states.transpose(1, 4, 0, 2, 3)
+    return inferred
 
 # %% ../../nbs/factorial/chains.ipynb #cell-054
 @dataclass(frozen=True)
@@ -408,9 +451,8 @@ class FactorialChains(WarmStarts):
     sweep_tol: float = 1e-6
     sequences: tuple | None = None
     streams: tuple | None = field(default=None, repr=False)  # numbers of the stacked problems
-    memory: tuple | None = field(
-        default=None, repr=False, compare=False
-    )  # two arrays (q, n, T, d, k), see `WarmStarts`
+    # two arrays (q, n, T, d, k), see `WarmStarts`
+    memory: tuple | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
         check_choice("inference", self.inference, ("exact", "mean_field"))
@@ -421,9 +463,8 @@ class FactorialChains(WarmStarts):
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        return {
-            name: getattr(self, name) for name in ("inference", "floor", "n_sweeps", "sweep_tol")
-        }
+        names = ("inference", "floor", "n_sweeps", "sweep_tol")
+        return {name: getattr(self, name) for name in names}
 
     def block_rows(self, parameters: ChainParameters) -> int:
         "Sequences per block."
@@ -453,17 +494,17 @@ class FactorialChains(WarmStarts):
         floor.
         """
         least = self.least_log_probability(parameters.log_initial.shape[1])
-        initial, transitions = (
-            np.maximum(a - logsumexp(a, axis=-1, keepdims=True), least)
-            for a in (parameters.log_initial, parameters.log_transitions)
-        )
-        noise = (
-            np.maximum(parameters.log_noise, math.log(self.floor))
-            if self.floor
-            else parameters.log_noise
-        )
+
+        def normalised(logs):
+            return np.maximum(logs - logsumexp(logs, axis=-1, keepdims=True), least)
+
+        log_noise = parameters.log_noise
+        if self.floor:
+            log_noise = np.maximum(log_noise, math.log(self.floor))
         return parameters._replace(
-            log_initial=initial, log_transitions=transitions, log_noise=noise
+            log_initial=normalised(parameters.log_initial),
+            log_transitions=normalised(parameters.log_transitions),
+            log_noise=log_noise,
         )
 
     def e_step(self, parameters: ChainParameters, batch: tuple) -> ChainStatistics:
@@ -474,55 +515,65 @@ class FactorialChains(WarmStarts):
                 "row is None, but a memory needs the numbers of the sequences; "
                 "pass batches (Y, lengths, np.arange(n))"
             )
-        return reduce(
-            em.add,
-            (
-                _statistics(found, parameters, Y[rows], lengths[rows])
-                for rows, found in _blocks(self, parameters, Y, lengths, row)
-            ),
+        parts = (
+            _statistics(inferred, parameters, Y[rows], lengths[rows])
+            for rows, inferred in _blocks(self, parameters, Y, lengths, row)
         )
+        return reduce(em.add, parts)
 
     def infer(
-        self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
+        self,
+        parameters: ChainParameters,
+        Y: np.ndarray,
+        lengths: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         "Expected states (n, T, q, d·k), 0 in the padding, and log-likelihoods or bounds (q, n)."
         states, terms = self.infer_each(parameters, Y, lengths)
         return states, np.sum(terms, axis=1).T
 
     def infer_each(
-        self, parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
+        self,
+        parameters: ChainParameters,
+        Y: np.ndarray,
+        lengths: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Expected states (n, T, q, d·k), and the log-density of each observation given those
         before it, or its part of the bound (n, T, q). 0 in the padding.
         """
         Y, lengths, _ = _checked_batch(parameters, (Y, lengths, None))
         q, d, k = parameters.log_initial.shape
-        states, terms = np.zeros((*Y.shape[:2], q, d * k)), np.zeros((*Y.shape[:2], q))
-        for rows, found in _blocks(replace(self, memory=None), parameters, Y, lengths, None):
-            mask = _mask(lengths[rows], len(found.states))
-            states[rows, : len(mask)] = (found.states * mask[:, None, None]).transpose(3, 0, 1, 2)
-            terms[rows, : len(mask)] = found.log_density.transpose(2, 0, 1)
+        n, T, _ = Y.shape
+        states = np.zeros((n, T, q, d * k))
+        terms = np.zeros((n, T, q))
+        model = replace(self, memory=None)
+        for rows, inferred in _blocks(model, parameters, Y, lengths, None):
+            mask = _mask(lengths[rows], len(inferred.states))
+            observed = inferred.states * mask[:, None, None]
+            states[rows, : len(mask)] = observed.transpose(3, 0, 1, 2)
+            terms[rows, : len(mask)] = inferred.log_density.transpose(2, 0, 1)
         return states, terms
 
     def m_step(self, parameters: ChainParameters, statistics: ChainStatistics) -> ChainParameters:
         "ChainParameters from the statistics."
         least = math.exp(self.least_log_probability(statistics.initial.shape[1]))
-        initial, transitions = (
-            np.log(np.maximum(_shares(a), least))
-            for a in (statistics.initial, statistics.transitions)
-        )
         W = solve_weights(statistics.second, statistics.cross)
-        error = statistics.square + np.sum(
-            W * (statistics.second @ W - 2 * statistics.cross), axis=(1, 2)
-        )
+        explained = W * (statistics.second @ W - 2 * statistics.cross)
+        error = statistics.square + np.sum(explained, axis=(1, 2))
         size = statistics.weight * W.shape[2]
         rounding = 1e-13 * statistics.square / size + 1e-300
         noise = np.maximum(error / size, np.maximum(rounding, self.floor))
-        return ChainParameters(initial, transitions, W, np.log(noise))
+        return ChainParameters(
+            log_initial=np.log(np.maximum(_shares(statistics.initial), least)),
+            log_transitions=np.log(np.maximum(_shares(statistics.transitions), least)),
+            weights=W,
+            log_noise=np.log(noise),
+        )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-060
 def most_probable_path(
-    parameters: ChainParameters, Y: np.ndarray, lengths: Any = None
+    parameters: ChainParameters,
+    Y: np.ndarray,
+    lengths: Any = None,
 ) -> np.ndarray:
     """The most probable states of all chains at all times, by dynamic programming on the joint
     states.
@@ -540,10 +591,14 @@ def most_probable_path(
     (n, T, d) array of int
     """
     Y, lengths, _ = _checked_batch(parameters, (Y, lengths, None))
-    (_, d, k), (n, T, _) = parameters.log_initial.shape, Y.shape
-    mask, S = _mask(lengths, T), configurations(d, k)
-    log_outputs = _log_outputs(parameters, S @ parameters.weights, Y.transpose(1, 2, 0), mask)[:, 0]
-    best = (S @ parameters.log_initial.reshape(-1))[:, None] + log_outputs[0]
+    _, d, k = parameters.log_initial.shape
+    n, T, _ = Y.shape
+    mask = _mask(lengths, T)
+    S = configurations(d, k)
+    outputs = Y.transpose(1, 2, 0)
+    log_outputs = _log_outputs(parameters, S @ parameters.weights, outputs, mask)[:, 0]
+    log_initial = S @ parameters.log_initial.reshape(-1)
+    best = log_initial[:, None] + log_outputs[0]
     came_from = np.empty((T, d, k**d, n), np.min_scalar_type(k))
     for t in range(1, T):
         best, came_from[t] = _best_step(best, parameters.log_transitions[0], mask[t] > 0)
@@ -555,12 +610,14 @@ def _best_step(best, log_transitions, moves):
     """One step of dynamic programming: max_z best(z) + Σ_i log A_i(z_i, z′_i) (K, n), and the z_i
     (d, K, n); padded sequences stay.
     """
-    (d, k, _), (K, n), choices = log_transitions.shape, best.shape, []
+    d, k, _ = log_transitions.shape
+    K, n = best.shape
+    same = np.eye(k, dtype=bool)[:, :, None, None]
+    choices = []
     for i in range(d):
-        ways = best.reshape(k**i, k, 1, -1, n) + log_transitions[i][:, :, None, None]
-        stays = np.where(
-            np.eye(k, dtype=bool)[:, :, None, None], best.reshape(k**i, k, 1, -1, n), -np.inf
-        )
+        before = best.reshape(k**i, k, 1, -1, n)
+        ways = before + log_transitions[i][:, :, None, None]
+        stays = np.where(same, before, -np.inf)
         ways = np.where(moves, ways, stays)
         choices.append(np.argmax(ways, axis=1).reshape(K, n))
         best = np.max(ways, axis=1).reshape(K, n)
@@ -570,21 +627,23 @@ def _best_step(best, log_transitions, moves):
 def _traced(last, came_from, k):
     "States (n, T, d) of the paths that end in the joint states `last` (n,)."
     T, d, K, n = came_from.shape
-    now, path, every = (
-        np.stack(np.unravel_index(last, (k,) * d)),
-        np.empty((n, T, d), int),
-        np.arange(n),
-    )
+    path = np.empty((n, T, d), int)
+    every = np.arange(n)
+    now = np.stack(np.unravel_index(last, (k,) * d))
     path[:, T - 1] = now.T
     for t in range(T - 1, 0, -1):
-        for i in reversed(range(d)):
-            now[i] = came_from[t, i, np.ravel_multi_index(now, (k,) * d), every]
+        for i in reversed(range(d)):  # the last chain has moved last
+            joint = np.ravel_multi_index(now, (k,) * d)
+            now[i] = came_from[t, i, joint, every]
         path[:, t - 1] = now.T
     return path
 
 # %% ../../nbs/factorial/chains.ipynb #cell-062
 def simulate(
-    parameters: ChainParameters, n_sequences: int, length: int, random_state: Any = None
+    parameters: ChainParameters,
+    n_sequences: int,
+    length: int,
+    random_state: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw sequences from a factorial hidden Markov model.
 
@@ -600,15 +659,19 @@ def simulate(
     Y : (n_sequences, length, p) array
     states : (n_sequences, length, d) array of int
     """
-    rng, (_, d, k) = np.random.default_rng(random_state), parameters.log_initial.shape
+    rng = np.random.default_rng(random_state)
+    _, d, k = parameters.log_initial.shape
     states = np.empty((length, n_sequences, d), int)
-    chance, moves = rng.random(states.shape), parameters.log_transitions[0]
+    uniform = rng.random(states.shape)
+    logs = parameters.log_initial[0]
     for t in range(length):
-        probabilities = np.exp(
-            moves[np.arange(d), states[t - 1]] if t else parameters.log_initial[0]
-        )
-        edges = np.cumsum(probabilities, axis=-1) / np.sum(probabilities, axis=-1, keepdims=True)
-        states[t] = np.sum(chance[t][..., None] >= edges[..., :-1], axis=-1)
+        if t:
+            logs = parameters.log_transitions[0][np.arange(d), states[t - 1]]
+        edges = np.cumsum(np.exp(logs), axis=-1)
+        edges = edges / np.sum(np.exp(logs), axis=-1, keepdims=True)
+        states[t] = np.sum(uniform[t][..., None] >= edges[..., :-1], axis=-1)
     states = states.swapaxes(0, 1)
-    mean = np.eye(k)[states].reshape(n_sequences, length, d * k) @ parameters.weights[0]
-    return mean + math.exp(parameters.log_noise[0] / 2) * rng.standard_normal(mean.shape), states
+    one_hot = np.eye(k)[states].reshape(n_sequences, length, d * k)
+    mean = one_hot @ parameters.weights[0]
+    deviation = math.exp(parameters.log_noise[0] / 2)
+    return mean + deviation * rng.standard_normal(mean.shape), states

@@ -25,7 +25,7 @@ from ..validation import check_choice, check_count, check_number
 class Field(NamedTuple):
     """Coefficients of log p(y, s) = base + linear·s − ½ s·coupling·s of one problem, for one-hot s.
 
-    Where the last term is not quadratic, `constants` stand in its place.
+    Where the last term is not quadratic, `constants` replace it.
     """
 
     linear: np.ndarray  # (b, d·k)    W_iᵀy/σ² − ½ diag(W_iᵀW_i)/σ² + log π_i
@@ -36,9 +36,7 @@ class Field(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the Fields of all examples have in common: linear = y·slopesᵀ + offsets, and what does
-    not depend on y.
-    """
+    "The part of the Fields that does not depend on the examples: linear = y·slopesᵀ + offsets."
 
     slopes: np.ndarray  # (d·k, p)
     offsets: np.ndarray  # (d·k,)
@@ -47,10 +45,9 @@ class Terms(NamedTuple):
     constants: np.ndarray | None = None
 
     def field(self, y: np.ndarray, base: np.ndarray) -> Field:
-        "The Field of examples y (b, p), whose base (b,) is given."
-        return Field(
-            y @ self.slopes.T + self.offsets, self.coupling, base, self.shape, self.constants
-        )
+        "The Field of examples y (b, p) with this base (b,)."
+        linear = y @ self.slopes.T + self.offsets
+        return Field(linear, self.coupling, base, self.shape, self.constants)
 
 
 class Posterior(NamedTuple):
@@ -61,12 +58,10 @@ class Posterior(NamedTuple):
     means: np.ndarray  # (b, d·k)    ⟨s⟩
     moments: np.ndarray  # (d·k, d·k)  Σ w ⟨s sᵀ⟩
     bound: np.ndarray  # (b,)        log p(y), or a lower bound
-    counts: np.ndarray | None = (
-        None  # (k^d,)      Σ w p(s | y), if all configurations were looked at
-    )
-    kept: np.ndarray | None = (
-        None  # (b, …)      where the next E-step may start, see `FactorialVectorModel.with_memory`
-    )
+    # (k^d,) Σ w p(s | y), from E-steps that visit all configurations
+    counts: np.ndarray | None = None
+    # (b, …) where the next E-step may start, see `FactorialVectorModel.with_memory`
+    kept: np.ndarray | None = None
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-056
 def squared_norms(y: np.ndarray) -> np.ndarray:
@@ -74,24 +69,30 @@ def squared_norms(y: np.ndarray) -> np.ndarray:
     return np.vecdot(y, y)
 
 
+def _same_vector(shape):
+    "Whether two states belong to the same vector (d·k, d·k)."
+    d, k = shape
+    vector = np.repeat(np.arange(d), k)
+    return vector[:, None] == vector
+
+
 def gaussian_terms(weights: np.ndarray, log_priors: np.ndarray, log_noise: float) -> Terms:
     "The Terms of weights (d, k, p), log-priors (d, k) and a log-variance."
     d, k, p = weights.shape
-    scale = np.exp(-0.5 * log_noise)  # 1/σ, on either side: no overflow
+    scale = np.exp(-0.5 * log_noise)  # 1/σ multiplies each side, because 1/σ² may overflow
     W = weights.reshape(d * k, p) * scale
     gram = W @ W.T
     offsets = log_priors.reshape(-1) - 0.5 * np.diagonal(gram)
-    same = np.repeat(np.repeat(np.eye(d, dtype=bool), k, axis=0), k, axis=1)
-    return Terms(W * scale, offsets, np.where(same, 0.0, gram), (d, k))
+    coupling = np.where(_same_vector((d, k)), 0.0, gram)
+    return Terms(W * scale, offsets, coupling, (d, k))
 
 
 def gaussian_base(norms: Any, count: float, log_noise: float) -> Any:
     """What does not depend on the states, for examples of `count` numbers with these
     `squared_norms`; or its sum, from those of both.
     """
-    return -0.5 * (
-        (np.sqrt(norms) * np.exp(-0.5 * log_noise)) ** 2 + count * (np.log(2 * np.pi) + log_noise)
-    )
+    scaled = (np.sqrt(norms) * np.exp(-0.5 * log_noise)) ** 2
+    return -0.5 * (scaled + count * (np.log(2 * np.pi) + log_noise))
 
 
 def gaussian_field(
@@ -113,9 +114,13 @@ def configurations(n_vectors: int, n_states: int) -> np.ndarray:
 # %% ../../nbs/factorial/e_steps.ipynb #cell-063
 def spread_out(linear: np.ndarray, shape: tuple) -> np.ndarray:
     "Σ_i linear_i(s_i) for all configurations (b, k^d), from linear (b, d·k)."
-    (d, k), table = shape, linear[:, : shape[1]]
-    for i in range(1, d):
-        table = (table[:, :, None] + linear[:, None, i * k : (i + 1) * k]).reshape(len(linear), -1)
+    d, k = shape
+    b = len(linear)
+    vectors = linear.reshape(b, d, k)
+    table = vectors[:, 0]
+    for i in range(1, d):  # each vector multiplies the number of configurations by k
+        sums = table[:, :, None] + vectors[:, i, None]
+        table = sums.reshape(b, -1)
     return table
 
 
@@ -123,8 +128,9 @@ def sum_up(table: np.ndarray, shape: tuple) -> np.ndarray:
     """The transpose of `spread_out`: sums (b, d·k) of a table (b, k^d) over the configurations that
     contain each state.
     """
-    (d, k), sums = shape, []
-    for _ in range(d):
+    d, k = shape
+    sums = []
+    for _ in range(d):  # from the last vector to the first
         table = table.reshape(len(table), -1, k)
         sums.append(np.sum(table, axis=1))
         table = table @ np.ones(k)
@@ -133,33 +139,35 @@ def sum_up(table: np.ndarray, shape: tuple) -> np.ndarray:
 # %% ../../nbs/factorial/e_steps.ipynb #cell-064
 def pairwise(coupling: np.ndarray, shape: tuple) -> np.ndarray:
     "½ s·coupling·s of all configurations (k^d,)."
-    (d, k), total = shape, np.zeros(1)
-    for i in range(d):
-        own = slice(i * k, (i + 1) * k)
-        added = (
-            spread_out(coupling[: i * k, own].T, (i, k)).T if i else np.zeros((1, k))
-        )  # (k^i, k)
+    d, k = shape
+    total = np.zeros(k)
+    for i in range(1, d):
+        columns = slice(i * k, (i + 1) * k)
+        before = coupling[: i * k, columns]
+        added = spread_out(before.T, (i, k)).T  # (k^i, k)
         total = (total[:, None] + added).reshape(-1)
     return total
 
 
 def count_pairs(counts: np.ndarray, shape: tuple) -> np.ndarray:
     "Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (k^d,)."
-    (d, k), rows = shape, []
+    d, k = shape
+    table = counts.reshape((k,) * d)
+    rows = []
     for i in range(d):
-        given = np.moveaxis(counts.reshape((k,) * d), i, 0).reshape(k, -1)  # (k, k^(d−1))
-        others = sum_up(given, (d - 1, k)).reshape(k, d - 1, k) if d > 1 else np.zeros((k, 0, k))
-        own = np.diag(np.sum(given, axis=1))[:, None]
-        rows.append(np.concatenate([others[:, :i], own, others[:, i:]], axis=1).reshape(k, d * k))
+        by_state = np.moveaxis(table, i, 0).reshape(k, -1)  # (k, k^(d−1))
+        diagonal = np.diag(np.sum(by_state, axis=1))
+        # the other vectors' states, for each state of vector i: (k, (d−1)·k)
+        pairs = sum_up(by_state, (d - 1, k)) if d > 1 else np.zeros((k, 0))
+        row = np.concatenate([pairs[:, : i * k], diagonal, pairs[:, i * k :]], axis=1)
+        rows.append(row)
     return np.concatenate(rows)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-1
 def _enumerate(field, weight):
-    """The exact Posterior, by the exponentials of all configurations; the `constants` of the Field
-    must be there.
-    """
+    "The exact Posterior from the exponentials of all configurations, of a Field with `constants`."
     table = spread_out(field.linear, field.shape) + field.constants
-    top = np.max(table, axis=1, keepdims=True)
+    top = np.max(table, axis=1, keepdims=True)  # subtracted, so that no exponential overflows
     table -= top
     np.exp(table, out=table)
     total = table @ np.ones(table.shape[1])
@@ -206,7 +214,7 @@ def multiply_states(factors, states, table):
     "Products of those factors (d·k, b) that `states` (c, h) numbers, into `table` (c, b)."
     count = states.shape[1]
     for c in range(len(states)):
-        if count > 1:
+        if count > 1:  # the first product needs no copy
             np.multiply(factors[states[c, 0]], factors[states[c, 1]], table[c])
         else:
             table[c] = 1
@@ -214,10 +222,10 @@ def multiply_states(factors, states, table):
             np.multiply(table[c], factors[states[c, i]], table[c])
 
 
-def multiply_halves(factors, states, others, L, R):
+def multiply_halves(factors, first_states, second_states, L, R):
     "The tables L and R of the configurations of either half."
-    multiply_states(factors, states, L)
-    multiply_states(factors, others, R)
+    multiply_states(factors, first_states, L)
+    multiply_states(factors, second_states, R)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4
 def add_states(products, table, states, sums):
@@ -247,36 +255,36 @@ def divide_by_total(sums, k, weight, scale, least, total, R):
         np.multiply(R[c], share, R[c])
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-e
-def add_halves(first, second, L, R, states, others, sums, k, weight, scale, least, total):
+def add_halves(first, second, L, R, states, second_states, sums, k, weight, scale, least, total):
     "Sums over the configurations of either half, and what `divide_by_total` makes of them."
     sums[:] = 0
     add_states(first, L, states, sums)
-    add_states(second, R, others, sums)
+    add_states(second, R, second_states, sums)
     divide_by_total(sums, k, weight, scale, least, total, R)
 
 
 _STEPS = [
-    OnDemand(*step, enough=2**26)
-    for step in (
-        (below_greatest,),
-        (multiply_halves, multiply_states),
-        (add_halves, add_states, divide_by_total),
-    )
+    OnDemand(below_greatest, enough=2**26),
+    OnDemand(multiply_halves, multiply_states, enough=2**26),
+    OnDemand(add_halves, add_states, divide_by_total, enough=2**26),
 ]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-d
 def _moved(constants, shape):
     """Constants (k^d,) of at most 0, and what was moved from them to the fields (d·k,).
 
-    Of one vector after another the greatest constant with each of its states.
+    For one vector after another, the greatest constant with each of its states moves.
     """
-    (d, k), rest, moved = shape, constants, []
+    d, k = shape
+    remaining = constants
+    moved = []
     for i in range(d):
-        rest = rest.reshape(k**i, k, -1)
-        greatest = np.max(rest, axis=(0, 2))
+        remaining = remaining.reshape(k**i, k, -1)
+        greatest = np.max(remaining, axis=(0, 2))
         moved.append(greatest)
-        rest = rest - np.where(np.isfinite(greatest), greatest, 0.0)[:, None]
-    return rest.reshape(-1), np.concatenate(moved)
+        finite = np.where(np.isfinite(greatest), greatest, 0.0)  # −∞ − (−∞) would be NaN
+        remaining = remaining - finite[:, None]
+    return remaining.reshape(-1), np.concatenate(moved)
 
 
 @lru_cache(maxsize=16)
@@ -290,12 +298,10 @@ def _pairs(counts, S, T):
     """Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (c, c′) of the configurations
     S (c, j) and T (c′, j′) of two halves of the vectors.
     """
-    j, found = S.shape[1], np.empty((S.shape[1] + T.shape[1],) * 2)
-    found[:j, :j] = (S.T * np.sum(counts, axis=1)) @ S
-    found[j:, j:] = (T.T * np.sum(counts, axis=0)) @ T
-    found[:j, j:] = S.T @ counts @ T
-    found[j:, :j] = found[:j, j:].T
-    return found
+    first = (S.T * np.sum(counts, axis=1)) @ S
+    second = (T.T * np.sum(counts, axis=0)) @ T
+    mixed = S.T @ counts @ T
+    return np.block([[first, mixed], [mixed.T, second]])
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-b
 def _look_again(products, again, fields, weight, scale, sums, logs, entries=2**17):
@@ -305,11 +311,12 @@ def _look_again(products, again, fields, weight, scale, sums, logs, entries=2**1
     size = max(16, entries // len(products.constants))
     for start in range(0, len(again), size):
         part = again[start : start + size]
-        linear, base = fields[:, part].T + products.offsets, np.zeros(len(part))
-        exact = _enumerate(
-            Field(linear, None, base, products.shape, products.constants), weight[part]
-        )
-        sums[:, part], logs[part] = exact.means.T * scale[part], exact.bound
+        linear = fields[:, part].T + products.offsets
+        base = np.zeros(len(part))
+        field = Field(linear, None, base, products.shape, products.constants)
+        exact = _enumerate(field, weight[part])
+        sums[:, part] = exact.means.T * scale[part]
+        logs[part] = exact.bound
         products.enumerated += exact.counts
 
 
@@ -317,103 +324,101 @@ def _part(products, fields, weight, scale):
     """`scale` (b,) times ⟨s⟩ (d·k, b), and log Σ (b,) over the configurations, for fields (d·k, b);
     adds the counts up.
     """
-    (below, multiply, add), k, C, logs = (
-        products.steps,
-        products.shape[1],
-        products.C,
-        np.empty(len(weight)),
-    )
+    below, multiply, add = products.steps
+    k = products.shape[1]
     total, E, sums, L, R, first, second = products.arrays(len(weight))
+    logs = np.empty(len(weight))
     below(fields, products.moved, k, E, logs)
     np.exp(E, out=E)
     multiply(E, *products.halves, L, R)
-    np.matmul(C, R, out=first)
-    np.matmul(C.T, L, out=second)
+    np.matmul(products.C, R, out=first)
+    np.matmul(products.C.T, L, out=second)
     add(first, second, L, R, *products.halves, sums, k, weight, scale, LEAST_TOTAL, total)
     products.multiplied += L @ R.T
     logs += np.log(total)
-    if not np.min(total) >= LEAST_TOTAL:
-        again = np.flatnonzero(~(total >= LEAST_TOTAL))
+    too_small = ~(total >= LEAST_TOTAL)  # NaN, too
+    if np.any(too_small):
+        again = np.flatnonzero(too_small)
         _look_again(products, again, fields, weight, scale, sums, logs)
     return sums, logs
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-c
 class _Products:
-    """Exact posteriors of n examples by products, `_part` by part, for constants (k^d,); and the
-    sums of their counts.
-    """
+    "Exact posteriors of n examples by products, `_part` by part, and the sums of their counts."
 
     def __init__(self, constants, offsets, shape, n):
-        (d, k), h = shape, shape[0] - shape[0] // 2
+        d, k = shape
+        h = d - d // 2  # vectors in the first half
         below_zero, moved = _moved(constants, shape)
-        self.constants, self.offsets, self.shape, self.moved = (
-            constants,
-            offsets,
-            shape,
-            moved + offsets,
-        )
-        self.C, self.halves = (
-            np.exp(below_zero).reshape(k**h, -1),
-            (_state_rows(0, h, k), _state_rows(h, d - h, k)),
-        )
-        rows, plain = sum(self.C.shape), (_below_greatest, multiply_halves, add_halves)
+        self.constants = constants
+        self.offsets = offsets
+        self.shape = shape
+        self.moved = moved + offsets
+        self.C = np.exp(below_zero).reshape(k**h, -1)
+        self.halves = (_state_rows(0, h, k), _state_rows(h, d - h, k))
+        rows = sum(self.C.shape)
+        plain = (_below_greatest, multiply_halves, add_halves)
         self.steps = [step(n * rows) or arrays for step, arrays in zip(_STEPS, plain)]
+        # so many examples that the tables of a part stay in the cache
         size = int(np.clip(min(2**15 // rows, 2**13 // (d * k)), 128, 1000))
         self.parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-        self.multiplied, self.enumerated, self.kept = (
-            np.zeros(self.C.shape),
-            np.zeros(len(constants)),
-            [()],
-        )
+        self.multiplied = np.zeros(self.C.shape)
+        self.enumerated = np.zeros(len(constants))
+        self.kept = [()]
 
     def arrays(self, b):
         "Arrays to work with, for b examples."
         if len(self.kept[0]) != b:
-            sizes = math.prod(self.shape), math.prod(self.shape), *self.C.shape, *self.C.shape
-            self.kept = [np.empty(b), *(np.empty((c, b)) for c in sizes)]
+            size = math.prod(self.shape)
+            rows = (size, size, *self.C.shape, *self.C.shape)
+            self.kept = [np.empty(b), *(np.empty((c, b)) for c in rows)]
         return self.kept
 
     def totals(self):
         "Moments (d·k, d·k), and counts (k^d,)."
-        (d, k), h = self.shape, self.shape[0] - self.shape[0] // 2
+        d, k = self.shape
+        h = d - d // 2
         counts = self.C * self.multiplied + self.enumerated.reshape(self.C.shape)
-        S, T = configurations(h, k), configurations(d - h, k) if d > h else np.zeros((1, 0))
+        S = configurations(h, k)
+        T = configurations(d - h, k) if d > h else np.zeros((1, 0))
         return _pairs(counts, S, T), counts.reshape(-1)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-f
-def _constants(given):
+def _constants(problem):
     "The last term for each configuration (k^d,), of a Field or Terms."
-    return -pairwise(given.coupling, given.shape) if given.constants is None else given.constants
+    if problem.constants is None:
+        return -pairwise(problem.coupling, problem.shape)
+    return problem.constants
 
 
 def _exact_posterior(field, weight):
     "The exact Posterior."
-    (n, D), bound = field.linear.shape, field.base.copy()
-    products, means = _Products(_constants(field), np.zeros(D), field.shape, n), np.empty((n, D))
+    n, size = field.linear.shape
+    products = _Products(_constants(field), np.zeros(size), field.shape, n)
+    means = np.empty((n, size))
+    bound = field.base.copy()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for part in products.parts:
-            fields, w = np.ascontiguousarray(field.linear[part].T), weight[part]
-            found, logs = _part(products, fields, w, np.ones(len(w)))
-            means[part] = found.T
+            fields = np.ascontiguousarray(field.linear[part].T)
+            w = weight[part]
+            sums, logs = _part(products, fields, w, np.ones(len(w)))
+            means[part] = sums.T
             bound[part] += logs
     moments, counts = products.totals()
     return Posterior(means, moments, bound, counts)
 
 
 def _exact_sums(y, weight, terms):
-    """What `Exact.sums` returns: each part of y is read once from the memory, and is in the cache
-    for the rest.
-    """
+    "What `Exact.sums` returns: each part of y is read from the memory once, then from the cache."
     products = _Products(_constants(terms), terms.offsets, terms.shape, len(y))
-    cross, bound, second, columns = (
-        np.zeros(terms.slopes.shape),
-        0.0,
-        0.0,
-        np.ascontiguousarray(terms.slopes.T),
-    )
+    columns = np.ascontiguousarray(terms.slopes.T)
+    cross = np.zeros(terms.slopes.shape)
+    bound = 0.0
+    second = 0.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for part in products.parts:
-            x, w = y[part], weight[part]
+            x = y[part]
+            w = weight[part]
             fields = np.ascontiguousarray((x @ columns).T)
             second += w @ squared_norms(x)
             weighted, logs = _part(products, fields, w, w)
@@ -433,8 +438,8 @@ class Exact:
         "ValueError if there are too many configurations."
         if d * np.log(k) > np.log(self.limit) + 1e-9:
             raise ValueError(
-                f"the exact E-step would look at n_states ** n_vectors = {k}**{d} configurations, "
-                f"more than {self.limit:,}; use 'truncated', 'mean_field' or 'gibbs' instead"
+                f"the exact E-step would enumerate n_states ** n_vectors = {k}**{d} configurations,"
+                f" more than {self.limit:,}; use 'truncated', 'mean_field' or 'gibbs' instead"
             )
 
     def block_rows(self, d: int, k: int) -> int:
@@ -456,16 +461,18 @@ class Exact:
 # %% ../../nbs/factorial/e_steps.ipynb #cell-068
 def factorised_moments(means: np.ndarray, weight: np.ndarray, shape: tuple) -> np.ndarray:
     "Σ w ⟨s sᵀ⟩ (d·k, d·k) for means (b, d·k): diag(m_i) within a vector, m_i m_lᵀ between two."
-    d, k = shape
-    same = np.repeat(np.repeat(np.eye(d, dtype=bool), k, axis=0), k, axis=1)
-    return np.where(same, np.diag(weight @ means), (means.T * weight) @ means)
+    within = np.diag(weight @ means)
+    between = (means.T * weight) @ means
+    return np.where(_same_vector(shape), within, between)
 
 
 def mean_field_bound(field: Field, means: np.ndarray) -> np.ndarray:
     "The bound (b,) of a Field for independent vectors with means (b, d·k)."
-    entropy = -np.sum(means * np.log(np.maximum(means, 1e-300)), axis=1)
+    logs = np.log(np.maximum(means, 1e-300))  # 0 log 0 = 0
+    entropy = -np.sum(means * logs, axis=1)
+    linear = np.sum(means * field.linear, axis=1)
     pairs = np.sum((means @ field.coupling) * means, axis=1)
-    return field.base + np.sum(means * field.linear, axis=1) - 0.5 * pairs + entropy
+    return field.base + linear - 0.5 * pairs + entropy
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-068-2
 def _softmax(a):
@@ -478,15 +485,19 @@ def mean_field_sweeps(field: Field, means: np.ndarray, n_sweeps: int, tol: float
     """Means (b, d·k) after at most `n_sweeps` sweeps over the vectors, from `means`, which are
     overwritten.
     """
-    (d, k), active = field.shape, np.arange(len(means))
+    d, k = field.shape
+    active = np.arange(len(means))  # examples whose means still change
     for _ in range(n_sweeps):
-        linear, here = field.linear[active], means[active]
-        before = here.copy()
+        linear = field.linear[active]
+        before = means[active]
+        after = before.copy()
         for i in range(d):
-            own = slice(i * k, (i + 1) * k)
-            here[:, own] = _softmax(linear[:, own] - here @ field.coupling[:, own])
-        means[active] = here
-        active = active[np.max(np.abs(here - before), axis=1) > tol]
+            states = slice(i * k, (i + 1) * k)
+            pull = after @ field.coupling[:, states]  # of the other vectors
+            after[:, states] = _softmax(linear[:, states] - pull)
+        means[active] = after
+        change = np.max(np.abs(after - before), axis=1)
+        active = active[change > tol]
         if not active.size:
             break
     return means
@@ -515,6 +526,12 @@ class MeanField:
         "An empty array for the warm starts of n examples of q problems."
         return np.full((q, n, d * k), np.nan)
 
+    def sweep(self, field: Field, start: np.ndarray | None = None) -> np.ndarray:
+        "Means (b, d·k) of a Field after the sweeps, from `start`, or from equal ones."
+        if start is None:
+            start = np.full(field.linear.shape, 1 / field.shape[1])
+        return mean_field_sweeps(field, start, self.n_sweeps, self.tol)
+
     def __call__(
         self,
         field: Field,
@@ -525,15 +542,14 @@ class MeanField:
         """The Posterior of a Field, with weights (b,): for each example the better one of a uniform
         and a warm start.
         """
-        means = mean_field_sweeps(
-            field, np.full(field.linear.shape, 1 / field.shape[1]), self.n_sweeps, self.tol
-        )
+        means = self.sweep(field)
         bound = mean_field_bound(field, means)
         if warm_start is not None:
-            warm = mean_field_sweeps(field, warm_start.copy(), self.n_sweeps, self.tol)
-            other = mean_field_bound(field, warm)
-            better = other > bound
-            means, bound = np.where(better[:, None], warm, means), np.where(better, other, bound)
+            warm_means = self.sweep(field, warm_start.copy())
+            warm_bound = mean_field_bound(field, warm_means)
+            better = warm_bound > bound
+            means = np.where(better[:, None], warm_means, means)
+            bound = np.where(better, warm_bound, bound)
         return Posterior(means, factorised_moments(means, weight, field.shape), bound, kept=means)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-071
@@ -549,8 +565,9 @@ def _distinct(joint, codes):
     codes = np.where(np.isneginf(joint), np.uint64(2**64 - 1), codes)
     order = np.argsort(codes, axis=1)
     ordered = np.take_along_axis(codes, order, axis=1)
+    repeats = ordered[:, 1:] == ordered[:, :-1]
     again = np.zeros(joint.shape, bool)
-    np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+    np.put_along_axis(again, order[:, 1:], repeats, axis=1)
     return np.where(again, -np.inf, joint)
 
 
@@ -564,8 +581,9 @@ def _largest(values, count):
 def _joint(field, states):
     "log p(y, s) − base (b, c) of configurations (b, c, d)."
     d, k = field.shape
-    flat = states + k * np.arange(d)
-    joint = np.sum(np.take_along_axis(field.linear[:, None, :], flat, axis=2), axis=2)
+    flat = states + k * np.arange(d)  # rows of `coupling`
+    chosen = np.take_along_axis(field.linear[:, None, :], flat, axis=2)
+    joint = np.sum(chosen, axis=2)
     for i in range(d):
         for l in range(i):
             joint -= field.coupling[flat[..., i], flat[..., l]]
@@ -581,13 +599,13 @@ def uniform_numbers(
     They come from NumPy's Philox generator, whose counter is set to the row.
     """
     rows, place = np.unique(rows, return_inverse=True)
-    quads = -(-per_row // 4)
+    quads = -(-per_row // 4)  # one count of the generator yields four numbers
     numbers = np.empty((len(rows), 4 * quads))
     cuts = np.flatnonzero(np.diff(rows) != 1) + 1
-    for part in np.split(np.arange(len(rows)), cuts):
+    for part in np.split(np.arange(len(rows)), cuts):  # consecutive rows need one generator
         counter = [int(rows[part[0]]) * quads, 0, int(step), int(stream)]
         generator = np.random.Generator(np.random.Philox(counter=counter, key=[seed, 0]))
-        numbers[part[0] : part[-1] + 1] = generator.random((len(part), 4 * quads))
+        numbers[part] = generator.random((len(part), 4 * quads))
     return numbers[place.reshape(-1), :per_row]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-074-1
@@ -602,13 +620,13 @@ class _Chains:
 
 
 def _random_chains(field, keys, uniform):
-    "_Chains that start where uniform numbers (b, d) say."
-    (d, k), b = field.shape, len(uniform)
+    "_Chains whose first states follow from uniform numbers (b, d)."
+    d, k = field.shape
     states = np.minimum((uniform * k).astype(int), k - 1)
+    one_hot = np.eye(k)[states].reshape(-1, d * k)
+    joint = _joint(field, states[:, None])[:, 0]
     codes = np.sum(keys[np.arange(d), states], axis=1, dtype=np.uint64)
-    return _Chains(
-        states, np.eye(k)[states].reshape(b, d * k), _joint(field, states[:, None])[:, 0], codes
-    )
+    return _Chains(states, one_hot, joint, codes)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-074-2
 def _draw_vector(field, chains, keys, i, uniform):
@@ -617,18 +635,22 @@ def _draw_vector(field, chains, keys, i, uniform):
     Returns ⟨s⟩ (b, d·k) while vector i is free, and values and hash codes (b, k) of its k
     configurations.
     """
-    k, every = field.shape[1], np.arange(len(uniform))
-    own, old = slice(i * k, (i + 1) * k), chains.states[:, i].copy()
-    logits = field.linear[:, own] - chains.one_hot @ field.coupling[:, own]
-    joint, codes = (
-        chains.joint - logits[every, old],
-        chains.codes - keys[i, old],
-    )  # without vector i
-    means, chances = chains.one_hot.copy(), _softmax(logits)
-    means[:, own] = chances
-    new = np.sum(np.cumsum(chances, axis=1)[:, :-1] < uniform[:, None], axis=1)
-    chains.states[:, i], chains.one_hot[:, own] = new, np.eye(k)[new]
-    chains.joint, chains.codes = joint + logits[every, new], codes + keys[i, new]
+    k = field.shape[1]
+    every = np.arange(len(uniform))
+    columns = slice(i * k, (i + 1) * k)
+    old = chains.states[:, i]
+    logits = field.linear[:, columns] - chains.one_hot @ field.coupling[:, columns]
+    joint = chains.joint - logits[every, old]  # without vector i
+    codes = chains.codes - keys[i, old]
+    chances = _softmax(logits)
+    means = chains.one_hot.copy()
+    means[:, columns] = chances
+    limits = np.cumsum(chances, axis=1)[:, :-1]
+    new = np.sum(limits < uniform[:, None], axis=1)
+    chains.states[:, i] = new
+    chains.one_hot[:, columns] = np.eye(k)[new]
+    chains.joint = joint + logits[every, new]
+    chains.codes = codes + keys[i, new]
     return means, joint[:, None] + logits, codes[:, None] + keys[i]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-075
@@ -637,7 +659,7 @@ class Gibbs:
     """E-step by Gibbs sampling: sweeps over the vectors, from random states.
 
     The first `burn_in` sweeps are not counted. The bound sums over the configurations that were
-    looked at.
+    visited.
     """
 
     n_samples: int = 10
@@ -667,94 +689,118 @@ class Gibbs:
     ) -> Posterior:
         "The Posterior of a Field, with weights (b,) and uniform numbers (b, `numbers(d)`)."
         d, k = field.shape
-        uniform, keys = uniform.reshape(len(field.linear), -1, d), _hash_keys(d * k).reshape(d, k)
-        chains, means, moments, seen = _random_chains(field, keys, uniform[:, 0]), 0.0, 0.0, []
+        uniform = uniform.reshape(len(field.linear), -1, d)
+        keys = _hash_keys(d * k).reshape(d, k)
+        chains = _random_chains(field, keys, uniform[:, 0])
+        means = 0.0
+        moments = 0.0
+        visited = []  # values and hash codes of configurations
         for t, i in np.ndindex(uniform.shape[1] - 1, d):
             free, joint, codes = _draw_vector(field, chains, keys, i, uniform[:, 1 + t, i])
             if t >= self.burn_in:
-                means, moments = (
-                    means + free,
-                    moments + factorised_moments(free, weight, field.shape),
-                )
-                seen.append((joint, codes))
-        looked_at = _distinct(*(np.concatenate(part, axis=1) for part in zip(*seen)))
+                means = means + free
+                moments = moments + factorised_moments(free, weight, field.shape)
+                visited.append((joint, codes))
+        joint, codes = (np.concatenate(parts, axis=1) for parts in zip(*visited))
+        bound = logsumexp(_distinct(joint, codes), axis=1) + field.base
         share = 1 / (d * self.n_samples)
-        return Posterior(means * share, moments * share, logsumexp(looked_at, axis=1) + field.base)
+        return Posterior(means * share, moments * share, bound)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-076-1
 def _moves(field, states, joint):
     """Values (b, c + c·d·k) of configurations (b, c, d) and of those that differ from one of them
     in one vector; −∞ where none does.
     """
-    (d, k), (b, c) = field.shape, joint.shape
+    d, k = field.shape
+    b, c = joint.shape
     flat = states + k * np.arange(d)
     one_hot = np.eye(k)[states].reshape(b * c, d * k)
-    gain = field.linear[:, None, :] - (one_hot @ field.coupling).reshape(b, c, d * k)
-    own = np.take_along_axis(gain, flat, axis=2)
-    moved = joint[..., None] - np.repeat(own, k, axis=2) + gain
-    np.put_along_axis(moved, flat, -np.inf, axis=2)
+    pull = (one_hot @ field.coupling).reshape(b, c, d * k)
+    gain = field.linear[:, None, :] - pull  # of each state, given the other vectors
+    current = np.take_along_axis(gain, flat, axis=2)
+    moved = joint[..., None] - np.repeat(current, k, axis=2) + gain
+    np.put_along_axis(moved, flat, -np.inf, axis=2)  # these are no moves
     return np.concatenate([joint, moved.reshape(b, -1)], axis=1)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-076-3
+def _candidates(moved, joint, size):
+    "Columns (b, e) of `moved` among which are the `size` best and all as good as each of `joint`."
+    least = -np.inf
+    if joint.shape[1] >= size:
+        least = np.min(joint, axis=1, keepdims=True)
+    count = np.max(np.sum(moved >= least, axis=1))
+    count = max(int(count), size)
+    return _largest(moved, min(count, moved.shape[1]))
+
+
 def _widen(field, states, joint, size):
     """The best `size` distinct ones of configurations (b, c, d), of values (b, c), and of all that
     differ in one vector.
     """
-    (d, k), (b, c) = field.shape, joint.shape
-    keys, every, flat, moved = (
-        _hash_keys(d * k),
-        np.arange(b)[:, None],
-        states + k * np.arange(d),
-        _moves(field, states, joint),
-    )
-    least = np.min(joint, axis=1, keepdims=True) if c >= size else -np.inf
-    few = max(int(np.max(np.sum(moved >= least, axis=1))), size)
-    pick = _largest(moved, min(few, moved.shape[1]))
-    stays, (parent, i, j) = pick < c, np.unravel_index(np.maximum(pick - c, 0), (c, d, k))
+    d, k = field.shape
+    b, c = joint.shape
+    every = np.arange(b)[:, None]
+    moved = _moves(field, states, joint)
+    pick = _candidates(moved, joint, size)
+    stays = pick < c  # the configuration itself
+    parent, i, j = np.unravel_index(np.maximum(pick - c, 0), (c, d, k))
     parent = np.where(stays, np.minimum(pick, c - 1), parent)
-    change = np.where(stays, np.uint64(0), keys[i * k + j] - keys[flat[every, parent, i]])
-    codes = np.sum(keys[flat], axis=2, dtype=np.uint64)[every, parent] + change
+
+    keys = _hash_keys(d * k)
+    flat = states + k * np.arange(d)
+    change = keys[i * k + j] - keys[flat[every, parent, i]]
+    codes = np.sum(keys[flat], axis=2, dtype=np.uint64)[every, parent]
+    codes = codes + np.where(stays, np.uint64(0), change)
     joint = _distinct(np.take_along_axis(moved, pick, axis=1), codes)
+
     chosen = _largest(joint, min(size, joint.shape[1]))
     order = np.argsort(-np.take_along_axis(joint, chosen, axis=1), axis=1, kind="stable")
-    best = np.take_along_axis(chosen, order, axis=1)
-    joint, parent, i, j, stays = (
-        np.take_along_axis(a, best, axis=1) for a in (joint, parent, i, j, stays)
-    )
+    best = np.take_along_axis(chosen, order, axis=1)  # the greatest value first
+    parent, i, j = parent[every, best], i[every, best], j[every, best]
     states = states[every, parent]
-    old = np.take_along_axis(states, i[..., None], axis=2)
-    np.put_along_axis(states, i[..., None], np.where(stays[..., None], old, j[..., None]), axis=2)
-    return states, joint
+    old = np.take_along_axis(states, i[..., None], axis=2)[..., 0]
+    new = np.where(stays[every, best], old, j)
+    np.put_along_axis(states, i[..., None], new[..., None], axis=2)
+    return states, joint[every, best]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-076-5
 def _beam_search(field, states, size, n_rounds):
-    """The best configurations (b, size, d) that are found from `states` (b, c, d).
+    """The best configurations (b, size, d) of a search from `states` (b, c, d).
 
     Their values log p(y, s) − base (b, size) are −∞ if there are fewer.
     """
     b, _, d = states.shape
-    found, values = np.zeros((b, size, d), int), np.full((b, size), -np.inf)
-    joint, active = _joint(field, states), np.arange(b)
+    best = np.zeros((b, size, d), int)
+    values = np.full((b, size), -np.inf)
+    joint = _joint(field, states)
+    active = np.arange(b)  # examples whose configurations still improve
     for _ in range(n_rounds):
-        states, joint = _widen(field._replace(linear=field.linear[active]), states, joint, size)
-        n = min(joint.shape[1], size)
-        moved = np.any(joint > values[active, :n] + 1e-9 * np.abs(joint[:, :1]), axis=1)
-        found[active, :n], values[active, :n] = states, joint
-        active, states, joint = active[moved], states[moved], joint[moved]
+        here = field._replace(linear=field.linear[active])
+        states, joint = _widen(here, states, joint, size)
+        n = joint.shape[1]
+        rounding = 1e-9 * np.abs(joint[:, :1])
+        improved = np.any(joint > values[active, :n] + rounding, axis=1)
+        best[active, :n] = states
+        values[active, :n] = joint
+        active = active[improved]
         if not active.size:
             break
-    return found, values
+        states = states[improved]
+        joint = joint[improved]
+    return best, values
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-076-6
 def _posterior_among(field, weight, states, joint):
     "The Posterior among configurations (b, c, d) of values (b, c)."
-    (b, c), size = joint.shape, field.linear.shape[1]
+    b, c = joint.shape
+    size = field.linear.shape[1]
     total = logsumexp(joint, axis=1)
-    r = np.exp(joint - total[:, None])
+    r = np.exp(joint - total[:, None])  # posterior probabilities (b, c)
     one_hot = np.eye(field.shape[1])[states].reshape(b, c, size)
     means = (r[:, None, :] @ one_hot)[:, 0]
     flat = one_hot.reshape(-1, size)
-    moments = (flat.T * (r * weight[:, None]).reshape(-1)) @ flat
+    weighted = (r * weight[:, None]).reshape(-1)
+    moments = (flat.T * weighted) @ flat
     return Posterior(means, moments, total + field.base)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-077
@@ -792,17 +838,18 @@ class Truncated:
         uniform: Any = None,
     ) -> Posterior:
         "The Posterior of a Field, with weights (b,)."
-        (d, k), b = field.shape, len(field.linear)
-        means = mean_field_sweeps(
-            field, np.full(field.linear.shape, 1 / k), self.start.n_sweeps, self.start.tol
-        )
+        d, k = field.shape
+        b = len(field.linear)
+        means = self.start.sweep(field)
         states = np.argmax(means.reshape(b, 1, d, k), axis=3)
         if warm_start is not None:
             states = np.concatenate([states, warm_start.astype(int)], axis=1)
-        states, joint = _beam_search(field, states, min(self.n_configurations, k**d), self.n_rounds)
+        size = min(self.n_configurations, k**d)
+        states, joint = _beam_search(field, states, size, self.n_rounds)
         kept = np.zeros((b, self.n_configurations, d), np.int16)
-        kept[:, : states.shape[1]] = states
-        return _posterior_among(field, weight, states, joint)._replace(kept=kept)
+        kept[:, :size] = states
+        posterior = _posterior_among(field, weight, states, joint)
+        return posterior._replace(kept=kept)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-084
 E_STEPS = {"exact": Exact, "gibbs": Gibbs, "mean_field": MeanField, "truncated": Truncated}

@@ -77,7 +77,8 @@ def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
     ValueError
         If `states` has another shape, or numbers that are none of a state.
     """
-    (d, k), states = shape, np.asarray(as_floating(name, states), np.float64)
+    d, k = shape
+    states = np.asarray(as_floating(name, states), np.float64)
     if states.ndim != 2 or states.shape[1] not in (d, d * k):
         raise ValueError(
             f"{name} has shape {states.shape}, but states of shape (n, {d * k}), as transform"
@@ -87,15 +88,16 @@ def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
     if k == 1 or states.shape[1] == d * k:
         return states
     whole = np.all(states == np.round(states)) and np.all(np.abs(states) < 2**31)
-    numbers = check_indices(name, states.astype(np.int64) if whole else states, k)
+    if whole:
+        states = states.astype(np.int64)
+    numbers = check_indices(name, states, k)
     return np.eye(k)[numbers].reshape(len(states), d * k)
 
 # %% ../../nbs/factorial/model.ipynb #cell-060-1
 def state_names(kind: str, shape: tuple) -> np.ndarray:
     "Names (d·k,) of the columns of rows of states, such as vector0_state3."
-    return np.array(
-        [f"{kind}{i}_state{j}" for i in range(shape[0]) for j in range(shape[1])], dtype=object
-    )
+    names = [f"{kind}{i}_state{j}" for i, j in np.ndindex(shape)]
+    return np.array(names, dtype=object)
 
 # %% ../../nbs/factorial/model.ipynb #cell-079
 def solve_weights(moments: np.ndarray, cross: np.ndarray, ridge: float = 0.0) -> np.ndarray:
@@ -103,13 +105,14 @@ def solve_weights(moments: np.ndarray, cross: np.ndarray, ridge: float = 0.0) ->
 
     Source: Ghahramani (1995), section 3, corrected.
     """
-    size = moments.shape[-1]
-    return np.linalg.pinv(moments + ridge * np.eye(size), rcond=1e-12, hermitian=True) @ cross
+    curvature = moments + ridge * np.eye(moments.shape[-1])
+    return np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ cross
 
 
 def expected_error(statistics: CauseStatistics, weights: np.ndarray) -> np.ndarray:
     "Σ w ⟨‖y − Σ W_i s_i‖²⟩ (q,) for weights (q, d·k, p)."
-    explained = np.sum(weights * (2 * statistics.cross - statistics.moments @ weights), axis=(1, 2))
+    products = weights * (2 * statistics.cross - statistics.moments @ weights)
+    explained = np.sum(products, axis=(1, 2))
     return np.maximum(statistics.second - explained, 0)
 
 # %% ../../nbs/factorial/model.ipynb #cell-081
@@ -128,14 +131,21 @@ class Observable(NamedTuple):
 
 OBSERVABLES = {
     "bernoulli": Observable(
-        lambda t: np.logaddexp(0, t),
-        expit,
-        lambda t: expit(t) * expit(-t),
-        lambda m: np.log(m) - np.log1p(-m),
-        np.zeros_like,
-        1,
+        cumulant=lambda t: np.logaddexp(0, t),
+        mean=expit,
+        variance=lambda t: expit(t) * expit(-t),
+        link=lambda m: np.log(m) - np.log1p(-m),
+        base=np.zeros_like,
+        largest=1,
     ),
-    "poisson": Observable(np.exp, np.exp, np.exp, np.log, lambda y: -gammaln(y + 1), None),
+    "poisson": Observable(
+        cumulant=np.exp,
+        mean=np.exp,
+        variance=np.exp,
+        link=np.log,
+        base=lambda y: -gammaln(y + 1),
+        largest=None,
+    ),
 }
 
 # %% ../../nbs/factorial/model.ipynb #cell-082
@@ -145,25 +155,28 @@ def _scoring_step(family, S, counts, cross, W, ridge):
     S (c, d·k) occurs `counts` (c, 1) times.
     """
     eta = S @ W
-    gradient = cross - S.T @ (counts * family.mean(eta)) - ridge * W
-    size = (counts * family.variance(eta)).T[:, None, :]
+    expected = S.T @ (counts * family.mean(eta))
+    gradient = cross - expected - ridge * W
+    size = (counts * family.variance(eta)).T[:, None, :]  # (p, 1, c)
     curvature = (S.T[None] * size) @ S + ridge * np.eye(len(W))
     inverse = np.linalg.pinv(curvature, rcond=1e-10, hermitian=True)
-    return (inverse @ gradient.T[..., None])[..., 0].T
+    step = inverse @ gradient.T[..., None]  # (p, d·k, 1)
+    return step[..., 0].T
 
 
-def _improved(value, W, here, step):
+def _improved(value, W, current, step):
     """W + step and its values (p,); a column whose value would fall takes half of its step, and
     half again.
     """
     for _ in range(30):
         trial = value(W + step)
-        better = trial >= here
-        W, here = np.where(better, W + step, W), np.where(better, trial, here)
+        better = trial >= current
+        W = np.where(better, W + step, W)
+        current = np.where(better, trial, current)
         if np.all(better):
             break
         step = np.where(better, 0, step / 2)
-    return W, here
+    return W, current
 
 # %% ../../nbs/factorial/model.ipynb #cell-082-1
 def score_weights(
@@ -182,21 +195,25 @@ def score_weights(
 
     Source: Ghahramani (1995), end of section 3.
     """
-    (S, counts), W = counts, start.copy()
-    S, counts = S[counts > 0], counts[counts > 0, None]
+    S, counts = counts
+    occurs = counts > 0
+    S = S[occurs]
+    counts = counts[occurs, None]
 
     def value(W):
-        with np.errstate(over="ignore"):
-            cost = np.sum(counts * observable.cumulant(S @ W), axis=0) + 0.5 * ridge * np.sum(
-                W * W, axis=0
-            )
-            return np.sum(cross * W, axis=0) - cost
+        with np.errstate(over="ignore"):  # then the step is halved
+            cumulants = np.sum(counts * observable.cumulant(S @ W), axis=0)
+            penalty = 0.5 * ridge * np.sum(W * W, axis=0)
+            return np.sum(cross * W, axis=0) - (cumulants + penalty)
 
-    here = value(W)
+    W = start.copy()
+    current = value(W)
     for _ in range(n_steps):
-        before = here
-        W, here = _improved(value, W, here, _scoring_step(observable, S, counts, cross, W, ridge))
-        if np.all(here - before <= tol * (np.abs(here) + np.sum(counts))):
+        before = current
+        step = _scoring_step(observable, S, counts, cross, W, ridge)
+        W, current = _improved(value, W, current, step)
+        least = tol * (np.abs(current) + np.sum(counts))
+        if np.all(current - before <= least):
             break
     return W
 
@@ -223,7 +240,8 @@ def _check_settings(model):
 # %% ../../nbs/factorial/model.ipynb #cell-085-1
 def _checked_examples(model, y, p=None):
     "y as a float64 array (b, p), in the range of the observable."
-    y = check_shape("y", to_numpy(as_floating("y", y)).astype(np.float64, copy=False), (None, p))
+    y = to_numpy(as_floating("y", y)).astype(np.float64, copy=False)
+    y = check_shape("y", y, (None, p))
     if model.observable != "gaussian":
         check_values("y", y, lower=0, upper=OBSERVABLES[model.observable].largest, finite=False)
     return y
@@ -231,60 +249,69 @@ def _checked_examples(model, y, p=None):
 
 def _checked_batch(model, parameters, batch):
     "The batch (y, weight, row), and the numbers of the stacked problems, or an error."
-    (d, k), (q, *_, p) = (model.n_vectors, model.n_states), np.shape(parameters.weights)
-    check_shape(
-        "weights", parameters.weights, (q, d, k, p), hint=f"the model has {d} vectors of {k} states"
-    )
+    d, k = model.n_vectors, model.n_states
+    q, *_, p = np.shape(parameters.weights)
+    hint = f"the model has {d} vectors of {k} states"
+    check_shape("weights", parameters.weights, (q, d, k, p), hint=hint)
     for name, shape in {"log_priors": (q, d, k), "log_noise": (q,), "step": (q,)}.items():
         check_shape(name, getattr(parameters, name), shape)
     y, weight, row = (*batch, None, None)[:3]
     y = _checked_examples(model, y, p)
-    weight = np.ones(len(y)) if weight is None else to_numpy(as_floating("weight", weight))
-    check_shape("weight", weight, (len(y),))
-    streams = range(q) if model.streams is None else model.streams
-    if row is None and (isinstance(model.inference, Gibbs) or model.memory is not None):
+    n = len(y)
+    weight = np.ones(n) if weight is None else to_numpy(as_floating("weight", weight))
+    check_shape("weight", weight, (n,))
+    if row is not None:
+        row = check_shape("row", to_numpy(row), (n,)).astype(np.int64)
+    elif isinstance(model.inference, Gibbs) or model.memory is not None:
         raise ValueError(
             "row is None, but Gibbs sampling and a memory need the numbers of the examples; "
             "pass batches (y, weight, np.arange(n))"
         )
-    if row is not None:
-        row = check_shape("row", to_numpy(row), (len(y),)).astype(np.int64)
+    streams = range(q) if model.streams is None else model.streams
     return (y, weight.astype(np.float64, copy=False), row), streams
 
 # %% ../../nbs/factorial/model.ipynb #cell-087
 def _initialise(model, y, n_problems, rng, spread):
     "Random CauseParameters; see `FactorialVectorModel.initialise`."
-    y, (d, k) = _checked_examples(model, y), (model.n_vectors, model.n_states)
-    check_values("y", y)
-    mean, size = np.mean(y, axis=0), np.std(y, axis=0)
+    d, k = model.n_vectors, model.n_states
+    y = check_values("y", _checked_examples(model, y))
+    p = y.shape[1]
+    mean = np.mean(y, axis=0)
+    size = np.std(y, axis=0)
     if model.observable != "gaussian":
         top = 0.99 if model.observable == "bernoulli" else np.inf
-        mean, size = (
-            OBSERVABLES[model.observable].link(np.clip(mean, 0.01, top)),
-            np.ones(y.shape[1]),
-        )
-    weights = mean / d + spread * size / np.sqrt(d) * rng.normal(
-        size=(n_problems, d, k, y.shape[1])
+        mean = OBSERVABLES[model.observable].link(np.clip(mean, 0.01, top))
+        size = np.ones(p)
+    differences = spread * size / np.sqrt(d) * rng.normal(size=(n_problems, d, k, p))
+    noise = model.noise
+    if noise == "learned":
+        variance = float(np.mean(size**2)) or 1.0
+        noise = max(variance, model.floor)
+    return CauseParameters(
+        log_priors=np.full((n_problems, d, k), -np.log(k)),
+        weights=mean / d + differences,
+        log_noise=np.full(n_problems, np.log(noise)),
+        step=np.zeros(n_problems),
     )
-    variance = float(np.mean(size**2)) or 1.0
-    noise = max(variance, model.floor) if model.noise == "learned" else model.noise
-    log_priors, log_noise = (
-        np.full((n_problems, d, k), -np.log(k)),
-        np.full(n_problems, np.log(noise)),
-    )
-    return CauseParameters(log_priors, weights, log_noise, np.zeros(n_problems))
 
 # %% ../../nbs/factorial/model.ipynb #cell-089
 def _terms(model, parameters, q):
     "The Terms of problem q."
-    log_priors, weights = parameters.log_priors[q], parameters.weights[q]
+    log_priors = parameters.log_priors[q]
+    weights = parameters.weights[q]
     if model.observable == "gaussian":
         return gaussian_terms(weights, log_priors, parameters.log_noise[q])
-    family, (d, k, p) = OBSERVABLES[model.observable], weights.shape
+    d, k, p = weights.shape
     W = weights.reshape(d * k, p)
     with np.errstate(over="ignore"):
-        constants = -np.sum(family.cumulant(configurations(d, k) @ W), axis=1)
-    return Terms(W, log_priors.reshape(-1), None, (d, k), constants)
+        cumulants = OBSERVABLES[model.observable].cumulant(configurations(d, k) @ W)
+    return Terms(
+        slopes=W,
+        offsets=log_priors.reshape(-1),
+        coupling=None,
+        shape=(d, k),
+        constants=-np.sum(cumulants, axis=1),
+    )
 
 
 def _base(model, parameters, q, y):
@@ -299,36 +326,40 @@ def _posterior(model, parameters, q, stream, batch):
     the last E-step ended.
     """
     y, weight, row = batch
-    warm_start = uniform = None
+    warm_start = None
+    uniform = None
     if isinstance(model.inference, Gibbs):
         count = model.inference.numbers(model.n_vectors)
         step = max(int(np.rint(parameters.step[q])), 0)
         uniform = uniform_numbers(row, count, model.inference.seed, stream, step)
     if model.memory is not None:
         warm_start = model.memory[0][stream, row]
-    field = _terms(model, parameters, q).field(y, _base(model, parameters, q, y))
-    found = model.inference(field, weight, warm_start, uniform)
+    base = _base(model, parameters, q, y)
+    field = _terms(model, parameters, q).field(y, base)
+    posterior = model.inference(field, weight, warm_start, uniform)
     if model.memory is not None:
-        model.memory[1][stream, row] = found.kept
-    return found
+        model.memory[1][stream, row] = posterior.kept
+    return posterior
 
 # %% ../../nbs/factorial/model.ipynb #cell-090-a
 def _sums(model, parameters, q, stream, batch):
     "Moments, Σ w ⟨s⟩ yᵀ (d·k, p), counts, Σ w log p(y) and Σ w ‖y‖² of problem q."
     y, weight, _ = batch
     if isinstance(model.inference, Exact):
-        *sums, bound, second = model.inference.sums(y, weight, _terms(model, parameters, q))
+        terms = _terms(model, parameters, q)
+        *sums, bound, second = model.inference.sums(y, weight, terms)
         if model.observable == "gaussian":
-            base = gaussian_base(second, np.sum(weight) * y.shape[1], parameters.log_noise[q])
+            size = np.sum(weight) * y.shape[1]
+            base = gaussian_base(second, size, parameters.log_noise[q])
         else:
             base = weight @ _base(model, parameters, q, y)
         return *sums, bound + base, second
-    found = _posterior(model, parameters, q, stream, batch)
+    posterior = _posterior(model, parameters, q, stream, batch)
     return (
-        found.moments,
-        (found.means.T * weight) @ y,
-        found.counts,
-        weight @ found.bound,
+        posterior.moments,
+        (posterior.means.T * weight) @ y,
+        posterior.counts,
+        weight @ posterior.bound,
         weight @ squared_norms(y),
     )
 
@@ -354,12 +385,8 @@ def _e_step(model, parameters, batch):
 # %% ../../nbs/factorial/model.ipynb #cell-091
 def _m_step(model, parameters, statistics):
     "CauseParameters that maximise the expected log-likelihood."
-    n, (d, k), p = (
-        len(statistics.weight),
-        (model.n_vectors, model.n_states),
-        statistics.cross.shape[2],
-    )
-    log_priors, log_noise = np.full((n, d, k), -np.log(k)), np.zeros(n)
+    n, d, k, p = parameters.weights.shape
+    log_priors = np.full((n, d, k), -np.log(k))
     if model.priors == "learned":
         shares = statistics.mass.reshape(n, d, k) / statistics.weight[:, None, None]
         log_priors = np.log(np.maximum(shares, 1e-300))
@@ -367,16 +394,20 @@ def _m_step(model, parameters, statistics):
         weights = solve_weights(statistics.moments, statistics.cross, model.ridge)
         log_noise = _log_noise(model, statistics, weights)
     else:
-        family, S = OBSERVABLES[model.observable], configurations(d, k)
-        start = parameters.weights.reshape(n, d * k, p)
-        weights = np.stack(
-            [
-                score_weights(family, (S, counts), cross, begin, model.ridge)
-                for counts, cross, begin in zip(statistics.counts, statistics.cross, start)
-            ]
-        )
-    step = np.rint(parameters.step) + 1
-    return CauseParameters(log_priors, weights.reshape(n, d, k, p), log_noise, step)
+        family = OBSERVABLES[model.observable]
+        S = configurations(d, k)
+        problems = zip(statistics.counts, statistics.cross, parameters.weights)
+        weights = [
+            score_weights(family, (S, counts), cross, start.reshape(d * k, p), model.ridge)
+            for counts, cross, start in problems
+        ]
+        log_noise = np.zeros(n)
+    return CauseParameters(
+        log_priors=log_priors,
+        weights=np.reshape(weights, (n, d, k, p)),
+        log_noise=log_noise,
+        step=np.rint(parameters.step) + 1,
+    )
 
 # %% ../../nbs/factorial/model.ipynb #cell-091-1
 def _log_noise(model, statistics, weights):
@@ -386,24 +417,23 @@ def _log_noise(model, statistics, weights):
     if model.noise != "learned":
         return np.full(len(weights), np.log(model.noise))
     count = statistics.weight * weights.shape[2]
-    error = expected_error(statistics, weights) + model.ridge * np.sum(
-        weights * weights, axis=(1, 2)
-    )
-    least = np.where(statistics.second > 0, 1e-12 * statistics.second / count, 1e-300)
-    return np.log(np.maximum(np.maximum(error / count, least), model.floor))
+    penalty = model.ridge * np.sum(weights * weights, axis=(1, 2))
+    error = expected_error(statistics, weights) + penalty
+    rounding = np.where(statistics.second > 0, 1e-12 * statistics.second / count, 1e-300)
+    noise = np.maximum(error / count, rounding)
+    return np.log(np.maximum(noise, model.floor))
 
 
 def _objective(model, parameters, statistics):
     "Penalised log-likelihood (q,), or its bound: what EM maximises."
     if not model.ridge:
         return statistics.bound
-    scale = (
-        np.exp(-0.5 * parameters.log_noise)
-        if model.observable == "gaussian"
-        else np.ones(len(statistics.bound))
-    )
-    scaled = parameters.weights * scale[:, None, None, None]
-    return statistics.bound - 0.5 * model.ridge * np.sum(scaled * scaled, axis=(1, 2, 3))
+    weights = parameters.weights
+    if model.observable == "gaussian":  # the prior is in units of the noise
+        scale = np.exp(-0.5 * parameters.log_noise)
+        weights = weights * scale[:, None, None, None]
+    penalty = 0.5 * model.ridge * np.sum(weights * weights, axis=(1, 2, 3))
+    return statistics.bound - penalty
 
 # %% ../../nbs/factorial/model.ipynb #cell-092
 @dataclass(frozen=True)
@@ -411,8 +441,8 @@ class FactorialVectorModel(WarmStarts):
     """Factorial vector quantisation: q stacked models of d vectors of k mutually exclusive states.
 
     Batches are (y (b, p), weight (b,) or None, row (b,) or None). Rows are the numbers of the
-    examples; Gibbs sampling and a memory need them. Subtract the mean of y if it is large beside
-    the spread.
+    examples; Gibbs sampling and a memory need them. Subtract the mean of y if it is large compared
+    with the spread.
 
     Attributes
     ----------
@@ -447,9 +477,8 @@ class FactorialVectorModel(WarmStarts):
     floor: float = 0.0
     n_examples: int = 0
     streams: tuple | None = field(default=None, repr=False)  # numbers of the stacked problems
-    memory: tuple | None = field(
-        default=None, repr=False, compare=False
-    )  # two arrays (q, n, …), see `WarmStarts`
+    # two arrays (q, n, …), see `WarmStarts`
+    memory: tuple | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
         object.__setattr__(self, "inference", as_e_step(self.inference))
@@ -465,9 +494,9 @@ class FactorialVectorModel(WarmStarts):
     def block_rows(self, parameters: CauseParameters) -> int:
         "Examples per block, such that what the E-step derives from them stays in the cache."
         rows = self.inference.block_rows(self.n_vectors, self.n_states)
-        return (
-            rows if self.observable == "gaussian" else 8 * rows
-        )  # the table of constants costs more
+        if self.observable == "gaussian":
+            return rows
+        return 8 * rows  # the table of constants is computed for each block
 
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         """An empty memory (q, n, …) of `n_examples`.
@@ -479,7 +508,11 @@ class FactorialVectorModel(WarmStarts):
         return self.inference.memory(n_problems, self.n_examples, self.n_vectors, self.n_states)
 
     def initialise(
-        self, y: Any, n_problems: int = 1, random_state: Any = None, spread: float = 1.0
+        self,
+        y: Any,
+        n_problems: int = 1,
+        random_state: Any = None,
+        spread: float = 1.0,
     ) -> CauseParameters:
         """Random CauseParameters of `n_problems` stacked models for examples y (n, p).
 
@@ -514,21 +547,26 @@ class FactorialVectorModel(WarmStarts):
         "Penalised log-likelihood (q,), or its bound: what EM maximises."
         return _objective(self, self.admissible(parameters), statistics)
 
-    def _posteriors(self, parameters, y, row=None):
-        "Posteriors of the problems, in a list for each block of examples."
-        row = np.arange(len(y)) if row is None else row
+    def _of_posteriors(self, name, parameters, y, row=None):
+        "A field of the Posteriors of examples y (n, p), for all problems (q, n, …)."
+        if row is None:
+            row = np.arange(len(y))
         batch, streams = _checked_batch(self, parameters, (y, None, row))
-        size, model = self.block_rows(parameters), replace(self, memory=None)
+        size = self.block_rows(parameters)
+        model = replace(self, memory=None)
+        blocks = []
         for start in range(0, len(batch[0]), size):
             block = tuple(a[start : start + size] for a in batch)
-            yield [
-                _posterior(model, parameters, q, stream, block) for q, stream in enumerate(streams)
+            values = [
+                getattr(_posterior(model, parameters, q, stream, block), name)
+                for q, stream in enumerate(streams)
             ]
+            blocks.append(values)
+        return np.concatenate(blocks, axis=1)
 
     def bound(self, parameters: CauseParameters, y: np.ndarray) -> np.ndarray:
         "log p(y) of each example (q, n), or its lower bound if the E-step is not exact."
-        found = [[f.bound for f in block] for block in self._posteriors(parameters, y)]
-        return np.concatenate(found, axis=1)
+        return self._of_posteriors("bound", parameters, y)
 
     def log_likelihood(self, parameters: CauseParameters, y: np.ndarray) -> np.ndarray:
         """log p(y) of each example (q, n), by enumeration.
@@ -538,31 +576,43 @@ class FactorialVectorModel(WarmStarts):
         return replace(self, inference=Exact(), memory=None).bound(parameters, y)
 
     def expected_states(
-        self, parameters: CauseParameters, y: np.ndarray, row: np.ndarray | None = None
+        self,
+        parameters: CauseParameters,
+        y: np.ndarray,
+        row: np.ndarray | None = None,
     ) -> np.ndarray:
         """⟨s⟩ of each example (q, n, d·k), as the E-step finds it.
 
         `row` (n,) numbers them, for Gibbs sampling.
         """
-        found = [[f.means for f in block] for block in self._posteriors(parameters, y, row)]
-        return np.concatenate(found, axis=1)
+        return self._of_posteriors("means", parameters, y, row)
 
     def reconstruct(self, parameters: CauseParameters, states: np.ndarray) -> np.ndarray:
         "The mean of y (q, n, p) for states (q, n, d·k) or (n, d·k), one-hot or expected."
         q, d, k, p = parameters.weights.shape
         eta = states @ parameters.weights.reshape(q, d * k, p)
-        return eta if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(eta)
+        if self.observable == "gaussian":
+            return eta
+        return OBSERVABLES[self.observable].mean(eta)
 
     def sample(
-        self, parameters: CauseParameters, n: int, random_state: Any = None
+        self,
+        parameters: CauseParameters,
+        n: int,
+        random_state: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         "n examples of each stacked model (q, n, p), and the states (q, n, d) that made them."
-        rng, (q, d, k, _) = np.random.default_rng(random_state), parameters.weights.shape
+        rng = np.random.default_rng(random_state)
+        q, d, k, _ = parameters.weights.shape
         limits = np.cumsum(np.exp(parameters.log_priors), axis=2)[:, None, :, :-1]
         states = np.sum(limits < rng.random((q, n, d, 1)), axis=3)
-        mean = self.reconstruct(parameters, np.eye(k)[states].reshape(q, n, d * k))
+        one_hot = np.eye(k)[states].reshape(q, n, d * k)
+        mean = self.reconstruct(parameters, one_hot)
         if self.observable == "gaussian":
-            scale = np.exp(parameters.log_noise / 2)[:, None, None]
-            return mean + scale * rng.normal(size=mean.shape), states
-        y = rng.poisson(mean) if self.observable == "poisson" else rng.random(mean.shape) < mean
+            deviation = np.exp(parameters.log_noise / 2)[:, None, None]
+            y = mean + deviation * rng.normal(size=mean.shape)
+        elif self.observable == "poisson":
+            y = rng.poisson(mean)
+        else:
+            y = rng.random(mean.shape) < mean
         return y.astype(float), states

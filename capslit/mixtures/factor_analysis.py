@@ -64,8 +64,20 @@ class _Form(NamedTuple):
 
 
 def _eye(like):
+    "The identity in the size, precision and place of the matrices `like`."
     xp = namespace(like)
     return xp.eye(like.shape[-1], dtype=like.dtype, device=array_device(like))
+
+
+def _array(a, like):
+    "Numbers as an array in the precision and place of `like`."
+    return namespace(like).asarray(a, dtype=like.dtype, device=array_device(like))
+
+
+def _reshaped(a, shape, like):
+    "The numbers of `a` in this shape, in the precision of `like`."
+    xp = namespace(like)
+    return xp.astype(xp.reshape(a, shape), like.dtype)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-051
 def _whitened(loadings, log_noise):
@@ -84,57 +96,63 @@ def _orthonormal(loadings):
     xp = namespace(loadings)
     basis, triangle = xp.linalg.qr(loadings)
     diagonal = xp.linalg.diagonal(triangle)
-    kept = xp.abs(diagonal) > 1e-10 * xp.max(xp.abs(diagonal), axis=-1, keepdims=True)
-    return basis * xp.where(kept, xp.sign(diagonal), xp.zeros_like(diagonal))[..., None, :]
+    largest = xp.max(xp.abs(diagonal), axis=-1, keepdims=True)
+    independent = xp.abs(diagonal) > 1e-10 * largest
+    signs = xp.where(independent, xp.sign(diagonal), xp.zeros_like(diagonal))
+    return basis * signs[..., None, :]
 
 
 def _form(parameters, costed):
     "The `_Form` of parameters; where codes are not `costed` (PCA) nothing is normalised."
     xp = namespace(parameters.loadings)
-    mu, precision = parameters.means, xp.exp(-parameters.log_noise)
+    mu = parameters.means
+    precision = xp.exp(-parameters.log_noise)
     if costed:
         V, constant = _whitened(parameters.loadings, parameters.log_noise)
     else:
-        V, constant = (
-            _orthonormal(parameters.loadings) * xp.sqrt(precision[..., :1])[..., None],
-            0.0,
-        )
-    shift, offset = precision * mu, xp.sum(V * mu[..., None], axis=-2)
+        root = xp.sqrt(precision[..., :1])  # PCA has one temperature for all features
+        V = _orthonormal(parameters.loadings) * root[..., None]
+        constant = 0.0
+    offset = xp.sum(V * mu[..., None], axis=-2)
+    shift = precision * mu
+    constant = constant + xp.sum(shift * mu, axis=-1)
     spread = xp.sum(precision, axis=-1) - xp.sum(V * V, axis=(-2, -1))
-    return _Form(V, offset, precision, shift, constant + xp.sum(shift * mu, axis=-1), spread)
+    return _Form(V, offset, precision, shift, constant, spread)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-054
 def _log_joint(log_weights, form, x):
     "log π_j + log N_j(x) (k, m, b), and the whitened codes z (k, m, r, b), of a block x (b, p)."
     xp = namespace(x)
     k, m, p, r = form.maps.shape
-
-    def cast(a, *shape):
-        return xp.astype(xp.reshape(a, shape), x.dtype)
-
-    linear = (
-        xp.concat([cast(xp.matrix_transpose(form.maps), k * m * r, p), cast(form.shift, k * m, p)])
-        @ x.T
-    )
-    z = xp.reshape(linear[: k * m * r, :], (k, m, r, x.shape[0])) - cast(form.offset, k, m, r, 1)
-    squares = cast(form.precision, k * m, p) @ (x * x).T - 2 * linear[k * m * r :, :]
+    V = _reshaped(xp.matrix_transpose(form.maps), (k * m * r, p), x)
+    shift = _reshaped(form.shift, (k * m, p), x)
+    linear = xp.concat([V, shift]) @ x.T  # one product is faster than two
+    z = xp.reshape(linear[: k * m * r, :], (k, m, r, x.shape[0]))
+    z = z - _reshaped(form.offset, (k, m, r, 1), x)
+    precision = _reshaped(form.precision, (k * m, p), x)
+    squares = precision @ (x * x).T - 2 * linear[k * m * r :, :]
     distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
-    return cast(log_weights - 0.5 * form.constant, k, m, 1) - 0.5 * distance, z
+    constant = _reshaped(log_weights - 0.5 * form.constant, (k, m, 1), x)
+    return constant - 0.5 * distance, z
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-058
 def _inner_products(form, tangents, codes):
     "I + T C⁻¹ Tᵀ (k·m, b, t, t) from tangents (b, t, p) and their codes TV (k·m, b, t, r)."
-    xp, (b, t, p) = namespace(tangents), tangents.shape
-    i, j = np.triu_indices(t)
+    xp = namespace(tangents)
+    b, t, p = tangents.shape
+    device = array_device(tangents)
+    i, j = np.triu_indices(t)  # each pair of tangents once
     place = np.zeros((t, t), int)
-    place[i, j] = place[j, i] = np.arange(len(i))
-    first, second, place = (
-        xp.asarray(a.reshape(-1), device=array_device(tangents)) for a in (i, j, place)
-    )
-    products = xp.take(tangents, first, axis=1) * xp.take(tangents, second, axis=1)
-    precision = xp.astype(xp.reshape(form.precision, (-1, p)), tangents.dtype)
-    products = xp.reshape(xp.reshape(products, (-1, p)) @ precision.T, (b, len(i), -1))
-    square = xp.reshape(xp.take(xp.permute_dims(products, (2, 0, 1)), place, axis=2), (-1, b, t, t))
+    place[i, j] = np.arange(len(i))
+    place[j, i] = np.arange(len(i))
+    first = xp.take(tangents, xp.asarray(i, device=device), axis=1)
+    second = xp.take(tangents, xp.asarray(j, device=device), axis=1)
+    products = xp.reshape(first * second, (-1, p))
+    precision = _reshaped(form.precision, (-1, p), tangents)
+    products = xp.reshape(products @ precision.T, (b, len(i), -1))
+    products = xp.permute_dims(products, (2, 0, 1))  # (k·m, b, pairs)
+    places = xp.asarray(place.reshape(-1), device=device)
+    square = xp.reshape(xp.take(products, places, axis=2), (-1, b, t, t))
     return square - codes @ xp.matrix_transpose(codes) + _eye(square)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-059
@@ -142,23 +160,27 @@ def _freed(form, x, z, tangents):
     """Gain in log N (k, m, b) if x (b, p), of codes z (k, m, r, b), may have moved along tangents
     (b, t, p).
     """
-    xp, (k, m, p, r), (b, t, _) = namespace(x), form.maps.shape, tangents.shape
-
-    def cast(a, *shape):
-        return xp.astype(xp.reshape(a, shape), x.dtype)
-
+    xp = namespace(x)
+    k, m, p, r = form.maps.shape
+    b, t, _ = tangents.shape
     flat = xp.reshape(tangents, (b * t, p))
-    codes = xp.reshape(
-        flat @ cast(xp.matrix_transpose(form.maps), k * m * r, p).T, (b, t, k * m, r)
-    )
-    codes = xp.permute_dims(codes, (2, 0, 1, 3))  # TV
-    slope = xp.reshape(tangents * x[:, None, :], (b * t, p)) @ cast(form.precision, k * m, p).T
-    slope = xp.reshape(slope - flat @ cast(form.shift, k * m, p).T, (b, t, k * m))
-    own = xp.permute_dims(xp.reshape(z, (k * m, r, b)), (0, 2, 1))[..., None]
-    slope = xp.permute_dims(slope, (2, 0, 1))[..., None] - codes @ own  # T C⁻¹ (x − μ)
+
+    V = _reshaped(xp.matrix_transpose(form.maps), (k * m * r, p), x)
+    codes = xp.reshape(flat @ V.T, (b, t, k * m, r))
+    codes = xp.permute_dims(codes, (2, 0, 1, 3))  # TV (k·m, b, t, r)
+
+    # T C⁻¹ (x − μ) = T Ψ⁻¹ x − T Ψ⁻¹ μ − TV z
+    precision = _reshaped(form.precision, (k * m, p), x)
+    shift = _reshaped(form.shift, (k * m, p), x)
+    slope = xp.reshape(tangents * x[:, None, :], (b * t, p)) @ precision.T
+    slope = xp.reshape(slope - flat @ shift.T, (b, t, k * m))
+    z = xp.permute_dims(xp.reshape(z, (k * m, r, b)), (0, 2, 1))
+    slope = xp.permute_dims(slope, (2, 0, 1))[..., None] - codes @ z[..., None]
+
     lower = xp.linalg.cholesky(_inner_products(form, tangents, codes))
     scaled = xp.linalg.solve(lower, slope)[..., 0]
-    gain = 0.5 * xp.sum(scaled * scaled, axis=2) - xp.sum(xp.log(xp.linalg.diagonal(lower)), axis=2)
+    determinant = xp.sum(xp.log(xp.linalg.diagonal(lower)), axis=2)
+    gain = 0.5 * xp.sum(scaled * scaled, axis=2) - determinant
     return xp.reshape(gain, (k, m, b))
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-061
@@ -172,8 +194,8 @@ def _winner(joint):
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-063
 def _second_order(q, x, z):
     "Σ q x² (p,), Σ q x zᵀ (p, r) and Σ q z zᵀ (r, r), for q (b,), x (b, p), z (r, b)."
-    weighed = z * q
-    return q @ (x * x), (weighed @ x).T, weighed @ z.T
+    weighted = z * q
+    return q @ (x * x), (weighted @ x).T, weighted @ z.T
 
 
 def _component_sums(q, kept, z, x, tangents, V):
@@ -183,23 +205,27 @@ def _component_sums(q, kept, z, x, tangents, V):
     xp = namespace(x)
     rows = xp.nonzero(kept)[0]  # most examples belong to another component alone
     if rows.shape[0] < x.shape[0]:
-        q, x, z = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), xp.take(z, rows, axis=1)
-    sums = q @ x, z @ q, *_second_order(q, x, z)
+        q = xp.take(q, rows, axis=0)
+        x = xp.take(x, rows, axis=0)
+        z = xp.take(z, rows, axis=1)
+    sums = (q @ x, z @ q, *_second_order(q, x, z))
     if tangents is None:
         return sums
     t = xp.take(tangents, rows, axis=0)
     q = xp.reshape(xp.broadcast_to(q[:, None], t.shape[:2]), (-1,))
     t = xp.reshape(t, (-1, x.shape[1]))
-    return *sums, *_second_order(q, t, xp.astype(V.T, t.dtype) @ t.T)
+    codes = xp.astype(V.T, t.dtype) @ t.T
+    return (*sums, *_second_order(q, t, codes))
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-063-a
 def _stacked(sums):
-    "Tuples of arrays, one for each problem and component, as a tuple of float64 arrays (k, m, …)."
+    "Tuples of arrays, one for each problem and component, as a list of float64 arrays (k, m, …)."
     xp = namespace(sums[0][0][0])
-    return tuple(
-        xp.stack([xp.stack([xp.astype(s[f], xp.float64) for s in row]) for row in sums])
-        for f in range(len(sums[0][0]))
-    )
+    problems = []
+    for components in sums:
+        arrays = [xp.stack(parts) for parts in zip(*components)]
+        problems.append([xp.astype(a, xp.float64) for a in arrays])
+    return [xp.stack(parts) for parts in zip(*problems)]
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-064
 def _checked_batch(parameters, batch):
@@ -222,43 +248,66 @@ def _checked_batch(parameters, batch):
 def _statistics(batch, q, z, form, likelihood, bound, added):
     "ManifoldStatistics of a batch measured from the origin; responsibilities q, whitened codes z."
     x, weight, tangents = batch
-    xp, f64, (k, m, b), kept = namespace(x), namespace(x).float64, q.shape, q > 1e-12
-    total = xp.asarray(float(b), dtype=f64, device=array_device(x))
+    xp = namespace(x)
+    k, m, b = q.shape
+    kept = q > 1e-12
+    total = xp.asarray(float(b), dtype=xp.float64, device=array_device(x))
     if weight is not None:
-        q, bound, likelihood = q * weight, bound * weight, likelihood * weight
-        total = xp.sum(weight, dtype=f64)
-    likelihood, bound = (xp.sum(a, axis=1, dtype=f64) for a in (likelihood, bound))
-    mass = xp.sum(q, axis=2, dtype=f64)
-    sums = [
-        [
-            _component_sums(
-                q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, form.maps[i, j, ...]
-            )
-            for j in range(m)
-        ]
-        for i in range(k)
-    ]
-    first, codes, second, cross, inner, *of_tangents = _stacked(sums)
-    if of_tangents:  # less ½ Σ q tᵀC⁻¹t
-        squares = xp.sum(of_tangents[0] * form.precision, axis=-1) - xp.linalg.trace(of_tangents[2])
-        bound = bound - 0.5 * xp.sum(squares, axis=1)
+        q = q * weight
+        bound = bound * weight
+        likelihood = likelihood * weight
+        total = xp.sum(weight, dtype=xp.float64)
+    mass = xp.sum(q, axis=2, dtype=xp.float64)
+    bound = xp.sum(bound, axis=1, dtype=xp.float64)
+
+    def sums(i, j):
+        V = form.maps[i, j, ...]
+        return _component_sums(q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, V)
+
+    stacked = _stacked([[sums(i, j) for j in range(m)] for i in range(k)])
+    first, codes, second, cross, inner, *of_tangents = stacked
+    if of_tangents:
+        bound = bound - 0.5 * _tangent_cost(of_tangents, form)
         second, cross, inner = (a + t for a, t in zip((second, cross, inner), of_tangents))
     if added:  # S + αI, between V and Vᵀ
         share = added * mass[..., None]
-        second, cross = second + share, cross + share[..., None] * form.maps
+        second = second + share
+        cross = cross + share[..., None] * form.maps
         inner = inner + share[..., None] * (xp.matrix_transpose(form.maps) @ form.maps)
     return ManifoldStatistics(
-        mass, first, second, codes, cross, inner, likelihood, bound, xp.broadcast_to(total, (k,))
+        mass,
+        first,
+        second,
+        codes,
+        cross,
+        inner,
+        xp.sum(likelihood, axis=1, dtype=xp.float64),
+        bound,
+        xp.broadcast_to(total, (k,)),
     )
 
+
+def _tangent_cost(sums, form):
+    "Σ q tᵀC⁻¹t (k,) from the second-order sums of tangents."
+    xp = namespace(form.maps)
+    square, _, inner = sums
+    costs = xp.sum(square * form.precision, axis=-1) - xp.linalg.trace(inner)
+    return xp.sum(costs, axis=1)
+
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-067
+def _counts(statistics):
+    "Masses (k, m) to divide by: 1 where there are no examples."
+    xp = namespace(statistics.mass)
+    return xp.where(statistics.mass > 0, statistics.mass, 1.0)
+
+
 def _moments(statistics):
     """Mean, diag S, S V and VᵀSV of each component, S about the mean; zeros where it has no
     examples.
     """
-    xp = namespace(statistics.mass)
-    n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
-    mean, code = statistics.first / n, statistics.codes / n
+    n = _counts(statistics)[..., None]
+    mean = statistics.first / n
+    code = statistics.codes / n
     variance = statistics.second / n - mean**2
     cross = statistics.cross / n[..., None] - mean[..., None] * code[..., None, :]
     inner = statistics.inner / n[..., None] - code[..., None] * code[..., None, :]
@@ -274,7 +323,8 @@ def _pooled(moments, mass):
 
     def mean(a):
         weight = xp.reshape(share, (*share.shape, *(1,) * (len(a.shape) - 2)))
-        return xp.broadcast_to(xp.sum(weight * a, axis=1, keepdims=True), a.shape)
+        pooled = xp.sum(weight * a, axis=1, keepdims=True)
+        return xp.broadcast_to(pooled, a.shape)
 
     return [mean(a) for a in moments]
 
@@ -283,9 +333,9 @@ def _least_code_cost(statistics):
     """The multiple (k, m, 1, 1) of I that is added to VᵀSV where codes cost nothing: the size of
     rounding errors.
     """
-    xp = namespace(statistics.mass)
-    n = xp.where(statistics.mass > 0, statistics.mass, 1.0)
-    return (1e-13 * xp.linalg.trace(statistics.inner) / n + 1e-300)[..., None, None]
+    trace = namespace(statistics.mass).linalg.trace(statistics.inner)
+    rounding = 1e-13 * trace / _counts(statistics) + 1e-300
+    return rounding[..., None, None]
 
 
 def _loadings(cross, inner, cost):
@@ -300,15 +350,13 @@ def _least_noise(statistics, floor, noise):
     it is 0), for rounding.
     """
     xp = namespace(statistics.mass)
-    n = xp.where(statistics.mass > 0, statistics.mass, 1.0)[..., None]
-    square = statistics.second / n
+    square = statistics.second / _counts(statistics)[..., None]
     typical = xp.mean(square, axis=-1, keepdims=True)
     if noise == "isotropic":
         square = xp.broadcast_to(typical, square.shape)
-    square = xp.where(square > 0, square, xp.where(typical > 0, typical, 1.0))
-    return xp.maximum(
-        1e-12 * square, xp.asarray(floor, dtype=square.dtype, device=array_device(square))
-    )
+    positive = xp.where(typical > 0, typical, 1.0)
+    square = xp.where(square > 0, square, positive)
+    return xp.maximum(1e-12 * square, _array(floor, square))
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #full-3
 def _full_step(cross, inner, floor):
@@ -317,13 +365,13 @@ def _full_step(cross, inner, floor):
     """
     xp = namespace(cross)
     rounding = 1e-14 * xp.linalg.trace(inner)[..., None, None] + 1e-300
-    half = xp.linalg.solve(
-        xp.linalg.cholesky(inner + rounding * _eye(inner)), xp.matrix_transpose(cross)
-    )
+    lower = xp.linalg.cholesky(inner + rounding * _eye(inner))
+    half = xp.linalg.solve(lower, xp.matrix_transpose(cross))
     values, axes = xp.linalg.eigh(xp.matrix_transpose(half) @ half)  # S
     values = xp.maximum(values, 2 * floor[..., None])
     noise = 0.5 * xp.min(values, axis=-1, keepdims=True)
-    root = (axes * xp.sqrt(values - noise)[..., None, :]) @ xp.matrix_transpose(axes)
+    scaled = axes * xp.sqrt(values - noise)[..., None, :]
+    root = scaled @ xp.matrix_transpose(axes)
     return root, xp.broadcast_to(noise, values.shape)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-070
@@ -332,13 +380,18 @@ def _halves(mass):
     1 and 0 if none is empty.
     """
     k, m = mass.shape
-    source, share, side = np.tile(np.arange(m), (k, 1)), np.ones((k, m)), np.zeros((k, m))
+    source = np.tile(np.arange(m), (k, 1))
+    share = np.ones((k, m))
+    side = np.zeros((k, m))
     empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
     for q, j in np.argwhere(empty):
-        heavy = np.argmax(np.where(empty[q], 0, mass[q] * share[q]))
+        remaining = np.where(empty[q], 0, mass[q] * share[q])
+        heavy = np.argmax(remaining)
         share[q, heavy] /= 2
-        source[q, j], share[q, j] = heavy, share[q, heavy]
-        side[q, j], side[q, heavy] = 1 - share[q, heavy], -0.5
+        source[q, j] = heavy
+        share[q, j] = share[q, heavy]
+        side[q, j] = 1 - share[q, heavy]
+        side[q, heavy] = -0.5
     return source, share, side
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-070-1
@@ -347,22 +400,21 @@ def _revived(parameters, mass, weighed):
     source, share, side = _halves(to_numpy(mass))
     if np.all(share == 1):
         return parameters
-    xp, (k, m) = namespace(parameters.means), share.shape
+    xp = namespace(parameters.means)
+    k, m = share.shape
     rows = (source + m * np.arange(k)[:, None]).reshape(-1)
 
-    def taken(a):
+    def copied(a):
         flat = xp.reshape(a, (k * m, *a.shape[2:]))
-        return xp.reshape(xp.take(flat, xp.asarray(rows, device=array_device(a)), axis=0), a.shape)
+        taken = xp.take(flat, xp.asarray(rows, device=array_device(a)), axis=0)
+        return xp.reshape(taken, a.shape)
 
-    log_weights, means, loadings, log_noise = map(taken, parameters)
-    share, side = (
-        xp.asarray(a, dtype=means.dtype, device=array_device(means)) for a in (share, side)
-    )
+    log_weights, means, loadings, log_noise = map(copied, parameters)
     along = loadings[..., 0] if loadings.shape[-1] else xp.exp(0.5 * log_noise)
-    means = means + side[..., None] * along
-    return ManifoldParameters(
-        log_weights + xp.log(share) * float(weighed), means, loadings, log_noise
-    )
+    means = means + _array(side, means)[..., None] * along
+    if weighed:
+        log_weights = log_weights + xp.log(_array(share, means))
+    return ManifoldParameters(log_weights, means, loadings, log_noise)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072
 @dataclass(frozen=True)
@@ -429,21 +481,20 @@ class LinearManifolds:
         """
         if self.noise == "none":
             return parameters
-        xp = namespace(parameters.log_noise)
-        total = log_sum(parameters.log_weights[..., None])[0]
+        total, _ = log_sum(parameters.log_weights[..., None])
+        log_weights = parameters.log_weights - total
         log_noise = parameters.log_noise
         if self.floor:
-            least = xp.asarray(
-                math.log(self.floor), dtype=log_noise.dtype, device=array_device(log_noise)
-            )
-            log_noise = xp.maximum(log_noise, least)
-        return parameters._replace(log_weights=parameters.log_weights - total, log_noise=log_noise)
+            least = _array(math.log(self.floor), log_noise)
+            log_noise = namespace(log_noise).maximum(log_noise, least)
+        return parameters._replace(log_weights=log_weights, log_noise=log_noise)
 
     def recognition(self, parameters: ManifoldParameters) -> tuple:
         """R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA pseudo-inverse
         and 0.
         """
-        xp, (_, _, G, log_noise) = namespace(parameters.loadings), self.admissible(parameters)
+        xp = namespace(parameters.loadings)
+        _, _, G, log_noise = self.admissible(parameters)
         if self.noise == "none":
             R = xp.linalg.pinv(G)
             return R, xp.zeros_like(R @ G)
@@ -464,27 +515,30 @@ class LinearManifolds:
         """Joint log-densities, whitened codes, the `_Form` and the examples measured from the
         origin.
         """
-        xp, parameters = namespace(x), self.admissible(parameters)
-        if self.noise == "none" and parameters.loadings.shape[-1] > x.shape[1]:
+        xp = namespace(x)
+        parameters = self.admissible(parameters)
+        r = parameters.loadings.shape[-1]
+        if self.noise == "none" and r > x.shape[1]:
             raise ValueError(
-                f"loadings has {parameters.loadings.shape[-1]} columns for {x.shape[1]} features; "
+                f"loadings has {r} columns for {x.shape[1]} features; "
                 "PCA has at most one per feature"
             )
         if self.origin is not None:
             x = x - xp.astype(xp.asarray(self.origin, device=array_device(x)), x.dtype)
         form = _form(parameters, self.noise != "none")
-        return *_log_joint(parameters.log_weights, form, x), form, x
+        joint, z = _log_joint(parameters.log_weights, form, x)
+        return joint, z, form, x
 
     def e_step(self, parameters: ManifoldParameters, batch: tuple) -> ManifoldStatistics:
         "ManifoldStatistics of a batch."
         x, weight, tangents = _checked_batch(parameters, batch)
         joint, z, form, x = self._evaluated(parameters, x)
-        shared = _winner if self.hard else log_sum
-        likelihood, q = shared(joint)
+        responsibilities = _winner if self.hard else log_sum
+        likelihood, q = responsibilities(joint)
         bound = likelihood
-        if self.added:
+        if self.added:  # expected log-density of examples with added noise
             cost = namespace(x).astype(0.5 * self.added * form.spread, x.dtype)
-            bound, q = shared(joint - cost[..., None])
+            bound, q = responsibilities(joint - cost[..., None])
         return _statistics((x, weight, tangents), q, z, form, likelihood, bound, self.added)
 
     def m_step(
@@ -495,27 +549,34 @@ class LinearManifolds:
         A component without examples takes half of the heaviest one.
         """
         mean, *second = _moments(statistics)
-        variance, cross, inner = _pooled(second, statistics.mass) if self.tied else second
-        xp, mass, free = namespace(mean), statistics.mass, self.noise == "none"
-        G = _loadings(cross, inner, _least_code_cost(statistics) if free else 1.0)
-        if free:
-            log_weights, log_noise = (
-                xp.zeros_like(mass),
-                xp.zeros_like(mean) + math.log(self.temperature),
-            )
+        mass = statistics.mass
+        if self.tied:
+            second = _pooled(second, mass)
+        if self.noise == "none":
+            xp = namespace(mean)
+            _, cross, inner = second
+            G = _loadings(cross, inner, _least_code_cost(statistics))
+            log_weights = xp.zeros_like(mass)
+            log_noise = xp.zeros_like(mean) + math.log(self.temperature)
         else:
-            noise, least = (
-                variance - xp.sum(G * G, axis=-1),
-                _least_noise(statistics, self.floor, self.noise),
-            )  # diag(S − GGᵀ)
-            least = (
-                xp.broadcast_to(xp.max(least, axis=1, keepdims=True), least.shape)
-                if self.tied
-                else least
-            )
-            if G.shape[-1] == G.shape[-2]:
-                G, noise = _full_step(cross, inner, xp.max(least, axis=-1))
-            if self.noise == "isotropic":
-                noise = xp.broadcast_to(xp.mean(noise, axis=-1, keepdims=True), noise.shape)
-            log_noise, log_weights = xp.log(xp.maximum(noise, least)), log_proportions(mass)
-        return _revived(ManifoldParameters(log_weights, mean, G, log_noise), mass, weighed=not free)
+            G, log_noise = _noise_step(self, second, statistics)
+            log_weights = log_proportions(mass)
+        learned = ManifoldParameters(log_weights, mean, G, log_noise)
+        return _revived(learned, mass, weighed=self.noise != "none")
+
+
+def _noise_step(model, second, statistics):
+    "Loadings (k, m, p, r) and log noise variances (k, m, p) from moments diag S, S V and VᵀSV."
+    variance, cross, inner = second
+    xp = namespace(variance)
+    least = _least_noise(statistics, model.floor, model.noise)
+    if model.tied:
+        least = xp.broadcast_to(xp.max(least, axis=1, keepdims=True), least.shape)
+    if cross.shape[-1] == cross.shape[-2]:  # as many factors as features
+        G, noise = _full_step(cross, inner, xp.max(least, axis=-1))
+    else:
+        G = _loadings(cross, inner, 1.0)
+        noise = variance - xp.sum(G * G, axis=-1)  # diag(S − GGᵀ)
+    if model.noise == "isotropic":
+        noise = xp.broadcast_to(xp.mean(noise, axis=-1, keepdims=True), noise.shape)
+    return G, xp.log(xp.maximum(noise, least))

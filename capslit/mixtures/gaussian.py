@@ -46,51 +46,65 @@ class MixtureStatistics(NamedTuple):
 def log_sum(joint: Any) -> tuple:
     "log Σ_j exp(joint_j) (k, b), and the responsibilities (k, m, b), of joint (k, m, b)."
     xp = namespace(joint)
-    top = xp.max(joint, axis=1, keepdims=True)
+    top = xp.max(joint, axis=1, keepdims=True)  # subtracted, so that exp does not overflow
     shares = xp.exp(joint - top)
     total = xp.sum(shares, axis=1, keepdims=True)
-    return (xp.log(total) + top)[:, 0, :], shares / total
+    log_total = xp.log(total) + top
+    return log_total[:, 0, :], shares / total
 
 
 def log_proportions(mass: Any) -> Any:
     "Logarithms of the shares of mass (k, m) in its rows, finite even where a share is 0."
     xp = namespace(mass)
     least = xp.asarray(1e-300, dtype=mass.dtype, device=array_device(mass))
-    return xp.log(xp.maximum(mass / xp.sum(mass, axis=1, keepdims=True), least))
+    shares = mass / xp.sum(mass, axis=1, keepdims=True)
+    return xp.log(xp.maximum(shares, least))
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-043
-_LEAST_VARIANCE, _LEAST_PIVOT = 1e-20, 1e-14
+_LEAST_VARIANCE = 1e-20  # in units of the variance of all examples
+_LEAST_PIVOT = 1e-14  # of a correlation matrix
+
+
+def _invalid(variance, typical, strict):
+    "Whether variances (…, p) of components hold one that is not positive, or not finite."
+    least = _LEAST_VARIANCE * typical if strict else 0.0
+    valid = (variance > least) & np.isfinite(variance)
+    return ~np.all(valid, axis=-1)
 
 
 def _full_roots(S, typical, strict):
     "U (…, p, p) of covariances S, which are singular (…); `typical` variances (…, p) of features."
     variance = np.diagonal(S, axis1=-2, axis2=-1)
-    least = _LEAST_VARIANCE * typical if strict else 0.0
-    bad = ~np.all((variance > least) & np.isfinite(variance), axis=-1)
-    scale = np.sqrt(np.where(bad[..., None], 1.0, variance))
+    singular = _invalid(variance, typical, strict)
+    # roots of correlations do not depend on the units of the features
+    scale = np.sqrt(np.where(singular[..., None], 1.0, variance))
     R = S / scale[..., None] / scale[..., None, :]
-    R = np.where(bad[..., None, None], np.eye(S.shape[-1]), R)
-    U, least = np.empty_like(R), _LEAST_PIVOT if strict else 0.0
-    for index in np.ndindex(bad.shape):
+    R = np.where(singular[..., None, None], np.eye(S.shape[-1]), R)
+    U = np.empty_like(R)
+    least = _LEAST_PIVOT if strict else 0.0
+    for index in np.ndindex(singular.shape):
         L, fault = dpotrf(R[index], lower=1, clean=1)
-        bad[index] |= fault != 0 or np.min(np.diagonal(L)) ** 2 < least
-        U[index] = dtrtri(L, lower=1)[0].T
-    return U / scale[..., :, None], bad
+        pivot = np.min(np.diagonal(L)) ** 2
+        singular[index] |= fault != 0 or pivot < least
+        inverse, _ = dtrtri(L, lower=1)
+        U[index] = inverse.T
+    return U / scale[..., :, None], singular
 
 
 def _diag_roots(S, typical, strict):
     "U (…, p) of variances S, and which are singular (…)."
-    least = _LEAST_VARIANCE * typical if strict else 0.0
-    bad = ~np.all((S > least) & np.isfinite(S), axis=-1)
-    return 1 / np.sqrt(np.where(bad[..., None], 1.0, S)), bad
+    singular = _invalid(S, typical, strict)
+    variance = np.where(singular[..., None], 1.0, S)
+    return 1 / np.sqrt(variance), singular
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-044
 def _roots(S, typical, strict):
     "U of covariances S, or ValueError if one of them is singular."
     full = S.ndim == typical.ndim + 1
-    U, bad = (_full_roots if full else _diag_roots)(S, typical, strict)
-    if np.any(bad):
-        component = int(np.argwhere(bad)[0][-1])
+    roots = _full_roots if full else _diag_roots
+    U, singular = roots(S, typical, strict)
+    if np.any(singular):
+        component = int(np.argwhere(singular)[0][-1])
         remedy = float(np.mean(typical)) * 1e-6 or 1e-6
         raise ValueError(
             f"the covariance of component {component} is singular: it has collapsed onto too few"
@@ -118,29 +132,37 @@ class _Distances(NamedTuple):
     squares: object  # ‖Uᵀ(x − μ)‖²  (k·m, b)
     means: object  # μ             (k·m, p), in the precision of x
     pure: object  # x²            (b, p) for independent features, or None
-    narrow: tuple  # the components for which products would not do
+    narrow: tuple  # components for which products would lose too many digits
 
 
 def _differences(x, mu):
-    "x − μ (g, b, p), for a few of the means (k·m, p) after another, and which they are."
-    few = max(1, 2**16 // (x.shape[0] * x.shape[1]))  # as many as stay in the cache
-    for start in range(0, mu.shape[0], few):
-        some = slice(start, min(start + few, mu.shape[0]))
-        yield x[None, :, :] - mu[some, None, :], some
+    "x − μ (g, b, p), for g of the means (k·m, p) after another, and a slice of which they are."
+    m = mu.shape[0]
+    size = max(1, 2**16 // (x.shape[0] * x.shape[1]))  # as many as stay in the cache
+    for start in range(0, m, size):
+        part = slice(start, min(start + size, m))
+        yield x[None, :, :] - mu[part, None, :], part
 
 
 def _full_distances(x, mu, U):
     "_Distances of examples x (b, p) from means (k·m, p), with U (k·m, p, p)."
     xp = namespace(x)
-    z = (away @ U[some, ...] for away, some in _differences(x, mu))
-    return _Distances(xp.concat([xp.vecdot(part, part) for part in z]), mu, None, ())
+    squares = []
+    for away, part in _differences(x, mu):
+        z = away @ U[part, ...]
+        squares.append(xp.vecdot(z, z))
+    return _Distances(xp.concat(squares), mu, None, ())
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-048-1
 def _diag_distances(x, mu, U):
     "_Distances of examples x (b, p) from means (k·m, p), with U (k·m, p)."
-    xp, pure, precision = namespace(x), x * x, U * U
+    xp = namespace(x)
+    pure = x * x
+    precision = U * U
     squares = precision @ pure.T
-    safe = xp.max(squares, axis=1) < (1e6 if x.dtype == xp.float64 else 1e3)
+    # (x − μ)² = x² − 2 μ x + μ² cancels where x² is many variances long
+    limit = 1e6 if x.dtype == xp.float64 else 1e3
+    safe = xp.max(squares, axis=1) < limit
     squares -= (2 * mu * precision) @ x.T
     squares += xp.sum(mu * mu * precision, axis=1, keepdims=True)
     narrow = tuple(np.flatnonzero(~to_numpy(safe)).tolist())
@@ -152,45 +174,57 @@ def _diag_distances(x, mu, U):
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-049
 def _distances(parameters, x):
     "_Distances of examples x (b, p) from all components, in the precision of x."
-    xp, (k, m, _) = namespace(x), parameters.means.shape
-    U = parameters.precisions_cholesky
-    mu, U = (
-        xp.astype(xp.reshape(a, (k * m, *a.shape[2:])), x.dtype, copy=False)
-        for a in (parameters.means, U)
-    )
-    return (_full_distances if U.ndim == 3 else _diag_distances)(x, mu, U)
+    xp = namespace(x)
+    k, m, _ = parameters.means.shape
+
+    def flat(a):
+        a = xp.reshape(a, (k * m, *a.shape[2:]))
+        return xp.astype(a, x.dtype, copy=False)
+
+    mu = flat(parameters.means)
+    U = flat(parameters.precisions_cholesky)
+    distances = _full_distances if U.ndim == 3 else _diag_distances
+    return distances(x, mu, U)
 
 
 def _log_joint(parameters, x, squares):
     "log π_j + log N_j(x) (k, m, b) from squared distances."
-    xp, (k, m, _) = namespace(x), parameters.means.shape
+    xp = namespace(x)
+    k, m, _ = parameters.means.shape
     U = parameters.precisions_cholesky
     diagonal = xp.linalg.diagonal(U) if U.ndim == 4 else U
     constant = xp.sum(xp.log(diagonal) - 0.5 * math.log(2 * math.pi), axis=-1)
     constant = xp.astype(parameters.log_weights + constant, x.dtype)
-    return constant[..., None] - 0.5 * xp.reshape(squares, (k, m, -1))
+    squares = xp.reshape(squares, (k, m, -1))
+    return constant[..., None] - 0.5 * squares
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-051
-def _full_moments(found, x, r):
+def _full_moments(distances, x, r):
     "Σ r (x − μ) (k·m, p) and Σ r (x − μ)(x − μ)ᵀ (k·m, p, p), of responsibilities r (k·m, b)."
-    xp, first, second = namespace(x), [], []
-    for away, some in _differences(x, found.means):
-        share = r[some, :]
-        rooted = away * xp.sqrt(share)[:, :, None]
-        first.append((share[:, None, :] @ away)[:, 0, :])
+    xp = namespace(x)
+    first = []
+    second = []
+    for away, part in _differences(x, distances.means):
+        share = r[part, :]
+        sums = share[:, None, :] @ away
+        rooted = away * xp.sqrt(share)[:, :, None]  # a product with itself is exactly symmetric
+        first.append(sums[:, 0, :])
         second.append(xp.matrix_transpose(rooted) @ rooted)
     return xp.concat(first), xp.concat(second)
 
 
-def _diag_moments(found, x, r):
+def _diag_moments(distances, x, r):
     "Σ r (x − μ) and Σ r (x − μ)² (k·m, p), of responsibilities r (k·m, b)."
-    mu, mass = found.means, namespace(x).sum(r, axis=1, keepdims=True)
-    first, second = r @ x, r @ found.pure
+    mu = distances.means
+    mass = namespace(x).sum(r, axis=1, keepdims=True)
+    first = r @ x
+    second = r @ distances.pure
     second = second - 2 * mu * first + mass * mu * mu
     first = first - mass * mu
-    for j in found.narrow:
+    for j in distances.narrow:
         away = x - mu[j, :]
-        first[j, :], second[j, :] = r[j, :] @ away, r[j, :] @ (away * away)
+        first[j, :] = r[j, :] @ away
+        second[j, :] = r[j, :] @ (away * away)
     return first, second
 
 
@@ -200,13 +234,15 @@ def _recentred(mass, first, second, shift):
     if second.ndim == first.ndim:
         return moved, second + shift * (first + moved)
     second = second + first[..., :, None] * shift[..., None, :]
-    return moved, second + shift[..., :, None] * moved[..., None, :]
+    second = second + shift[..., :, None] * moved[..., None, :]
+    return moved, second
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-055
 def _split(S):
     "Half a standard deviation along the longest axis of a covariance, and the rest of it."
     if S.ndim == 1:
-        step = np.where(np.arange(S.size) == np.argmax(S), 0.5 * np.sqrt(S), 0.0)
+        longest = np.arange(S.size) == np.argmax(S)
+        step = np.where(longest, 0.5 * np.sqrt(S), 0.0)
         return step, S - step**2
     values, axes = np.linalg.eigh(S)
     step = 0.5 * np.sqrt(max(values[-1], 0)) * axes[:, -1]
@@ -219,10 +255,12 @@ def _revived(mass, means, S):
     mass, means, S = (a.copy() for a in (mass, means, S))
     for q, j in np.argwhere(empty):
         heavy = int(np.argmax(mass[q]))
-        step, rest = _split(S[q, heavy])
+        step, within = _split(S[q, heavy])
+        centre = means[q, heavy].copy()
         mass[q, [heavy, j]] = mass[q, heavy] / 2
-        means[q, j], means[q, heavy] = means[q, heavy] + step, means[q, heavy] - step
-        S[q, [heavy, j]] = rest
+        means[q, j] = centre + step
+        means[q, heavy] = centre - step
+        S[q, [heavy, j]] = within
     return mass, means, S
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-056-2
@@ -230,12 +268,12 @@ def _shared(covariance_type, mass, S):
     "Covariances S (k, m, …) of components of given mass (k, m) as their type allows them."
     if covariance_type == "tied":
         share = (mass / np.sum(mass, axis=1, keepdims=True))[..., None, None]
-        S = np.repeat(np.sum(share * S, axis=1, keepdims=True), S.shape[1], axis=1)
-    return (
-        np.repeat(np.mean(S, axis=-1, keepdims=True), S.shape[-1], axis=-1)
-        if covariance_type == "spherical"
-        else S
-    )
+        mean = np.sum(share * S, axis=1, keepdims=True)
+        return np.repeat(mean, S.shape[1], axis=1)
+    if covariance_type == "spherical":
+        mean = np.mean(S, axis=-1, keepdims=True)
+        return np.repeat(mean, S.shape[-1], axis=-1)
+    return S
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-057
 def _checked_block(parameters, batch):
@@ -259,7 +297,7 @@ class Mixtures:
     Attributes
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}
-        Algorithm 1, with covariances of their own or a common one, or algorithm 2 with independent
+        Algorithm 1, with separate covariances or a common one, or algorithm 2 with independent
         features, whose variances may be equal within a component.
     reg_covar : float
         Added to all variances by the M-step.
@@ -281,6 +319,11 @@ class Mixtures:
         "Settings compared on resume."
         return {"covariance_type": self.covariance_type, "reg_covar": float(self.reg_covar)}
 
+    @property
+    def full(self) -> bool:
+        "Whether covariances are matrices."
+        return self.covariance_type in ("full", "tied")
+
     def block_rows(self, parameters: MixtureParameters) -> int:
         "Examples per block, such that what is computed for them stays in the cache."
         k, m, p = parameters.means.shape
@@ -288,15 +331,16 @@ class Mixtures:
 
     def objective(self, parameters: MixtureParameters, statistics: MixtureStatistics) -> Any:
         "Penalised log-likelihood (k,): the penalty α/2 Σ tr Σ⁻¹ is that of the added variance α."
-        xp, U = namespace(statistics.mass), parameters.precisions_cholesky
+        xp = namespace(statistics.mass)
+        U = parameters.precisions_cholesky
         trace = xp.sum(U * U, axis=tuple(range(2, U.ndim)))  # tr Σ⁻¹
-        return statistics.log_likelihood - 0.5 * self.reg_covar * xp.sum(
-            statistics.mass * trace, axis=1
-        )
+        penalty = 0.5 * self.reg_covar * xp.sum(statistics.mass * trace, axis=1)
+        return statistics.log_likelihood - penalty
 
     def log_joint(self, parameters: MixtureParameters, x: Any) -> Any:
         "log π_j + log N_j(x) (k, m, b) of a block x (b, p) (routing:3)."
-        x = self._measured(_checked_block(parameters, (x, None))[0])
+        x, _ = _checked_block(parameters, (x, None))
+        x = self._measured(x)
         return _log_joint(parameters, x, _distances(parameters, x).squares)
 
     def _measured(self, x):
@@ -309,54 +353,77 @@ class Mixtures:
         "MixtureStatistics of a batch."
         x, weight = _checked_block(parameters, batch)
         x = self._measured(x)
-        found = _distances(parameters, x)
-        log_densities, r = log_sum(_log_joint(parameters, x, found.squares))
-        return self.sums(parameters.means, found, x, weight, r, log_densities)
+        distances = _distances(parameters, x)
+        log_densities, r = log_sum(_log_joint(parameters, x, distances.squares))
+        return self.sums(parameters.means, distances, x, weight, r, log_densities)
 
     def sums(
-        self, means: Any, found: _Distances, x: Any, weight: Any, r: Any, log_densities: Any
+        self,
+        means: Any,
+        distances: _Distances,
+        x: Any,
+        weight: Any,
+        r: Any,
+        log_densities: Any,
     ) -> MixtureStatistics:
-        "MixtureStatistics about means (k, m, p) of measured x, responsibilities r (k, m, b), log-densities (k, b)."
-        xp, f64, (k, m, b) = namespace(x), namespace(x).float64, r.shape
-        total = xp.asarray(float(b), dtype=f64, device=array_device(x))
+        """MixtureStatistics about means (k, m, p) of measured x, with responsibilities r (k, m, b)
+        and log-densities (k, b).
+        """
+        xp = namespace(x)
+        k, m, b = r.shape
+        total = xp.asarray(float(b), dtype=xp.float64, device=array_device(x))
         if weight is not None:
-            r, log_densities = r * weight, log_densities * weight
-            total = xp.sum(weight, dtype=f64)
-        moments = _full_moments if self.covariance_type in ("full", "tied") else _diag_moments
-        moments = moments(found, x, xp.reshape(r, (k * m, b)))
+            r = r * weight
+            log_densities = log_densities * weight
+            total = xp.sum(weight, dtype=xp.float64)
+        moments = _full_moments if self.full else _diag_moments
+        first, second = moments(distances, x, xp.reshape(r, (k * m, b)))
         first, second, mu = (
-            xp.reshape(xp.astype(a, f64), (k, m, *a.shape[1:])) for a in (*moments, found.means)
+            xp.reshape(xp.astype(a, xp.float64), (k, m, *a.shape[1:]))
+            for a in (first, second, distances.means)
         )
-        mass, likelihood = xp.sum(r, axis=2, dtype=f64), xp.sum(log_densities, axis=1, dtype=f64)
-        if x.dtype != f64:  # the differences were from rounded means
+        mass = xp.sum(r, axis=2, dtype=xp.float64)
+        if x.dtype != xp.float64:  # the differences were from rounded means
             first, second = _recentred(mass, first, second, mu - means)
-        return MixtureStatistics(mass, first, second, likelihood, xp.broadcast_to(total, (k,)))
+        return MixtureStatistics(
+            mass,
+            first,
+            second,
+            xp.sum(log_densities, axis=1, dtype=xp.float64),
+            xp.broadcast_to(total, (k,)),
+        )
 
     def m_step(
         self, parameters: MixtureParameters, statistics: MixtureStatistics
     ) -> MixtureParameters:
         "MixtureParameters from statistics; empty components take half of the heaviest one."
-        mass, first, second = (to_numpy(a) for a in statistics[:3])
-        n = np.where(mass > 0, mass, 1.0)[..., None]
-        away = first / n
+        mass, away, S = _normalised(statistics, self.full)
+        S = S + (self.reg_covar * np.eye(S.shape[-1]) if self.full else self.reg_covar)
         means = to_numpy(parameters.means) + away
-        if self.covariance_type in ("full", "tied"):
-            S = second / n[..., None] - away[..., :, None] * away[..., None, :]
-            S = S + self.reg_covar * np.eye(S.shape[-1])
-        else:
-            S = np.maximum(second / n - away**2, 0) + self.reg_covar
         mass, means, S = _revived(mass, means, _shared(self.covariance_type, mass, S))
-        S = _shared(self.covariance_type, mass, S)
+        S = _shared(self.covariance_type, mass, S)  # revived components changed theirs
         U = _roots(S, _variances(mass, means, S), strict=self.reg_covar == 0)
-        xp, device = namespace(statistics.mass), array_device(statistics.mass)
-        found = log_proportions(mass), means, S, U
-        return MixtureParameters(*(xp.asarray(a, device=device) for a in found))
+        xp = namespace(statistics.mass)
+        device = array_device(statistics.mass)
+        leaves = (log_proportions(mass), means, S, U)
+        return MixtureParameters(*(xp.asarray(a, device=device) for a in leaves))
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-059-1
+def _normalised(statistics, full):
+    "Masses (k, m), means from those of the E-step (k, m, p), and covariances, as NumPy arrays."
+    mass, first, second = (to_numpy(a) for a in statistics[:3])
+    n = np.where(mass > 0, mass, 1.0)[..., None]
+    away = first / n
+    if full:
+        return mass, away, second / n[..., None] - away[..., :, None] * away[..., None, :]
+    return mass, away, np.maximum(second / n - away**2, 0)
+
+
 def _variances(mass, means, S):
-    "Variances (k, 1, p) of all examples together, in the shape of those of components."
+    "Variances (k, m, p) of all examples together, the same for each component."
     share = (mass / np.sum(mass, axis=1, keepdims=True))[..., None]
     within = np.diagonal(S, axis1=-2, axis2=-1) if S.ndim == means.ndim + 1 else S
     mean = np.sum(share * means, axis=1, keepdims=True)
-    total = np.sum(share * (within + (means - mean) ** 2), axis=1, keepdims=True)
+    between = (means - mean) ** 2
+    total = np.sum(share * (within + between), axis=1, keepdims=True)
     return np.broadcast_to(total, means.shape)

@@ -46,10 +46,14 @@ class FixedDensities:
     def e_step(self, parameters: Weights, batch: tuple) -> WeightStatistics:
         "WeightStatistics of a batch."
         log_p, weight = batch
-        weight = np.ones(len(log_p)) if weight is None else weight
+        if weight is None:
+            weight = np.ones(len(log_p))
         log_density, r = log_sum(parameters.log_weights[:, :, None] + log_p.T)
-        total = np.full(len(r), weight.sum())
-        return WeightStatistics(r @ weight, log_density @ weight, total)
+        return WeightStatistics(
+            mass=r @ weight,
+            log_likelihood=log_density @ weight,
+            weight=np.full(len(r), weight.sum()),
+        )
 
     def m_step(self, parameters: Weights, statistics: WeightStatistics) -> Weights:
         "The mean responsibilities (stack-step)."
@@ -57,17 +61,25 @@ class FixedDensities:
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-14
 def mean_ratios(
-    log_p: np.ndarray, members: np.ndarray, weights: np.ndarray, share: np.ndarray
+    log_p: np.ndarray,
+    members: np.ndarray,
+    weights: np.ndarray,
+    share: np.ndarray,
 ) -> np.ndarray:
-    "Mean ratios g (m,) of densities to a combination of some, over examples with shares (n,)."
+    "Mean ratios g (m,) of densities to a combination of members, over examples with shares (n,)."
     log_density = logsumexp(log_p[:, members] + np.log(weights), axis=1)
-    return share @ np.exp(np.minimum(log_p - log_density[:, None], 700))  # no overflow
+    log_ratios = log_p - log_density[:, None]
+    return share @ np.exp(np.minimum(log_ratios, 700))  # no overflow
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-15
 MOST_ROUNDS = 200
 
 
-def stack(log_p: np.ndarray, weight: np.ndarray | None = None, tol: float | None = None) -> tuple:
+def stack(
+    log_p: np.ndarray,
+    weight: np.ndarray | None = None,
+    tol: float | None = None,
+) -> tuple:
     """Members of the best convex combination of densities, their weights, and the gap.
 
     The gap is a bound of how much better other weights may be.
@@ -86,12 +98,17 @@ def stack(log_p: np.ndarray, weight: np.ndarray | None = None, tol: float | None
     members : (s,) array of int, weights : (s,) array, gap : float
     """
     n = len(log_p)
-    share = np.full(n, 1 / n) if weight is None else weight / np.sum(weight)
-    tol = 1 / n if tol is None else tol
-    members, weights = np.array([np.argmax(share @ log_p)]), np.ones(1)
+    if weight is None:
+        weight = np.ones(n)
+    share = weight / np.sum(weight)
+    if tol is None:
+        tol = 1 / n
+    members = np.array([np.argmax(share @ log_p)])
+    weights = np.ones(1)
     for _ in range(MOST_ROUNDS):
         ratios = mean_ratios(log_p, members, weights, share)
-        best, gap = np.argmax(ratios), float(np.log(np.max(ratios)))
+        best = np.argmax(ratios)
+        gap = float(np.log(ratios[best]))
         if gap <= tol:
             break
         if best not in members:
@@ -103,9 +120,14 @@ def stack(log_p: np.ndarray, weight: np.ndarray | None = None, tol: float | None
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-16
 def _relearned(log_p, members, weights, share, tol):
     "Members and weights after EM, without those that weigh too little to matter."
-    start, how = Weights(np.log(weights)[None]), {"tol": 1e-3 * tol, "max_iter": 2000}
-    batch = log_p[:, members], share
-    fit = em.fit(FixedDensities(), start, batch, rounds=[em.Round(3)], **how)
+    fit = em.fit(
+        FixedDensities(),
+        Weights(np.log(weights)[None]),
+        (log_p[:, members], share),
+        rounds=[em.Round(3)],
+        tol=1e-3 * tol,
+        max_iter=2000,
+    )
     weights = np.exp(fit.parameters.log_weights[0])
     kept = weights >= min(0.1 * tol, 1e-3)
     return members[kept], weights[kept] / np.sum(weights[kept])

@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from capslit import CapsuleClassifier
 from capslit.data import datasets
 from capslit.data.datasets import TITLES
-from capslit.experiments.peers import ESTIMATORS
+from capslit.experiments.peers import build_peer
 from capslit.experiments.records import load_protocol
 from capslit.storage import StorageError
 
@@ -99,7 +99,7 @@ def course_of_svm(data, settings):
     for n in (
         round(len(data.X) * share) for share in (1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)
     ):
-        model = ESTIMATORS["svm"](data.X[:n], 0, **settings)
+        model = build_peer("svm", data.X[:n], 0, **settings)
         _, seconds = cpu(lambda: model.fit(data.X[:n], data.y[:n]))
         course.append((seconds, 1 - model.score(data.X_test, data.y_test)))
     return course, course[-1][1]
@@ -109,7 +109,7 @@ def course_of_network(data, settings, patience=10, passes=100):
     """The same for more and more passes, and the test error of the pass that is best on the
     validation images.
     """
-    model, seconds, course = ESTIMATORS["network"](data.X, 0, **settings), 0.0, []
+    model, seconds, course = build_peer("network", data.X, 0, **settings), 0.0, []
     best, waited = (np.inf, np.inf), 0
     while waited < patience and len(course) < passes:
         seconds += cpu(lambda: model.partial_fit(data.X, data.y, classes=np.unique(data.y)))[1]

@@ -34,7 +34,7 @@ from capslit.composition import pursuit
 from capslit.data import datasets, deformations
 from capslit.em.compiling import compiled, read_only
 from capslit.em.statistics import accumulate
-from capslit.experiments.peers import ESTIMATORS
+from capslit.experiments.peers import build_peer
 from capslit.experiments.records import PAPER, load_protocol
 from capslit.factorial import e_steps
 from capslit.storage import StorageError
@@ -221,7 +221,7 @@ def whole_fits():
             )
             model = fit()
             (unit,) = in_turns(
-                lambda: ESTIMATORS["svm"](data.X, 0, **PEERS[name]["svm"]).fit(data.X, data.y),
+                lambda: build_peer("svm", data.X, 0, **PEERS[name]["svm"]).fit(data.X, data.y),
                 rounds=2,
             )
             parts = least_parts(

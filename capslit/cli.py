@@ -171,7 +171,8 @@ def summarise(path: str | PathLike) -> str:
     """A few words about the record at `path`: parts, time, and the numbers that the source reports
     too.
     """
-    from capslit.experiments.summary import EXPERIMENTS, load_record
+    from capslit.experiments.records import load_record
+    from capslit.experiments.summary import EXPERIMENTS
 
     record = load_record(path)
     known = (

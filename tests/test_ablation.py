@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from capslit.experiments.ablation import (
+    _reduced,
     ABLATION,
     AT_FIRST,
     NETWORKS,
     ON_MNIST,
     WAYS,
-    ablation_parts,
-    factorial,
-    inside,
+    _ablation_parts,
+    _factorial,
+    _inside,
     made,
-    reduced,
     shifted,
 )
 
@@ -29,15 +29,15 @@ def test_moved_images_lose_what_leaves_the_picture(down, right):
 
 
 def test_each_network_from_each_seed_and_each_way_once():
-    parts = ablation_parts("digits", "paper")
+    parts = _ablation_parts("digits", "paper")
     assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS) and all(
         part.independent for part in parts
     )
-    on_mnist = ablation_parts("mnist", "paper")
+    on_mnist = _ablation_parts("mnist", "paper")
     assert len({part.name for part in on_mnist}) == len(on_mnist) == 5 * len(ON_MNIST) and {
         part.parameters["side"] for part in on_mnist
     } == {14}
-    assert [part.name for part in ablation_parts("digits", "quick")] == [
+    assert [part.name for part in _ablation_parts("digits", "quick")] == [
         f"{name}-0" for name in AT_FIRST
     ] and set(AT_FIRST) <= set(NETWORKS)
     assert sorted(WAYS[1:]) == [(-1, 0), (0, -1), (0, 1), (1, 0)] and ABLATION.extra == "torch"
@@ -45,25 +45,25 @@ def test_each_network_from_each_seed_and_each_way_once():
 
 def test_the_factorial_has_each_combination_once():
     keys = ("n_iterations", "weighted", "coordinates", "shared")
-    cells = {tuple(settings[key] for key in keys) for settings in factorial().values()}
+    cells = {tuple(settings[key] for key in keys) for settings in _factorial().values()}
     assert (
         cells == set(itertools.product((1, 2, 3), *[(True, False)] * 3))
-        and len(factorial()) == len(cells) == 24
+        and len(_factorial()) == len(cells) == 24
     )
-    assert {settings["e_step"] for settings in factorial().values()} == {"factor"}
+    assert {settings["e_step"] for settings in _factorial().values()} == {"factor"}
     assert all(
         (key in name) != settings[value]
-        for name, settings in factorial().items()
+        for name, settings in _factorial().items()
         for key, value in (("alike", "weighted"), ("nowhere", "coordinates"), ("own", "shared"))
     )
 
 
 def test_smaller_images_keep_their_mean_and_a_motion_by_two_pixels_is_one_by_one():
     images = np.random.default_rng(0).random((3, 28, 28))
-    assert reduced(images, 14).shape == (3, 14, 14) and np.allclose(
-        reduced(images, 14).mean(axis=(1, 2)), images.mean(axis=(1, 2))
+    assert _reduced(images, 14).shape == (3, 14, 14) and np.allclose(
+        _reduced(images, 14).mean(axis=(1, 2)), images.mean(axis=(1, 2))
     )
-    assert np.allclose(reduced(shifted(images, 2, -2), 14), shifted(reduced(images, 14), 1, -1))
+    assert np.allclose(_reduced(shifted(images, 2, -2), 14), shifted(_reduced(images, 14), 1, -1))
 
 
 @pytest.mark.parametrize("side", [8, 14])
@@ -73,7 +73,7 @@ def test_the_networks_are_of_equal_size_and_differ_in_what_they_are_named_for(si
     )
     from capslit.routing.network import count_parameters
 
-    nets = {name: made(settings, side, 0)[0] for name, settings in NETWORKS.items()}
+    nets = {name: made(name, side, 0)[0] for name in NETWORKS}
     sizes = [count_parameters(net) for net in nets.values()]
     assert max(sizes) / min(sizes) < 1.05
     X = torch.rand(8, side, side, generator=torch.Generator().manual_seed(0))
@@ -94,7 +94,7 @@ def test_a_pose_that_follows_is_found():
         "A network whose pose holds the centre of gravity, in entries (1, 4) and (2, 4), and noise."
 
         generator = torch.Generator().manual_seed(0)
-        hidden = made(NETWORKS["t2"], 8, 0)[0].hidden
+        hidden = made("t2", 8, 0)[0].hidden
 
         def capsules(self, images):
             from capslit.routing.network import Capsules
@@ -119,7 +119,7 @@ def test_a_pose_that_follows_is_found():
 
     images = np.zeros((20, 8, 8), np.float32)
     images[:, 3:5, 2:5] = 1
-    metrics, arrays = inside(Ruler(), images, np.arange(20) % 10)
+    metrics, arrays = _inside(Ruler(), images, np.arange(20) % 10)
     assert np.isclose(metrics["hidden_level"], 5.5 / 12) and np.isclose(
         metrics["hidden_deviation"], 0.25
     )

@@ -9,11 +9,11 @@ from sklearn.metrics import log_loss as reference_log_loss
 
 from capslit.experiments.calibration import (
     CALIBRATION,
-    assess,
+    _assess,
     brier_score,
     calibration_error,
     fit_temperature,
-    least_calibration_error,
+    _least_calibration_error,
     log_loss,
     perfect_rejection,
     rejection_curve,
@@ -63,7 +63,7 @@ def test_honest_probabilities_have_the_least_error(sample):
     logs, y = sample
     confidence, correct = np.exp(logs.max(axis=1)), logs.argmax(axis=1) == y
     for equal in ("width", "mass"):
-        least = least_calibration_error(confidence, np.random.default_rng(1), equal=equal)
+        least = _least_calibration_error(confidence, np.random.default_rng(1), equal=equal)
         assert (
             0.005 < least < 0.02
             and calibration_error(reliability(confidence, correct, equal=equal)) < 2 * least
@@ -119,7 +119,7 @@ def test_nothing_is_better_than_perfect_rejection():
 def test_assessment_of_certain_and_correct_probabilities():
     logs = np.log(np.full((20, 2), 1e-9))
     logs[:, 1] = 0
-    metrics, arrays = assess(logs, np.ones(20, int), np.random.default_rng(0))
+    metrics, arrays = _assess(logs, np.ones(20, int), np.random.default_rng(0))
     assert (
         metrics["error"] == metrics["rejection_area"] == metrics["log_loss"] == 0
         and metrics["ece_width"] < 1e-8

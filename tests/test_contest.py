@@ -14,37 +14,28 @@ from capslit.data.tables import EMBEDDED, PENGUINS, TABLES, load_table
 from capslit.experiments import contest
 from capslit.experiments.contest import (
     CONTEST,
+    GRIDS,
     OTHERS,
     OURS,
     RESTS,
     RIVALS,
     ROWS,
     TIMES,
-    TUNED,
     Collection,
     against,
-    choices,
-    cliques,
-    collect,
-    compare_by_rank,
-    compare_collections,
-    contest_parts,
+    _cliques,
+    _collect,
+    _contest_parts,
     critical_difference,
-    draw_errors_and_times,
-    draw_places,
     folds_of,
-    list_errors,
     load_collection,
     matrix,
     mean_ranks,
-    measured_together,
-    present,
-    run_fold,
-    score_fold,
+    _present,
+    _run_fold,
+    _score_fold,
     signed_rank,
-    stratified_rows,
-    summarise_contest,
-    summarise_images,
+    _stratified_rows,
     tables_in,
     times_of,
 )
@@ -79,7 +70,7 @@ def few(*names):
     return replace(
         CONTEST,
         parts=lambda data, profile: tuple(
-            part for part in contest_parts(data, profile) if part.name in names
+            part for part in _contest_parts(data, profile) if part.name in names
         ),
     )
 
@@ -136,9 +127,9 @@ def test_critical_differences_are_those_of_the_printed_table(n_models, q):
 
 
 def test_groups_that_cannot_be_told_apart():
-    assert cliques(np.array([1.0, 2.0, 3.0]), 5.0) == [(1.0, 3.0)]
-    assert cliques(np.array([3.0, 1.0, 2.0]), 1.5) == [(1.0, 2.0), (2.0, 3.0)]
-    assert cliques(np.array([1.0, 2.0, 3.0]), 0.5) == [] == cliques(np.array([1.0, 2.0]), 1.0)
+    assert _cliques(np.array([1.0, 2.0, 3.0]), 5.0) == [(1.0, 3.0)]
+    assert _cliques(np.array([3.0, 1.0, 2.0]), 1.5) == [(1.0, 2.0), (2.0, 3.0)]
+    assert _cliques(np.array([1.0, 2.0, 3.0]), 0.5) == [] == _cliques(np.array([1.0, 2.0]), 1.0)
 
 
 def test_signed_rank_by_hand():
@@ -168,15 +159,15 @@ def test_signed_rank_by_hand():
 
 def test_the_sample_of_a_table_is_stratified_and_its_rest_is_the_rest():
     y = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [1000, 600, 400]))
-    first = stratified_rows(y, 100)
+    first = _stratified_rows(y, 100)
     assert (
         np.bincount(y[first]).tolist() == [50, 30, 20]
         and np.array_equal(first, np.sort(first))
-        and np.array_equal(first, stratified_rows(y, 100))
+        and np.array_equal(first, _stratified_rows(y, 100))
     )
-    second = stratified_rows(y, 100, used=first)
+    second = _stratified_rows(y, 100, used=first)
     assert np.bincount(y[second]).tolist() == [50, 30, 20] and not set(first) & set(second)
-    assert len(stratified_rows(y, 5000, used=first)) == 1900
+    assert len(_stratified_rows(y, 5000, used=first)) == 1900
 
 
 def test_folds_learn_nothing_from_what_they_are_tested_on():
@@ -207,7 +198,7 @@ def raw(table, fold):
 
 def test_scores_of_a_fold_by_hand():
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
-    error, loss, brier = score_fold(np.array([0, 1]), np.log(p), np.array([0, 2]))
+    error, loss, brier = _score_fold(np.array([0, 1]), np.log(p), np.array([0, 2]))
     assert error == 0.5 and loss == pytest.approx(-np.log(0.7 * 0.4) / 2)
     assert brier == pytest.approx((0.3**2 + 0.2**2 + 0.1**2 + 0.1**2 + 0.5**2 + 0.6**2) / 2)
 
@@ -220,7 +211,7 @@ def test_the_calibration_error_is_that_of_all_folds_together():
     def fold(n_right):
         return contest.Fold(None, None, None, (np.arange(5) >= n_right).astype(int))
 
-    metrics, arrays = collect([run(5), run(1)], [fold(5), fold(1)])
+    metrics, arrays = _collect([run(5), run(1)], [fold(5), fold(1)])
     assert (
         metrics["calibration"] == pytest.approx(0)
         and metrics["error"] == pytest.approx(0.4)
@@ -232,7 +223,7 @@ def test_the_calibration_error_is_that_of_all_folds_together():
 def test_chosen_settings_are_chosen_within_the_training_part():
     fold = next(iter(folds_of(load_table("iris"), 3, ROWS, 0)))
     parameters = {"model": "svm", "settings": {}, "grid": [{"C": [1e-6, 1.0], "gamma": [1]}]}
-    predicted, logs, seconds, chosen = run_fold(parameters, fold, 0)
+    predicted, logs, seconds, chosen = _run_fold(parameters, fold, 0)
     assert (
         chosen == 1
         and logs is None
@@ -240,14 +231,14 @@ def test_chosen_settings_are_chosen_within_the_training_part():
         and seconds[0, 0] > 0
     )
     other = fold._replace(y_test=fold.y_test[::-1])
-    assert run_fold(parameters, other, 0)[3] == 1 and np.array_equal(
-        run_fold(parameters, other, 0)[0], predicted
+    assert _run_fold(parameters, other, 0)[3] == 1 and np.array_equal(
+        _run_fold(parameters, other, 0)[0], predicted
     )
-    assert run_fold(parameters | {"grid": []}, fold, 0)[3] is None
+    assert _run_fold(parameters | {"grid": []}, fold, 0)[3] is None
 
 
 def test_the_parts_are_those_that_the_chapter_states():
-    parts = contest_parts("tables", "paper")
+    parts = _contest_parts("tables", "paper")
     assert {part.parameters["table"] for part in parts} == set(TABLES) and {
         part.parameters["folds"] for part in parts
     } == {5}
@@ -258,15 +249,15 @@ def test_the_parts_are_those_that_the_chapter_states():
             for part in parts
             if part.parameters["table"] == table
         }
-        tuned = {f"{model}-tuned" for model in TUNED}
+        tuned = {f"{model}-tuned" for model in GRIDS}
         assert names == {*RIVALS, *OURS, "svm-platt", *tuned}
     own = {"capsule_dim": [4, 1, 2, 8]}  # that capsules choose from by their own folds
     assert all(
         part.parameters["settings"] == (own if part.name.endswith("capsules-tuned") else {})
         for data in CONTEST.data
-        for part in contest_parts(data, "paper")
+        for part in _contest_parts(data, "paper")
     )
-    assert {part.parameters["table"] for part in contest_parts("others", "paper")} == {
+    assert {part.parameters["table"] for part in _contest_parts("others", "paper")} == {
         f"{name}-rest" for name in RESTS
     } | set(OTHERS)
     assert not set(OTHERS) & set(TABLES) and len(RESTS) + len(OTHERS) == 12
@@ -282,7 +273,7 @@ def test_penguins_are_left_out_where_their_package_is_missing(monkeypatch, tmp_p
     )
     parts = tuple(
         part
-        for part in contest_parts("tables", "quick")
+        for part in _contest_parts("tables", "quick")
         if part.name in ("iris.logistic", "penguins_sex.logistic")
     )
     experiment = replace(
@@ -292,18 +283,18 @@ def test_penguins_are_left_out_where_their_package_is_missing(monkeypatch, tmp_p
     assert (
         "not installed" in found.metrics("penguins_sex.logistic")["left_out"]
         and tables_in(found) == ["iris"]
-        and present(found) == ["logistic"]
+        and _present(found) == ["logistic"]
     )
 
 
 def counted(monkeypatch):
-    runs, run_fold = [], contest.run_fold
+    runs, _run_fold = [], contest._run_fold
 
-    def run(parameters, fold, seed, models):
+    def run(parameters, fold, seed, make):
         runs.append((parameters["table"], parameters["model"], bool(parameters["grid"])))
-        return run_fold(parameters, fold, seed, models)
+        return _run_fold(parameters, fold, seed, make)
 
-    monkeypatch.setattr(contest, "run_fold", run)
+    monkeypatch.setattr(contest, "_run_fold", run)
     return runs
 
 
@@ -341,8 +332,6 @@ def test_a_record_that_lacks_parts_is_completed(tmp_path, monkeypatch):
         ):  # times, too, are those of the first run
             assert np.array_equal(second.array(name, array), first.array(name, array))
     assert "machine" not in second.parts["iris.svm"]
-    table = measured_together(second)
-    assert "| another |" in table and f"| {first.machine['processor']} |" in table
     third = load_record(
         perform("tables", few(*names, "iris.forest"), "embedded", profile="quick", out=tmp_path)
     )
@@ -417,8 +406,8 @@ def test_the_tables_of_one_experiment_are_no_images_of_another(tmp_path):
 
 def test_the_quick_record(record):
     assert {part["parameters"]["table"] for part in record.parts.values()} == set(EMBEDDED)
-    assert [m for m in present(record) if m in RIVALS] == list(RIVALS) and [
-        m for m in present(record, "-tuned") if m in RIVALS
+    assert [m for m in _present(record) if m in RIVALS] == list(RIVALS) and [
+        m for m in _present(record, "-tuned") if m in RIVALS
     ] == list(RIVALS)
     for name, part in record.parts.items():
         folds, seconds, metrics = (
@@ -442,48 +431,11 @@ def test_the_quick_record(record):
         )
 
 
-def test_what_is_said_of_a_record(record):
-    plt = pytest.importorskip("matplotlib.pyplot")
-    plt.switch_backend("agg")
-    for suffix in ("", "-tuned"):
-        text = summarise_contest(record, suffix)
-        widths = {line.count("|") for line in text.splitlines()}
-        assert len(widths) == 1 and len(text.splitlines()) == 2 + len(present(record, suffix)) + (
-            suffix == ""
-        )
-        best = present(record, suffix)[
-            int(np.argmin(mean_ranks(matrix(record, present(record, suffix), suffix=suffix))))
-        ]
-        assert text.splitlines()[2].startswith(f"| {contest.NAMES[best]} |")
-    assert compare_by_rank(record, "svm").count("\n") == len(present(record))
-    assert list_errors(record).count("**") >= 2 * len(EMBEDDED) and "`iris`" in list_errors(record)
-    assert {line.count("|") for line in compare_collections(record, record).splitlines()} == {8}
-    assert all(
-        sum(choices(record, model).values()) == 0 for model in ("svm",)
-    )  # the quick grids are others
-    ranks = mean_ranks(matrix(record, present(record)))
-    places = draw_places({"one": (present(record), ranks, 4), "two": (present(record), ranks, 4)})
-    first, order = places.axes[0], np.argsort(ranks, kind="stable")
-    assert [text.get_text() for text in first.get_yticklabels()] == [
-        present(record)[j] for j in order
-    ]
-    bars = [line.get_ydata() for line in first.lines if len(line.get_ydata()) == 2]
-    rows = [(round(top + 0.2), round(bottom - 0.2)) for top, bottom in bars]
-    assert [(ranks[order][a - 1], ranks[order][b - 1]) for a, b in rows] == contest.cliques(
-        ranks, critical_difference(len(ranks), 4)
-    )
-    assert len(draw_errors_and_times(record).axes[0].lines) == len(present(record)) + len(
-        present(record, "-tuned")
-    )
-    plt.close("all")
-
-
 def test_images_are_met_with_the_protocol(quick_record):
     record = load_record(quick_record("tables", "digits"))
     assert set(record.parts) == {*RIVALS, *OURS} and all(
         part["metrics"]["n"] == 257 for part in record.parts.values()
     )
-    assert summarise_images(record).count("\n") == 1 + len(record.parts)
 
 
 def test_counts_against_logistic_regression_by_hand():

@@ -9,11 +9,10 @@ from capslit.experiments.figure4 import (
     AXES,
     EIGHT,
     FIGURE4,
-    draw_prototypes,
-    principal_axes,
-    prototypes_along,
-    random_axes,
-    squashed_by_class,
+    _principal_axes,
+    _prototypes_along,
+    _random_axes,
+    _squashed_by_class,
 )
 from capslit.experiments.records import load_record, perform
 
@@ -33,8 +32,8 @@ def fitted():
 
 def test_along_the_own_axes_they_are_the_prototypes_of_the_classifier(fitted):
     model, X, y = fitted
-    which, share, probability = prototypes_along(
-        np.stack([np.eye(3)] * 10), squashed_by_class(model.coef_, X, y)
+    which, share, probability = _prototypes_along(
+        np.stack([np.eye(3)] * 10), _squashed_by_class(model.coef_, X, y)
     )
     assert np.array_equal(which, model.prototypes(X, y))
     squares = model.squash(X[which.ravel()]).reshape(10, 3, 10, 3) ** 2
@@ -46,10 +45,10 @@ def test_along_the_own_axes_they_are_the_prototypes_of_the_classifier(fitted):
 
 def test_principal_axes_belong_to_the_model(fitted):
     model, X, y = fitted
-    turn = random_axes(10, 3, seed=1)[0]
+    turn = _random_axes(10, 3, seed=1)[0]
     assert np.allclose(turn @ turn.transpose(0, 2, 1), np.eye(3))
     (share, axes), (turned_share, turned_axes) = (
-        principal_axes(squashed_by_class(weights, X, y))
+        _principal_axes(_squashed_by_class(weights, X, y))
         for weights in (model.coef_, turn @ model.coef_)
     )
     assert np.all(np.diff(share, axis=1) <= 0) and np.allclose(share, turned_share)
@@ -57,7 +56,7 @@ def test_principal_axes_belong_to_the_model(fitted):
         np.abs(np.einsum("iab,icb->iac", axes, turned_axes @ turn)), np.eye(3), atol=1e-6
     )
     found = [
-        prototypes_along(a, squashed_by_class(w, X, y))
+        _prototypes_along(a, _squashed_by_class(w, X, y))
         for a, w in ((axes, model.coef_), (turned_axes, turn @ model.coef_))
     ]
     assert np.array_equal(found[0][0], found[1][0]) and np.allclose(found[0][1], found[1][1])
@@ -81,16 +80,3 @@ def test_quick_runs_are_the_same_twice(tmp_path):
         assert np.all(
             first.array(part, "share") <= first.array(part, "probability") + 1e-12
         ) and np.all(first.array(part, "probability") <= 1)
-
-
-def test_the_array_is_drawn_in_any_size():
-    plt = pytest.importorskip("matplotlib.pyplot")
-    plt.switch_backend("agg")
-    images, share = np.random.default_rng(0).integers(0, 255, (3, 2, 9, 7)), np.full((3, 2), 0.5)
-    (axis,) = draw_prototypes(images, share, ["a", "b", "c"]).axes
-    assert [t.get_text() for t in axis.get_yticklabels()] == ["a", "b", "c"] and [
-        t.get_text() for t in axis.get_xticklabels()
-    ] == ["1", "2"]
-    bars = [line for collection in axis.collections[1:] for line in collection.get_segments()]
-    assert len(bars) == 6 and all(np.ptp(bar[:, 0]) == pytest.approx(0.5 * 6) for bar in bars)
-    plt.close("all")

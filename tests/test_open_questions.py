@@ -12,10 +12,10 @@ from capslit.experiments.open_questions import (
     METHODS,
     RULES,
     batch_rows,
-    effective_dimensions,
-    open_question_parts,
+    _effective_dimensions,
+    _open_question_parts,
     paired_difference,
-    share_out,
+    _share_out,
 )
 from capslit.experiments.records import load_record
 
@@ -33,14 +33,14 @@ def record(quick_record):
 @example([0.0, 5e-324], 2)  # half of the smallest number is 0
 def test_shares_add_up(need, mean):
     m = len(need)
-    dims = share_out(m * mean, need)
+    dims = _share_out(m * mean, need)
     assert dims.sum() == m * mean and dims.min() >= 1 and dims.min() >= mean // 2
     exact = m * mean * (0.5 / m + 0.5 * (np.array(need) / sum(need)))
     assert mean == 1 or np.abs(dims - exact).max() < 1 + 1e-6
 
 
 def test_equal_needs_get_equal_shares():
-    assert share_out(40, np.full(10, 3.7)).tolist() == [4] * 10
+    assert _share_out(40, np.full(10, 3.7)).tolist() == [4] * 10
 
 
 def test_effective_dimensions_of_known_covariances():
@@ -49,7 +49,7 @@ def test_effective_dimensions_of_known_covariances():
         [rng.standard_normal((20_000, 5)), rng.standard_normal((20_000, 5)) * [3, 3, 0, 0, 0] + 7]
     )
     y = np.repeat([0, 1], 20_000)
-    np.testing.assert_allclose(effective_dimensions(X, y, 2), [5, 2], rtol=0.01)
+    np.testing.assert_allclose(_effective_dimensions(X, y, 2), [5, 2], rtol=0.01)
 
 
 def test_paired_difference_is_that_of_the_errors_and_its_error_that_of_a_mean():
@@ -72,7 +72,7 @@ def test_batches_are_a_partition():
 
 @together("profile", ["paper", "quick"])
 def test_every_question_has_its_parts(profile):
-    names = [part.name for part in open_question_parts("mnist", profile)]
+    names = [part.name for part in _open_question_parts("mnist", profile)]
     assert len(set(names)) == len(names) and "ridge-0" in names
     assert {name.split("-")[0] for name in names} == {
         "ridge",

@@ -11,15 +11,15 @@ from sklearn.neural_network import MLPClassifier
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.experiments import peers
 from capslit.experiments.peers import (
-    ESTIMATORS,
     GRIDS,
     PEERS,
     _elected,
-    fit_network,
+    build_peer,
+    _fit_network,
     mcnemar,
-    model_size,
-    pack,
-    pairs_to_probabilities,
+    _model_size,
+    _pack,
+    _pairs_to_probabilities,
     peer_parts,
     unpack,
 )
@@ -43,16 +43,16 @@ def test_packed_probabilities_are_right_to_two_per_cent():
     logits = np.concatenate([rng.normal(size=(500, 7)) * scale for scale in (0.05, 1, 4)])
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     gaps = lambda logs: logs.max(axis=1, keepdims=True) - logs
-    found, true = gaps(unpack(pack(p))), gaps(np.log(p))
+    found, true = gaps(unpack(_pack(p))), gaps(np.log(p))
     assert np.array_equal(found.argmin(axis=1), p.argmax(axis=1))
     fine = (true > 2.0**-9) & (true < 16)
     assert np.abs(found[fine] / true[fine] - 1).max() < 0.02
-    assert np.allclose(np.exp(unpack(pack(p))).sum(axis=1), 1)
+    assert np.allclose(np.exp(unpack(_pack(p))).sum(axis=1), 1)
 
 
 def test_packed_extremes():
     p = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.2, 1e-300, 0.8]])
-    code = pack(p)
+    code = _pack(p)
     assert code.dtype == np.uint8 and code.tolist() == [
         [0, 255, 255],
         [0, 1, 255],
@@ -72,7 +72,7 @@ def test_mcnemar():
     assert mcnemar(second, first, labels)[2] == p
 
 
-@together("name", ESTIMATORS)
+@together("name", GRIDS)
 def test_sizes_are_those_that_prediction_needs(name):
     X, y = load_iris(return_X_y=True)
     settings = {
@@ -81,9 +81,9 @@ def test_sizes_are_those_that_prediction_needs(name):
         "network": {"hidden_layer_sizes": 5, "max_iter": 3},
         "svm": {"gamma": 1.0, "C": 1.0},
     }
-    model = ESTIMATORS[name](X, 0, **settings.get(name, {}))
+    model = build_peer(name, X, 0, **settings.get(name, {}))
     model.fit(X, y) if name != "network" else model.partial_fit(X, y, classes=[0, 1, 2])
-    numbers, held = model_size(model)
+    numbers, held = _model_size(model)
     n_support = getattr(model, "n_support_", np.zeros(1)).sum()
     expected = {
         "logistic": 3 * 4 + 3,
@@ -103,16 +103,16 @@ def test_pairwise_scores_elect_what_the_machine_predicts_and_give_probabilities(
     rng = np.random.default_rng(0)
     y = np.arange(900) % 5
     X = rng.normal(size=(900, 3)) + 1.5 * rng.normal(size=(5, 3))[y]
-    machine = ESTIMATORS["svm"](X[:300], 0, gamma=1.0, C=1.0).fit(X[:300], y[:300])
+    machine = build_peer("svm", X[:300], 0, gamma=1.0, C=1.0).fit(X[:300], y[:300])
     scores = machine.decision_function(X[300:])
     assert np.array_equal(_elected(scores), machine.predict(X[300:]))
-    p = pairs_to_probabilities(scores[:300], y[300:600], scores[300:])
+    p = _pairs_to_probabilities(scores[:300], y[300:600], scores[300:])
     assert p.shape == (300, 5) and np.allclose(p.sum(axis=1), 1) and p.min() >= 0
     assert np.mean(p.argmax(axis=1) == y[600:]) > 0.4
     assert (
         abs(p.max(axis=1).mean() - np.mean(p.argmax(axis=1) == y[600:])) < 0.08
     )  # the sigmoids make them honest
-    flipped = pairs_to_probabilities(
+    flipped = _pairs_to_probabilities(
         -scores[:300], y[300:600], -scores[300:]
     )  # a sigmoid may fall as well as rise
     assert np.allclose(flipped, p, atol=1e-3)
@@ -121,7 +121,7 @@ def test_pairwise_scores_elect_what_the_machine_predicts_and_give_probabilities(
 def test_the_size_of_ours():
     X, y = load_iris(return_X_y=True)
     assert (
-        model_size(
+        _model_size(
             CapsuleClassifier.paper(
                 2, max_iter=2000, patience=(2,), thresholds=(0,), fit_intercept=False
             ).fit(X, y)
@@ -129,7 +129,7 @@ def test_the_size_of_ours():
         == 3 * 2 * 4
     )
     assert (
-        model_size(
+        _model_size(
             CapsuleClassifier.paper(2, max_iter=2000, patience=(2,), thresholds=(0,)).fit(X, y)
         )[0]
         == 3 * 2 * 5
@@ -147,7 +147,7 @@ def test_the_network_keeps_its_best_pass():
             return predicted
 
     network = Watched(8, max_iter=60, n_iter_no_change=5, random_state=0, learning_rate_init=0.1)
-    fit_network(network, X[::2], y[::2], X[1::2], y[1::2])
+    _fit_network(network, X[::2], y[::2], X[1::2], y[1::2])
     passes = list(seen)
     best = int(np.argmin(passes))
     assert np.mean(network.predict(X[1::2]) != y[1::2]) == passes[best]

@@ -25,10 +25,10 @@ from capslit.capsules.penalties import (
 from capslit.capsules.problems import least_squares
 from capslit.experiments.penalties import (
     STRENGTHS,
-    divided,
-    means_of_four,
-    most_varied,
-    penalty_parts,
+    _divided,
+    _means_of_four,
+    _most_varied,
+    _penalty_parts,
 )
 from capslit.experiments.records import load_record
 
@@ -284,12 +284,12 @@ def test_a_precision_for_each_column_fits_the_model():
 
 def test_inputs_of_the_experiment():
     images = np.arange(2 * 28 * 28).reshape(2, 28, 28) % 251
-    inputs = means_of_four(images, 255)
+    inputs = _means_of_four(images, 255)
     assert inputs.shape == (2, 196) and inputs[1, 15] == pytest.approx(
         images[1, 2:4, 2:4].mean() / 255
     )
-    assert means_of_four(images[:, :8, :8], 16).shape == (2, 64)
-    assert most_varied(np.array([[0.0, 1, 5], [0, 2, 1], [0, 3, 4]]), 2).tolist() == [
+    assert _means_of_four(images[:, :8, :8], 16).shape == (2, 64)
+    assert _most_varied(np.array([[0.0, 1, 5], [0, 2, 1], [0, 3, 4]]), 2).tolist() == [
         False,
         True,
         True,
@@ -304,13 +304,13 @@ def test_inputs_of_the_experiment():
             "scale": 1.0,
         },
     )
-    sets = divided(type("Bench", (), {"data": data}), 4)
+    sets = _divided(data, 4)
     assert [labels.tolist() for _, labels in sets] == [[0, 1, 2, 3], [5], [6, 7, 8, 9, 10, 11]]
 
 
 @together("profile", ["paper", "quick"])
 def test_every_method_has_its_parts(profile):
-    parts = penalty_parts("mnist", profile)
+    parts = _penalty_parts("mnist", profile)
     assert {part.parameters["method"] for part in parts} == set(STRENGTHS)
     assert any("alpha" in part.parameters for part in parts)
     assert len({part.name for part in parts}) == len(parts)

@@ -2,7 +2,6 @@
 by hand, resumed runs, the quick record.
 """
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,31 +11,23 @@ from sklearn.model_selection import StratifiedKFold
 
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.capsules.evidence import fit_evidence
-from capslit.data.datasets import DatasetError
 from capslit.data.tables import PENGUINS, TABLES, load_table
 from capslit.experiments import priors
 from capslit.experiments.contest import OTHERS, RESTS, folds_of, load_collection
 from capslit.experiments.priors import (
     PRIORS,
-    SEVERAL,
     WAYS,
     EvidenceClassifier,
     begin,
-    between_updates,
-    classifier_of,
-    compare_priors,
-    counts,
-    default_pairs,
-    draw_priors,
-    excess,
-    learn_with_sharpness,
+    _between_updates,
+    _classifier_of,
+    _default_pairs,
+    _learn_with_sharpness,
     mass_of,
-    prior_parts,
-    priors_of,
-    summarise_priors,
-    typical_alpha,
+    _prior_parts,
+    _typical_alpha,
 )
-from capslit.experiments.records import Record, load_record, perform
+from capslit.experiments.records import load_record, perform
 
 
 def few(*names):
@@ -44,7 +35,7 @@ def few(*names):
     return replace(
         PRIORS,
         parts=lambda data, profile: tuple(
-            part for part in prior_parts(data, profile) if part.name in names
+            part for part in _prior_parts(data, profile) if part.name in names
         ),
     )
 
@@ -58,13 +49,13 @@ def record(quick_record):
 def test_under_a_given_prior_learning_is_that_of_the_classifier(n, m, alpha):
     "Of 1,000 examples two folds of the three are asked."
     X, y = classes(n=n, p=4, m=m, seed=n)
-    design, inner = default_pairs(m), StratifiedKFold(3, shuffle=True, random_state=0)
+    design, inner = _default_pairs(m), StratifiedKFold(3, shuffle=True, random_state=0)
     precision = np.append(np.full(4, alpha), 0) * np.ones((len(design.dims), 1, 1))
-    found = learn_with_sharpness(design, precision, X, y, inner, np.random.default_rng(0))
+    found = _learn_with_sharpness(design, precision, X, y, inner, np.random.default_rng(0))
     model = CapsuleClassifier(kernel=None, alpha=alpha, cv=inner, random_state=0).fit(X, y)
     assert found.sharpness == pytest.approx(model.sharpness_, rel=0.02)
     assert np.allclose(found.probabilities(X), model.predict_proba(X), atol=0.02)
-    other = learn_with_sharpness(design, precision / 30, X, y, inner, np.random.default_rng(0))
+    other = _learn_with_sharpness(design, precision / 30, X, y, inner, np.random.default_rng(0))
     assert not np.allclose(found.probabilities(X), other.probabilities(X), atol=0.02)
 
 
@@ -72,17 +63,17 @@ def test_under_a_given_prior_learning_is_that_of_the_classifier(n, m, alpha):
 def test_the_prior_is_the_one_that_the_evidence_chooses(way):
     X, y = classes(n=120, p=3, m=3, seed=1)
     y = np.where(y == 2, 2, y * (np.arange(120) % 3 > 0))  # of unequal size
-    model = classifier_of(way, 0, **WAYS[way]).fit(X, np.array(["a", "b", "c"])[y])
-    design = default_pairs(3)
+    model = _classifier_of(way, 0, **WAYS[way]).fit(X, np.array(["a", "b", "c"])[y])
+    design = _default_pairs(3)
     settings = {name: WAYS[way][name] for name in ("share", "information")}
     chosen = fit_evidence(
-        *begin(design, X, y, np.random.default_rng(0)), **settings, **between_updates(design)
+        *begin(design, X, y, np.random.default_rng(0)), **settings, **_between_updates(design)
     ).precision[-1]
     sizes = np.array([np.sum(y != k) for k in (2, 1, 0)])  # of the pairs
     assert len(set(sizes)) == 3 and np.array_equal(mass_of(design, y).ravel(), sizes)
     assert (
         np.allclose(model.alpha_ * sizes[:, None, None], chosen)
-        and typical_alpha(model) == np.median(model.alpha_[..., :-1]) > 0
+        and _typical_alpha(model) == np.median(model.alpha_[..., :-1]) > 0
     )
     assert np.allclose(model.predict_proba(X).sum(axis=1), 1) and set(model.predict(X)) <= {
         "a",
@@ -95,7 +86,7 @@ def test_the_prior_is_the_one_that_the_evidence_chooses(way):
 def test_without_folds_none_are_asked():
     X, y = classes(n=120, p=3, m=3, seed=1)
     typical, integrated = (
-        classifier_of(f"evidence-{length}", 0, **WAYS[f"evidence-{length}"]).fit(X, y)
+        _classifier_of(f"evidence-{length}", 0, **WAYS[f"evidence-{length}"]).fit(X, y)
         for length in ("typical", "integrated")
     )
     assert typical.predictor_.sharpness == integrated.predictor_.sharpness == 1
@@ -114,13 +105,13 @@ def test_settings_that_make_no_sense():
         with pytest.raises(ValueError, match=f"{name} must be.*not 'none'"):
             EvidenceClassifier(**{name: "none"}).fit(X, y)
     with pytest.raises(ValueError, match="way must be.*'folds'.*not 'nobody'"):
-        classifier_of("nobody", 0)
+        _classifier_of("nobody", 0)
     with pytest.raises(ValueError, match="data must be.*not 'digits'"):
-        prior_parts("digits", "quick")
+        _prior_parts("digits", "quick")
 
 
 def test_the_parts_are_those_that_the_chapter_states():
-    parts = prior_parts("tables", "paper")
+    parts = _prior_parts("tables", "paper")
     assert {part.name for part in parts} == {f"{table}.{way}" for table in TABLES for way in WAYS}
     assert all(
         part.independent
@@ -129,27 +120,9 @@ def test_the_parts_are_those_that_the_chapter_states():
         and part.parameters["rows"] == 1500
         for part in parts
     )
-    assert {part.parameters["table"] for part in prior_parts("others", "paper")} == {
+    assert {part.parameters["table"] for part in _prior_parts("others", "paper")} == {
         f"{name}-rest" for name in RESTS
     } | set(OTHERS)
-
-
-def test_tables_of_several_classes_are_known():
-    found = {}
-    for name in TABLES:
-        try:
-            found[name] = len(load_table(name, download=False).class_names)
-        except DatasetError:
-            continue
-    assert len(found) >= 10 and {name for name, n in found.items() if n > 3} == set(SEVERAL) & set(
-        found
-    )
-    assert {name.removesuffix("-rest") for name in SEVERAL if name.endswith("-rest")} == set(
-        SEVERAL
-    ) & set(RESTS)
-    assert {name for name in SEVERAL if name in OTHERS} == {
-        name for name, (_, made) in OTHERS.items() if made.get("n_classes", 2) > 3
-    }
 
 
 def test_all_ways_have_the_same_inner_folds_as_the_classifier(record):
@@ -167,7 +140,7 @@ def test_all_ways_have_the_same_inner_folds_as_the_classifier(record):
     assert np.array_equal(
         record.array("breast_cancer.folds", "folds")[:, 0], wrong
     ) and np.array_equal(record.array("breast_cancer.folds", "alpha"), alpha)
-    ours, theirs = (classifier_of(way, 5, **WAYS[way]) for way in ("evidence", "folds"))
+    ours, theirs = (_classifier_of(way, 5, **WAYS[way]) for way in ("evidence", "folds"))
     X, y = classes(n=60)
     assert all(
         np.array_equal(a, b)
@@ -177,7 +150,7 @@ def test_all_ways_have_the_same_inner_folds_as_the_classifier(record):
 
 
 def test_a_run_that_was_interrupted_goes_on(tmp_path, monkeypatch):
-    made, classifier, stop = [], priors.classifier_of, [3]
+    made, classifier, stop = [], priors._classifier_of, [3]
 
     def interrupted(way, seed, **parameters):
         if len(made) == stop[0]:
@@ -185,7 +158,7 @@ def test_a_run_that_was_interrupted_goes_on(tmp_path, monkeypatch):
         made.append(way)
         return classifier(way, seed, **parameters)
 
-    monkeypatch.setattr(priors, "classifier_of", interrupted)
+    monkeypatch.setattr(priors, "_classifier_of", interrupted)
     experiment = few("iris.folds", "iris.evidence")
     with pytest.raises(KeyboardInterrupt):
         perform("priors", experiment, "embedded", profile="quick", out=tmp_path)
@@ -221,9 +194,10 @@ def test_penguins_are_left_out_where_their_package_is_missing(monkeypatch, tmp_p
         few("iris.folds", "penguins_sex.folds"), loaders={"tables": lambda: collection}
     )
     found = load_record(perform("priors", experiment, "tables", profile="quick", out=tmp_path))
-    assert "not installed" in found.metrics("penguins_sex.folds")["left_out"] and list(
-        priors_of(found, "folds")
-    ) == [np.median(found.array("iris.folds", "alpha"))]
+    assert "not installed" in found.metrics("penguins_sex.folds")["left_out"]
+    assert list(found.arrays) == [
+        f"iris.folds/{name}" for name in ("alpha", "folds", "seconds", "seconds_begun")
+    ]
 
 
 def test_the_quick_record(record):
@@ -243,77 +217,11 @@ def test_the_quick_record(record):
         for way in WAYS
         if way != "latent"
     )
-    assert priors_of(record, "latent").min() > 5 * priors_of(record, "evidence").max()
-
-
-def test_what_is_said_of_a_record_by_hand():
-    losses = {
-        "a": [0.3, 0.2],
-        "b": [0.3, 0.4],
-        "c": [0.3, 0.2],
-        "d": [0.3, 0.3],
-    }  # of folds and of every other way
-    parts, arrays = {}, {}
-    for table, (folds, other) in losses.items():
-        for way in WAYS:
-            loss = folds if way == "folds" else other
-            name = f"{table}.{way}"
-            parts[name] = {
-                "parameters": {"table": table, "model": way},
-                "metrics": {"n": 40, "error": loss, "log_loss": loss},
-            }
-            arrays |= {
-                f"{name}/folds": np.full((4, 1), loss),
-                f"{name}/seconds": np.full((2, 4, 5), 2.0),
-                f"{name}/alpha": np.array([1, 2, 4, 30]) * folds,
-            }
-    record = Record(
-        "priors",
-        "tables",
-        "paper",
-        0,
-        {},
-        {},
-        {},
-        "2026-01-01",
-        json.loads(json.dumps(parts)),
-        arrays,
-    )
-    assert counts(record, "evidence", "log_loss") == counts(record, "evidence", "error") == (2, 1)
-    assert priors_of(record, "folds") == pytest.approx([0.9] * 4)
-    lines = summarise_priors(record).splitlines()
-    assert len(lines) == 2 + len(WAYS) and len({line.count("|") for line in lines}) == 1
-    assert (
-        lines[-1] == "| folds | 30.00 % | 4.75 |  |  | 0.300 | 4.75 |  |  | 1 |"
-    )  # places 7, 1, 7 and 4 of seven
-    assert (
-        lines[2]
-        == "| evidence from labels | 27.50 % | 3.88 | 2 (2) | 1 (1) | 0.275 | 3.88 | 2 | 1 | 1 |"
-    )
-    plt = pytest.importorskip("matplotlib.pyplot")
-    plt.switch_backend("agg")
-    assert [len(axis.lines) for axis in draw_priors(record).axes] == [3, 3]
-    plt.close("all")
-    few = [
-        f"vowel.{name.split('.')[1]}" if name.startswith("b.") else name for name in parts
-    ]  # b has eleven classes now
-    renamed = replace(
-        record,
-        parts={
-            new: part | {"parameters": part["parameters"] | {"table": new.split(".")[0]}}
-            for new, part in zip(few, parts.values())
-        },
-        arrays={
-            key.replace("b.", "vowel.", 1) if key.startswith("b.") else key: a
-            for key, a in arrays.items()
-        },
-    )
-    several, others = excess(renamed, "evidence", "log_loss")
-    assert several == pytest.approx([0.1]) and others == pytest.approx([-0.1, -0.1, 0])
-    rows = compare_priors(record, "log_loss").splitlines()[2:]
-    better, within, worse = map(float, rows[0].split("|")[2:5])
-    assert (
-        len(rows) == len(WAYS) - 1
-        and worse > better
-        and better + within + worse == pytest.approx(1, abs=2e-3)
-    )
+    alpha = {
+        way: [
+            np.median(record.array(f"{table}.{way}", "alpha"))
+            for table in ("iris", "wine", "breast_cancer")
+        ]
+        for way in ("latent", "evidence")
+    }
+    assert min(alpha["latent"]) > 5 * max(alpha["evidence"])

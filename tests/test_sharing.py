@@ -20,7 +20,7 @@ from capslit.deeper.sharing import (
     shift_grid,
     spread,
 )
-from capslit.experiments.sharing import SHARING, divided
+from capslit.experiments.sharing import SHARING, _divided
 from capslit.experiments.summary import reproduce
 
 SHORT = {"thresholds": (0.5, 0.0), "patience": (6, 4), "n_jobs": 1, "early_stopping": False}
@@ -219,9 +219,9 @@ def test_copies_are_moved_images():
     from capslit.data.datasets import load_digits
 
     data = load_digits()
-    (X, y), (X_val, _), (X_test, _) = divided(data, 100, copies=1)
+    (X, y), (X_val, _), (X_test, _) = _divided(data, 100, copies=1)
     assert len(X) == len(y) == 900 and np.array_equal(y[:100], y[400:500]) and X.max() <= 1
-    assert np.array_equal(X[400:500], divided(data, 100)[0][0]) and np.array_equal(
+    assert np.array_equal(X[400:500], _divided(data, 100)[0][0]) and np.array_equal(
         X[:100, :-1, :-1], X[400:500, 1:, 1:]
     )
     assert len(X_test) == len(data.images) - data.n_train and len(X_val) == data.n_train - round(

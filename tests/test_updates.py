@@ -6,20 +6,20 @@ from conftest import together
 
 from capslit import em
 from capslit.data.datasets import load_digits
-from capslit.experiments.figure8 import random_streams
+from capslit.experiments.figure8 import _random_streams
 from capslit.experiments.records import load_protocol, load_record
 from capslit.experiments.updates import (
     FIGURE7,
     TRENDS,
     UPDATES,
     all_training_examples,
-    doubling_means,
+    _doubling_means,
     gaps,
     multiclass_problem,
     reach,
-    read_curves,
+    _read_curves,
     rises,
-    significant_from,
+    _significant_from,
     trends,
 )
 
@@ -37,7 +37,7 @@ def batch():
 def starts(stream, count, scale=0.1):
     return [
         {"init": "random", "init_scale": scale, "rng": rng}
-        for rng in random_streams(0, stream, count)
+        for rng in _random_streams(0, stream, count)
     ]
 
 
@@ -93,10 +93,10 @@ def test_random_streams_differ_by_seed_by_level_and_by_number():
         rng.standard_normal()
         for seed in (0, 1)
         for stream in (1, 2)
-        for rng in random_streams(seed, stream, 5)
+        for rng in _random_streams(seed, stream, 5)
     ]
     assert len(set(draws)) == 20
-    assert [rng.standard_normal() for rng in random_streams(0, 1, 3)] == draws[
+    assert [rng.standard_normal() for rng in _random_streams(0, 1, 3)] == draws[
         :3
     ]  # more starts leave the first ones as they are
 
@@ -122,7 +122,7 @@ def test_the_history_begins_with_the_initial_weights(batch, records):
 
 
 def test_the_updates_are_the_four(records):
-    curves = read_curves(records["figure6"])
+    curves = _read_curves(records["figure6"])
     first = {name: curve["log_loss"][1] for name, curve in curves.items()}
     second = {name: curve["log_loss"][2] for name, curve in curves.items()}
     assert (
@@ -137,10 +137,10 @@ def test_the_updates_are_the_four(records):
 
 def test_figure7_needs_no_runs_of_its_own(records):
     assert FIGURE7.needs == ("figure6",)
-    assert records["figure7"].metrics("trends") == trends(read_curves(records["figure6"]), 1540)
+    assert records["figure7"].metrics("trends") == trends(_read_curves(records["figure6"]), 1540)
     for name in TRENDS:
         assert np.array_equal(
-            records["figure7"].array("trends", name), gaps(read_curves(records["figure6"]), name)
+            records["figure7"].array("trends", name), gaps(_read_curves(records["figure6"]), name)
         )
 
 
@@ -190,18 +190,18 @@ def test_each_trend_can_fail(trend):
 
 def test_a_gap_that_closes_again_is_not_significant():
     low, high = np.full(40, 0.1), np.full(40, 0.2)
-    assert significant_from(low, high, 1000) == 0
+    assert _significant_from(low, high, 1000) == 0
     low[25] = 0.2
-    assert significant_from(low, high, 1000) == 26
+    assert _significant_from(low, high, 1000) == 26
     low[39] = 0.2
-    assert significant_from(low, high, 1000) is None
-    assert significant_from(np.full(9, 0.1), np.full(9, 0.101), 1000) is None
-    assert significant_from(np.full(9, 0.1), np.full(9, 0.101), 10**8) == 0
+    assert _significant_from(low, high, 1000) is None
+    assert _significant_from(np.full(9, 0.1), np.full(9, 0.101), 1000) is None
+    assert _significant_from(np.full(9, 0.1), np.full(9, 0.101), 10**8) == 0
 
 
 def test_windows_marks_and_rises():
-    assert doubling_means(np.arange(1001.0))[-1] == np.mean(np.arange(640, 1001))
-    assert len(doubling_means(np.arange(1001.0))) == 7
+    assert _doubling_means(np.arange(1001.0))[-1] == np.mean(np.arange(640, 1001))
+    assert len(_doubling_means(np.arange(1001.0))) == 7
     assert reach(np.array([3.0, 2, 1, 2]), 1.5) == 2 and reach(np.array([3.0, 2]), 1.0) is None
     assert rises(np.array([1.0, 0.5, 0.6, 0.6, 0.2, 0.3])) == 2
 

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['PLANES', 'FIGURE2', 'FIGURE3', 'TEN_COLOURS', 'UPDATES_SEEN', 'RADII', 'POINTS', 'N_SHOWN', 'POINTS2', 'POINTS3',
-           'collect', 'run_planes', 'draw_learning', 'draw_squashed', 'own_lengths', 'class_among_longest',
-           'measure_planes', 'run_radii', 'radii_parts', 'shown_rows', 'run_points', 'points_data']
+           'draw_learning', 'draw_squashed', 'class_among_longest', 'points_data']
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-002
 from collections.abc import Sequence
@@ -16,38 +15,22 @@ from typing import Any
 import numpy as np
 
 from .. import em
-from capslit.capsules.em_steps import (
-    CapsuleParameters,
-    CapsuleRegression,
-    LeastSquares,
-    second_moments,
-)
 from ..capsules.inference import class_probabilities, squash
-from ..capsules.problems import initial_weights
-from capslit.experiments.records import (
-    PAPER,
-    Bench,
-    Experiment,
-    Part,
-    Protocol,
-    Record,
-    learn,
-    measure,
-)
+from .records import PAPER, Experiment, Part, Record, learn, measure
+from .updates import multiclass_problem, subspace_start
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-005
-def collect(model: Any, protocol: Protocol) -> dict:
+def _collect(model, protocol):
     """The arrays of a record: history, weights, squashed vectors and labels of the test images,
     confusion counts, the surest image of each class.
     """
-    probability, predicted, y = (
-        model.predict_proba(protocol.X_test),
-        model.predict(protocol.X_test),
-        protocol.y_test,
-    )
+    probability = model.predict_proba(protocol.X_test)
+    predicted = model.predict(protocol.X_test)
+    y = protocol.y_test
     m = len(model.classes_)
     surest = np.array([np.where(y == i, probability[:, i], -1).argmax() for i in range(m)])
-    return {f"history.{name}": np.asarray(values) for name, values in model.history_.items()} | {
+    history = {f"history.{name}": np.asarray(values) for name, values in model.history_.items()}
+    return history | {
         "coef": model.coef_,
         "squashed": model.squash(protocol.X_test).astype(np.float16),
         "labels": y.astype(np.uint8),
@@ -61,13 +44,12 @@ def collect(model: Any, protocol: Protocol) -> dict:
 PLANES = "multiclass-2"  # the name of the only part
 
 
-def run_planes(part: Part, bench: Bench) -> tuple:
-    "Train two-dimensional capsules; see `measure` and `collect` for what is kept."
+def _run_planes(part, bench):
+    "Train two-dimensional capsules; see `measure` and `_collect` for what is kept."
     model = learn(bench, part.parameters)
+    protocol = bench.protocol
     return bench.step(
-        "measure",
-        "measuring",
-        lambda: (measure(model, bench.protocol), collect(model, bench.protocol)),
+        "measure", "measuring", lambda: (measure(model, protocol), _collect(model, protocol))
     )
 
 
@@ -75,7 +57,7 @@ FIGURE2 = Experiment(
     "Squashed capsules of handwritten digits",
     ("mnist",),
     lambda data, profile: (Part(PLANES, PAPER | {"capsule_dim": 2}),),
-    run_planes,
+    _run_planes,
     {"mnist": {f"{PLANES}/test_error": 0.0621}},
 )
 FIGURE3 = replace(
@@ -93,19 +75,18 @@ def draw_learning(record: Record) -> Any:
     import matplotlib.pyplot as plt
 
     (part,) = record.parts
-    names = ("threshold", "log_likelihood", "training_error", "validation_error")
-    history = {name: record.array(part, f"history.{name}") for name in names}
+    names = ("training_error", "validation_error")
+    errors = np.array([100 * record.array(part, f"history.{name}") for name in names])
+    likelihood = record.array(part, "history.log_likelihood") / record.metrics(part)["n_train"]
+    rounds = np.flatnonzero(np.diff(record.array(part, "history.threshold"))) + 1
     figure, axes = plt.subplots(1, 2, figsize=(5.4, 3.0))
-    steps, threshold = np.arange(len(history["threshold"])), history["threshold"]
-    likelihood = history["log_likelihood"] / record.metrics(part)["n_train"]
-    for name in ("training_error", "validation_error"):
-        axes[0].plot(steps, 100 * history[name], lw=1.2, label=name.replace("_", " "))
-    axes[1].plot(steps, likelihood, lw=1.2, color="C2", label="_log-likelihood")
+    for name, curve in zip(names, errors):
+        axes[0].plot(curve, lw=1.2, label=name.replace("_", " "))
+    axes[1].plot(likelihood, lw=1.2, color="C2", label="_log-likelihood")
     for axis in axes:
         axis.set_xlabel("iteration")
-        for start in np.flatnonzero(np.diff(threshold)) + 1:
+        for start in rounds:
             axis.axvline(start, color=plt.rcParams["text.color"], lw=0.6, ls=":")
-    errors = 100 * np.stack([history["training_error"], history["validation_error"]])
     axes[0].set(ylabel="error / %", ylim=(0.8 * errors.min(), np.quantile(errors, 0.985)))
     axes[0].legend()
     axes[1].set(ylabel="log-likelihood per image", ylim=(np.quantile(likelihood, 0.02), None))
@@ -177,29 +158,24 @@ def draw_squashed(
 
     m = len(class_names)
     rows = -(-m // columns)
+    size = (1.36 * columns, 1.6 * rows + 0.8)
     figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(1.36 * columns, 1.6 * rows + 0.8),
-        squeeze=False,
-        sharex=True,
-        sharey=True,
+        rows, columns, figsize=size, squeeze=False, sharex=True, sharey=True
     )
-    order = np.random.default_rng(0).permutation(
-        len(labels)
-    )  # so that no class lies on top of the others
-    colours = np.array(TEN_COLOURS)[np.asarray(labels) % len(TEN_COLOURS)]
-    size = 12 if len(labels) < 1000 else 1.2
-    for i, axis in enumerate(axes.flat[:m]):
-        _unit_disc(axis, class_names[i])
-        axis.scatter(*np.asarray(squashed[order, i], dtype=float).T, s=size, c=colours[order], lw=0)
-        if images is not None:
-            _inset(axis, images[i])
+    order = np.random.default_rng(0).permutation(len(labels))  # no class lies on top of the others
+    palette = np.resize(TEN_COLOURS, max(m, 10))
+    colours = palette[np.asarray(labels) % len(TEN_COLOURS)][order]
+    area = 12 if len(labels) < 1000 else 1.2
     for axis in axes.flat[m:]:
         axis.set_axis_off()
+    for i, axis in enumerate(axes.flat[:m]):
+        _unit_disc(axis, class_names[i])
+        axis.scatter(*np.asarray(squashed[order, i], dtype=float).T, s=area, c=colours, lw=0)
+        if images is not None:
+            _inset(axis, images[i])
     marks = [
-        plt.Line2D([], [], ls="", marker="o", color=TEN_COLOURS[i % len(TEN_COLOURS)], label=name)
-        for i, name in enumerate(class_names)
+        plt.Line2D([], [], ls="", marker="o", color=colour, label=name)
+        for colour, name in zip(palette, class_names)
     ]
     figure.legend(
         handles=marks,
@@ -214,7 +190,7 @@ def draw_squashed(
     return figure
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-2
-def own_lengths(squashed: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _own_lengths(squashed, labels):
     "Lengths (n,) of the squashed vectors (n, m, d) in the planes of their classes."
     own = np.asarray(squashed, dtype=float)[np.arange(len(labels)), labels]
     return np.linalg.norm(own, axis=1)
@@ -230,81 +206,75 @@ def class_among_longest(squashed: np.ndarray, labels: np.ndarray, most: int = 10
 UPDATES_SEEN = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200)  # updates after which vectors are measured
 
 
-def measure_planes(weights: np.ndarray, protocol: Protocol) -> dict:
+def _measure_planes(weights, protocol):
     "Numbers about the squashed vectors of the test images under weights (m, d, p)."
+    y = protocol.y_test
     poses = np.einsum("mdp,np->nmd", weights, protocol.X_test, optimize=True)
-    squashed, squares, y = squash(poses), np.sum(poses**2, axis=2), protocol.y_test
-    own, shares = own_lengths(squashed, y), squares / squares.sum(axis=1, keepdims=True)
+    squashed = squash(poses)
+    squares = np.sum(poses**2, axis=2)
+    lengths = _own_lengths(squashed, y)
     confidence = class_probabilities(squares, poses.shape[2]).max(axis=1)
     longest = class_among_longest(squashed, y, min(100, len(y) // 20))
-    low, middle, high = np.quantile(own, (0.25, 0.5, 0.75))
+    low, middle, high = np.quantile(lengths, (0.25, 0.5, 0.75))
     numbers = {
         "lowest_quarter": low,
         "median": middle,
         "highest_quarter": high,
-        "beyond": np.mean(own > 0.9),
+        "beyond": np.mean(lengths > 0.9),
         "least_among_longest": longest.min(),
-        "share": shares.max(axis=1).mean(),
+        "share": (squares / squares.sum(axis=1, keepdims=True)).max(axis=1).mean(),
         "confidence": confidence.mean(),
         "error": np.mean(squares.argmax(axis=1) != y),
     }
     return {name: float(number) for name, number in numbers.items()}
 
-# %% ../../nbs/experiments/figure2.ipynb #radius-4
-def _planes_from_subspaces(protocol, seed):
-    "A capsule regression with two dimensions for each class, and its start."
-    m = len(protocol.data.class_names)
-    targets, dims = np.arange(m)[None], np.full((1, m), 2)
-    moments = em.accumulate(
-        lambda block: second_moments(block, range(m)), (protocol.X, protocol.y, None), 4096
-    )
-    how = {"init": "subspace", "init_scale": 1.0, "affine": False}
-    start, _ = initial_weights(targets, dims, moments, **how, rng=np.random.default_rng(seed))
-    solver = LeastSquares.from_gram(moments.gram.sum(axis=0)[None])
-    return CapsuleRegression(targets, dims, solver), CapsuleParameters(start)
-
 # %% ../../nbs/experiments/figure2.ipynb #radius-4b
-def run_radii(part: Part, bench: Bench) -> tuple:
-    "Updates with one threshold and no stop; the planes of the test images on the way."
-    settings, protocol = part.parameters, bench.protocol
-    model, start = _planes_from_subspaces(protocol, bench.seed)
+def _weights_on_the_way(problem, batch, settings):
+    "Weights (m, d, p) before the first update and after those of `UPDATES_SEEN`."
+    model, start = problem
+    weights = [start.weights[0]]
     rounds = (em.Round(10**6, {"threshold": np.float64(settings["threshold"])}),)
-    batch, seen = (protocol.X, protocol.y, None), [start.weights[0]]
+    first = em.State.start(start)
+    with em.threads() as pool:
+        states = em.iterate(model, first, batch, rounds, pool=pool, momentum=settings["momentum"])
+        for t, state in enumerate(islice(states, settings["n_updates"]), 1):
+            if t in UPDATES_SEEN:
+                weights.append(state.parameters.weights[0].copy())
+    return weights
 
-    def climb():
-        with em.threads() as pool:
-            states = em.iterate(
-                model,
-                em.State.start(start),
-                batch,
-                rounds,
-                pool=pool,
-                momentum=settings["momentum"],
-            )
-            for t, state in enumerate(islice(states, settings["n_updates"]), 1):
-                if t in UPDATES_SEEN:
-                    seen.append(state.parameters.weights[0].copy())
 
-    bench.step("fit", f"{settings['n_updates']:,} updates", climb)
-    course = [measure_planes(weights, protocol) for weights in seen]
-    poses = protocol.X_test @ np.swapaxes(seen[-1], 1, 2)
+def _run_radii(part, bench):
+    "Updates with one threshold and no stop; the planes of the test images on the way."
+    settings = part.parameters
+    protocol = bench.protocol
+    batch = (protocol.X, protocol.y, None)
+    m = len(protocol.data.class_names)
+    problem = multiclass_problem(batch, m, 2, [subspace_start(bench.seed)])
+    course = bench.step(
+        "fit",
+        f"{settings['n_updates']:,} updates",
+        lambda: _weights_on_the_way(problem, batch, settings),
+    )
+    poses = protocol.X_test @ np.swapaxes(course[-1], 1, 2)
     predicted = np.sum(poses**2, axis=2).argmax(axis=0)
-    curves = {name: np.array([numbers[name] for numbers in course]) for name in course[0]}
-    return course[-1] | {"n_test": len(predicted)}, curves | {
-        "predicted": predicted.astype(np.uint8)
-    }
+    numbers = [_measure_planes(weights, protocol) for weights in course]
+    curves = {name: np.array([row[name] for row in numbers]) for name in numbers[0]}
+    metrics = numbers[-1] | {"n_test": len(predicted)}
+    return metrics, curves | {"predicted": predicted.astype(np.uint8)}
 
 # %% ../../nbs/experiments/figure2.ipynb #radius-5
-def radii_parts(data: str, profile: str) -> tuple:
+def _radii_parts(data, profile):
     "The thresholds of the paper's five rounds, one alone for each part."
-    paper = profile == "paper"
-    thresholds, n = (PAPER["thresholds"], UPDATES_SEEN[-1]) if paper else ((0.8, 0.0), 50)
+    thresholds, n = {
+        "paper": (PAPER["thresholds"], UPDATES_SEEN[-1]),
+        "quick": ((0.8, 0.0), 50),
+    }[profile]
     common = {"momentum": PAPER["momentum"], "n_updates": n}
     return tuple(Part(f"threshold-{nu:g}", {"threshold": nu} | common) for nu in thresholds)
 
 
 RADII = Experiment(
-    "How near to the circle squashed vectors lie", ("mnist", "fashion"), radii_parts, run_radii
+    "How near to the circle squashed vectors lie", ("mnist", "fashion"), _radii_parts, _run_radii
 )
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-2
@@ -312,25 +282,25 @@ POINTS = "images"  # the name of the only part
 N_SHOWN = 14  # images of each class that are recognised, and as many that are not
 
 
-def shown_rows(squashed: np.ndarray, labels: np.ndarray, count: int = N_SHOWN) -> np.ndarray:
+def _shown_rows(squashed, labels, count=N_SHOWN):
     """Row numbers, in order, of the first `count` images of each class that are recognised and of
     the first `count` that are not.
     """
     right = np.sum(squashed.astype(float) ** 2, axis=2).argmax(axis=1) == labels
     rows = [
-        np.flatnonzero((labels == label) & which)[:count]
+        np.flatnonzero((labels == label) & group)[:count]
         for label in np.unique(labels)
-        for which in (right, ~right)
+        for group in (right, ~right)
     ]
     return np.sort(np.concatenate(rows))
 
 
-def run_points(part: Part, bench: Bench) -> tuple:
+def _run_points(part, bench):
     "Test images of the record that this experiment needs, which hold the same places there."
     (record,) = bench.records.values()
     labels = record.array(PLANES, "labels")
     images = bench.data.test_images[: len(labels)]
-    rows = shown_rows(record.array(PLANES, "squashed"), labels, part.parameters["n_shown"])
+    rows = _shown_rows(record.array(PLANES, "squashed"), labels, part.parameters["n_shown"])
     return {"n_shown": len(rows)}, {"rows": rows, "images": images[rows].astype(np.uint8)}
 
 
@@ -338,7 +308,7 @@ POINTS2 = Experiment(
     "Images behind the points of Figure 2",
     ("mnist",),
     lambda data, profile: (Part(POINTS, {"n_shown": N_SHOWN}),),
-    run_points,
+    _run_points,
     needs=("figure2",),
 )
 POINTS3 = replace(
@@ -346,37 +316,34 @@ POINTS3 = replace(
 )
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-4
-def points_data(record: Record, images: Record, columns: int = 20) -> dict:
-    """What the explorer of points needs from a record and from that of its images; all images in
-    one picture with so many columns.
-    """
+def _sheet(pictures, columns):
+    "Images (n, height, width) in rows of so many, as a picture of sixteen greys in base64."
     import base64
     import io
 
     from PIL import Image
 
-    of, rows, pictures = (
-        lambda name: record.array(PLANES, name),
-        images.array(POINTS, "rows"),
-        images.array(POINTS, "images"),
-    )
     n, height, width = pictures.shape
     sheet = np.zeros((-(-n // columns) * columns, height, width), np.uint8)
     sheet[:n] = pictures
     sheet = sheet.reshape(-1, columns, height, width).swapaxes(1, 2).reshape(-1, columns * width)
     buffer = io.BytesIO()
-    Image.fromarray(sheet // 16 * 17).save(buffer, format="png", optimize=True)  # sixteen greys
-    squashed = of("squashed")[rows].astype(float)
-    taken = np.sum(squashed**2, axis=2).argmax(axis=1).tolist()
+    Image.fromarray(sheet // 16 * 17).save(buffer, format="png", optimize=True)
+    png = base64.b64encode(buffer.getvalue()).decode()
+    return {"png": png, "columns": columns, "rows": len(sheet) // height}
+
+
+def points_data(record: Record, images: Record, columns: int = 20) -> dict:
+    """What the explorer of points needs from a record and from that of its images; all images in
+    one picture with so many columns.
+    """
+    rows = images.array(POINTS, "rows")
+    squashed = record.array(PLANES, "squashed")[rows].astype(float)
     return {
-        "names": of("class_names").tolist(),
-        "labels": of("labels")[rows].tolist(),
-        "taken": taken,
+        "names": record.array(PLANES, "class_names").tolist(),
+        "labels": record.array(PLANES, "labels")[rows].tolist(),
+        "taken": np.sum(squashed**2, axis=2).argmax(axis=1).tolist(),
         "squashed": np.round(1000 * squashed).astype(np.int16),
-        "confusion": of("confusion").tolist(),
-        "sprite": {
-            "png": base64.b64encode(buffer.getvalue()).decode(),
-            "columns": columns,
-            "rows": len(sheet) // height,
-        },
+        "confusion": record.array(PLANES, "confusion").tolist(),
+        "sprite": _sheet(images.array(POINTS, "images"), columns),
     }

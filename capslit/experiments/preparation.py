@@ -4,21 +4,17 @@
 
 # %% auto #0
 __all__ = ['PLACES', 'PREPARATIONS', 'COPIES', 'LEARNED', 'NOISES', 'WAYS', 'AMOUNTS', 'MOST', 'WIDTHS', 'NEAR_NOISES', 'USPS',
-           'MNIST', 'SIZES', 'SEEDS', 'SEEN', 'NEAR', 'LARGE', 'WIDE', 'PREPARATION', 'deslant', 'moved', 'divided',
-           'images_of', 'described', 'to_learn', 'to_recognise', 'principal_axes', 'learned', 'with_noise', 'judged',
-           'measured', 'neighbours', 'nearness', 'exponents', 'pooled', 'run_size', 'best_size', 'settings_of',
-           'run_choice', 'run_test', 'run_near', 'run_near_test', 'run_preparation', 'preparation_parts', 'paired_p',
-           'holm', 'right']
+           'MNIST', 'DIGITS', 'SIZES', 'SEEDS', 'SEEN', 'NEAR', 'LARGE', 'WIDE', 'LEARNERS', 'PREPARATION', 'Prepared',
+           'holm']
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-02
-from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
-from scipy.stats import norm
-from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 
 from ..data.datasets import ImageData
@@ -32,39 +28,32 @@ from capslit.experiments.manifolds import (
     learn,
 )
 from .poses import slant_and_ink
-from .records import Bench, Experiment, Part, Record
+from .records import Experiment, Part, by_learner
 from ..mixtures.tangents import smooth, tangent_distance, tangent_vectors
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-04
-def deslant(images: np.ndarray) -> np.ndarray:
+def _deslant(images):
     "Images (n, height, width), float32, sheared such that their ink has no slant."
     grey = np.asarray(images, dtype=np.float32)
     height, width = grey.shape[1:]
-    slant, rows = slant_and_ink(grey)[:, 0], np.arange(height, dtype=np.float32)
+    rows = np.arange(height, dtype=np.float32)
+    slant = slant_and_ink(grey)[:, 0]
     mass = np.maximum(grey.sum(axis=(1, 2)), np.finfo(np.float32).tiny)
     middle = grey.sum(axis=2) @ rows / mass
-    moved = (slant[:, None] * (rows - middle[:, None])).astype(np.float32)
-    columns = np.arange(width, dtype=np.float32) + moved[:, :, None]
+    shift = (slant[:, None] * (rows - middle[:, None])).astype(np.float32)
+    columns = np.arange(width, dtype=np.float32) + shift[:, :, None]
     return resample(grey, np.broadcast_to(rows[:, None], columns.shape), columns)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-07
-PLACES = (
-    (1, 1),
-    (0, 1),
-    (2, 1),
-    (1, 0),
-    (1, 2),
-    (0, 0),
-    (0, 2),
-    (2, 0),
-    (2, 2),
-)  # corners in an image with a border
+# Corners in an image with a border of one pixel: as it is, moved along one axis, along both
+PLACES = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2), (0, 0), (0, 2), (2, 0), (2, 2))
 
 
-def moved(images: np.ndarray, place: int) -> np.ndarray:
+def _moved(images, place):
     "Images (n, height, width) as they are (place 0), or moved by one pixel."
-    padded, (height, width) = np.pad(images, ((0, 0), (1, 1), (1, 1))), images.shape[1:]
+    height, width = images.shape[1:]
     top, left = PLACES[place]
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
     return padded[:, top : top + height, left : left + width]
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-09
@@ -74,104 +63,93 @@ PREPARATIONS = {
     "deslanted": "deslanted",
     "both": "deslanted, shifts",
 }
-COPIES = {"shifted": 5, "both": 5}  # places in which an image is learned
+COPIES = {"plain": 1, "shifted": 5, "deslanted": 1, "both": 5}  # places in which it is learned
 
 
-def divided(data: ImageData, n_fit: int | None) -> dict:
+def _divided(data, n_fit):
     """Row numbers to learn from while choosing, to validate, to learn from, and to test.
 
     Of a large collection the first `n_fit` training images and the last sixth; else a stratified
     fifth is set apart.
     """
     n = data.n_train
+    rows = np.arange(n)
     if n_fit is None:
         fit, choose = train_test_split(
-            np.arange(n), test_size=0.2, stratify=data.labels[:n], random_state=0
+            rows, test_size=0.2, stratify=data.labels[:n], random_state=0
         )
     else:
-        fit, choose = np.arange(n_fit), np.arange(round(n * 5 / 6), n)
-    return {
-        "fit": fit,
-        "choose": choose,
-        "all": np.arange(n),
-        "test": np.arange(n, len(data.images)),
-    }
+        fit, choose = rows[:n_fit], rows[round(n * 5 / 6) :]
+    return {"fit": fit, "choose": choose, "all": rows, "test": np.arange(n, len(data.images))}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10
-def images_of(data: ImageData, rows: np.ndarray, preparation: str) -> np.ndarray:
-    "Images (n, height, width) of grey values up to 1, deslanted if the preparation says so."
-    images = np.asarray(data.images[rows], np.float32) / np.float32(data.scale)
-    return deslant(images) if preparation in ("deslanted", "both") else images
+@dataclass(frozen=True)
+class Prepared:
+    """The images of a collection in one of the `PREPARATIONS`, described by smoothed pixels, or by
+    their coordinates along `axes` (p, d).
+    """
 
+    data: ImageData
+    preparation: str
+    axes: Any = None
 
-def described(images: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
-    "Smoothed images as rows, or their coordinates along `axes` (p, d)."
-    X = smooth(images, SMOOTHING).reshape(len(images), -1)
-    return X if axes is None else X @ axes
+    def images(self, rows: np.ndarray) -> np.ndarray:
+        "Images (n, height, width) of grey values up to 1."
+        grey = np.asarray(self.data.images[rows], np.float32) / np.float32(self.data.scale)
+        return _deslant(grey) if self.preparation in ("deslanted", "both") else grey
 
+    def describe(self, images: np.ndarray) -> np.ndarray:
+        "Images as rows of numbers."
+        return self._along(smooth(images, SMOOTHING).reshape(len(images), -1))
 
-def to_learn(
-    data: ImageData, rows: np.ndarray, preparation: str, axes: np.ndarray | None = None
-) -> tuple:
-    "What describes the images, and labels; with shifts if the preparation says so."
-    images, n = images_of(data, rows, preparation), COPIES.get(preparation, 1)
-    return np.concatenate([described(moved(images, k), axes) for k in range(n)]), np.tile(
-        data.labels[rows], n
-    )
+    def _along(self, X):
+        return X if self.axes is None else X @ self.axes
 
-# %% ../../nbs/experiments/preparation.ipynb #preparation-10-1
-def to_recognise(
-    data: ImageData,
-    rows: np.ndarray,
-    preparation: str,
-    axes: np.ndarray | None = None,
-    place: int = 0,
-) -> tuple:
-    "What describes the images in one of the `PLACES`, labels, and tangents of one pixel."
-    images = moved(images_of(data, rows, preparation), place)
-    T = tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))
-    return described(images, axes), data.labels[rows], T if axes is None else T @ axes
+    def to_learn(self, rows: np.ndarray) -> tuple:
+        "Rows of numbers and labels; of images in several places if the preparation says so."
+        images = self.images(rows)
+        n = COPIES[self.preparation]
+        X = np.concatenate([self.describe(_moved(images, place)) for place in range(n)])
+        return X, np.tile(self.data.labels[rows], n)
+
+    def to_recognise(self, rows: np.ndarray, place: int = 0) -> tuple:
+        "Rows of numbers of images in one of the `PLACES`, labels, and tangents of one pixel."
+        images = _moved(self.images(rows), place)
+        T = tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))
+        return self.describe(images), self.data.labels[rows], self._along(T)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10-3
-def principal_axes(
-    data: ImageData, rows: np.ndarray, preparation: str, n_axes: int | None
-) -> np.ndarray | None:
-    """The first principal axes (p, n_axes) of smoothed images, orthonormal.
-
-    None if none are asked for.
-    """
+def _prepare(data, preparation, rows, n_axes=None):
+    "The `Prepared` images; along the first principal axes of some of the `rows`, if asked for."
+    plain = Prepared(data, preparation)
     if n_axes is None:
-        return None
-    X = described(images_of(data, rows[:10_000], preparation))
+        return plain
+    X = plain.describe(plain.images(rows[:10_000]))
     X = X - X.mean(axis=0)
-    return np.linalg.eigh(X.T @ X)[1][:, ::-1][:, :n_axes]
+    axes = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, :n_axes]  # orthonormal
+    return Prepared(data, preparation, axes)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-12
-LEARNED, NOISES = 0.1, (0.1, 0.2, 0.4, 0.8)  # shares of the mean variance of a pixel
+LEARNED = 0.1  # added noise while learning, as a share of the mean variance of a pixel
+NOISES = (0.1, 0.2, 0.4, 0.8)  # to choose from for recognition
 
 
-def learned(
-    X: np.ndarray, y: np.ndarray, m: int, r: int, seed: int, n_pixels: int, max_iter: int = MAX_ITER
-) -> ClassifierMixin:
+def _learned(X, y, m, r, seed, n_pixels, max_iter=MAX_ITER):
     "Mixtures of m factor analysers of r factors for each class, fitted with little added noise."
     model = factor_analysers(m, r, LEARNED, X, seed)
-    model.density.set_params(
-        noise_unit=model.density.noise_unit * X.shape[1] / n_pixels, max_iter=max_iter
-    )
+    unit = model.density.noise_unit * X.shape[1] / n_pixels
+    model.density.set_params(noise_unit=unit, max_iter=max_iter)
     return learn(model, X, y)
 
 
-def with_noise(model: ClassifierMixin, share: float) -> ClassifierMixin:
+def _with_noise(model, share):
     "A fitted classifier whose densities have as much added noise as this share in all."
     model = copy(model)
-    model.densities_ = [_noisier(density, share) for density in model.densities_]
+    model.densities_ = [copy(density) for density in model.densities_]
+    for density in model.densities_:
+        more = (share - density.added_noise_) * density.noise_unit
+        density.noise_variances_ = density.noise_variances_ + more
     return model
-
-
-def _noisier(density, share):
-    density, more = copy(density), (share - density.added_noise_) * density.noise_unit
-    density.noise_variances_ = density.noise_variances_ + more
-    return density
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-14
 WAYS = {
@@ -182,106 +160,106 @@ WAYS = {
 }
 
 
-def judged(found: np.ndarray, y: np.ndarray, classes: np.ndarray, p: int) -> tuple:
+def _judged(logs, y, classes, p):
     """Error, log-loss and bits of log-densities (n, classes) of p numbers; and the predicted
     labels, uint8.
     """
-    own = found[np.arange(len(y)), np.searchsorted(classes, y)].astype(float)
-    loss = float(np.mean(np.logaddexp.reduce(found.astype(float), axis=1) - own))
-    predicted = classes[np.argmax(found, axis=1)]
-    bits = float(8 - np.mean(own) / p / np.log(2))
-    return {"error": error(predicted, y), "log_loss": loss, "bits": bits}, predicted.astype(
-        np.uint8
-    )
+    right = logs[np.arange(len(y)), np.searchsorted(classes, y)].astype(float)
+    total = np.logaddexp.reduce(logs.astype(float), axis=1)
+    predicted = classes[np.argmax(logs, axis=1)]
+    return {
+        "error": error(predicted, y),
+        "log_loss": float(np.mean(total - right)),
+        "bits": float(8 - np.mean(right) / p / np.log(2)),
+    }, predicted.astype(np.uint8)
 
 
-def measured(model: ClassifierMixin, seen: list, amount: float = 0.0) -> tuple:
-    """What `judged` says of images seen in one place or several, as lists of what `to_recognise`
+def _measured(model, views, amount=0.0):
+    """What `_judged` says of images in one place or several, as lists of what `to_recognise`
     gives; tangents reach `amount` pixels.
     """
-    found = [
-        model.log_densities(X, tangents=T * np.float32(amount) if amount else None)
-        for X, _, T in seen
-    ]
-    mean = np.logaddexp.reduce(found, axis=0) - np.log(len(found))
-    return judged(mean, seen[0][1], model.classes_, seen[0][0].shape[1])
+    moves = [T * np.float32(amount) if amount else None for _, _, T in views]
+    logs = [model.log_densities(view[0], tangents=T) for view, T in zip(views, moves)]
+    mean = np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
+    X, y, _ = views[0]
+    return _judged(mean, y, model.classes_, X.shape[1])
 
 # %% ../../nbs/experiments/preparation.ipynb #near-2
-def neighbours(seen: tuple, known: tuple, n_candidates: int = CANDIDATES) -> tuple:
+def _neighbours(view, examples, n_candidates=CANDIDATES):
     """Squared two-sided tangent distances (n, c) to the candidates of each image, and the labels
     (n, c) of these.
 
-    `seen` and `known` are what `to_recognise` gives; candidates are the nearest of `known`, pixel
-    by pixel.
+    Both are what `to_recognise` gives; candidates are the nearest examples, pixel by pixel.
     """
-    (X, _, T), (Y, y, U) = seen, known
+    X, _, T = view
+    Y, labels, U = examples
     apart = np.sum(Y * Y, axis=1) - 2 * X @ Y.T
     near = np.argpartition(apart, n_candidates, axis=1)[:, :n_candidates]
-    return tangent_distance(X, Y, T, U, candidates=near), y[near]
+    return tangent_distance(X, Y, T, U, candidates=near), labels[near]
 
 
-def nearness(D: np.ndarray, labels: np.ndarray, classes: np.ndarray, width: float) -> np.ndarray:
+def _nearness(D, labels, classes, width):
     """Logarithms (n, classes) of the sums of exp(−D / 2 width) over the candidates of a class; of
     none, 60 below the largest.
     """
-    of = [logsumexp(np.where(labels == c, -D / (2 * width), -np.inf), axis=1) for c in classes]
-    found = np.stack(of, axis=1)
-    return np.maximum(found, found.max(axis=1, keepdims=True) - 60)
+    sums = [logsumexp(np.where(labels == c, -D / (2 * width), -np.inf), axis=1) for c in classes]
+    sums = np.stack(sums, axis=1)
+    return np.maximum(sums, sums.max(axis=1, keepdims=True) - 60)
 
 # %% ../../nbs/experiments/preparation.ipynb #near-3
-def exponents(scores: list, y: np.ndarray) -> np.ndarray:
+def _exponents(scores, y):
     """The exponents (k,), none below zero, with which k densities, whose logarithms are `scores`
     (n, classes), make classes `y` likeliest.
     """
     F = np.asarray(scores, float)
+    rows = np.arange(len(y))
 
     def loss(a):
-        found = np.tensordot(a, F, 1)
-        P = softmax(found, axis=1)
-        P[np.arange(len(y)), y] -= 1
-        own = found[np.arange(len(y)), y]
-        return np.mean(logsumexp(found, axis=1) - own), np.sum(P * F, axis=(1, 2)) / len(y)
+        logs = np.tensordot(a, F, 1)
+        P = softmax(logs, axis=1)
+        P[rows, y] -= 1
+        slope = np.sum(P * F, axis=(1, 2)) / len(y)
+        return np.mean(logsumexp(logs, axis=1) - logs[rows, y]), slope
 
     return minimize(loss, np.full(len(F), 0.1), jac=True, bounds=[(0, None)] * len(F)).x
 
 
-def pooled(scores: list, y: np.ndarray, classes: np.ndarray) -> dict:
-    "The `exponents` of densities, and the error and log-loss of their product."
-    a = exponents(scores, np.searchsorted(classes, y))
-    found, _ = judged(np.tensordot(a, np.asarray(scores), 1), y, classes, 1)
-    return {"error": found["error"], "log_loss": found["log_loss"], "exponents": a.tolist()}
+def _pooled(scores, y, classes):
+    "The exponents of densities, and the error and log-loss of their product."
+    a = _exponents(scores, np.searchsorted(classes, y))
+    numbers, _ = _judged(np.tensordot(a, np.asarray(scores), 1), y, classes, 1)
+    del numbers["bits"]
+    return numbers | {"exponents": a.tolist()}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-16
-def run_size(
-    bench: Bench,
-    preparation: str,
-    m: int,
-    r: int,
-    n_fit: int | None,
-    n_axes: int | None = None,
-    noises: Sequence = NOISES,
-    max_iter: int = MAX_ITER,
-) -> tuple:
+def _fit(settings, bench, group, m, r, seed):
+    "The images as prepared, their division, and a model of one size learned from a group of rows."
+    data = bench.data
+    rows = _divided(data, settings.get("n_fit"))
+    n_axes = settings.get("n_axes")
+    prepared = _prepare(data, settings["preparation"], rows[group], n_axes)
+    X, y = bench.step("images", "preparing", lambda: prepared.to_learn(rows[group]))
+    n_pixels = data.images[0].size
+    max_iter = settings.get("max_iter", MAX_ITER)
+    model = bench.step("fit", "learning", lambda: _learned(X, y, m, r, seed, n_pixels, max_iter))
+    return prepared, rows, model
+
+
+def _learn_size(settings, bench, _):
     "Learn a model of m components of r factors for each class; judge it with all amounts of noise."
-    rows, n_pixels = divided(bench.data, n_fit), bench.data.images[0].size
-    axes = principal_axes(bench.data, rows["fit"], preparation, n_axes)
-    X, y = bench.step(
-        "images", "preparing", lambda: to_learn(bench.data, rows["fit"], preparation, axes)
-    )
-    model = bench.step(
-        "fit", "learning", lambda: learned(X, y, m, r, bench.seed, n_pixels, max_iter)
-    )
-    images = images_of(bench.data, rows["choose"], preparation)
-    X, y = described(images, axes), bench.data.labels[rows["choose"]]
-    found = bench.step(
+    noises = settings.get("noises", NOISES)
+    prepared, rows, model = _fit(settings, bench, "fit", settings["m"], settings["r"], bench.seed)
+    X = prepared.describe(prepared.images(rows["choose"]))
+    y = bench.data.labels[rows["choose"]]
+    numbers, predicted = bench.step(
         "predict",
         "classifying",
-        lambda: [measured(with_noise(model, a), [(X, y, None)]) for a in noises],
+        lambda: zip(*[_measured(_with_noise(model, a), [(X, y, None)]) for a in noises]),
     )
-    of = {name: [scores[name] for scores, _ in found] for name in found[0][0]}
-    parameters = sum(density.n_parameters_ for density in model.densities_)
-    return of | {"n_parameters": parameters, "n": len(y)}, {
-        "predicted": np.stack([p for _, p in found]),
+    metrics = {name: [row[name] for row in numbers] for name in ("error", "log_loss", "bits")}
+    n_parameters = sum(density.n_parameters_ for density in model.densities_)
+    return metrics | {"n_parameters": n_parameters, "n": len(y)}, {
+        "predicted": np.stack(predicted),
         "labels": y.astype(np.uint8),
     }
 
@@ -290,114 +268,76 @@ AMOUNTS = (0.5, 1.0, 2.0)  # pixels, of tangents of the image
 MOST = 3000  # images by which tangents are chosen
 
 
-def best_size(finished: dict, preparation: str, noises: Sequence = NOISES) -> tuple:
+def _best_size(finished, preparation, noises):
     "Components, factors and noise with the fewest errors, and the least log-loss among equals."
-    tried = {}
+    scores = {}
     for name, metrics in finished.items():
-        kind, of, *size = name.split(".")
-        if (kind, of) == ("size", preparation):
-            for k, noise in enumerate(noises):
-                tried[(*map(int, size), noise)] = metrics["error"][k], metrics["log_loss"][k]
-    return min(tried, key=tried.get)
+        kind, prepared, *size = name.split(".")
+        if (kind, prepared) == ("size", preparation):
+            losses = zip(metrics["error"], metrics["log_loss"])
+            scores |= {(*map(int, size), a): loss for a, loss in zip(noises, losses)}
+    return min(scores, key=scores.get)
 
 
-def settings_of(seen: list, noise: float, moving: float, amount: float) -> dict:
-    """For each of the `WAYS` the places in which images are seen, the tangents' reach, and the
-    noise: that of an image seen once.
-    """
-    ways = list(WAYS)[: 4 if len(seen) > 1 else 2]
-    return {
-        way: (
-            seen if way in ("places", "all") else seen[:1],
-            *((amount, moving) if way in ("moving", "all") else (0.0, noise)),
-        )
-        for way in ways
-    }
+def _ways(views, chosen):
+    "For each of the `WAYS` the views of an image, the tangents' reach, and the noise."
+    still = (0.0, chosen["noise"])
+    moving = (chosen["amount"], chosen["noise_moving"])
+    ways = {"fixed": (views[:1], *still), "moving": (views[:1], *moving)}
+    if len(views) > 1:
+        ways |= {"places": (views, *still), "all": (views, *moving)}
+    return ways
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-18-1
-def run_choice(
-    bench: Bench,
-    preparation: str,
-    n_fit: int | None,
-    n_places: int = 1,
-    n_axes: int | None = None,
-    noises: Sequence = NOISES,
-    max_iter: int = MAX_ITER,
-) -> tuple:
+def _choose(settings, bench, _):
     "The size, the noise without and with tangents, and the tangents' reach with the fewest errors."
-    rows = divided(bench.data, n_fit)
-    m, r, noise = best_size(bench.finished, preparation, noises)
-    axes = principal_axes(bench.data, rows["fit"], preparation, n_axes)
-    X, y = to_learn(bench.data, rows["fit"], preparation, axes)
-    model = bench.step(
-        "fit",
-        "learning",
-        lambda: learned(X, y, m, r, bench.seed, bench.data.images[0].size, max_iter),
-    )
-    seen = [
-        to_recognise(bench.data, rows["choose"][:MOST], preparation, axes, place=k)
-        for k in range(n_places)
-    ]
+    noises = settings.get("noises", NOISES)
+    m, r, noise = _best_size(bench.finished, settings["preparation"], noises)
+    prepared, rows, model = _fit(settings, bench, "fit", m, r, bench.seed)
+    few = rows["choose"][:MOST]
+    views = [prepared.to_recognise(few, place) for place in range(settings.get("n_places", 1))]
 
-    def tried(images, reach, share):
-        scores, _ = measured(with_noise(model, share), images, reach)
-        return [scores["error"], scores["log_loss"]]
+    def scores(views, reach, share):
+        numbers, _ = _measured(_with_noise(model, share), views, reach)
+        return [numbers["error"], numbers["log_loss"]]
 
-    amounts = bench.step(
-        "amounts", "tangents", lambda: {a: tried(seen[:1], a, noise) for a in AMOUNTS}
+    reaches = bench.step(
+        "amounts", "tangents", lambda: {a: scores(views[:1], a, noise) for a in AMOUNTS}
     )
-    amount = min(amounts, key=amounts.get)
-    found = bench.step(
-        "noises", "noise", lambda: {a: tried(seen[:1], amount, a) for a in noises if a != noise}
+    amount = min(reaches, key=reaches.get)
+    levels = bench.step(
+        "noises", "noise", lambda: {a: scores(views[:1], amount, a) for a in noises if a != noise}
     )
-    found[noise] = amounts[amount]
-    moving = min(found, key=found.get)
-    ways = {
-        way: bench.step(way, way, lambda: tried(*how))
-        for way, how in settings_of(seen, noise, moving, amount).items()
-    }
+    levels[noise] = reaches[amount]
     chosen = {
         "m": m,
         "r": r,
         "noise": noise,
         "amount": amount,
-        "noise_moving": moving,
-        "ways": ways,
+        "noise_moving": min(levels, key=levels.get),
+        "amounts": list(reaches.values()),
+        "noises": [levels[a] for a in noises],
     }
+    ways = _ways(views, chosen)
     return chosen | {
-        "amounts": [amounts[a] for a in AMOUNTS],
-        "noises": [found[a] for a in noises],
+        "ways": {way: bench.step(way, way, lambda: scores(*ways[way])) for way in ways}
     }, {}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-18
-def run_test(
-    bench: Bench,
-    preparation: str,
-    seed: int,
-    n_places: int = 1,
-    n_axes: int | None = None,
-    max_iter: int = MAX_ITER,
-) -> tuple:
+def _test(settings, bench, _):
     """Learn all training images with what was chosen; classify the test images in the `WAYS` for so
     many places.
     """
-    chosen, rows = bench.finished[f"choice.{preparation}"], divided(bench.data, 1)
-    axes = principal_axes(bench.data, rows["all"], preparation, n_axes)
-    X, y = to_learn(bench.data, rows["all"], preparation, axes)
-    model = bench.step(
-        "fit",
-        "learning",
-        lambda: learned(X, y, chosen["m"], chosen["r"], seed, bench.data.images[0].size, max_iter),
-    )
-    seen = [
-        to_recognise(bench.data, rows["test"], preparation, axes, place=k) for k in range(n_places)
-    ]
-    metrics, arrays = {"n": len(rows["test"])}, {"labels": seen[0][1].astype(np.uint8)}
-    for way, (images, reach, share) in settings_of(
-        seen, chosen["noise"], chosen["noise_moving"], chosen["amount"]
-    ).items():
+    chosen = bench.finished[f"choice.{settings['preparation']}"]
+    size = (chosen["m"], chosen["r"])
+    prepared, rows, model = _fit(settings, bench, "all", *size, settings["seed"])
+    places = range(settings.get("n_places", 1))
+    views = [prepared.to_recognise(rows["test"], place) for place in places]
+    metrics = {"n": len(rows["test"])}
+    arrays = {"labels": views[0][1].astype(np.uint8)}
+    for way, (images, reach, share) in _ways(views, chosen).items():
         metrics[way], arrays[way] = bench.step(
-            way, f"classifying, {way}", lambda: measured(with_noise(model, share), images, reach)
+            way, f"classifying, {way}", lambda: _measured(_with_noise(model, share), images, reach)
         )
     return metrics, arrays
 
@@ -406,86 +346,64 @@ WIDTHS = (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)
 NEAR_NOISES = (*NOISES, 1.6, 3.2)
 
 
-def run_near(bench: Bench, preparation: str) -> tuple:
+def _distances(bench, prepared, view, rows):
+    "What `_neighbours` finds among the images that were learned."
+    examples = prepared.to_recognise(rows)
+    return bench.step("near", "tangent distances", lambda: _neighbours(view, examples))
+
+
+def _choose_near(settings, bench, _):
     """Noise, width and exponents with which mixtures and neighbours make the labels of the
     validation images likeliest.
     """
-    chosen, rows = bench.finished[f"choice.{preparation}"], divided(bench.data, None)
-    X, y = to_learn(bench.data, rows["fit"], preparation)
-    model = bench.step(
-        "fit",
-        "learning",
-        lambda: learned(X, y, chosen["m"], chosen["r"], bench.seed, bench.data.images[0].size),
-    )
-    X, y, T = seen = to_recognise(bench.data, rows["choose"], preparation)
-    near = bench.step(
-        "near",
-        "tangent distances",
-        lambda: neighbours(seen, to_recognise(bench.data, rows["fit"], preparation)),
-    )
-    T, classes = T * np.float32(chosen["amount"]), model.classes_
-    densities = {a: with_noise(model, a).log_densities(X, tangents=T) for a in NEAR_NOISES}
-    sums = {w: nearness(*near, classes, w) for w in WIDTHS}
-    tried = {
-        (a, w): pooled([densities[a], sums[w]], y, classes) for a in NEAR_NOISES for w in WIDTHS
+    chosen = bench.finished[f"choice.{settings['preparation']}"]
+    size = (chosen["m"], chosen["r"])
+    prepared, rows, model = _fit(settings, bench, "fit", *size, bench.seed)
+    X, y, T = view = prepared.to_recognise(rows["choose"])
+    near = _distances(bench, prepared, view, rows["fit"])
+    T = T * np.float32(chosen["amount"])
+    classes = model.classes_
+    densities = {a: _with_noise(model, a).log_densities(X, tangents=T) for a in NEAR_NOISES}
+    sums = {w: _nearness(*near, classes, w) for w in WIDTHS}
+    pools = {
+        (a, w): _pooled([densities[a], sums[w]], y, classes) for a in NEAR_NOISES for w in WIDTHS
     }
-    noise, width = min(tried, key=lambda pair: tried[pair]["log_loss"])
-    alone = {
-        name: [pooled([score], y, classes) for score in of.values()]
-        for name, of in (("mixtures", densities), ("neighbours", sums))
-    }
+    noise, width = min(pools, key=lambda pair: pools[pair]["log_loss"])
     return {
         "noise": noise,
         "width": width,
-        "both": tried[noise, width],
+        "both": pools[noise, width],
         "n": len(y),
-        "log_losses": [[tried[a, w]["log_loss"] for w in WIDTHS] for a in NEAR_NOISES],
-    } | alone, {}
+        "log_losses": [[pools[a, w]["log_loss"] for w in WIDTHS] for a in NEAR_NOISES],
+        "mixtures": [_pooled([score], y, classes) for score in densities.values()],
+        "neighbours": [_pooled([score], y, classes) for score in sums.values()],
+    }, {}
 
 # %% ../../nbs/experiments/preparation.ipynb #near-7
-def run_near_test(bench: Bench, preparation: str, seed: int) -> tuple:
+def _test_near(settings, bench, _):
     """Learn all training images; classify the test images by neighbours, and by mixtures and
     neighbours, with what was chosen.
     """
-    size, chosen = bench.finished[f"choice.{preparation}"], bench.finished[f"near.{preparation}"]
-    rows = divided(bench.data, 1)
-    X, y = to_learn(bench.data, rows["all"], preparation)
-    model = bench.step(
-        "fit",
-        "learning",
-        lambda: learned(X, y, size["m"], size["r"], seed, bench.data.images[0].size),
-    )
-    X, y, T = seen = to_recognise(bench.data, rows["test"], preparation)
-    near = bench.step(
-        "near",
-        "tangent distances",
-        lambda: neighbours(seen, to_recognise(bench.data, rows["all"], preparation)),
-    )
+    size = bench.finished[f"choice.{settings['preparation']}"]
+    chosen = bench.finished[f"near.{settings['preparation']}"]
+    prepared, rows, model = _fit(settings, bench, "all", size["m"], size["r"], settings["seed"])
+    X, y, T = view = prepared.to_recognise(rows["test"])
+    near = _distances(bench, prepared, view, rows["all"])
     T = T * np.float32(size["amount"])
-    own = bench.step(
+    mixtures = bench.step(
         "moving",
         "classifying",
-        lambda: with_noise(model, chosen["noise"]).log_densities(X, tangents=T),
+        lambda: _with_noise(model, chosen["noise"]).log_densities(X, tangents=T),
     )
-    sums = nearness(*near, model.classes_, chosen["width"])
+    sums = _nearness(*near, model.classes_, chosen["width"])
     a, b = chosen["both"]["exponents"]
-    metrics, arrays = {"n": len(y)}, {"labels": y.astype(np.uint8)}
-    for way, found in {"mixtures": own, "neighbours": sums, "together": a * own + b * sums}.items():
-        scores, arrays[way] = judged(found, y, model.classes_, X.shape[1])
-        metrics[way] = {"error": scores["error"], "log_loss": scores["log_loss"]}
+    logs = {"mixtures": mixtures, "neighbours": sums, "together": a * mixtures + b * sums}
+    metrics = {"n": len(y)}
+    arrays = {"labels": y.astype(np.uint8)}
+    for way, scores in logs.items():
+        numbers, arrays[way] = _judged(scores, y, model.classes_, X.shape[1])
+        metrics[way] = {name: numbers[name] for name in ("error", "log_loss")}
     return metrics, arrays
-
-# %% ../../nbs/experiments/preparation.ipynb #near-8
-def run_preparation(part: Part, bench: Bench) -> tuple:
-    "Run a part, by its kind."
-    parameters = dict(part.parameters)
-    return {
-        "size": run_size,
-        "choice": run_choice,
-        "test": run_test,
-        "near": run_near,
-        "near-test": run_near_test,
-    }[parameters.pop("kind")](bench, **parameters)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-19
 USPS = (
@@ -495,111 +413,79 @@ USPS = (
     (40, 20),
 )
 MNIST = ((1, 25), (5, 25), (10, 10), (10, 25), (20, 25), (10, 40))
+DIGITS = ((1, 4), (2, 4))
 SIZES = {  # data → preparations → pairs (components, factors)
     "usps": {"plain": USPS, "deslanted": USPS, "shifted": USPS},
     "mnist": {"both": ((20, 25),), "deslanted": MNIST, "plain": MNIST, "shifted": ((20, 25),)},
-    "digits": {"plain": ((1, 4), (2, 4)), "both": ((1, 4), (2, 4))},
+    "digits": {"plain": DIGITS, "both": DIGITS},
 }
-SEEDS = {  # data → preparations, and with how many seeds each learns all training images
-    "usps": {"plain": 5, "deslanted": 5, "shifted": 5},
-    "mnist": {"both": 5, "deslanted": 5, "plain": 5, "shifted": 5},
-    "digits": {"plain": 1, "both": 1},
-}
+SEEDS = {"usps": 5, "mnist": 5, "digits": 1}  # with how many each learns all training images
 SEEN = {
-    ("digits", "both"): 9,
-    ("usps", "plain"): 9,
-    ("usps", "shifted"): 9,
+    ("digits", "both"): {"n_places": 9},
+    ("usps", "plain"): {"n_places": 9},
+    ("usps", "shifted"): {"n_places": 9},
 }  # places in which test images are seen, if more than one
 NEAR = {("digits", "both"), ("usps", "shifted")}  # with neighbours besides
-LARGE = {
-    "mnist": {"n_axes": 100, "max_iter": 30}
-}  # coordinates of its images, and iterations of EM
+# Coordinates of large images, and iterations of EM; how much noise they are offered
+LARGE = {"mnist": {"n_axes": 100, "max_iter": 30}}
 WIDE = {"mnist": {"noises": [0.4, 0.8, 1.6, 3.2]}}
 
 
-def preparation_parts(data: str, profile: str) -> tuple:
-    "For each preparation the sizes, the choice, and the seeds."
-    found = []
-    for preparation, sizes in SIZES[data].items():
-        n_fit = (
-            (20_000 if len(sizes) > 1 else 10_000) if data in LARGE else None
-        )  # fewer where only noise is to be chosen
-        common = {"preparation": preparation} | LARGE.get(data, {})
-        fitted = {"n_fit": n_fit} | common | WIDE.get(data, {})
-        places = {"n_places": SEEN[data, preparation]} if (data, preparation) in SEEN else {}
-        copies = COPIES.get(preparation, 1)
-        for m, r in sizes:
-            found.append(
-                Part(
-                    f"size.{preparation}.{m}.{r}",
-                    {"kind": "size", "m": m, "r": r} | fitted,
-                    copies * m * (r + 2.0),
-                    True,
-                )
-            )
-        choice = f"choice.{preparation}"
-        found.append(
-            Part(
-                choice,
-                {"kind": "choice"} | fitted | places,
-                500.0 * copies,
-                True,
-                reads=tuple(
-                    part.name for part in found if part.name.startswith(f"size.{preparation}.")
-                ),
-            )
-        )
-        for seed in range(SEEDS[data][preparation]):
-            found.append(
-                Part(
-                    f"test.{preparation}.{seed}",
-                    {"kind": "test", "seed": seed} | common | places,
-                    500.0 * copies,
-                    True,
-                    reads=(choice,),
-                )
-            )
-        if (data, preparation) in NEAR:
-            near, of = f"near.{preparation}", {"preparation": preparation}
-            found.append(Part(near, {"kind": "near"} | of, 500.0 * copies, True, reads=(choice,)))
-            found += [
-                Part(
-                    f"{near}.{seed}",
-                    {"kind": "near-test", "seed": seed} | of,
-                    500.0 * copies,
-                    True,
-                    reads=(choice, near),
-                )
-                for seed in range(SEEDS[data][preparation])
-            ]
-    return tuple(found)
+def _parts_of(data, preparation, sizes):
+    "Of one preparation the sizes, the choice, and the seeds."
+    # Fewer images of a large collection where only noise is to be chosen
+    n_fit = None
+    if data in LARGE:
+        n_fit = 20_000 if len(sizes) > 1 else 10_000
+    common = {"preparation": preparation} | LARGE.get(data, {})
+    fitted = common | {"n_fit": n_fit} | WIDE.get(data, {})
+    places = SEEN.get((data, preparation), {})
+    copies = COPIES[preparation]
+
+    def part(kind, name, settings, reads=(), cost=500.0):
+        settings = settings | {"kind": kind}
+        return Part(name, settings, copies * cost, True, reads=reads, learner=kind)
+
+    tried = [
+        part("size", f"size.{preparation}.{m}.{r}", fitted | {"m": m, "r": r}, (), m * (r + 2.0))
+        for m, r in sizes
+    ]
+    choice = f"choice.{preparation}"
+    yield from tried
+    yield part("choice", choice, fitted | places, tuple(one.name for one in tried))
+    for seed in range(SEEDS[data]):
+        settings = common | places | {"seed": seed}
+        yield part("test", f"test.{preparation}.{seed}", settings, (choice,))
+    if (data, preparation) in NEAR:
+        near = f"near.{preparation}"
+        yield part("near", near, common, (choice,))
+        for seed in range(SEEDS[data]):
+            yield part("near-test", f"{near}.{seed}", common | {"seed": seed}, (choice, near))
 
 
+LEARNERS = {
+    "size": _learn_size,
+    "choice": _choose,
+    "test": _test,
+    "near": _choose_near,
+    "near-test": _test_near,
+}
 PREPARATION = Experiment(
-    "Deslanting, shifts and tangents", ("usps", "mnist"), preparation_parts, run_preparation
+    "Deslanting, shifts and tangents",
+    ("usps", "mnist"),
+    lambda data, profile: tuple(
+        part
+        for preparation, sizes in SIZES[data].items()
+        for part in _parts_of(data, preparation, sizes)
+    ),
+    by_learner(LEARNERS),
 )
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-21
-def paired_p(first: np.ndarray, second: np.ndarray) -> float:
-    """Two-sided probability of so different shares of right answers (n,) of the same images, if
-    both methods were equally good.
-    """
-    d = np.asarray(first, float) - second
-    return float(2 * norm.sf(abs(d.sum()) / np.sqrt(np.sum(d**2)))) if d.any() else 1.0
-
-
 def holm(p: np.ndarray) -> np.ndarray:
     "Probabilities (k,) with Holm's correction."
     order = np.argsort(p)
     raised = np.maximum.accumulate((len(p) - np.arange(len(p))) * np.asarray(p)[order])
-    found = np.empty(len(p))
-    found[order] = np.minimum(raised, 1)
-    return found
-
-
-def right(record: Record, preparation: str, way: str) -> np.ndarray:
-    'Share of seeds (n,) with which a test image is recognised; `way` is "fixed" or "moving".'
-    names = [name for name in record.parts if name.startswith(f"test.{preparation}.")]
-    return np.mean(
-        [record.array(name, way) == record.array(name, "labels") for name in names], axis=0
-    )
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(raised, 1)
+    return corrected

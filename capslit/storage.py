@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['REMEDIES', 'METADATA_NAME', 'CORRUPTION_ERRORS', 'StorageError', 'storage_error', 'storage_context', 'check_content',
            'atomic_write', 'check_separate', 'remove_temporary_files', 'remove', 'check_replaceable', 'save_arrays',
-           'load_arrays', 'to_json', 'from_json', 'save_json', 'load_json']
+           'load_arrays', 'to_json', 'save_json', 'load_json']
 
 # %% ../nbs/storage.ipynb #cell-002
 import errno
@@ -279,7 +279,7 @@ def _pop_metadata(path, arrays):
     """
     if METADATA_NAME not in arrays:
         return None
-    description = from_json(path, str(arrays.pop(METADATA_NAME)))
+    description = _from_json(path, str(arrays.pop(METADATA_NAME)))
     check_content(
         path,
         isinstance(description, dict) and description.get("arrays") == sorted(arrays),
@@ -360,7 +360,7 @@ def to_json(name: str, value: Any, indent: int | None = None) -> str:
         ) from error
 
 # %% ../nbs/storage.ipynb #cell-027
-def from_json(path: str | PathLike, text: str) -> Any:
+def _from_json(path: str | PathLike, text: str) -> Any:
     "The value of a JSON text that was read from `path`; StorageError if it is damaged."
 
     def refuse(constant):
@@ -395,7 +395,7 @@ def load_json(path: str | PathLike, schema: str | None = None) -> Any:
     path = Path(path).expanduser()
     with storage_context(path, damage={UnicodeDecodeError: "it is not text; give a JSON file"}):
         text = path.read_text(encoding="utf-8")
-    value = from_json(path, text)
+    value = _from_json(path, text)
     if schema is not None:
         _check_schema(path, value, schema)
     return value

@@ -97,7 +97,7 @@ def test_a_pose_that_follows_is_found():
         hidden = made("t2", 8, 0)[0].hidden
 
         def capsules(self, images):
-            from capslit.routing.network import Capsules
+            from capslit.routing.network import _Capsules
 
             poses = torch.randn(len(images), 10, 4, 4, generator=self.generator)
             x = images.numpy()
@@ -108,12 +108,12 @@ def test_a_pose_that_follows_is_found():
             poses[:, :, 1, 3] += torch.as_tensor((x.sum(1) @ np.arange(8.0)) / x.sum((1, 2)))[
                 :, None
             ]
-            return Capsules(poses, None)
+            return _Capsules(poses, None)
 
         def parts(self, images):
-            from capslit.routing.network import Capsules
+            from capslit.routing.network import _Capsules
 
-            return Capsules(
+            return _Capsules(
                 None, torch.arange(12.0).reshape(1, 1, 2, 6).expand(len(images), 1, 2, 6) / 12
             )
 

@@ -83,7 +83,7 @@ def test_windows_against_loops(seed):
         rng.integers(1, 4),
     )
     x = rng.random((n, h, w, types, *[(), (4, 4)][seed % 2]))
-    found = cn.windows(torch.from_numpy(x), int(size), int(stride)).numpy()
+    found = cn._windows(torch.from_numpy(x), int(size), int(stride)).numpy()
     rows, columns = (h - size) // stride + 1, (w - size) // stride + 1
     assert found.shape == (n, rows, columns, size**2 * types, *x.shape[4:])
     for r in range(rows):
@@ -98,9 +98,9 @@ def test_votes_against_einsum(batch):
     rng = np.random.default_rng(0)
     poses, W = rng.normal(size=(*batch, 5, 4, 4)), rng.normal(size=(5, 6, 4, 4))
     found = (
-        cn.cast_votes(torch.from_numpy(poses), torch.from_numpy(W)).numpy()
+        cn._cast_votes(torch.from_numpy(poses), torch.from_numpy(W)).numpy()
         if batch
-        else cn.cast_votes(torch.from_numpy(poses[None]), torch.from_numpy(W)).numpy()[0]
+        else cn._cast_votes(torch.from_numpy(poses[None]), torch.from_numpy(W)).numpy()[0]
     )
     assert np.allclose(
         found, np.einsum("...ikl,ijlm->...ijkm", poses, W).reshape(*batch, 5, 6, 16), atol=1e-12
@@ -136,11 +136,11 @@ def test_convolutional_capsules_against_loops(seed):
     torch.manual_seed(seed)
     size, stride = [(3, 1), (2, 2), (2, 1), (3, 2)][seed]
     layer = with_prices(
-        cn.ConvolutionalCapsules(3, 4, size, stride, spread=0.5, n_iterations=1 + seed % 3)
+        cn._ConvolutionalCapsules(3, 4, size, stride, spread=0.5, n_iterations=1 + seed % 3)
     )
     poses, activations = some_capsules(seed)
     with torch.no_grad():
-        found = layer(cn.Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
+        found = layer(cn._Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
     W = layer.transformations.detach().numpy().reshape(size, size, 3, 4, 4, 4)
     n, rows, columns, types = found.activations.shape
     assert (rows, columns, types) == ((4 - size) // stride + 1, (5 - size) // stride + 1, 4)
@@ -155,10 +155,10 @@ def test_convolutional_capsules_against_loops(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_class_capsules_against_loops(seed):
     torch.manual_seed(seed)
-    layer = with_prices(cn.ClassCapsules(3, 5, spread=0.5, n_places=20))
+    layer = with_prices(cn._ClassCapsules(3, 5, spread=0.5, n_places=20))
     poses, activations = some_capsules(seed)
     with torch.no_grad():
-        found = layer(cn.Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
+        found = layer(cn._Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
     W = layer.transformations.detach().numpy()
     for i in range(2):
         votes = np.empty((4, 5, 3, 5, 4, 4))
@@ -183,10 +183,10 @@ def test_class_capsules_against_loops(seed):
 )
 def test_class_capsules_with_parts_left_out(settings):
     torch.manual_seed(0)
-    layer = with_prices(cn.ClassCapsules(3, 5, spread=0.5, n_places=20, **settings))
+    layer = with_prices(cn._ClassCapsules(3, 5, spread=0.5, n_places=20, **settings))
     poses, activations = some_capsules(1)
     with torch.no_grad():
-        found = layer(cn.Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
+        found = layer(cn._Capsules(torch.from_numpy(poses), torch.from_numpy(activations)))
     W = layer.transformations.detach().numpy()
     assert W.shape[0] == (3 if settings.get("shared", True) else 60)
     W = (
@@ -218,8 +218,8 @@ def test_parts_left_out_are_kept_in_a_file(tmp_path):
         spread=0.2,
     )
     X, _ = examples()
-    cn.save_network(tmp_path / "network.npz", network)
-    again = cn.load_network(tmp_path / "network.npz")
+    cn._save_network(tmp_path / "network.npz", network)
+    again = cn._load_network(tmp_path / "network.npz")
     assert again.settings == network.settings and np.array_equal(
         cn.scores(again, X), cn.scores(network, X)
     )
@@ -233,7 +233,7 @@ def test_parts_left_out_are_kept_in_a_file(tmp_path):
 
 def test_primary_capsules_against_matrix_products():
     torch.manual_seed(0)
-    layer, x = cn.PrimaryCapsules(5, 3).double(), torch.randn(2, 5, 3, 4).double()
+    layer, x = cn._PrimaryCapsules(5, 3).double(), torch.randn(2, 5, 3, 4).double()
     with torch.no_grad():
         poses, activations = layer(x)
     W, b = (p.detach().numpy() for p in layer.poses.parameters())
@@ -245,7 +245,7 @@ def test_primary_capsules_against_matrix_products():
 
 @pytest.mark.parametrize("n_iterations", [1, 2, 3])
 def test_the_last_temperature_makes_the_logit_of_order_one(n_iterations):
-    layer = cn.ClassCapsules(6, 10, n_places=9, n_iterations=n_iterations)
+    layer = cn._ClassCapsules(6, 10, n_places=9, n_iterations=n_iterations)
     assert np.isclose(inverse_temperatures(n_iterations, layer.final)[-1], layer.last)
     assert np.isclose(1 / layer.last, 16 * 6 * 9 / 10 / 2)
 
@@ -388,7 +388,7 @@ def test_a_checkpoint_of_another_run_is_refused(change, tmp_path):
     other = {"network": partial(tiny, primary=3), "kind": small_convolution}.get(change, tiny)()
     before = state(other)
     if change == "other file":
-        cn.save_network(path, other)
+        cn._save_network(path, other)
     content = path.read_bytes()
     X = {"images": X + np.float32(0.1), "function": lambda epoch: X}.get(change, X)
     y = y[::-1] if change == "labels" else y
@@ -662,9 +662,9 @@ def test_double_precision():
 def test_saved_and_loaded(make, tmp_path):
     network, (X, _) = make(), examples()
     learn(network)
-    cn.save_network(tmp_path / "network", network)
+    cn._save_network(tmp_path / "network", network)
     before = torch.get_rng_state()
-    again = cn.load_network(str(tmp_path / "network"))
+    again = cn._load_network(str(tmp_path / "network"))
     assert (
         torch.equal(before, torch.get_rng_state())
         and type(again) is type(network)
@@ -678,13 +678,13 @@ def test_saved_and_loaded(make, tmp_path):
 def test_files_that_hold_no_network(tmp_path):
     learn(tiny(), checkpoint=tmp_path / "run")
     with pytest.raises(StorageError, match="it holds 'capslit.routing.network.training/1'"):
-        cn.load_network(tmp_path / "run")
+        cn._load_network(tmp_path / "run")
     with pytest.raises(StorageError, match="there is no such file"):
-        cn.load_network(tmp_path / "nothing")
+        cn._load_network(tmp_path / "nothing")
     with pytest.raises(
         TypeError, match="network must be a CapsuleNetwork or a ConvolutionalNetwork, not Linear"
     ):
-        cn.save_network(tmp_path / "linear", torch.nn.Linear(2, 2))
+        cn._save_network(tmp_path / "linear", torch.nn.Linear(2, 2))
     assert not (tmp_path / "linear").exists()
 
 

@@ -10,18 +10,18 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit.composition import model as module
-from capslit.composition.estimator import CompositionalModel, add_statistics, pose_moments
+from capslit.composition.estimator import CompositionalModel, _add_statistics, pose_moments
 from capslit.composition.exact import (
     Charge,
-    Others,
-    StillExperts,
-    best_opinions,
-    best_start,
+    _Others,
+    _StillExperts,
+    _best_opinions,
+    _best_start,
     exact_templates,
     extremes_of,
-    factor_templates,
+    _factor_templates,
     find_experts,
-    newcomer,
+    _newcomer,
     small_sets,
 )
 from capslit.composition.model import (
@@ -336,7 +336,7 @@ def test_moments_of_poses_and_their_sums():
         model.count(templates, x, np.ones(len(x)), model.explain(templates, x))
         for x in (images, images[:5], images[5:])
     )
-    assert all(np.allclose(a, b) for a, b in zip(add_statistics(left, right), whole))
+    assert all(np.allclose(a, b) for a, b in zip(_add_statistics(left, right), whole))
     mean, covariance = pose_moments(whole)
     found = model.explain(templates, images)
     rows = np.stack(
@@ -351,7 +351,7 @@ def test_moments_of_poses_and_their_sums():
         covariance, np.cov(rows.reshape(12, 6).T, ddof=0)
     )
     one = model.count(templates[:1], images, np.ones(12), model.explain(templates[:1], images))
-    grown = add_statistics(one, whole)
+    grown = _add_statistics(one, whole)
     assert (
         grown.together.shape == (2, 2)
         and grown.weight == 24
@@ -533,10 +533,10 @@ def test_a_lone_expert_is_a_count_and_must_pay_for_what_it_says():
 def test_opinions_are_the_same_with_black_and_white_exchanged():
     rng, charge = np.random.default_rng(1), Charge(0.4, 1.0, 1.0)
     U, L, ink = 0.4 + 0.6 * rng.random((6, 9)), 0.4 * rng.random((6, 9)), rng.integers(0, 9, (6, 9))
-    others, now = Others(U, L, ink, np.full((6, 1), 9)), rng.random(9)
+    others, now = _Others(U, L, ink, np.full((6, 1), 9)), rng.random(9)
     assert np.allclose(
-        best_opinions(others, now, charge),
-        1 - best_opinions(others.mirrored(), 1 - now, charge.mirrored()),
+        _best_opinions(others, now, charge),
+        1 - _best_opinions(others.mirrored(), 1 - now, charge.mirrored()),
     )
 
 
@@ -597,8 +597,8 @@ def test_eight_quadrants_are_found_without_a_hint():
 
 def test_more_starts_are_never_worse_and_the_search_is_repeatable():
     X, _ = planted(3)
-    search = StillExperts(make("maximum"), X, 4)
-    few, many = (best_start(search, np.random.RandomState(0), n, 20).objective for n in (1, 4))
+    search = _StillExperts(make("maximum"), X, 4)
+    few, many = (_best_start(search, np.random.RandomState(0), n, 20).objective for n in (1, 4))
     assert many >= few
     one, other = (find_experts(make(), X[:, :20], 3, np.random.RandomState(1)) for _ in range(2))
     assert np.array_equal(one.templates, other.templates) and one.objective == other.objective
@@ -654,11 +654,11 @@ def test_a_newcomer_speaks_where_nobody_has():
     X, parts = planted(2)
     q = np.full(X.shape, 0.01)
     covered = (X @ parts[0] > 0.8 * parts[0].sum())[:, None] * 0.9 * parts[0]
-    new = newcomer(
+    new = _newcomer(
         X, np.maximum(covered, q), q, Charge(0.01, 1.0, np.log(3)), True, np.random.RandomState(0)
     )
     assert np.any(new > 0.5) and np.all((new == 0.01) | (new > 0.5))
-    H = factor_templates(X, 3, 0.01, True, np.random.RandomState(0))
+    H = _factor_templates(X, 3, 0.01, True, np.random.RandomState(0))
     assert H.shape == (3, 256) and np.all((H >= 0.01) & (H <= 0.95))
 
 

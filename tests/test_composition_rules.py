@@ -24,11 +24,11 @@ from capslit.composition.rules import (
     extremes,
     max_minus_min,
     maximum,
-    mean,
-    noisy_or,
+    _mean,
+    _noisy_or,
     normalized_sum,
-    sum_of_log_odds,
-    sum_of_odds,
+    _sum_of_log_odds,
+    _sum_of_odds,
 )
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -183,26 +183,26 @@ def test_certain_and_tiny_opinions(name, p, dtype):
 
 def test_certain_votes_cancel_in_pairs():
     assert (
-        sum_of_log_odds([0, 1]) == 0.5
-        and sum_of_log_odds([0, 1, 1]) == 1
-        and sum_of_log_odds([0, 1, 0]) == 0
+        _sum_of_log_odds([0, 1]) == 0.5
+        and _sum_of_log_odds([0, 1, 1]) == 1
+        and _sum_of_log_odds([0, 1, 0]) == 0
     )
     assert (
-        np.isclose(sum_of_log_odds([0, 1, 0.8, 0.8]), 16 / 17)
-        and sum_of_log_odds([1, 0.01, 0.01]) == 1
+        np.isclose(_sum_of_log_odds([0, 1, 0.8, 0.8]), 16 / 17)
+        and _sum_of_log_odds([1, 0.01, 0.01]) == 1
     )
 
 
 def test_small_probabilities_keep_their_digits():
-    assert noisy_or([1e-20, 1e-20]) == 2e-20 and sum_of_odds([1e-20, 1e-20]) == 2e-20
+    assert _noisy_or([1e-20, 1e-20]) == 2e-20 and _sum_of_odds([1e-20, 1e-20]) == 2e-20
     assert (
-        np.isclose(sum_of_log_odds([1e-20, 1e-20]), 1e-40, rtol=1e-12)
+        np.isclose(_sum_of_log_odds([1e-20, 1e-20]), 1e-40, rtol=1e-12)
         and max_minus_min([1e-20, 0.4]) == 1e-20
     )
     assert np.isclose(normalized_sum([1e-20, 0.3]), share([0.0, 0.3]), atol=1e-16)
     assert (
-        np.isclose(sum_of_log_odds(np.full(5000, 0.99)), 1)
-        and sum_of_log_odds(np.full(5000, 0.01)) == 0
+        np.isclose(_sum_of_log_odds(np.full(5000, 0.99)), 1)
+        and _sum_of_log_odds(np.full(5000, 0.01)) == 0
     )
 
 
@@ -380,7 +380,7 @@ def test_other_faults():
                 r" shape \(2, 3\)"
             ),
         ):
-            mean(p, axis=axis)
+            _mean(p, axis=axis)
     with pytest.raises(TypeError):
         maximum(p, axis=0.5)
     for q, words in (

@@ -18,7 +18,7 @@ import pytest
 from conftest import PATIENCE
 
 from capslit.data import datasets
-from capslit.data.datasets import DatasetError, RemoteFile, fetch, read_bit_png, read_idx
+from capslit.data.datasets import DatasetError, RemoteFile, fetch, _read_bit_png, _read_idx
 from capslit.storage import StorageError
 
 REAL = os.environ.get("CAPSLIT_DATA")
@@ -309,7 +309,7 @@ def test_without_data_and_network_every_loader_says_what_to_do(cache, loader):
 )
 def test_idx_that_is_none(content):
     with pytest.raises(ValueError, match="^it "):
-        read_idx(content)
+        _read_idx(content)
 
 
 def test_usps_text(cache, server, monkeypatch):
@@ -346,7 +346,7 @@ def test_png_that_is_none():
     matplotlib.image.imsave(picture, np.eye(4), format="png")  # eight bits per channel
     for content in (b"", b"\x89PNG\r\n\x1a\n", picture.getvalue()):
         with pytest.raises(ValueError, match="one bit"):
-            read_bit_png(content)
+            _read_bit_png(content)
 
 
 def test_digits_need_nothing(cache):

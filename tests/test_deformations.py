@@ -16,11 +16,11 @@ from capslit.data.deformations import (
     Deformations,
     TangentDeformations,
     deform,
-    deform_along_tangents,
+    _deform_along_tangents,
     linear_maps,
     resample,
     sources,
-    thicken,
+    _thicken,
 )
 
 STRENGTHS = ("translation", "rotation", "scaling", "shear", "thickness", "elastic")
@@ -178,16 +178,16 @@ def test_positive_angles_turn_down_to_right():
 def test_thickening_takes_several_steps():
     point = np.zeros((3, 9, 9), np.float32)
     point[:, 4, 4] = 1
-    grown = thicken(point, np.array([1.0, 2.0, 3.0]))
+    grown = _thicken(point, np.array([1.0, 2.0, 3.0]))
     assert grown.sum(axis=(1, 2)).tolist() == [5, 13, 25]  # diamonds
     assert np.array_equal(
-        thicken(1 - point, np.array([-1.0, -2.0, -3.0]))[:, 2:7, 2:7], 1 - grown[:, 2:7, 2:7]
+        _thicken(1 - point, np.array([-1.0, -2.0, -3.0]))[:, 2:7, 2:7], 1 - grown[:, 2:7, 2:7]
     )
 
 
 def test_the_elastic_field_is_smooth_and_of_its_size():
     for smoothness in (8.0, 15.0, 40.0, 300.0):
-        moved = deformations.elastic_field(
+        moved = deformations._elastic_field(
             Deformations(elastic=10, smoothness=smoothness).draw(0, 3000).elastic, 24, 24
         )
         size = np.sqrt(np.mean(np.sum(moved**2, axis=1)))
@@ -244,7 +244,7 @@ def tangent_sum(image, draws, k):
 
 def test_tangents_are_those_of_the_formula():
     draws = TangentDeformations(0.7, seed=3).draw(5, 15)
-    out = deform_along_tangents(IMAGES[:10], draws)
+    out = _deform_along_tangents(IMAGES[:10], draws)
     for k in range(10):
         assert np.allclose(out[k], tangent_sum(IMAGES[k], draws, k), atol=1e-3)
     assert len(np.unique(draws.shift, axis=0)) > 3 and set(draws.alpha) == {-0.7, 0.7}

@@ -11,10 +11,10 @@ from capslit.composition import GaussianCompositionalModel
 from capslit.composition.gaussian import (
     RULES,
     GaussianCompositions,
-    Means,
-    best_above,
+    _Means,
+    _best_above,
     compose_means,
-    exact_means,
+    _exact_means,
 )
 from capslit.composition.exact import small_sets
 from capslit.experiments.inference import noisy_bars
@@ -50,7 +50,7 @@ def test_the_best_piece_by_trying_every_subset_of_the_kinks():
             3 * rng.normal(size=(4, 3)),
             rng.integers(1, 5, (4, 1)).astype(float),
         )
-        v, gain = best_above(u, S, N)
+        v, gain = _best_above(u, S, N)
         grid = np.linspace(u.min(axis=0), 8, 4001)
         said = np.maximum(grid[:, None], u)
         saved = np.sum(N * (u**2 - said**2) - 2 * S * (u - said), axis=1)
@@ -66,7 +66,7 @@ def test_the_sum_is_solved_for_all_experts_together():
         np.bincount(active, minlength=8).astype(float),
         np.stack([X[active == s].sum(axis=0) for s in range(8)]),
     )
-    found = exact_means(templates, sets, times, sums, 0.3, "sum")
+    found = _exact_means(templates, sets, times, sums, 0.3, "sum")
     wanted = 0.3 + np.linalg.lstsq(sets[active].astype(float), X - 0.3, rcond=None)[0]
     assert np.allclose(found, wanted)
 
@@ -76,7 +76,7 @@ def test_an_idle_expert_stays_as_it_is(rule):
     X, templates = problem()
     sets = small_sets(3)
     times = np.where(sets[:, 1], 0.0, 2.0)
-    found = exact_means(templates, sets, times, 2.0 * (times > 0)[:, None] * X[:8], 0.0, rule)
+    found = _exact_means(templates, sets, times, 2.0 * (times > 0)[:, None] * X[:8], 0.0, rule)
     assert np.array_equal(found[1], templates[1]) and not np.allclose(found[0], templates[0])
 
 
@@ -197,6 +197,6 @@ def test_one_example_and_more_experts_than_examples():
         one.inverse_transform(one.transform([[1.0, 2.0, 0.5]])), [[1.0, 2.0, 0.5]], atol=0.05
     )
     statistics = GaussianCompositions().e_step(
-        Means(np.ones((2, 3, 4)), np.ones(2)), (np.ones((5, 4)), None)
+        _Means(np.ones((2, 3, 4)), np.ones(2)), (np.ones((5, 4)), None)
     )
     assert statistics.weight.tolist() == [5, 5] and statistics.times.sum(axis=1).tolist() == [5, 5]

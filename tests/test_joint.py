@@ -15,10 +15,10 @@ from capslit.deeper.joint import (
     JointRegression,
     MixtureCodes,
     gate_solver,
-    improved_kinds,
+    _improved_kinds,
     pooled,
     stochastic_em,
-    uncertainty,
+    _uncertainty,
 )
 from capslit.em.acceleration import SafeMomentum
 
@@ -94,12 +94,12 @@ def test_kinds_are_improved_one_patch_after_the_other(n_draws, label_weight):
         gap = mean - np.einsum("nlk,ljk->nj", q, V)
         own = np.sum(q * (scores - np.log(np.maximum(q, 1e-300))), axis=(1, 2))
         return n_draws * own - label_weight / 2 * (
-            np.sum(gap**2, axis=1) + uncertainty(q, V) / n_draws
+            np.sum(gap**2, axis=1) + _uncertainty(q, V) / n_draws
         ), gap
 
     before, gap = bound(q)
     for _ in range(5):
-        after, left = bound(improved_kinds(q, scores, V, gap, n_draws, label_weight))
+        after, left = bound(_improved_kinds(q, scores, V, gap, n_draws, label_weight))
         assert np.all(after > before - 1e-9) and np.allclose(gap, left)
         before = after
 

@@ -535,6 +535,6 @@ def test_every_mutant_of_a_polynomial_identity_dies_or_is_equivalent(p):
 @examples(25)
 @given(st.integers(0, 10**6), st.floats(0.1, 3), st.floats(3.1, 9))
 def test_points_are_admissible_and_repeatable(seed, low, high):
-    points = claims.Points({s: (low, high)}, where=sympy.Gt(s, (low + high) / 2), seed=seed)
+    points = claims._Points({s: (low, high)}, where=sympy.Gt(s, (low + high) / 2), seed=seed)
     assert (low + high) / 2 < points.chosen(0)[s] <= high
     assert points.values([s**2, x], 0, 30) == points.values([s**2, x], 0, 30)

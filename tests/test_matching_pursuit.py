@@ -322,7 +322,9 @@ def test_scores_by_products(shape, lowest):
     U, L = np.maximum(q, extremes[0]), np.minimum(q, extremes[1])
     pairs = np.repeat(np.arange(3), len(candidates)), np.tile(np.arange(len(candidates)), 3)
     p, out = candidates[pairs[1]], np.empty(len(pairs[0]))
-    kernel = compiled(module.scores, module.score_of, module.chance, module.window_of, exact=True)
+    kernel = compiled(
+        module.scores, module._score_of, module._chance, module._window_of, exact=True
+    )
     kernel(*pairs, x, U, L, candidates.canvas, candidates.windows.shape[1:3], q, out)
     known = module._score(x[pairs[0]], np.maximum(U[pairs[0]], p), np.minimum(L[pairs[0]], p), q)
     assert np.allclose(out, known, rtol=1e-12, atol=1e-12)

@@ -15,7 +15,7 @@ import test_mixtures
 from test_em import other_namespaces
 
 from capslit import em
-from capslit.composition.gaussian import RULES, GaussianCompositions, Means
+from capslit.composition.gaussian import RULES, GaussianCompositions, _Means
 from capslit.em.stack import Running
 from capslit.factorial.chains import FactorialChains
 
@@ -87,7 +87,7 @@ def means(rule):
     rng = np.random.default_rng(0)
     return Case(
         GaussianCompositions(rule),
-        Means(2 * rng.normal(size=(3, 4, 5)), np.ones(3)),
+        _Means(2 * rng.normal(size=(3, 4, 5)), np.ones(3)),
         (2 * rng.normal(size=(60, 5)), None),
     )
 

@@ -11,8 +11,8 @@ import test_mixtures
 import test_penalties
 
 from capslit.capsules.expansion import ExpandedCapsuleRegression
-from capslit.composition.gaussian import RULES, GaussianCompositions, Means
-from capslit.deeper.patches import EqualSpheres
+from capslit.composition.gaussian import RULES, GaussianCompositions, _Means
+from capslit.deeper.patches import _EqualSpheres
 from capslit.factorial.chains import FactorialChains
 from capslit.factorial.model import FactorialVectorModel
 from capslit.mixtures.factor_analysis import _halves
@@ -46,7 +46,7 @@ def spheres(seed):
         start.covariances.mean(axis=(1, 2), keepdims=True), start.means.shape
     ).copy()
     return (
-        EqualSpheres("spherical"),
+        _EqualSpheres("spherical"),
         start._replace(covariances=variance, precisions_cholesky=variance**-0.5),
         data,
     )
@@ -111,7 +111,7 @@ def means(seed):
     )
     return (
         model,
-        Means(2 * rng.normal(size=(2, K, D)), np.full(2, noise or 1.0)),
+        _Means(2 * rng.normal(size=(2, K, D)), np.full(2, noise or 1.0)),
         (2 * rng.normal(size=(40, D)), None),
     )
 

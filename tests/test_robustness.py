@@ -580,7 +580,7 @@ CALLS = [
     (lambda: summary.reproduce("figure2", seed=-1), "seed"),
     *(
         (lambda show=show: show(3, alt="a", caption="b"), "draw")
-        for show in (plotting.show, plotting.figure_html)
+        for show in (plotting.show, plotting._figure_html)
     ),
     (lambda: plotting.show(lambda: None, alt="a", caption="b"), "draw"),
     *(

@@ -18,7 +18,7 @@ from capslit.routing.procedure import (
     corrected_procedure,
     em_routing,
     inverse_temperatures,
-    procedure_1,
+    _procedure_1,
     procedure_2,
     procedure_3,
 )
@@ -283,7 +283,7 @@ def test_procedures_take_batch_axes():
     votes, R = rng.normal(size=(2, 5, 9, 4, 3)), rng.dirichlet(np.ones(4), (2, 5, 9))
     prices = 0.1, 0.2, 0.3
     for whole, part in (
-        (procedure_1(P, parents), lambda i: procedure_1(P[i], Parents(*(x[i] for x in parents)))),
+        (_procedure_1(P, parents), lambda i: _procedure_1(P[i], Parents(*(x[i] for x in parents)))),
         (
             procedure_2(P, parents, *prices),
             lambda i: procedure_2(P[i], Parents(*(x[i] for x in parents)), *prices),

@@ -13,12 +13,12 @@ from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, second_moments
 from capslit.deeper import SharedCapsuleClassifier
 from capslit.deeper.sharing import (
-    gathered,
-    layered_problem,
+    _gathered,
+    _layered_problem,
     places,
-    shared_problem,
-    shift_grid,
-    spread,
+    _shared_problem,
+    _shift_grid,
+    _spread,
 )
 from capslit.experiments.sharing import SHARING, _divided
 from capslit.experiments.summary import reproduce
@@ -55,7 +55,7 @@ def test_seen_from_a_place_is_the_image_moved_there(window, affine):
     high, wide = window or (4, 5)
     seen = np.append(x, 0.0)[table]  # −1 is the last entry
     for g, (top, left) in enumerate(corners):
-        for t, (a, b) in enumerate(shift_grid((1, 2), (4, 5))):
+        for t, (a, b) in enumerate(_shift_grid((1, 2), (4, 5))):
             assert np.array_equal(
                 seen[g, t][: high * wide],
                 padded[2 + top + a :, 2 + left + b :][:high, :wide].ravel(),
@@ -69,9 +69,9 @@ def test_the_rows_of_the_larger_capsule_are_what_the_shared_weights_see():
     W, x = rng.normal(size=(2, len(table), 3, 5)), rng.normal(size=13)
     seen = np.append(x, 0.0)[table]
     expected = np.einsum("mgdq,gtq->mgtd", W, seen).reshape(2, -1)
-    assert np.allclose(spread(W, table, 13) @ x, expected)
+    assert np.allclose(_spread(W, table, 13) @ x, expected)
     assert np.allclose(
-        gathered(spread(W, table, 13), table)[..., -1], 9 * W[..., -1]
+        _gathered(_spread(W, table, 13), table)[..., -1], 9 * W[..., -1]
     )  # nine places see the constant
 
 
@@ -83,11 +83,11 @@ def test_the_objective_never_falls_and_a_wrong_step_is_noticed(layered):
         affine, alpha, window = seed % 2 == 0, [0.1, 2.0][seed % 2], [None, (2, 3)][seed % 3 == 0]
         moments = second_moments((X, y, None), range(3), affine)
         if layered:
-            model, parameters = layered_problem(
+            model, parameters = _layered_problem(
                 moments, 2, 2, places((4, 5), 0, (2, 2), 1 + seed % 2), alpha=alpha, affine=affine
             )
         else:
-            model, parameters = shared_problem(
+            model, parameters = _shared_problem(
                 moments, 2, places((4, 5), 1, window, affine=affine), alpha=alpha, affine=affine
             )
         path = []
@@ -97,11 +97,11 @@ def test_the_objective_never_falls_and_a_wrong_step_is_noticed(layered):
             parameters = model.m_step(parameters, statistics)
         assert np.all(np.diff(path) > -1e-9 * abs(path[0])) and path[-1] > path[0], seed
         if not layered:  # moved back the wrong way
-            wrong = gathered(statistics.moments[0], model.places[:, ::-1])
+            wrong = _gathered(statistics.moments[0], model.places[:, ::-1])
             found = np.moveaxis(
                 model.solver.solve(np.ascontiguousarray(np.moveaxis(wrong, 1, 0))), 0, 1
             )
-            other = CapsuleParameters(spread(found, model.places, X.shape[1] + affine)[None])
+            other = CapsuleParameters(_spread(found, model.places, X.shape[1] + affine)[None])
             fallen += model.objective(other, model.e_step(other, (X, y, None)))[0] < path[-1] - 1e-6
     assert layered or fallen >= 4
 

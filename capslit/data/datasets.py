@@ -5,11 +5,10 @@
 # %% auto #0
 __all__ = ['DIGITS', 'IDX_FILES', 'MNIST', 'FASHION_MNIST', 'OTHER_HASHES', 'MIRRORS', 'CONTENT_ERRORS', 'TIMEOUT', 'FASHION',
            'GREY', 'QUADRANT_SIDE', 'QUADRANT_STATES', 'QUADRANT_CHANCES', 'TITLES', 'BLOCK', 'ImageData',
-           'DatasetError', 'load_digits', 'decompress', 'check_format', 'check_sha256', 'read_idx', 'read_bit_png',
-           'RemoteFile', 'data_folders', 'fetch', 'load_mnist', 'load_fashion_mnist', 'load_usps', 'load_alphadigits',
-           'load_omniglot_latin', 'line_templates', 'shape_templates', 'compose', 'draw_lines', 'load_lines',
-           'load_shapes', 'quadrant_templates', 'compose_quadrants', 'draw_quadrants', 'load_quadrants',
-           'svd_projection', 'project']
+           'DatasetError', 'load_digits', 'decompress', 'check_format', 'check_sha256', 'RemoteFile', 'fetch',
+           'load_mnist', 'load_fashion_mnist', 'load_usps', 'load_alphadigits', 'load_omniglot_latin', 'line_templates',
+           'shape_templates', 'compose', 'draw_lines', 'load_lines', 'load_shapes', 'quadrant_templates',
+           'compose_quadrants', 'draw_quadrants', 'load_quadrants', 'svd_projection', 'project']
 
 # %% ../../nbs/data/datasets.ipynb #cell-002
 import gzip
@@ -141,7 +140,7 @@ def check_sha256(content: bytes, expected: str) -> bytes:
     return content
 
 # %% ../../nbs/data/datasets.ipynb #cell-016
-def read_idx(content: bytes) -> np.ndarray:
+def _read_idx(content: bytes) -> np.ndarray:
     """The array in the bytes of an IDX file of unsigned bytes.
 
     Raises
@@ -204,7 +203,7 @@ def _unfilter(kind, row, above):
     return row.astype(np.uint8)
 
 # %% ../../nbs/data/datasets.ipynb #cell-025
-def read_bit_png(content: bytes) -> np.ndarray:
+def _read_bit_png(content: bytes) -> np.ndarray:
     """The boolean array, shape (height, width), of a PNG picture with one bit per pixel.
 
     ValueError for any other file.
@@ -234,7 +233,7 @@ def _read_omniglot_latin(content):
         names = sorted(
             name for name in archive.namelist() if "/Latin/" in name and name.endswith(".png")
         )
-        images = np.stack([~read_bit_png(archive.read(name)) for name in names]).astype(np.uint8)
+        images = np.stack([~_read_bit_png(archive.read(name)) for name in names]).astype(np.uint8)
     labels = np.array([int(name.split("/character")[1][:2]) - 1 for name in names])
     return images, labels, tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -259,7 +258,7 @@ def _idx(path, mirrors, sha256):
     return RemoteFile(
         path,
         tuple(f"{mirror}/{path.split('/')[1]}" for mirror in mirrors),
-        lambda content: read_idx(check_sha256(decompress(content), sha256)),
+        lambda content: _read_idx(check_sha256(decompress(content), sha256)),
     )
 
 # %% ../../nbs/data/datasets.ipynb #cell-031
@@ -331,7 +330,7 @@ def _addresses(path):
     return tuple(f"{mirror}/{name}" for mirror in MIRRORS[folder])
 
 # %% ../../nbs/data/datasets.ipynb #cell-034
-def data_folders(data_home: str | PathLike | None = None) -> list[Path]:
+def _data_folders(data_home: str | PathLike | None = None) -> list[Path]:
     """The folders in which a loader looks, in this order; a download goes to the first if
     `data_home` is given, else to the last.
 
@@ -441,7 +440,7 @@ def fetch(
     impossible. DatasetError if the file is damaged, or neither on the disk nor to be had from the
     network.
     """
-    folders = data_folders(data_home)
+    folders = _data_folders(data_home)
     if (found := _read_local(folders, source)) is not None:
         return found
     advice = (
@@ -541,7 +540,7 @@ def load_usps(data_home: str | PathLike | None = None, download: bool = True) ->
 
     7,291 for training, 2,007 for testing. As `load_mnist`.
     """
-    parts = _read_local(data_folders(data_home), RemoteFile("usps/usps.npz", (), _read_usps_npz))
+    parts = _read_local(_data_folders(data_home), RemoteFile("usps/usps.npz", (), _read_usps_npz))
     if parts is None:
         parts = [
             fetch(

@@ -386,7 +386,7 @@ def _check_class_names(classes):
 
 
 def _check_outputs(arguments):
-    "StorageError or ValueError if the model or the picture cannot have the names that are asked for."
+    "StorageError or ValueError if the model or the picture cannot have the requested names."
     check_separate(arguments.out, arguments.table)
     check_replaceable(arguments.out)
     if arguments.plot is not None:

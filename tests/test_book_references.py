@@ -324,7 +324,8 @@ def test_no_formula_of_a_card_is_clipped_or_red(reader):
     wrong = page.evaluate(
         """async ids => {
       const wrong = [], pause = time => new Promise(done => setTimeout(done, time));
-      const settled = async test => { for (let i = 0; i < 24_000 && !test(); i++) await pause(25); };
+      const settled = async test => {
+        for (let i = 0; i < 24_000 && !test(); i++) await pause(25); };
       for (const id of ids) {
         const card = document.getElementById(id);
         card.open = true;

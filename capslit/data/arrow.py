@@ -242,7 +242,7 @@ def _check_mapping(argument, given, columns):
 
 # %% ../../nbs/data/arrow.ipynb #cell-009-3
 def index_columns(names: Sequence, schema: Any = None) -> set[str]:
-    "The columns that hold the row labels of a pandas data frame, by their names or an Arrow schema."
+    "The columns that hold the row labels of a pandas data frame, from names or an Arrow schema."
     stored = (getattr(schema, "pandas_metadata", None) or {}).get("index_columns", [])
     unnamed = [name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))]
     return {name for name in (*stored, *unnamed) if isinstance(name, str)}
@@ -414,7 +414,8 @@ def arrow_source(
     target, weight : str, optional
         The columns of labels and of weights.
     columns : sequence of str, optional
-        The columns of features, in this order; by default all others but the index of a pandas data frame.
+        The columns of features, in this order; by default all others but the index of a pandas
+        data frame.
     categories : mapping of str to sequence, optional
         Values of columns that become indicators, in this order. By default those that occur,
         sorted, in columns of text or with a dictionary.

@@ -65,7 +65,7 @@ def _columns_of(names: Iterable) -> str:
 
 
 def with_decimal_points(frame: "pd.DataFrame") -> "pd.DataFrame":
-    "Columns of text with decimal points for decimal commas, if the numbers of the file have commas."
+    "Columns of text with decimal points for decimal commas, if the file's numbers have commas."
     to_numeric = import_pandas().to_numeric
     words = {name: frame[name].dropna() for name in frame if frame[name].notna().any()}
     numbers = [name for name in words if all(map(DECIMAL_COMMA.fullmatch, words[name]))]
@@ -214,12 +214,14 @@ def _check_target(name, labels):
         raise ValueError(f"the target column {name!r} has {has}; two classes are needed")
     if quantity:
         raise ValueError(
-            f"the target column {name!r} holds {len(counts)} different numbers, which is a quantity "
+            f"the target column {name!r} holds {len(counts)} different numbers, which is a quantity"
+            " "
             "and no class; choose a column of classes, or divide it into ranges"
         )
     if len(rare):
         raise ValueError(
-            f"the target column {name!r} has a single example of {shortlist(rare)}; give each class "
+            f"the target column {name!r} has a single example of {shortlist(rare)}; give each class"
+            " "
             "two or more, or remove it"
         )
 
@@ -263,7 +265,8 @@ def read_table(
     """
     if target in drop:
         raise ValueError(
-            f"column {target!r} is the target and cannot be left out; take it out of drop (--drop), "
+            f"column {target!r} is the target and cannot be left out; take it out of drop (--drop),"
+            " "
             "or choose another target (--target)"
         )
     frame = read_frame(path)

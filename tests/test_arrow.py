@@ -309,7 +309,7 @@ def test_other_tables_are_refused(pa, known, tmp_path):
         arrow_source(when)
     with pytest.raises(ValueError, match="'a' is the name of 2 columns"):
         arrow_source(pa.table([[1.0], [2.0]], names=["a", "a"]))
-    with pytest.raises(ValueError, match="only 2 of 3 features have names of their own"):
+    with pytest.raises(ValueError, match="only 2 of 3 features have distinct names"):
         arrow_source(pa.table({"a": ["b", "c"], "a=b": [1.0, 2.0]}))
     with pytest.raises(TypeError, match="one-shot iterator"):
         as_source(pa.RecordBatchReader.from_batches(when.schema, when.to_batches()), labelled=False)
@@ -412,7 +412,7 @@ def test_frames_of_arrow_do_not_bring_the_index_either(pa):
 
     frame = pa.Table.from_pandas(indexed_frame())
     model = TableClassifier().fit(frame.drop_columns("label"), frame["label"].to_numpy(False))
-    assert model.columns_ == ("noise",)
+    assert [column.name for column in model.columns_] == ["noise"]
 
 
 def test_paths_of_parquet_files_in_any_spelling(pa, tmp_path):

@@ -21,7 +21,7 @@ from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, Leas
 from capslit.data.datasets import project, svd_projection
 from capslit.em.statistics import BatchError
 from capslit.data.open import as_source
-from capslit.data.sources import ArraySource
+from capslit.data.sources import array_source
 
 rng = np.random.default_rng(0)
 X, Y, W = (
@@ -195,7 +195,7 @@ def test_what_is_collected(source):
 def test_only_what_is_wanted_is_read(monkeypatch):
     monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     stored = Stored(X, 70)
-    source = ArraySource(stored, Y)
+    source = array_source(stored, Y)
     source.take(np.array([80, 2995]))
     assert stored.reads == [(70, 140), (2940, 3000)]
     source.select(np.arange(3000) < 10).inspect()
@@ -206,7 +206,7 @@ def test_threads_read_ahead_of_time_by_as_many_pieces_as_there_are_threads(monke
     monkeypatch.setattr(sources, "READ_BYTES", 100 * 37 * 4)
     stored = Stored(X)
     with em.threads(3) as pool:
-        walk = sources._prefetched(ArraySource(stored).chunks(), pool)
+        walk = sources._prefetched(array_source(stored).chunks(), pool)
         next(walk)
         walk.close()
     assert sorted(stored.reads) == [(0, 100), (100, 200), (200, 300), (300, 400)]

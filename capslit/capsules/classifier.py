@@ -69,7 +69,7 @@ from capslit.capsules.problems import (
     least_squares,
     stands_for,
 )
-from ..data.sources import ArraySource, Source
+from ..data.sources import Source
 from ..em.acceleration import Anderson, SafeMomentum, Squarem
 from ..estimator.persistence import Saved
 from ..estimator.prediction import fitting_source, map_blocks
@@ -762,7 +762,8 @@ def accuracy(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any)
 def inputs_with_labels(estimator: "CapsuleClassifier", X: Any, y: Any) -> tuple:
     "Checked inputs in memory and their labels as indices, NumPy's."
     check_is_fitted(estimator, "coef_")
-    if not isinstance(fitting_source(estimator, X), ArraySource | None):
+    source = fitting_source(estimator, X)
+    if source is not None and source.arrays is None:
         raise TypeError(
             "X is a stream or a Dask array, but this needs inputs and labels in memory; pass"
             " arrays, or a part of them"

@@ -309,16 +309,17 @@ def _fitted_column(name, entries, kind, form, weight):
         return None
     values = READERS[kind](name, entries, form)
     missing = np.isnan(values[:, 0])
+    gaps = bool(missing.any())
     if kind == "word":  # indicators are not scaled
         k = values.shape[1]
         frequent = np.argmax(weight[~missing] @ values[~missing])
-        return Column(name, kind, form, np.eye(k)[frequent], np.zeros(k), np.ones(k), missing.any())
+        return Column(name, kind, form, np.eye(k)[frequent], np.zeros(k), np.ones(k), gaps)
     fill = np.array([_median(column, weight) for column in values.T])
     filled = np.where(missing[:, None], fill, values)
     mean = np.average(filled, axis=0, weights=weight)
     deviation = np.sqrt(np.average((filled - mean) ** 2, axis=0, weights=weight))
     constant = deviation <= 10 * np.finfo(float).eps * np.abs(mean)
-    return Column(name, kind, form, fill, mean, np.where(constant, 1, deviation), missing.any())
+    return Column(name, kind, form, fill, mean, np.where(constant, 1, deviation), gaps)
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-020
 class TableClassifier(Saved, ClassifierMixin, BaseEstimator):

@@ -7,9 +7,9 @@ __all__ = ['index_columns', 'ArrowSource', 'arrow_source']
 
 # %% ../../nbs/data/arrow.ipynb #cell-002
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from os import PathLike, fspath
 from threading import Lock
 from typing import Any
@@ -345,50 +345,36 @@ class ArrowSource(Source):
     ):
         self.table, self.features, self.target, self.weight = table, features, target, weight
         self.columns, self.categories = features.columns, features.categories
-        found, self.dtype = features.names(), features.dtype(_schema(table))
+        found, dtype = features.names(), features.dtype(_schema(table))
         check_same(
             len(set(found)),
             len(found),
-            "only {0} of {1} features have names of their own; rename columns",
+            "only {0} of {1} features have distinct names; rename columns",
         )
-        self.n_features, self.frame = (
-            len(found),
-            _pyarrow().table({name: np.zeros(1, self.dtype) for name in found}),
+        example = _pyarrow().table({name: np.zeros(1, dtype) for name in found})
+        schema = BatchSchema(
+            target is not None, False, names, len(found), dtype, weight is not None, example
         )
-        self.rows = rows or max(1, READ_BYTES // (self.n_features * self.dtype.itemsize))
-        self.schema = BatchSchema(
-            target is not None, False, names, self.n_features, self.dtype, weight is not None
-        )
+        self.rows = rows or max(1, READ_BYTES // (len(found) * dtype.itemsize))
+        super().__init__(self._chunks, self._count_rows, schema)
 
-    @cached_property
-    def n_samples(self) -> int:
-        return (
-            self.table.metadata.num_rows
-            if hasattr(self.table, "metadata")
-            else self.table.count_rows()
-        )
+    def _count_rows(self):
+        in_file = getattr(self.table, "metadata", None)
+        return self.table.count_rows() if in_file is None else in_file.num_rows
 
-    def chunks(self) -> Iterator[Chunk]:
+    def _chunks(self, rows):
         total, names = 0, dict.fromkeys((*self.columns, *filter(None, (self.target, self.weight))))
         for index, batch in em.numbered(_record_batches(self.table, names, self.rows)):
             if batch.num_rows:  # a filter may leave none
                 yield Chunk(total, total + batch.num_rows, partial(self._load, index, batch))
             total += batch.num_rows
-        check_same(
-            total,
-            self.n_samples,
-            self.schema.names[0]
-            + " has {0} rows in this pass, but {1} at first; its files must not change meanwhile",
-        )
 
     def _load(self, index, batch):
         with batch_context(index):
             y = None if self.target is None else _labels(self.target, batch.column(self.target))
-            w = (
-                None
-                if self.weight is None
-                else _numbers(self.weight, batch.column(self.weight), None)
-            )
+            w = None
+            if self.weight is not None:
+                w = _numbers(self.weight, batch.column(self.weight), None)
             return self.schema.checked(self.features.array(batch, self.dtype), y, w)
 
 # %% ../../nbs/data/arrow.ipynb #cell-012-1

@@ -7,6 +7,7 @@ __all__ = ['as_source']
 
 # %% ../../nbs/data/open.ipynb #cell-002
 from collections.abc import Mapping, Set
+from functools import partial
 from os import PathLike, fspath
 from typing import Any
 
@@ -16,16 +17,16 @@ from array_api_compat import is_array_api_obj, is_dask_array
 from capslit.data.sources import (
     ARGUMENT_NAMES,
     FRAME_ATTRIBUTES,
-    ArraySource,
-    BatchSource,
     Source,
-    WithColumns,
+    array_source,
+    batch_source,
     check_columns,
     check_labels_given,
     check_no_columns,
     check_reiterable,
     is_future,
     is_lazy,
+    join_columns,
 )
 
 # %% ../../nbs/data/open.ipynb #cell-005
@@ -116,15 +117,16 @@ def as_source(
         return DaskSource(X, y, sample_weight, **options)
     if is_lazy(X):
         check_labels_given(names, y, labelled)
-        return ArraySource(X, y, sample_weight, **options)
+        return array_source(X, y, sample_weight, **options)
     if not _is_stream(X, labelled, names[0]):
         return None
     check_no_columns(y, sample_weight, names, labelled)
-    return BatchSource(X, **options)
+    return batch_source(X, **options)
 
 # %% ../../nbs/data/open.ipynb #cell-004-2
 def _with_columns(source, columns, names):
-    return source.apply(WithColumns(check_columns(names, columns, source.n_samples), names))
+    columns = check_columns(names, columns, source.n_samples)
+    return source.apply(partial(join_columns, columns, names))
 
 
 def _from_arrow(X, y, labelled, names):

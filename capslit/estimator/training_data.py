@@ -25,7 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 from .. import em
 from ..arrays import SparseRows, detached, namespace, asarray_like, to_numpy
 from ..data.open import as_source
-from ..data.sources import ARGUMENT_NAMES, ArraySource, Source, check_labels_given
+from ..data.sources import ARGUMENT_NAMES, Source, array_source, check_labels_given
 from capslit.validation import (
     as_floating,
     check_labelled,
@@ -264,7 +264,7 @@ class TrainingData:
         if not self.sparse:
             return self
         return replace(
-            self, batches=ArraySource(*self.batches, labelled=True), known=self.columns()
+            self, batches=array_source(*self.batches, labelled=True), known=self.columns()
         )
 
     def apply(self, function: Callable) -> "TrainingData":

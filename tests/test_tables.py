@@ -126,27 +126,6 @@ def test_words_numbers_and_gaps(home, monkeypatch):
 @pytest.mark.parametrize(
     "content, words",
     [
-        (b"", "no rows"),
-        (b"\n \n", "no rows"),
-        (b"1\n2\n", "single column"),
-        (b"1,2,a\n1,b\n", "2 entries in row 2 instead of 3"),
-        (b"1,,a\n1,2,b\n", "empty entry in row 1"),
-        (b"1,a\n2,?\n", "no label in row 2"),
-        (b"1,a\n2,a\n", "single class a"),
-        (b"?,1,a\n?,2,b\n", "no value in column 1"),
-        (b"1,inf,a\n1,2,b\n", "column 2 that is not finite"),
-        (b"\xff\x00,a\n1,b\n", "not text"),
-    ],
-)
-def test_what_is_no_table_is_refused(home, monkeypatch, content, words):
-    put(home, monkeypatch, content)
-    with pytest.raises(DatasetError, match=f"cannot use .*sonar.dat.gz: it .*{words}.*; delete it"):
-        load_table("sonar", data_home=home)
-
-
-@pytest.mark.parametrize(
-    "content, words",
-    [
         (gzip.compress(CONTENT, mtime=0), "hash"),
         (CONTENT, "hash"),
         (gzip.compress(CONTENT, mtime=0)[:-9], "truncated"),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MISSING', 'EMBEDDED', 'MADE', 'PENGUINS_SHA256', 'MEASUREMENTS', 'PENGUINS', 'KEEL', 'KEEL_SITE', 'KEEL_PROGRAM',
-           'IN_PROGRAM', 'TABLES', 'TableData', 'read_rows', 'load_table', 'encoder']
+           'IN_PROGRAM', 'TABLES', 'TableData', 'load_table', 'encoder']
 
 # %% ../../nbs/data/tables.ipynb #cell-002
 import gzip
@@ -69,75 +69,41 @@ class TableData:
 MISSING = ("?", "<null>")
 
 
-def read_rows(content: bytes) -> list[list[str]]:
-    """The entries of a text with one row per line and commas between entries, without the spaces
-    around them.
-
-    Raises
-    ------
-    ValueError
-        If it is no text, has no rows, or has rows of different lengths or an empty entry.
-    """
-    try:
-        lines = content.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is not text ({error})") from error
-    rows = [[entry.strip() for entry in line.split(",")] for line in lines if line.strip()]
-    check_format(len(rows) > 0, "has no rows")
-    check_format(len(rows[0]) > 1, "has a single column, but a table has features and a label")
-    for number, row in enumerate(rows, 1):
-        check_format(
-            len(row) == len(rows[0]),
-            f"has {len(row)} entries in row {number} instead of {len(rows[0])}",
-        )
-        check_format(
-            all(row),
-            f"has an empty entry in row {number}; a missing value is written as {MISSING[0]}",
-        )
-    return rows
+def _entries(content):
+    "The entries of a text with a line per row and commas, without the spaces around them."
+    lines = content.decode("utf-8").split("\n")
+    return [[entry.strip() for entry in line.split(",")] for line in lines if line.strip()]
 
 # %% ../../nbs/data/tables.ipynb #cell-010
-def _column(words, number):
-    """Values of a column, with codes for categories and NaN for missing entries, and the tuple of
-    its words. None if it is numeric.
-    """
-    present = np.array([word not in MISSING for word in words])
-    check_format(present.any(), f"has no value in column {number}")
-    values, names = np.full(len(words), np.nan), None
-    found = [word for word in words if word not in MISSING]
+def _column(words):
+    "Values (n,) of a column, with codes for words and NaN for gaps, and its words; None if numeric."
+    words = np.array(words)
+    present = ~np.isin(words, MISSING)
+    values = np.full(len(words), np.nan)
     try:
-        values[present] = [float(word) for word in found]
+        values[present] = words[present].astype(float)
+        return values, None
     except ValueError:
-        names, values[present] = np.unique(found, return_inverse=True)
-    check_format(
-        np.isfinite(values[present]).all(), f"has a number in column {number} that is not finite"
-    )
-    return values, None if names is None else tuple(map(str, names))
+        names, values[present] = np.unique(words[present], return_inverse=True)
+        return values, tuple(names.tolist())
 
 # %% ../../nbs/data/tables.ipynb #cell-013
 def _labels(words):
-    "Class numbers from 0 of the labels in `words`, and the sorted names of the classes."
-    for number, word in enumerate(words, 1):
-        check_format(word not in MISSING, f"has no label in row {number}")
+    "Class numbers (n,) from 0 of the labels in `words`, and the sorted names of the classes."
     names = sorted(set(words))
     try:
         names.sort(key=float)
-    except ValueError:
+    except ValueError:  # names that are no numbers
         pass
-    check_format(len(names) > 1, f"has the single class {names[0]}")
-    place = {name: label for label, name in enumerate(names)}
-    return np.array([place[word] for word in words], dtype=np.int64), tuple(names)
+    return np.array([names.index(word) for word in words], dtype=np.int64), tuple(names)
 
 # %% ../../nbs/data/tables.ipynb #cell-015
 def _table(name, rows, sha256, feature_names=None):
-    """The `TableData` of rows of entries whose last column is the label.
-
-    ValueError if they are no such table.
-    """
+    "The `TableData` of rows of entries whose last column is the label."
     *columns, labels = zip(*rows)
-    found = [_column(words, number) for number, words in enumerate(columns, 1)]
-    X = np.stack([values for values, _ in found], axis=1)
-    categories = {k: words for k, (_, words) in enumerate(found) if words is not None}
+    read = [_column(words) for words in columns]
+    X = np.stack([values for values, _ in read], axis=1)
+    categories = {k: words for k, (_, words) in enumerate(read) if words is not None}
     feature_names = tuple(feature_names or (f"x{k}" for k in range(1, len(columns) + 1)))
     return TableData(name, X, *_labels(labels), feature_names, categories, sha256)
 
@@ -217,7 +183,7 @@ def _penguin_rows(content, columns):
     """The entries of some columns of penguins.csv, which has a header and NA for missing values;
     rows without the last are left out.
     """
-    header, *rows = read_rows(content)
+    header, *rows = _entries(content)
     places = [header.index(column) for column in columns]
     rows = [["?" if row[k] == "NA" else row[k] for k in places] for row in rows]
     return [row for row in rows if row[-1] != "?"]
@@ -312,7 +278,7 @@ def _keel(name):
 
     def read(content):
         content = check_sha256(decompress(content), KEEL[name])
-        return _table(name, read_rows(content), {f"{name}.dat": KEEL[name]})
+        return _table(name, _entries(content), {f"{name}.dat": KEEL[name]})
 
     mirrors = [f"{KEEL_PROGRAM}/{name}/{name}.dat"] if name in IN_PROGRAM else []
     mirrors += [f"{scheme}://{KEEL_SITE}/{name}.zip" for scheme in ("https", "http")]

@@ -750,3 +750,19 @@ def test_parquet_files_by_any_spelling_and_without_their_index(tmp_path, capsys)
         words = ["fit", tmp_path / name, "--target", "level", "--out", tmp_path / "m.npz"]
         assert cli.main(list(map(str, words))) == 0
         assert "90 rows; columns: 1 of words" in capsys.readouterr().out
+
+
+def test_a_report_worse_than_the_most_frequent_class_says_so_first(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = [
+        [f"{x:.3f}", f"{z:.3f}", "ab"[k % 5 == 0]]
+        for k, (x, z) in enumerate(rng.normal(size=(40, 2)))
+    ]
+    path = write(tmp_path / "noise.csv", ["x", "z", "y"], rows, ",")
+    words = ["fit", str(path), "--target", "y", "--report", "--out", str(tmp_path / "m.npz")]
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith(
+        "warning: capsule regression is worse than always predicting the most frequent class; a "
+        "likely reason: class 'b' has 8 of 40 rows"
+    )

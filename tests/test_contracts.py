@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from conftest import FORMS
-import hypothesis
+from conftest import FORMS, examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -966,7 +965,7 @@ def test_examples_without_weight_have_no_say(entry, model):
 def test_rows_of_weight_zero_count_nowhere(entry, model):
     "A fit without them is the same, whatever they hold, also a label that no other row has."
 
-    @hypothesis.settings(max_examples=4, deadline=None)
+    @examples(4)
     @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=N, max_size=N).map(np.array))
     def same(w):
         kept = w > 0

@@ -11,8 +11,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import together
-from hypothesis import given, settings
+from conftest import examples, together
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -47,7 +47,7 @@ def put(path, text):
 # ── files ──
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.lists(st.text("ab1 .,;\t\"'\n[]é?", max_size=5), min_size=3, max_size=3),
@@ -116,7 +116,7 @@ def test_what_is_no_table(tmp_path, content, said):
 # ── decimal commas ──
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=6), st.integers(1, 6))
 def test_decimal_commas_mean_what_points_mean(numbers, digits):
     points = [f"{number / 1000:.{digits}f}" for number in numbers]

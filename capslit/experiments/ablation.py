@@ -162,6 +162,7 @@ def made(name: str, side: int, seed: int, n_classes: int = 10) -> tuple:
     "One of the `NETWORKS`, new, for images of this side, and its loss, for PyTorch."
     import torch
 
+    # PyTorch draws initial weights from its own generator
     torch.manual_seed(seed)
     return LEARNERS[name](NETWORKS[name], side, n_classes)
 
@@ -172,6 +173,7 @@ WAYS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # not moved; down, up, right,
 def shifted(images: np.ndarray, down: int, right: int) -> np.ndarray:
     "Images (n, h, w) moved by whole pixels; what leaves the picture is lost, and what enters is 0."
     n, h, w = images.shape
+    # A border of zeros, as wide as the motion, is what enters
     padded = np.pad(images, ((0, 0), (abs(down), abs(down)), (abs(right), abs(right))))
     top = abs(down) - down
     left = abs(right) - right
@@ -203,6 +205,7 @@ def _inside(net, images, y):
         activations = net.parts(torch.as_tensor(images)).activations.numpy()
     below = activations.reshape(-1, net.hidden[-1].beta_u.numel())
     motions = (((1, 0), (-1, 0)), ((0, 1), (0, -1)))
+    # Differences between opposite motions: what does not depend on the sign cancels
     change = [pose(shifted(images, *one)) - pose(shifted(images, *back)) for one, back in motions]
     deviation = below.std(axis=0)
     return {
@@ -256,6 +259,7 @@ def _run_ablation(part, bench):
     arrays = {"errors": np.float32(errors)}
     if part.learner in CONVOLUTIONS:
         return metrics, arrays
+    # Inside, 250 images are enough for means over images and places
     numbers, poses = _inside(net, X_test[:250], y_test[:250])
     return metrics | numbers, arrays | poses
 

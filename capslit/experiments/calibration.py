@@ -62,6 +62,7 @@ def reliability(
         Bins of equal width on [0, 1], or bins that hold equally many predictions.
     """
     check_choice("equal", equal, ("width", "mass"))
+    # Sorted once, sums over bins are differences of cumulative sums
     order = np.argsort(confidence, kind="stable")
     c = np.asarray(confidence, dtype=float)[order]
     columns = [np.ones_like(c), c, np.asarray(correct, dtype=float)[order]]
@@ -117,6 +118,7 @@ def rejection_curve(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
     """Error among the k most confident predictions, k = 1 … n; equally confident ones count with
     their mean.
     """
+    # Predictions of equal confidence cannot be ordered: each counts with their mean error
     value, group = np.unique(-np.asarray(confidence, dtype=float), return_inverse=True)
     wrong = ~np.asarray(correct, dtype=bool)
     share = np.bincount(group, wrong) / np.bincount(group)
@@ -135,12 +137,14 @@ LENGTHS = (1, 4, 16, 64, 256, 1024)  # in the last the probabilities are all but
 def log_probabilities(model: Any, X: np.ndarray) -> np.ndarray:
     "Log-probabilities (n, m) of a fitted classifier, none below the cut-off of `peers`."
     logs = np.log(np.maximum(model.predict_proba(X).astype(float), FLOOR))
+    # Cut off below, the probabilities no longer add up to one
     return temper(logs, 1)
 
 
 def _times(model, length):
     "A copy of a fitted capsule classifier whose weights are multiplied by a number."
     longer = copy(model)
+    # Longer poses change probabilities, and labels only where votes are tied
     longer.coef_ = length * model.coef_
     longer.intercept_ = length * model.intercept_
     return longer
@@ -191,6 +195,7 @@ def _recalled(bench, name):
 def _lengthened(bench, name):
     "Log-probabilities of one of ours, trained again and lengthened; and the factor."
     protocol = bench.protocol
+    # Records of peers have probabilities, not weights
     model = learn(bench, PAPER | OURS[name])
     length = _best_length(model, protocol.X_val, protocol.y_val)
     longer = _times(model, length)
@@ -204,6 +209,7 @@ def _brightness(protocol, logs):
     norm = np.linalg.norm(protocol.X_test, axis=1)
     top = logs.max(axis=1)
     classes = [y == c for c in np.unique(y)]
+    # A class with little ink may cause the correlation alone
     without = [np.corrcoef(norm[~rows], top[~rows])[0, 1] for rows in classes]
     return {"brightness": float(np.corrcoef(norm, top)[0, 1])}, {
         "brightness_without": np.array(without),

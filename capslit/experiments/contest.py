@@ -105,6 +105,7 @@ def _stratified_rows(y, n, used=()):
 
     It is always the same.
     """
+    # A fixed seed: the sample of a table is the same in all experiments
     rows = np.setdiff1d(np.arange(len(y)), np.asarray(used, dtype=int))
     if len(rows) > n:
         rows, _ = train_test_split(rows, train_size=n, stratify=y[rows], random_state=0)
@@ -201,6 +202,7 @@ def folds_of(table: TableData, n_folds: int, rows: int, seed: int) -> Iterator:
     X = table.X[sample]
     y = table.y[sample]
     for train, test in StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(X, y):
+        # The encoder sees the training part only, as the classifier does
         ready = encoder(table).fit(X[train])
         yield Fold(ready.transform(X[train]), y[train], ready.transform(X[test]), y[test])
 
@@ -235,6 +237,7 @@ def _run_fold(parameters, fold, seed, make=build):
     of wall and processor, and the place in the grid or None.
     """
     X, y = fold[:2]
+    # The unit of time, measured where and when the classifier is
     _, unit = _clocked(lambda: build("logistic", seed).fit(X, y))
     model = make(parameters["model"], seed, **parameters["settings"])
     chosen = None
@@ -243,10 +246,12 @@ def _run_fold(parameters, fold, seed, make=build):
         result, searching = _clocked(lambda: _search(model, parameters["grid"], X, y, seed))
         model.set_params(**result.best_params_)
         chosen = int(result.best_index_)
+    # Only the protocol of the paper ends its rounds by validation data
     held = {}
     if parameters["model"] == "capsules-paper" and fold.X_val is not None:
         held = {"X_val": fold.X_val, "y_val": fold.y_val}
     _, fit = _clocked(lambda: model.fit(X, y, **held))
+    # A single row takes microseconds: the least of five measurements
     _, one = _clocked(lambda: model.predict(fold.X_test[:1]), repeats=5)
     predicted, whole = _clocked(lambda: model.predict(fold.X_test))
     logs = None
@@ -301,6 +306,7 @@ def run_contest(part: Part, bench: Bench, make: Callable = build) -> tuple:
     "One classifier on all folds of one table, or on the images of the protocol."
     parameters = part.parameters
     table = parameters.get("table")
+    # Collections of images leave nothing out
     if table in getattr(bench.data, "left_out", {}):
         return {"left_out": f"the table {table} is read from a package that is not installed"}, {}
     folds = _folds_of_part(parameters, bench)
@@ -412,6 +418,7 @@ def _pooled_error(record, name):
     "The share of wrong labels in all folds of a part together: it depends on their number alone."
     rates = record.array(name, "folds")[:, 0]
     n = record.metrics(name)["n"]
+    # The record has rates; whole numbers of errors make equal counts equal
     sizes = [len(range(k, n, len(rates))) for k in range(len(rates))]  # of stratified folds
     return float(np.rint(rates * sizes).sum() / n)
 
@@ -440,6 +447,7 @@ def mean_ranks(errors: np.ndarray) -> np.ndarray:
 
 def critical_difference(n_models: int, n_tables: int, level: float = 0.05) -> float:
     "By how much two mean places must differ in the test of Nemenyi (Demšar 2006, 3.2.2)."
+    # With infinitely many degrees of freedom, as in Demšar
     quantile = studentized_range.ppf(1 - level, n_models, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_models * (n_models + 1) / (6 * n_tables)))
 
@@ -496,6 +504,7 @@ def signed_rank(
     weights = np.random.default_rng(seed).dirichlet(np.r_[0.5, np.ones(len(gain) - 1)], n_draws)
     sums = gain[:, None] + gain
     regions = [sums > 2 * rope, abs(sums) <= 2 * rope, sums < -2 * rope]
+    # In which region most of the means of two differences lie, for each draw
     mass = np.stack(
         [np.einsum("ni,ij,nj->n", weights, region, weights, optimize=True) for region in regions]
     )

@@ -40,6 +40,7 @@ def _continuous(table, seed=0):
     numbers = [k for k in range(table.X.shape[1]) if k not in table.categories]
     X = table.X[~np.isnan(table.X[:, numbers]).any(axis=1)][:, numbers]
     X = X[:, [_varies(column) for column in X.T]]
+    # Values on a grid would have infinite density
     steps = [np.diff(np.unique(column)).min() for column in X.T]
     return X + steps * np.random.default_rng(seed).uniform(-0.5, 0.5, X.shape)
 
@@ -64,8 +65,10 @@ def _patches(images, n, seed):
         image = images[rng.integers(len(images))]
         top, left = (rng.integers(size - SIDE + 1) for size in image.shape)
         patch = image[top : top + SIDE, left : left + SIDE]
+        # Blank patches, of one value, would be a point mass
         if np.ptp(patch) > 0:
             patches.append(patch.ravel())
+    # Noise within a grey level: the density then bounds the bits of the image
     grey = np.array(patches, dtype=float)
     return (grey + rng.uniform(size=grey.shape)) / 256
 

@@ -32,6 +32,7 @@ def _collect(model, protocol):
     history = {f"history.{name}": np.asarray(values) for name, values in model.history_.items()}
     return history | {
         "coef": model.coef_,
+        # Three digits are enough to draw a point
         "squashed": model.squash(protocol.X_test).astype(np.float16),
         "labels": y.astype(np.uint8),
         "confusion": np.bincount(m * y + predicted, minlength=m * m).reshape(m, m),
@@ -78,6 +79,7 @@ def draw_learning(record: Record) -> Any:
     names = ("training_error", "validation_error")
     errors = np.array([100 * record.array(part, f"history.{name}") for name in names])
     likelihood = record.array(part, "history.log_likelihood") / record.metrics(part)["n_train"]
+    # A round begins where the threshold changes
     rounds = np.flatnonzero(np.diff(record.array(part, "history.threshold"))) + 1
     figure, axes = plt.subplots(1, 2, figsize=(5.4, 3.0))
     for name, curve in zip(names, errors):
@@ -209,12 +211,14 @@ UPDATES_SEEN = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200)  # updates after which vect
 def _measure_planes(weights, protocol):
     "Numbers about the squashed vectors of the test images under weights (m, d, p)."
     y = protocol.y_test
+    # Lengths of Ψ depend on all poses of an image together
     poses = np.einsum("mdp,np->nmd", weights, protocol.X_test, optimize=True)
     squashed = squash(poses)
     squares = np.sum(poses**2, axis=2)
     lengths = _own_lengths(squashed, y)
     confidence = class_probabilities(squares, poses.shape[2]).max(axis=1)
     longest = class_among_longest(squashed, y, min(100, len(y) // 20))
+    # Quantiles, for a few vectors are very short
     low, middle, high = np.quantile(lengths, (0.25, 0.5, 0.75))
     numbers = {
         "lowest_quarter": low,
@@ -239,6 +243,7 @@ def _weights_on_the_way(problem, batch, settings):
         states = em.iterate(model, first, batch, rounds, pool=pool, momentum=settings["momentum"])
         for t, state in enumerate(islice(states, settings["n_updates"]), 1):
             if t in UPDATES_SEEN:
+                # The next update writes into the same array
                 weights.append(state.parameters.weights[0].copy())
     return weights
 

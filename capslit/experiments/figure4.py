@@ -24,6 +24,7 @@ def _run_prototypes(part, bench):
         "prototypes", "looking for prototypes", lambda: model.prototypes(protocol.X, protocol.y)
     )
     squashed = model.squash(protocol.X[which.ravel()]).reshape(*which.shape, len(which), -1)
+    # Ψ has length below 1: squares of its elements are shares
     squares = squashed**2
     i, a = np.indices(which.shape)
     return measure(model, protocol), {
@@ -48,6 +49,7 @@ def _squashed_by_class(weights, X, y):
     """Rows of each class in X, with their Ψ_i (n_i, d) in the capsule of the class; weights (m, d,
     p).
     """
+    # In the precision of the record that they come from
     weights = np.asarray(weights, X.dtype)
     squashed = squash(np.einsum("mdp,np->nmd", weights, X, optimize=True))
     rows = [np.flatnonzero(y == i) for i in range(len(weights))]

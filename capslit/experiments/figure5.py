@@ -29,6 +29,7 @@ class Committee(CapsuleRegression):
         if k == 1:
             return super().count_errors(parameters, batch)
         x, y, w = batch
+        # Every problem sees all examples here, also those of other classes
         norms = pose_vectors(parameters.weights.astype(x.dtype), x)[1]  # (k, 2, b)
         first = [class_probabilities(n.T, d)[:, 0] for n, d in zip(norms, self.dims)]
         first = np.stack(first, axis=1)  # (b, k)
@@ -136,5 +137,6 @@ def compare_predictions(record: Record, first: str, second: str) -> tuple:
     """
     labels = record.array(first, "labels")
     predicted = [record.array(part, "predicted") for part in (first, second)]
+    # Both parts have predicted labels of the same images
     b, c, p = mcnemar(*predicted, labels)
     return (b - c) / len(labels), p

@@ -115,11 +115,13 @@ def _altered_start(kind, subspaces, gram, k, seed):
         moments = _second_moments(weights, gram)
         return np.sqrt(np.trace(moments, axis1=2, axis2=3).mean())
 
+    # A stream for each start: one more start leaves the others as they were
     streams = [np.random.default_rng([seed, i]) for i in range(k)]
     noise = np.stack([rng.standard_normal((m, d, p)) for rng in streams])
     if kind == "one direction":
         return subspaces[:, :1] + 0.01 * noise * size(subspaces[None]) / size(noise)
     if kind == "spread":
+        # Whitened: all directions of the poses are equally long
         noise = np.linalg.solve(np.linalg.cholesky(_second_moments(noise, gram)), noise)
     return noise * size(subspaces[None]) / size(noise)
 
@@ -132,10 +134,12 @@ def _run_causes(part, bench):
     gram = X.T @ X
     k = settings["n_starts"]
     m = len(bench.data.class_names)
+    # The problems are those of the subspaces; their weights are replaced below
     starts = [subspace_start(bench.seed)] * k
     model, start = multiclass_problem(batch, m, settings["capsule_dim"], starts)
     subspaces = start.weights[0].astype(float)
     weights = _altered_start(settings["start"], subspaces, gram, k, bench.seed)
+    # In the precision in which the subspaces would have been used
     start = start._replace(weights=weights.astype(start.weights.dtype))
     fit = iterate(bench, (model, start), batch, settings)
     best, metrics = _spread(fit)

@@ -41,6 +41,7 @@ def _overlaps(ink, side, size, length):
 
     The cells divide `side` pixels around the ink.
     """
+    # The square is centred on the ink, and may reach beyond the picture
     edges = (ink[0] + ink[-1] + 1 - side) / 2 + np.arange(size + 1) * side / size
     left = np.maximum(edges[:-1, None], np.arange(length))
     right = np.minimum(edges[1:, None], np.arange(1, length + 1))
@@ -198,6 +199,7 @@ class _Search:
         errors = {}
         for value in values[: self.few]:
             self.report(f"{name} {value}")
+            # The images apart decide; the test images are not looked at
             errors[value] = error(trial(value), self.y_val)
         self.errors |= {f"{name} {value}": e for value, e in errors.items()}
         self.chosen[key] = min(errors, key=errors.get)
@@ -243,6 +245,7 @@ def _choose_tangents(search, kind):
 def _choose(settings, bench, _):
     "Metrics of the search: the values chosen, and errors by method and value."
     setting, m, dims, methods = map(settings.get, ("setting", "m", "dims", "methods"))
+    # In full resolution each value takes long
     short = bench.profile == "quick" or setting == "fine"
     search = _Search(bench, setting, m, 2 if short else None)
     search.chosen["r"] = dims[0]
@@ -340,6 +343,7 @@ def _portrait(model, X, y, label=2):
     costs = -density.score_samples(own)
     sizes = np.bincount(component, minlength=len(density.weights_))
     members = [np.flatnonzero(component == j) for j in np.argsort(sizes)[::-1][:2]]
+    # Of the middle cost: neither the best nor the worst image of its style
     two = own[[rows[np.argsort(costs[rows])[rows.size // 2]] for rows in members]]
     joint = density._log_joint(two)
     if isinstance(density, MixtureOfFactorAnalyzers):

@@ -53,6 +53,7 @@ def enlarge(
     ancestors = slice(0, n if n_ancestors is None else n_ancestors)
     stream = DeformedImages(data.images[ancestors], data.labels[ancestors], n_extra, deformations)
     projection = svd_projection(data.images[: data.n_train], protocol.n_components)
+    # Written in place: there is no room for a second copy of a million images
     X = np.empty((n + n_extra, protocol.n_components), np.float32)
     X[:n] = protocol.X
     labels = stream.write(X[n:], lambda images: project(images, projection, data.scale))
@@ -131,6 +132,7 @@ def _learn_enlarged(bench, parameters, deformations, estimator):
         f"making {n_extra:,} images, strength {deformations.strength:g}",
         lambda: enlarge(bench.protocol, deformations, n_extra, n_ancestors),
     )
+    # `learn` takes its data from the bench
     enlarged = replace(bench, prepare=lambda data, profile: protocol)
     return protocol, learn(enlarged, settings, estimator)
 
@@ -149,10 +151,12 @@ def _run_million(part, bench):
     "Train an all-versus-all classifier on the training images and deformations of them."
     parameters = dict(part.parameters)
     strength = parameters.pop("strength")
+    # The search comes first, so its parts are finished when the strength is needed
     searching = strength != CHOSEN
     if not searching:
         strength = _choose_strength(bench.finished)
     deformations = Deformations(strength, bench.seed)
+    # The record says what the fit ran on: sums differ in the last bits
     estimator, device = _find_estimator()
     protocol, model = _learn_enlarged(bench, parameters, deformations, estimator)
     metrics, arrays = _judge_enlarged(bench, protocol, model)
@@ -234,6 +238,7 @@ def _corrections(weights, x, own, threshold):
     unlearned = 1 + extra / 2 * (rival - mine) > threshold[:, None]  # Saul 2.25
     moments = np.zeros(weights.shape)
     for q in pairs:
+        # Products with the few unlearned examples only
         rows = np.flatnonzero(unlearned[q])
         change = np.tile(shared[q, rows] - 1, (2, 1))
         change[own[q]] += extra[q, rows]
@@ -246,6 +251,7 @@ def _by_class(batch, n_classes):
     "The inputs (b, p) of each class in a batch without weights; views, if it is sorted."
     x, y, _ = batch
     if np.any(y[1:] < y[:-1]):
+        # Of sorted inputs each class is a view, not a copy
         order = np.argsort(y, kind="stable")
         x = x[order]
         y = y[order]
@@ -272,6 +278,7 @@ class Unlearned(WideBlocks):
 
     def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "The weights before, and what the unlearned examples ask for."
+        # Learned examples ask for nothing: their posterior means are their poses
         change = self.solver.solve(statistics.moments)
         return CapsuleParameters(parameters.weights + change)
 
@@ -400,6 +407,7 @@ def _go_on(
             errors.append(wrong)
             counts.append(_count_unlearned(looks, inside, threshold))
             report(f"update {t:,}: {wrong.mean():.4%} of a pair, {counts[-1][1]:,} outside")
+            # Each pair keeps the weights with the fewest errors of all looks
             better = wrong < fewest
             best[better] = weights[better]
             fewest = np.minimum(wrong, fewest)

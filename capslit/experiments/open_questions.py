@@ -57,6 +57,7 @@ def _share_out(total, need):
     Half of it is shared out equally and half in proportion to `need`, by largest remainders.
     """
     m = len(need)
+    # Half equally: no class goes without
     share = total * (0.5 / m + 0.5 * (np.asarray(need, dtype=float) / np.sum(need)))
     beyond = np.maximum(share - 1, 0)  # one for each is safe
     beyond *= (total - m) / max(np.sum(beyond), 1e-300)
@@ -184,6 +185,7 @@ def _learn_whole(settings, bench, _):
     )
 
     def fit():
+        # The course is that of the test error; early stopping is ruled out by the patience
         test = {"X_val": protocol.X_test, "y_val": protocol.y_test}
         with fixed_iterations():
             model.fit(protocol.X, protocol.y, **test, checkpoint=bench.checkpoint)
@@ -219,6 +221,7 @@ def _learn_accelerated(settings, bench, _):
     batch = (protocol.X, protocol.y, None)
     m = len(protocol.data.class_names)
     start = [subspace_start(bench.seed)]
+    # All methods begin at the same weights
     model, weights = multiclass_problem(batch, m, settings["capsule_dim"], start, kind)
     history, seconds = bench.step(
         "fit",

@@ -101,6 +101,7 @@ def _fit_network(network, X, y, X_val, y_val):
             waited = 0
         if waited == network.n_iter_no_change:
             break
+    # The last passes were worse on the validation images
     network.coefs_, network.intercepts_ = weights
     return network
 
@@ -166,6 +167,7 @@ def _pairs_to_probabilities(scores_val, y_val, scores):
     first = np.empty(scores.shape)
     for k, (i, j) in enumerate(zip(*np.triu_indices(len(np.unique(y_val)), 1))):
         rows = (y_val == i) | (y_val == j)
+        # A weak penalty: two numbers from thousands of examples need hardly any
         sigmoid = LogisticRegression(C=100).fit(scores_val[rows, k, None], y_val[rows] == i)
         first[:, k] = sigmoid.predict_proba(scores[:, k, None])[:, 1]
     return coupled(first)
@@ -180,6 +182,7 @@ def _elected(scores):
 
 def _probabilities(model, protocol):
     "Labels and class probabilities of the validation images, and probabilities of the test images."
+    # Labels are those that the pairs elect; probabilities may prefer others
     if isinstance(model, SVC):
         scores = model.decision_function(protocol.X_val)
         validation, test = (
@@ -202,6 +205,7 @@ def _pack(probability):
     """Probabilities (n, m) as bytes: how far below the likeliest class each lies, in logarithms, to
     two per cent.
     """
+    # The likeliest class of each row is code 0, the farthest 255
     p = np.asarray(probability, dtype=float)
     top = p.argmax(axis=1)[:, None]
     with np.errstate(divide="ignore"):
@@ -254,6 +258,7 @@ def _learn_peer(bench, parameters):
         f"comparing settings on {n:,} images",
         lambda: _search(parameters, protocol, bench.seed),
     )
+    # The first of equals, in the order of the grid
     best = grid[int(np.argmin(errors))]
     model = build_peer(parameters["model"], protocol.X, bench.seed, **parameters["fixed"] | best)
     words = ", ".join(f"{k} = {v}" for k, v in best.items())
@@ -284,6 +289,7 @@ def _run_peer(part, bench):
     predicted = bench.step(
         "predict",
         f"predicting {len(protocol.y_test):,} images",
+        # Fast predictions are repeated, for the clock is coarse
         lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0],
     )
     metrics, arrays = bench.step(

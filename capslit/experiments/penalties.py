@@ -106,6 +106,7 @@ def _judged(model, validation, test):
     Both losses are those of probabilities whose sharpness the validation images choose.
     """
     logs = [np.asarray(model.predict_log_proba(x), float) for x, _ in (validation, test)]
+    # Penalties shorten weights; a common sharpness makes the losses comparable
     sharpness, loss = learn_sharpness(logs[0], validation[1])
     guessed = [model.classes_[log.argmax(axis=1)] for log in logs]
     right = sharpened(logs[1], sharpness)[np.arange(len(test[1])), test[1]]
@@ -127,6 +128,7 @@ def _judged_on(inputs, settings, sets, seed):
 
 def _most_varied(x, count):
     "The inputs (p,) of largest variance, so many of them."
+    # Stable: equal variances keep the order of the pixels
     order = np.argsort(-x.var(axis=0, dtype=float), kind="stable")
     return np.isin(np.arange(x.shape[1]), order[:count])
 
@@ -144,6 +146,7 @@ def _run_strength(settings, strength, sets, seed):
     }
     arrays = {"predicted": predicted, "used": used}
     if settings["refit"]:
+        # Were the inputs chosen well? The same number by variance alone is the control
         for name, inputs in {"refit": used, "varied": _most_varied(sets[0][0], n_used)}.items():
             numbers, arrays[f"{name}_predicted"] = _judged_on(inputs, settings, sets, seed)
             metrics |= {f"{name}_{key}": value for key, value in numbers.items()}

@@ -147,6 +147,7 @@ def _with_noise(model, share):
     model = copy(model)
     model.densities_ = [copy(density) for density in model.densities_]
     for density in model.densities_:
+        # Noise adds to the variances: nothing has to be learned again
         more = (share - density.added_noise_) * density.noise_unit
         density.noise_variances_ = density.noise_variances_ + more
     return model
@@ -180,6 +181,7 @@ def _measured(model, views, amount=0.0):
     """
     moves = [T * np.float32(amount) if amount else None for _, _, T in views]
     logs = [model.log_densities(view[0], tangents=T) for view, T in zip(views, moves)]
+    # The image was moved before it was seen, each way equally probably
     mean = np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
     X, y, _ = views[0]
     return _judged(mean, y, model.classes_, X.shape[1])
@@ -194,6 +196,7 @@ def _neighbours(view, examples, n_candidates=CANDIDATES):
     X, _, T = view
     Y, labels, U = examples
     apart = np.sum(Y * Y, axis=1) - 2 * X @ Y.T
+    # Tangent distances are dear: only to the nearest images, pixel by pixel
     near = np.argpartition(apart, n_candidates, axis=1)[:, :n_candidates]
     return tangent_distance(X, Y, T, U, candidates=near), labels[near]
 
@@ -226,6 +229,7 @@ def _exponents(scores, y):
 
 def _pooled(scores, y, classes):
     "The exponents of densities, and the error and log-loss of their product."
+    # Two opinions on the same image are not independent; exponents allow for that
     a = _exponents(scores, np.searchsorted(classes, y))
     numbers, _ = _judged(np.tensordot(a, np.asarray(scores), 1), y, classes, 1)
     del numbers["bits"]
@@ -294,6 +298,7 @@ def _choose(settings, bench, _):
     noises = settings.get("noises", NOISES)
     m, r, noise = _best_size(bench.finished, settings["preparation"], noises)
     prepared, rows, model = _fit(settings, bench, "fit", m, r, bench.seed)
+    # Tangents make recognition slow
     few = rows["choose"][:MOST]
     views = [prepared.to_recognise(few, place) for place in range(settings.get("n_places", 1))]
 
@@ -308,6 +313,7 @@ def _choose(settings, bench, _):
     levels = bench.step(
         "noises", "noise", lambda: {a: scores(views[:1], amount, a) for a in noises if a != noise}
     )
+    # Measured already, with the same images and reach
     levels[noise] = reaches[amount]
     chosen = {
         "m": m,

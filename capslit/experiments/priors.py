@@ -108,6 +108,7 @@ def _learn_under(design, alpha, X, y, rng, start=None):
     """Weights (k, m, d, p) under precisions per example (k, c, p): learned to the end from the
     weights `start`, or as in a fold from the subspaces of the classes.
     """
+    # The precision is per example; the posterior needs that for all of a problem
     plain, parameters, batch = begin(design, X, y, rng)
     grams = information_grams(plain, parameters.weights, batch, "latent")
     posterior = WeightPosterior.of(grams, alpha * mass_of(design, y))
@@ -134,7 +135,9 @@ def _learn_with_sharpness(
     """
     fold = folds_of(check_cv(cv, y, classifier=True), X, y)
     n_folds = fold.max() + 1
+    # As many folds as give enough examples to judge by, as in the selection
     judges = min(n_folds, -(-ENOUGH * n_folds // len(y)))
+    # In the precision of the selection, which this repeats
     x = halved(centred(design, X))
     weights = np.stack(
         [_learn_under(design, alpha, x[fold != f], y[fold != f], rng) for f in range(judges)]

@@ -28,6 +28,7 @@ def _divided(data, n, copies=0):
     held = slice(edge, min(edge + max(n // 5, 1000), data.n_train))
     test = slice(data.n_train, None)
     steps = range(-copies, copies + 1)
+    # Copies in all places, the images themselves among them
     X = np.concatenate([shifted(images[learned], a, b) for a in steps for b in steps])
     y = np.tile(data.labels[learned], len(steps) ** 2)
     return (X, y), *((images[rows], data.labels[rows]) for rows in (held, test))
@@ -59,6 +60,7 @@ def _place_follows(model, images, y, seed=0):
     """Correlations, down and right, of the mean place given the class y with the motion of
     images that are moved at random.
     """
+    # Without shifts there is no place to follow
     reach = model.shifts_.max(axis=0)
     if not reach.any():
         return []
@@ -68,6 +70,7 @@ def _place_follows(model, images, y, seed=0):
     for a, b in np.unique(motion, axis=0):
         rows = (motion == (a, b)).all(axis=1)
         moved[rows] = shifted(images[rows], a, b)
+    # The place given the true class: whether the label is found does not matter here
     joint = model.predict_places(_flat(moved))[np.arange(len(y)), y].astype(float)
     place = joint.reshape(len(y), -1, len(model.shifts_)).sum(axis=1)
     mean = place / place.sum(axis=1, keepdims=True) @ model.shifts_
@@ -112,6 +115,7 @@ def _run_sharing(part, bench):
 def _course_of(model):
     "Metrics and arrays of the course of learning; the errors are those of the best iteration."
     history = model.history_
+    # The weights that are kept are those of the best iteration
     best = np.argmin(history["validation_error"])
     names = ("log_likelihood", "training_error", "validation_error")
     return {

@@ -84,6 +84,7 @@ def multiclass_problem(
     CapsuleRegression of k problems, and CapsuleParameters (k, n_classes, dim, p)
     """
     classes = range(n_classes)
+    # One pass over the data serves all starts and the M-step
     moments = em.accumulate(lambda block: second_moments(block, classes), batch, 4096)
     dims = np.full((1, n_classes), dim)
     targets = np.arange(n_classes)[None]
@@ -108,6 +109,7 @@ def iterate(
     model, weights = problem
     n = settings["n_updates"]
     options = {
+        # More patience than updates: nothing ends learning early
         "rounds": (em.Round(n + 2, {"threshold": settings["threshold"]}),),
         "momentum": settings["momentum"],
         "monitor": "error",
@@ -189,6 +191,7 @@ def _significant_from(low, high, n, errors=5.0):
     Both are rates, of n examples each; the standard errors are those of their difference. None if
     there is no such iteration.
     """
+    # Of the difference of two rates
     deviation = np.sqrt((low * (1 - low) + high * (1 - high)) / n)
     fails = np.flatnonzero(high - low <= errors * deviation)
     first = int(fails[-1]) + 1 if fails.size else 0
@@ -211,6 +214,7 @@ def reach(curve: np.ndarray, value: float) -> int | None:
 
 def rises(loss: np.ndarray) -> int:
     "After how many of the updates the log-loss is higher than before, rounding apart."
+    # EM with momentum may raise the loss; rounding may, too
     return int(np.sum(np.diff(loss) > 1e-12))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-031
@@ -421,6 +425,7 @@ def _run_passes(part, bench):
     start = [subspace_start(bench.seed)]
     model, first = multiclass_problem(sets["training"], m, settings["capsule_dim"], start)
     rows = batch_rows(len(X), settings["batch_size"], bench.seed)
+    # The matrices of the batches do not change from pass to pass
     data = (X, y, rows, _gram_matrices(X, rows))
     names = ("way", "momentum", "threshold", "n_passes")
 
@@ -432,6 +437,7 @@ def _run_passes(part, bench):
     words = f"{settings['n_passes']} passes over {len(rows)} batches"
     courses = bench.step("fit", words, lambda: [learn(options) for options in choices])
     last = [course[-1][1] for course in courses]
+    # By the validation error after the last pass; the test images decide nothing
     best = int(np.argmin(last))
     arrays = {f"{name}_error": path for name, path in zip(sets, np.array(courses[best]).T)}
     metrics = {name: float(path[-1]) for name, path in arrays.items()}

@@ -134,7 +134,11 @@ def _convolutional(settings, side, n_classes):
     from capslit.routing import network as cn
 
     features = (FEATURES[side], settings["last"])
-    return cn.ConvolutionalNetwork(side, n_classes, features=features), _cross_entropy
+    return cn.ConvolutionalNetwork(
+        side,
+        n_classes,
+        features=features,
+    ), _cross_entropy
 
 
 def _pooled(settings, side, n_classes):
@@ -238,7 +242,12 @@ def _run_ablation(part, bench):
     X = _images(data.train_images[train], data.scale, settings)
     X_test = _images(data.test_images[test], data.scale, settings)
     y_test = data.test_labels[test]
-    net, loss = made(part.learner, X.shape[1], settings["seed"], len(data.class_names))
+    net, loss = made(
+        part.learner,
+        X.shape[1],
+        settings["seed"],
+        len(data.class_names),
+    )
     options = {name: settings[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}
     bench.step(
         "training",

@@ -245,7 +245,10 @@ def _run_calibration(part, bench):
     return metrics, arrays
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-028
-LONG = {"multiclass-8-long": "capsules, lengthened", "ovo-8-long": "one-versus-one, lengthened"}
+LONG = {
+    "multiclass-8-long": "capsules, lengthened",
+    "ovo-8-long": "one-versus-one, lengthened",
+}
 
 
 def _calibration_parts(data, profile):

@@ -108,7 +108,12 @@ def _stratified_rows(y, n, used=()):
     # A fixed seed: the sample of a table is the same in all experiments
     rows = np.setdiff1d(np.arange(len(y)), np.asarray(used, dtype=int))
     if len(rows) > n:
-        rows, _ = train_test_split(rows, train_size=n, stratify=y[rows], random_state=0)
+        rows, _ = train_test_split(
+            rows,
+            train_size=n,
+            stratify=y[rows],
+            random_state=0,
+        )
     return np.sort(rows)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-014
@@ -134,7 +139,13 @@ load_embedded = partial(load_collection, name="embedded", tables=EMBEDDED)
 # %% ../../nbs/experiments/contest.ipynb #cell-017
 RESTS = ("letter", "satimage", "phoneme", "spambase", "texture", "magic", "splice", "segment")
 OTHERS = {
-    "quantiles": (generators.make_gaussian_quantiles, {"n_features": 6, "n_classes": 3}),
+    "quantiles": (
+        generators.make_gaussian_quantiles,
+        {
+            "n_features": 6,
+            "n_classes": 3,
+        },
+    ),
     "hastie": (generators.make_hastie_10_2, {}),
     "clusters": (
         generators.make_classification,
@@ -167,13 +178,30 @@ def _made(name):
     classes, y = np.unique(labels, return_inverse=True)
     content = hashlib.sha256(X.tobytes() + y.astype("<i8").tobytes()).hexdigest()
     columns = tuple(f"x{k + 1}" for k in range(X.shape[1]))
-    return TableData(name, X, y, tuple(map(str, classes)), columns, {}, {name: content})
+    return TableData(
+        name,
+        X,
+        y,
+        tuple(map(str, classes)),
+        columns,
+        {},
+        {name: content},
+    )
 
 
 def _rest(table):
     "What remains of a large table when its sample is taken away."
-    rows = _stratified_rows(table.y, len(table.y), used=_stratified_rows(table.y, ROWS))
-    return replace(table, name=f"{table.name}-rest", X=table.X[rows], y=table.y[rows])
+    rows = _stratified_rows(
+        table.y,
+        len(table.y),
+        used=_stratified_rows(table.y, ROWS),
+    )
+    return replace(
+        table,
+        name=f"{table.name}-rest",
+        X=table.X[rows],
+        y=table.y[rows],
+    )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-017-a
 def load_others(data_home: Any = None) -> Collection:
@@ -204,7 +232,12 @@ def folds_of(table: TableData, n_folds: int, rows: int, seed: int) -> Iterator:
     for train, test in StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(X, y):
         # The encoder sees the training part only, as the classifier does
         ready = encoder(table).fit(X[train])
-        yield Fold(ready.transform(X[train]), y[train], ready.transform(X[test]), y[test])
+        yield Fold(
+            ready.transform(X[train]),
+            y[train],
+            ready.transform(X[test]),
+            y[test],
+        )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-023
 TIMES = ("search", "fit", "predict_one", "predict", "logistic")
@@ -391,7 +424,11 @@ CONTEST = Experiment(
     _contest_parts,
     run_contest,
     quick=("embedded", "digits"),
-    loaders={"tables": load_collection, "others": load_others, "embedded": load_embedded},
+    loaders={
+        "tables": load_collection,
+        "others": load_others,
+        "embedded": load_embedded,
+    },
 )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-035

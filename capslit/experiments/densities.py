@@ -90,7 +90,15 @@ def load_photographs() -> ImageData:
         for name, image in zip(sample.filenames, sample.images)
     }
     labels = np.array([0, 1, 0, 1])
-    return ImageData("photographs", halves, labels, ("building", "flower"), 2, 255.0, hashes)
+    return ImageData(
+        "photographs",
+        halves,
+        labels,
+        ("building", "flower"),
+        2,
+        255.0,
+        hashes,
+    )
 
 # %% ../../nbs/experiments/densities.ipynb #densities-13
 TYPES = ("full", "tied", "diag", "spherical")
@@ -170,7 +178,11 @@ def _chosen_of(method, density):
 def _run_densities(part, bench):
     "Log-densities (n,) of all rows left out under what has learned the others."
     method = part.parameters["method"]
-    pairs = bench.step("data", "preparing", lambda: _pairs_of(part.parameters, bench))
+    pairs = bench.step(
+        "data",
+        "preparing",
+        lambda: _pairs_of(part.parameters, bench),
+    )
     folds = []
     chosen = []
     for k, (own, held) in enumerate(pairs):

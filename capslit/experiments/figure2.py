@@ -89,9 +89,15 @@ def draw_learning(record: Record) -> Any:
         axis.set_xlabel("iteration")
         for start in rounds:
             axis.axvline(start, color=plt.rcParams["text.color"], lw=0.6, ls=":")
-    axes[0].set(ylabel="error / %", ylim=(0.8 * errors.min(), np.quantile(errors, 0.985)))
+    axes[0].set(
+        ylabel="error / %",
+        ylim=(0.8 * errors.min(), np.quantile(errors, 0.985)),
+    )
     axes[0].legend()
-    axes[1].set(ylabel="log-likelihood per image", ylim=(np.quantile(likelihood, 0.02), None))
+    axes[1].set(
+        ylabel="log-likelihood per image",
+        ylim=(np.quantile(likelihood, 0.02), None),
+    )
     return figure
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-016
@@ -125,7 +131,14 @@ def _unit_disc(axis, title):
     import matplotlib.pyplot as plt
 
     axis.add_patch(
-        plt.Circle((0, 0), 1, fill=False, lw=0.8, ec=plt.rcParams["text.color"], alpha=0.6)
+        plt.Circle(
+            (0, 0),
+            1,
+            fill=False,
+            lw=0.8,
+            ec=plt.rcParams["text.color"],
+            alpha=0.6,
+        )
     )
     axis.set_title(title, fontsize=12)
     axis.tick_params(labelsize=12)
@@ -172,7 +185,12 @@ def draw_squashed(
         axis.set_axis_off()
     for i, axis in enumerate(axes.flat[:m]):
         _unit_disc(axis, class_names[i])
-        axis.scatter(*np.asarray(squashed[order, i], dtype=float).T, s=area, c=colours, lw=0)
+        axis.scatter(
+            *np.asarray(squashed[order, i], dtype=float).T,
+            s=area,
+            c=colours,
+            lw=0,
+        )
         if images is not None:
             _inset(axis, images[i])
     marks = [
@@ -240,7 +258,14 @@ def _weights_on_the_way(problem, batch, settings):
     rounds = (em.Round(10**6, {"threshold": np.float64(settings["threshold"])}),)
     first = em.State.start(start)
     with em.threads() as pool:
-        states = em.iterate(model, first, batch, rounds, pool=pool, momentum=settings["momentum"])
+        states = em.iterate(
+            model,
+            first,
+            batch,
+            rounds,
+            pool=pool,
+            momentum=settings["momentum"],
+        )
         for t, state in enumerate(islice(states, settings["n_updates"]), 1):
             if t in UPDATES_SEEN:
                 # The next update writes into the same array
@@ -305,8 +330,15 @@ def _run_points(part, bench):
     (record,) = bench.records.values()
     labels = record.array(PLANES, "labels")
     images = bench.data.test_images[: len(labels)]
-    rows = _shown_rows(record.array(PLANES, "squashed"), labels, part.parameters["n_shown"])
-    return {"n_shown": len(rows)}, {"rows": rows, "images": images[rows].astype(np.uint8)}
+    rows = _shown_rows(
+        record.array(PLANES, "squashed"),
+        labels,
+        part.parameters["n_shown"],
+    )
+    return {"n_shown": len(rows)}, {
+        "rows": rows,
+        "images": images[rows].astype(np.uint8),
+    }
 
 
 POINTS2 = Experiment(

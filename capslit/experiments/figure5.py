@@ -50,7 +50,13 @@ class WithModel(CapsuleClassifier):
 
     def _model(self, *arguments):
         plain = super()._model(*arguments)
-        return self.model(plain.targets, plain.dims, plain.solver, plain.alpha, plain.affine)
+        return self.model(
+            plain.targets,
+            plain.dims,
+            plain.solver,
+            plain.alpha,
+            plain.affine,
+        )
 
 
 class JointlyStopped(WithModel):
@@ -87,9 +93,20 @@ SIZES = {"paper": ((1, 2, 4, 8, 16, 32), (2, 8)), "quick": ((1, 2), (2,))}  # wi
 
 def _dimension_part(architecture, stopping, d):
     "The part that trains one classifier."
-    words = {"separate": (architecture, str(d)), "joint": (architecture, "joint", str(d))}
-    parameters = PAPER | {"architecture": architecture, "capsule_dim": d, "stopping": stopping}
-    return Part("-".join(words[stopping]), parameters, ARCHITECTURES[architecture] * (d + 1))
+    words = {
+        "separate": (architecture, str(d)),
+        "joint": (architecture, "joint", str(d)),
+    }
+    parameters = PAPER | {
+        "architecture": architecture,
+        "capsule_dim": d,
+        "stopping": stopping,
+    }
+    return Part(
+        "-".join(words[stopping]),
+        parameters,
+        ARCHITECTURES[architecture] * (d + 1),
+    )
 
 
 def _dimension_parts(data, profile):

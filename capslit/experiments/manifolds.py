@@ -69,7 +69,12 @@ def _prepared(data, setting, choosing):
     if setting == "whole":
         whole = np.arange(n)
         labels = data.labels[:n]
-        fitting, held = train_test_split(whole, test_size=0.2, stratify=labels, random_state=0)
+        fitting, held = train_test_split(
+            whole,
+            test_size=0.2,
+            stratify=labels,
+            random_state=0,
+        )
     first, second = (fitting, held) if choosing else (whole, slice(n, None))
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     return tuple((*_rows(images[r], side), data.labels[r]) for r in (first, second))
@@ -118,7 +123,12 @@ def _principal_components(m, r, seed):
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-3
 def _gaussians(m, reg, X, seed):
     "Mixtures of Gaussians with full covariances, regularised as `factor_analysers`."
-    density = GaussianMixture(m, reg_covar=reg * _unit(X), max_iter=MAX_ITER, random_state=seed)
+    density = GaussianMixture(
+        m,
+        reg_covar=reg * _unit(X),
+        max_iter=MAX_ITER,
+        random_state=seed,
+    )
     return ClassConditionalClassifier(density, priors="uniform")
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-009-1
@@ -162,7 +172,11 @@ def _build(method, chosen, X, seed):
     if method == "nearest":
         return KNeighborsClassifier(chosen["k"], algorithm="brute")
     n_candidates = min(CANDIDATES, len(X))
-    return TangentDistanceClassifier(1, sigma=chosen["sigma"], n_candidates=n_candidates)
+    return TangentDistanceClassifier(
+        1,
+        sigma=chosen["sigma"],
+        n_candidates=n_candidates,
+    )
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-010-1
 def _amounts(method, chosen):
@@ -308,7 +322,10 @@ def _learn_method(settings, bench, _):
     predicted, arrays = bench.step(
         "predict", "classifying", lambda: _classified(model, X_test, cloud)
     )
-    arrays |= {"labels": y_test.astype(np.uint8), "predicted": predicted.astype(np.uint8)}
+    arrays |= {
+        "labels": y_test.astype(np.uint8),
+        "predicted": predicted.astype(np.uint8),
+    }
     if method in ("pca", "fa") and setting in ("11000", "whole"):
         arrays |= _portrait(model, X_test, y_test)
     return {
@@ -382,7 +399,12 @@ def _parts_of(plan):
     "For each setting of a plan the choice of its values, then its methods."
     for setting, source, m, dims, methods in plan:
         if setting == source:
-            search = {"setting": setting, "m": m, "dims": list(dims), "methods": list(methods)}
+            search = {
+                "setting": setting,
+                "m": m,
+                "dims": list(dims),
+                "methods": list(methods),
+            }
             yield Part(f"{setting}-choice", search, 4, learner="choice")
         for method in methods:
             run = {"setting": setting, "method": method, "choice": source}

@@ -51,7 +51,12 @@ def enlarge(
     data = protocol.data
     n = len(protocol.X)
     ancestors = slice(0, n if n_ancestors is None else n_ancestors)
-    stream = DeformedImages(data.images[ancestors], data.labels[ancestors], n_extra, deformations)
+    stream = DeformedImages(
+        data.images[ancestors],
+        data.labels[ancestors],
+        n_extra,
+        deformations,
+    )
     projection = svd_projection(data.images[: data.n_train], protocol.n_components)
     # Written in place: there is no room for a second copy of a million images
     X = np.empty((n + n_extra, protocol.n_components), np.float32)
@@ -271,7 +276,12 @@ class Unlearned(WideBlocks):
         nu = np.zeros(k) if threshold is None else np.asarray(threshold)
         for label, x in enumerate(_by_class(batch, n_classes)):
             q = np.flatnonzero(self.targets[:, label] >= 0)
-            change, counts = _corrections(weights[q], x, self.targets[q, label], nu[q])
+            change, counts = _corrections(
+                weights[q],
+                x,
+                self.targets[q, label],
+                nu[q],
+            )
             moments[q] += change
             sums[:, q] += counts
         return CapsuleStatistics(moments, *sums)
@@ -447,7 +457,12 @@ def _run_reading(part, bench):
     construction = CONSTRUCTIONS[parameters.pop("construction")]
     deformations = construction(parameters.pop("strength"), bench.seed)
     more = parameters.pop("working_sets", None)
-    protocol, model = _learn_enlarged(bench, parameters, deformations, STOPPING[stopping])
+    protocol, model = _learn_enlarged(
+        bench,
+        parameters,
+        deformations,
+        STOPPING[stopping],
+    )
     course = {"pair_errors": model.history_["training_error"].astype(np.float32)}
     if stopping != "fixed":
         course["kept"] = np.nanargmin(model.history_["validation_error"], axis=0)  # best update

@@ -35,7 +35,11 @@ def _learn_ridge(settings, bench, _):
     model = learn(bench, PAPER | settings)
     return measure(model, protocol) | {
         "training_log_probability": _mean_log_probability(model, protocol.X, protocol.y),
-        "test_log_probability": _mean_log_probability(model, protocol.X_test, protocol.y_test),
+        "test_log_probability": _mean_log_probability(
+            model,
+            protocol.X_test,
+            protocol.y_test,
+        ),
         "squared_norm": float(np.sum(model.coef_.astype(float) ** 2)),
     }, {}
 
@@ -125,7 +129,12 @@ def _one_pass(model, protocol, batches, marks=()):
         warnings.simplefilter("ignore", UserWarning)  # that a batch is small
         for number, rows in enumerate(batches):
             name = number if model.online == "incremental" else None
-            model.partial_fit(protocol.X[rows], protocol.y[rows], classes=classes, batch=name)
+            model.partial_fit(
+                protocol.X[rows],
+                protocol.y[rows],
+                classes=classes,
+                batch=name,
+            )
             if number + 1 in marks:
                 errors.append(_error_on_test(model, protocol))
     return errors
@@ -222,7 +231,13 @@ def _learn_accelerated(settings, bench, _):
     m = len(protocol.data.class_names)
     start = [subspace_start(bench.seed)]
     # All methods begin at the same weights
-    model, weights = multiclass_problem(batch, m, settings["capsule_dim"], start, kind)
+    model, weights = multiclass_problem(
+        batch,
+        m,
+        settings["capsule_dim"],
+        start,
+        kind,
+    )
     history, seconds = bench.step(
         "fit",
         f"{settings['n_iter']} iterations",
@@ -288,7 +303,12 @@ def _open_question_parts(data, profile):
         parts.append(Part(f"{learner}-{name}", settings, cost, learner=learner))
 
     for alpha in size["ridge"]:
-        add("ridge", f"{alpha:g}", {"capsule_dim": size["ridge_dim"], "alpha": alpha}, 15)
+        add(
+            "ridge",
+            f"{alpha:g}",
+            {"capsule_dim": size["ridge_dim"], "alpha": alpha},
+            15,
+        )
     for d in size["dims"]:
         for rule in RULES:
             add("dims", f"{d}-{rule}", {"mean_dim": d, "rule": rule}, 2 * d)

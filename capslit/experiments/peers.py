@@ -42,7 +42,11 @@ CLASSIFIERS = {
         "logistic regression", ("C1", "D"), partial(LogisticRegression, max_iter=1000)
     ),
     "svm": Classifier("support vectors", ("C2", "P"), SVC),
-    "neighbours": Classifier("nearest neighbours", ("C3", "X"), KNeighborsClassifier),
+    "neighbours": Classifier(
+        "nearest neighbours",
+        ("C3", "X"),
+        KNeighborsClassifier,
+    ),
     "boosting": Classifier("boosted trees", ("C3", "X"), HistGradientBoostingClassifier),
     "forest": Classifier("random forest", ("C5", "v"), RandomForestClassifier),
     "network": Classifier("network", ("C4", "h"), MLPClassifier),
@@ -121,7 +125,12 @@ def _search(parameters, protocol, seed):
     held = (protocol.X_val, protocol.y_val)
 
     def error(settings):
-        model = build_peer(parameters["model"], X, seed, **parameters["fixed"] | settings)
+        model = build_peer(
+            parameters["model"],
+            X,
+            seed,
+            **parameters["fixed"] | settings,
+        )
         fitted = _fit(model, X, protocol.y[:n], *held)
         return float(np.mean(fitted.predict(held[0]) != held[1]))
 
@@ -260,7 +269,12 @@ def _learn_peer(bench, parameters):
     )
     # The first of equals, in the order of the grid
     best = grid[int(np.argmin(errors))]
-    model = build_peer(parameters["model"], protocol.X, bench.seed, **parameters["fixed"] | best)
+    model = build_peer(
+        parameters["model"],
+        protocol.X,
+        bench.seed,
+        **parameters["fixed"] | best,
+    )
     words = ", ".join(f"{k} = {v}" for k, v in best.items())
     bench.step(
         "fit",
@@ -300,7 +314,13 @@ def _run_peer(part, bench):
 # %% ../../nbs/experiments/peers.ipynb #cell-023
 GRIDS = {
     "logistic": ({"max_iter": 2000, "tol": 1e-3}, {"C": [0.01, 0.1, 1.0, 10.0]}),
-    "neighbours": ({}, {"n_neighbors": [1, 3, 5, 8], "weights": ["uniform", "distance"]}),
+    "neighbours": (
+        {},
+        {
+            "n_neighbors": [1, 3, 5, 8],
+            "weights": ["uniform", "distance"],
+        },
+    ),
     "forest": ({"n_estimators": 300}, {"max_features": [7, 14]}),
     "network": (
         {"max_iter": 100, "n_iter_no_change": 10},

@@ -73,7 +73,14 @@ def _learn_lasso(settings, strength, sets, seed):
     "Capsules with few weights other than zero: of inputs, inputs in capsules, or single ones."
     alpha = settings.get("alpha", 0.0)
     groups = settings["method"]
-    return _capsules(settings, sets, seed, lasso=strength, lasso_groups=groups, alpha=alpha)
+    return _capsules(
+        settings,
+        sets,
+        seed,
+        lasso=strength,
+        lasso_groups=groups,
+        alpha=alpha,
+    )
 
 
 def _learn_logistic(settings, strength, sets, seed):

@@ -80,7 +80,12 @@ def _divided(data, n_fit):
         )
     else:
         fit, choose = rows[:n_fit], rows[round(n * 5 / 6) :]
-    return {"fit": fit, "choose": choose, "all": rows, "test": np.arange(n, len(data.images))}
+    return {
+        "fit": fit,
+        "choose": choose,
+        "all": rows,
+        "test": np.arange(n, len(data.images)),
+    }
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10
 @dataclass(frozen=True)
@@ -224,7 +229,12 @@ def _exponents(scores, y):
         slope = np.sum(P * F, axis=(1, 2)) / len(y)
         return np.mean(logsumexp(logs, axis=1) - logs[rows, y]), slope
 
-    return minimize(loss, np.full(len(F), 0.1), jac=True, bounds=[(0, None)] * len(F)).x
+    return minimize(
+        loss,
+        np.full(len(F), 0.1),
+        jac=True,
+        bounds=[(0, None)] * len(F),
+    ).x
 
 
 def _pooled(scores, y, classes):
@@ -245,14 +255,25 @@ def _fit(settings, bench, group, m, r, seed):
     X, y = bench.step("images", "preparing", lambda: prepared.to_learn(rows[group]))
     n_pixels = data.images[0].size
     max_iter = settings.get("max_iter", MAX_ITER)
-    model = bench.step("fit", "learning", lambda: _learned(X, y, m, r, seed, n_pixels, max_iter))
+    model = bench.step(
+        "fit",
+        "learning",
+        lambda: _learned(X, y, m, r, seed, n_pixels, max_iter),
+    )
     return prepared, rows, model
 
 
 def _learn_size(settings, bench, _):
     "Learn a model of m components of r factors for each class; judge it with all amounts of noise."
     noises = settings.get("noises", NOISES)
-    prepared, rows, model = _fit(settings, bench, "fit", settings["m"], settings["r"], bench.seed)
+    prepared, rows, model = _fit(
+        settings,
+        bench,
+        "fit",
+        settings["m"],
+        settings["r"],
+        bench.seed,
+    )
     X = prepared.describe(prepared.images(rows["choose"]))
     y = bench.data.labels[rows["choose"]]
     numbers, predicted = bench.step(
@@ -355,7 +376,11 @@ NEAR_NOISES = (*NOISES, 1.6, 3.2)
 def _distances(bench, prepared, view, rows):
     "What `_neighbours` finds among the images that were learned."
     examples = prepared.to_recognise(rows)
-    return bench.step("near", "tangent distances", lambda: _neighbours(view, examples))
+    return bench.step(
+        "near",
+        "tangent distances",
+        lambda: _neighbours(view, examples),
+    )
 
 
 def _choose_near(settings, bench, _):
@@ -392,7 +417,14 @@ def _test_near(settings, bench, _):
     """
     size = bench.finished[f"choice.{settings['preparation']}"]
     chosen = bench.finished[f"near.{settings['preparation']}"]
-    prepared, rows, model = _fit(settings, bench, "all", size["m"], size["r"], settings["seed"])
+    prepared, rows, model = _fit(
+        settings,
+        bench,
+        "all",
+        size["m"],
+        size["r"],
+        settings["seed"],
+    )
     X, y, T = view = prepared.to_recognise(rows["test"])
     near = _distances(bench, prepared, view, rows["all"])
     T = T * np.float32(size["amount"])
@@ -403,7 +435,11 @@ def _test_near(settings, bench, _):
     )
     sums = _nearness(*near, model.classes_, chosen["width"])
     a, b = chosen["both"]["exponents"]
-    logs = {"mixtures": mixtures, "neighbours": sums, "together": a * mixtures + b * sums}
+    logs = {
+        "mixtures": mixtures,
+        "neighbours": sums,
+        "together": a * mixtures + b * sums,
+    }
     metrics = {"n": len(y)}
     arrays = {"labels": y.astype(np.uint8)}
     for way, scores in logs.items():
@@ -422,7 +458,12 @@ MNIST = ((1, 25), (5, 25), (10, 10), (10, 25), (20, 25), (10, 40))
 DIGITS = ((1, 4), (2, 4))
 SIZES = {  # data → preparations → pairs (components, factors)
     "usps": {"plain": USPS, "deslanted": USPS, "shifted": USPS},
-    "mnist": {"both": ((20, 25),), "deslanted": MNIST, "plain": MNIST, "shifted": ((20, 25),)},
+    "mnist": {
+        "both": ((20, 25),),
+        "deslanted": MNIST,
+        "plain": MNIST,
+        "shifted": ((20, 25),),
+    },
     "digits": {"plain": DIGITS, "both": DIGITS},
 }
 SEEDS = {"usps": 5, "mnist": 5, "digits": 1}  # with how many each learns all training images
@@ -466,7 +507,12 @@ def _parts_of(data, preparation, sizes):
         near = f"near.{preparation}"
         yield part("near", near, common, (choice,))
         for seed in range(SEEDS[data]):
-            yield part("near-test", f"{near}.{seed}", common | {"seed": seed}, (choice, near))
+            yield part(
+                "near-test",
+                f"{near}.{seed}",
+                common | {"seed": seed},
+                (choice, near),
+            )
 
 
 LEARNERS = {

@@ -61,7 +61,14 @@ def _default_pairs(n_classes):
     targets = capsule_targets(n_classes, "ovo")
     dims = capsule_dims(targets, np.full(n_classes, default.capsule_dim))
     settings = engine_settings(default, False) | {"n_threads": 1}
-    return Pairs(targets, dims, default.fit_intercept, default.init, default.init_scale, settings)
+    return Pairs(
+        targets,
+        dims,
+        default.fit_intercept,
+        default.init,
+        default.init_scale,
+        settings,
+    )
 
 # %% ../../nbs/experiments/priors.ipynb #cell-005-1
 def mass_of(design: Pairs, y: np.ndarray) -> np.ndarray:
@@ -75,7 +82,11 @@ def begin(design: Pairs, X: np.ndarray, y: np.ndarray, rng: np.random.Generator)
     """The model without a prior, initial weights from the subspaces of the classes, and the
     examples as the E-step takes them.
     """
-    moments = second_moments((X, y, None), range(design.targets.shape[1]), design.affine)
+    moments = second_moments(
+        (X, y, None),
+        range(design.targets.shape[1]),
+        design.affine,
+    )
     weights, _ = initial_weights(
         design.targets,
         design.dims,
@@ -117,7 +128,12 @@ def _learn_under(design, alpha, X, y, rng, start=None):
     )
     settings = design.settings
     if start is not None:
-        return em.fit(model, CapsuleParameters(start), batch, **settings).parameters.weights
+        return em.fit(
+            model,
+            CapsuleParameters(start),
+            batch,
+            **settings,
+        ).parameters.weights
     n = min(sum(STEPS), settings["max_iter"])
     return _iterate(model, parameters.weights, batch, n, settings["momentum"])
 
@@ -144,7 +160,14 @@ def _learn_with_sharpness(
     )
     examples = Examples(x, y, np.ones(len(y)), np.where(fold < judges, fold, -1))
     sharpness, _, _ = together(design, examples, weights).judged()
-    weights = _learn_under(design, alpha, X, y, rng, uncentred(design, weights[0], X))
+    weights = _learn_under(
+        design,
+        alpha,
+        X,
+        y,
+        rng,
+        uncentred(design, weights[0], X),
+    )
     return Predictor(weights, design.dims, design.pairs, sharpness=sharpness)
 
 # %% ../../nbs/experiments/priors.ipynb #cell-011
@@ -163,7 +186,12 @@ def _predict_without_folds(fit, model, batch, length):
     "The predictor with the weights of an EvidenceFit, of typical length or integrated out."
     if length == "integrated":
         covariance = fit.posterior.covariance
-        return EvidencePredictor(fit.weights, model.dims, True, covariance=covariance)
+        return EvidencePredictor(
+            fit.weights,
+            model.dims,
+            True,
+            covariance=covariance,
+        )
     tau = typical_length(model, fit.weights, fit.precision[-1], batch)
     return Predictor(tau[:, None, None, None] * fit.weights, model.dims, True)
 
@@ -201,7 +229,14 @@ class EvidenceClassifier(ClassifierMixin, BaseEstimator):
         fit = fit_evidence(model, start, batch, **prior, **_between_updates(design))
         self.alpha_ = fit.precision[-1] / mass_of(design, y)
         if self.length == "folds":
-            self.predictor_ = _learn_with_sharpness(design, self.alpha_, X, y, self.cv, rng)
+            self.predictor_ = _learn_with_sharpness(
+                design,
+                self.alpha_,
+                X,
+                y,
+                self.cv,
+                rng,
+            )
         else:
             self.predictor_ = _predict_without_folds(fit, model, batch, self.length)
         return self
@@ -218,7 +253,11 @@ class EvidenceClassifier(ClassifierMixin, BaseEstimator):
 WAYS = {
     "folds": {},
     "evidence": {"information": "label", "share": "all", "length": "folds"},
-    "evidence-capsule": {"information": "label", "share": "capsule", "length": "folds"},
+    "evidence-capsule": {
+        "information": "label",
+        "share": "capsule",
+        "length": "folds",
+    },
     "evidence-input": {"information": "label", "share": "input", "length": "folds"},
     "evidence-typical": {"information": "label", "share": "all", "length": "typical"},
     "evidence-integrated": {"information": "label", "share": "all", "length": "integrated"},
@@ -229,7 +268,10 @@ WAYS = {
 def _classifier_of(way, seed, **parameters):
     "The classifier whose prior is chosen in one of the `WAYS`."
     check_choice("way", way, WAYS)
-    inner = {"cv": StratifiedKFold(3, shuffle=True, random_state=seed), "random_state": seed}
+    inner = {
+        "cv": StratifiedKFold(3, shuffle=True, random_state=seed),
+        "random_state": seed,
+    }
     if way == "folds":
         return CapsuleClassifier(kernel=None, **inner)
     return EvidenceClassifier(**inner, **parameters)
@@ -265,7 +307,11 @@ def _prior_parts(data, profile):
         tables.remove("digits")  # its 45 pairs take longer than all the others
     parts = []
     for table, (way, settings) in product(tables, WAYS.items()):
-        parameters = FOLDS[profile] | {"table": table, "model": way, "settings": settings}
+        parameters = FOLDS[profile] | {
+            "table": table,
+            "model": way,
+            "settings": settings,
+        }
         parameters["grid"] = []
         parts.append(Part(f"{table}.{way}", parameters, 1, True, (table,)))
     return tuple(parts)

@@ -92,7 +92,11 @@ def _run_sharing(part, bench):
         random_state=bench.seed,
         verbose=int(bench.verbose),
     )
-    validation = {"X_val": _flat(X_val), "y_val": y_val, "checkpoint": bench.checkpoint}
+    validation = {
+        "X_val": _flat(X_val),
+        "y_val": y_val,
+        "checkpoint": bench.checkpoint,
+    }
     with fixed_iterations():
         bench.step(
             "fit",
@@ -109,7 +113,10 @@ def _run_sharing(part, bench):
     )
     logs = model.predict_log_proba(_flat(X_test))[np.arange(len(y_test)), y_test]
     metrics, arrays = _course_of(model)
-    return metrics | errors | {"log_loss": float(-np.mean(logs)), "follows": follows}, arrays
+    return metrics | errors | {
+        "log_loss": float(-np.mean(logs)),
+        "follows": follows,
+    }, arrays
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-10-0
 def _course_of(model):

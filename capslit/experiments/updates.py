@@ -57,7 +57,11 @@ def all_training_examples(protocol: Protocol) -> tuple:
 # %% ../../nbs/experiments/updates.ipynb #cell-007
 def subspace_start(seed: int) -> dict:
     "The initialisation by the subspaces of the classes."
-    return {"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(seed)}
+    return {
+        "init": "subspace",
+        "init_scale": 1.0,
+        "rng": np.random.default_rng(seed),
+    }
 
 
 def multiclass_problem(
@@ -85,7 +89,11 @@ def multiclass_problem(
     """
     classes = range(n_classes)
     # One pass over the data serves all starts and the M-step
-    moments = em.accumulate(lambda block: second_moments(block, classes), batch, 4096)
+    moments = em.accumulate(
+        lambda block: second_moments(block, classes),
+        batch,
+        4096,
+    )
     dims = np.full((1, n_classes), dim)
     targets = np.arange(n_classes)[None]
     weights = [
@@ -393,8 +401,21 @@ def _walk(
 
     for _ in range(n_passes):
         for name, (rows, gram) in enumerate(zip(batches, grams)):
-            sums = _batch_sums(model, weights, (X[rows], y[rows], None), gram, name, threshold)
-            moments, solve, memory = WAYS[way](state, sums, weights, solver, **options)
+            sums = _batch_sums(
+                model,
+                weights,
+                (X[rows], y[rows], None),
+                gram,
+                name,
+                threshold,
+            )
+            moments, solve, memory = WAYS[way](
+                state,
+                sums,
+                weights,
+                solver,
+                **options,
+            )
             state = OnlineState(way, state.seen, state.steps + 1, **memory)
             after = solve.solve(moments) + momentum * (weights - before)
             before = weights
@@ -423,19 +444,34 @@ def _run_passes(part, bench):
     }
     m = len(protocol.data.class_names)
     start = [subspace_start(bench.seed)]
-    model, first = multiclass_problem(sets["training"], m, settings["capsule_dim"], start)
+    model, first = multiclass_problem(
+        sets["training"],
+        m,
+        settings["capsule_dim"],
+        start,
+    )
     rows = batch_rows(len(X), settings["batch_size"], bench.seed)
     # The matrices of the batches do not change from pass to pass
     data = (X, y, rows, _gram_matrices(X, rows))
     names = ("way", "momentum", "threshold", "n_passes")
 
     def learn(options):
-        passes = _walk(model, first.weights, data, *map(settings.get, names), **options)
+        passes = _walk(
+            model,
+            first.weights,
+            data,
+            *map(settings.get, names),
+            **options,
+        )
         return [[_errors_after(model, weights, s) for s in sets.values()] for weights in passes]
 
     choices = [{"aggressiveness": c} for c in settings.get("aggressiveness", ())] or [{}]
     words = f"{settings['n_passes']} passes over {len(rows)} batches"
-    courses = bench.step("fit", words, lambda: [learn(options) for options in choices])
+    courses = bench.step(
+        "fit",
+        words,
+        lambda: [learn(options) for options in choices],
+    )
     last = [course[-1][1] for course in courses]
     # By the validation error after the last pass; the test images decide nothing
     best = int(np.argmin(last))
@@ -449,7 +485,11 @@ def _run_passes(part, bench):
 
 # %% ../../nbs/experiments/updates.ipynb #passes-7
 PASSES_SIZE = {
-    "paper": {"sizes": (1000, 200), "n_passes": 10, "search": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)},
+    "paper": {
+        "sizes": (1000, 200),
+        "n_passes": 10,
+        "search": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    },
     "quick": {"sizes": (128,), "n_passes": 4, "search": (0.3, 1.0)},
 }
 

@@ -170,7 +170,7 @@ OTHERS = {
     ),
 }  # generators of scikit-learn, with a seed that no table of the forty has
 
-
+# %% ../../nbs/experiments/contest.ipynb #cell-017-1
 def _made(name):
     "The table of 1,000 rows that a generator draws."
     generator, settings = OTHERS[name]

@@ -244,7 +244,7 @@ USED = {
     "embedded": ("iris", "wine"),
 }  # tables with at least two columns that vary continuously
 
-
+# %% ../../nbs/experiments/densities.ipynb #densities-18-1
 OPENED = ("australian", "ring", "twonorm", "bupa", "circles")  # tables for `open`
 BEHIND = (
     "australian",
@@ -259,6 +259,8 @@ BEHIND = (
     "vowel",
 )  # where `ours` was
 STACKED = {"tables": (*BEHIND, "moons", "iris", "heart"), "embedded": ("iris",)}
+
+# %% ../../nbs/experiments/densities.ipynb #densities-18-2
 METHODS = ("ours", *RIVALS)
 TABLE_ROWS = {"paper": {"rows": 400, "folds": 2}, "quick": {"rows": 90, "folds": 2}}
 PATCHES = {

@@ -477,7 +477,7 @@ NEAR = {("digits", "both"), ("usps", "shifted")}  # with neighbours besides
 LARGE = {"mnist": {"n_axes": 100, "max_iter": 30}}
 WIDE = {"mnist": {"noises": [0.4, 0.8, 1.6, 3.2]}}
 
-
+# %% ../../nbs/experiments/preparation.ipynb #preparation-19-1
 def _parts_of(data, preparation, sizes):
     "Of one preparation the sizes, the choice, and the seeds."
     # Fewer images of a large collection where only noise is to be chosen
@@ -514,7 +514,7 @@ def _parts_of(data, preparation, sizes):
                 (choice, near),
             )
 
-
+# %% ../../nbs/experiments/preparation.ipynb #preparation-19-2
 LEARNERS = {
     "size": _learn_size,
     "choice": _choose,

@@ -8,7 +8,7 @@ __all__ = ['FARTHEST', 'FactorialHMM']
 # %% ../../nbs/factorial/hmm.ipynb #hmm-02
 import math
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -34,14 +34,14 @@ def _checked_lengths(lengths, n):
     "Lengths of sequences that sum to n; one sequence by default."
     if lengths is None:
         return np.array([n])
-    given = np.asarray(lengths)
-    whole = given.ndim == 1 and given.dtype.kind in "iu" and given.size > 0
-    if not whole or given.min() < 1 or given.sum() != n:
+    lengths = np.asarray(lengths)
+    whole = lengths.ndim == 1 and lengths.dtype.kind in "iu" and lengths.size > 0
+    if not whole or lengths.min() < 1 or lengths.sum() != n:
         raise ValueError(
             "lengths must be whole numbers of at least 1, one for each sequence, "
             f"that sum to the {n} rows of X"
         )
-    return given.astype(int)
+    return lengths.astype(int)
 
 
 def _padded(X, lengths):
@@ -51,11 +51,252 @@ def _padded(X, lengths):
     Y[mask] = X
     return Y, mask
 
-# %% ../../nbs/factorial/hmm.ipynb #cell-066
+# %% ../../nbs/factorial/hmm.ipynb #hmm-fit
+class _ChainsFit(EMEstimator):
+    "Base of `FactorialHMM`: the fit by EM."
+
+    @atomic
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: float = 10.0,
+    ) -> "FactorialHMM":
+        """Learn the chains by EM.
+
+        Parameters
+        ----------
+        X : (n_total, n_features) array
+            The observations of all sequences, one sequence after another.
+        y : ignored
+        lengths : sequence of int, optional
+            How long the sequences are; by default X is a single one.
+        checkpoint : path, optional
+            Written as EM goes on; a fit that finds it resumes from it. `random_state` must then be
+            a whole number, for the start is drawn at random.
+        checkpoint_every : float
+            Seconds between two writes.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        if self.e_step == "exact":
+            _joint_size(self.n_states, self.n_chains)  # raises ValueError for too many
+        X = _checked_rows(self, X, ensure_min_samples=2)
+        _check_y(X, y)
+        check_size(X)
+        lengths = _checked_lengths(lengths, len(X))
+        origin, X = _centred(X.astype(np.float64))
+        unit = math.sqrt(np.mean(X * X)) or 1.0
+        X = X / unit
+        Y, _ = _padded(X, lengths)
+        model = FactorialChains(
+            self.e_step,
+            floor=self.min_noise,
+            n_sweeps=self.n_sweeps,
+            sequences=(*Y.shape[:2], self.n_chains, self.n_states),
+        )
+        learned = self._learn(
+            model,
+            self._starts(X),
+            (Y, lengths, np.arange(len(Y))),
+            checkpoint,
+            n_threads=1,
+            checkpoint_every=checkpoint_every,
+        )
+        self._keep(model.admissible(learned), origin, unit)
+        log_unit = X.shape[1] * math.log(unit)  # densities are per unit of X
+        self.lower_bound_ -= log_unit
+        total = len(X) * log_unit
+        self.history_ = {name: values - total for name, values in self.history_.items()}
+
+    def _starts(self, X):
+        "ChainParameters of `n_init` random starts, for observations of mean 0 and mean square 1."
+        rng = check_random_state(self.random_state)
+        q, d, k = self.n_init, self.n_chains, self.n_states
+        rows = X[rng.randint(len(X), size=(q, d * k))] / math.sqrt(d)
+        transitions = (rng.dirichlet(np.ones(k), (q, d, k)) + 1 / k) / 2
+        return ChainParameters(
+            log_initial=np.full((q, d, k), -math.log(k)),
+            log_transitions=np.log(transitions),
+            weights=rows + 0.1 * rng.standard_normal(rows.shape),
+            log_noise=np.zeros(q),
+        )
+
+    def _keep(self, parameters, origin, unit):
+        "Set the parameters as attributes, in the units of X."
+        log_initial, log_transitions, W, log_noise = (leaf[0] for leaf in parameters)
+        W = unit * W.reshape(self.n_chains, self.n_states, -1)
+        means = np.mean(W, axis=1)  # these move to the intercept
+        self.initial_ = np.exp(log_initial)
+        self.transitions_ = np.exp(log_transitions)
+        self.weights_ = W - means[:, None]
+        self.intercept_ = origin + np.sum(means, axis=0)
+        self.noise_variance_ = unit * math.exp(log_noise) * unit
+
+# %% ../../nbs/factorial/hmm.ipynb #hmm-sequences
 FARTHEST = 1e140  # distance from the intercept whose square is a number, in units of the noise
 
 
-class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
+class _Sequences(NamedTuple):
+    "Sequences as the model reads them, from the intercept in units of the noise."
+
+    model: FactorialChains
+    parameters: ChainParameters
+    Y: np.ndarray  # (n, T, p), padded
+    mask: np.ndarray  # (n, T), where there are observations
+    lengths: np.ndarray  # (n,)
+    beyond: np.ndarray  # (n_total,), what log-densities lack for X that was moved nearer
+    log_unit: float  # of the density of one observation
+
+
+class _ChainsDensities(_ChainsFit):
+    "Base of `FactorialHMM`: log-densities, and criteria made of them."
+
+    @property
+    def n_parameters_(self) -> int:
+        check_is_fitted(self)
+        d, k, p = self.weights_.shape
+        return d * (k - 1) * (k + 1) + p * (d * (k - 1) + 1) + 1
+
+    def _parameters(self, unit, log_noise):
+        "The ChainParameters from the public attributes, with weights in this unit."
+        with np.errstate(divide="ignore"):
+            return ChainParameters(
+                log_initial=np.log(self.initial_)[None],
+                log_transitions=np.log(self.transitions_)[None],
+                weights=self.weights_.reshape(1, -1, self.n_features_in_) / unit,
+                log_noise=np.array([log_noise]),
+            )
+
+    def _sequences(self, X, lengths):
+        "The `_Sequences` of X."
+        check_is_fitted(self)
+        X = _checked_rows(self, X, reset=False)
+        lengths = _checked_lengths(lengths, len(X))
+        unit = math.sqrt(self.noise_variance_)
+        with np.errstate(over="ignore"):
+            scaled = (X.astype(np.float64) - self.intercept_) / unit
+            X = np.clip(scaled, -FARTHEST, FARTHEST)
+            # beyond, nothing but the distance counts
+            lost = np.where(scaled == X, 0.0, X * X - scaled * scaled)
+        model = FactorialChains(self.e_step, n_sweeps=200)
+        parameters = self._parameters(unit, 0.0)
+        Y, mask = _padded(X, lengths)
+        return _Sequences(
+            model=model,
+            parameters=model.admissible(parameters),
+            Y=Y,
+            mask=mask,
+            lengths=lengths,
+            beyond=np.sum(lost, axis=1) / 2,
+            log_unit=X.shape[1] * math.log(self.noise_variance_) / 2,
+        )
+
+    def score_samples(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """Log-density (n_total,) of each observation, given those before it in its sequence.
+
+        Over a sequence they add up to its log-likelihood; those of the mean field to its bound.
+        """
+        data = self._sequences(X, lengths)
+        _, terms = data.model.infer_each(data.parameters, data.Y, data.lengths)
+        return terms[data.mask][:, 0] - data.log_unit + data.beyond
+
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+        "Mean of `score_samples`: log-likelihood, or its bound, per observation."
+        log_densities = self.score_samples(X, lengths)
+        _check_y(np.asarray(X), y)
+        return float(np.mean(log_densities))
+
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        "Bayesian information criterion on the observations X; lower is better."
+        return self.aic(X, lengths) + self.n_parameters_ * (math.log(len(X)) - 2)
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        "Akaike information criterion on X; lower is better."
+        log_likelihood = np.sum(self.score_samples(X, lengths))
+        return float(-2 * log_likelihood + 2 * self.n_parameters_)
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        "Draw one sequence: observations (n_samples, n_features) and states (n_samples, n_chains)."
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        seed = check_random_state(self.random_state).randint(2**31)
+        parameters = self._parameters(1.0, np.log(self.noise_variance_))
+        Y, states = simulate(parameters, 1, int(n_samples), seed)
+        return self.intercept_ + Y[0], states[0]
+
+# %% ../../nbs/factorial/hmm.ipynb #hmm-states
+class _ChainsStates(_ChainsDensities, TransformerMixin):
+    "Base of `FactorialHMM`: states of observations, and reconstructions from states."
+
+    @property
+    def _n_features_out(self):
+        return self.weights_.shape[0] * self.weights_.shape[1]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        "Names of the columns of `transform`, such as chain0_state3."
+        check_is_fitted(self)
+        _check_feature_names_in(self, input_features)
+        return state_names("chain", self.initial_.shape)
+
+    def transform(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """Expected states (n_total, n_chains · n_states): probabilities of the states, chain by
+        chain.
+        """
+        data = self._sequences(X, lengths)
+        states, _ = data.model.infer(data.parameters, data.Y, data.lengths)
+        return states[data.mask][:, 0]
+
+    def fit_transform(self, X: Any, y: Any = None, *, lengths: Any = None) -> np.ndarray:
+        "Learn the chains, and return the expected states."
+        return self.fit(X, y, lengths=lengths).transform(X, lengths)
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """Probabilities of the states (n_total, n_chains, n_states) at each time, given whole
+        sequences.
+        """
+        return self.transform(X, lengths).reshape(-1, *self.initial_.shape)
+
+    def inverse_transform(self, states: Any) -> np.ndarray:
+        """The mean (n_total, n_features) of states: rows (n_total, n_chains · n_states), or numbers
+        (n_total, n_chains).
+        """
+        check_is_fitted(self)
+        states = state_rows("states", states, self.initial_.shape)
+        return self.intercept_ + states @ self.weights_.reshape(self._n_features_out, -1)
+
+    def decode(self, X: Any, lengths: Any = None) -> tuple[float, np.ndarray]:
+        """The most probable course of the states.
+
+        Under the exact E-step that of all chains together; in the mean field the most probable one
+        of each chain under its own approximate posterior.
+
+        Returns
+        -------
+        log_joint : float
+            Log-density of states and observations together, summed over the sequences.
+        states : (n_total, n_chains) array of int
+        """
+        data = self._sequences(X, lengths)
+        if self.e_step == "exact":
+            states = most_probable_path(data.parameters, data.Y, data.lengths)
+        else:
+            states = _variational_paths(data)
+        log_joint = _log_joint(data, states) + float(np.sum(data.beyond))
+        return log_joint - len(X) * data.log_unit, states[data.mask]
+
+    def predict(self, X: Any, lengths: Any = None) -> np.ndarray:
+        "The most probable course of the states (n_total, n_chains); see `decode`."
+        return self.decode(X, lengths)[1]
+
+# %% ../../nbs/factorial/hmm.ipynb #cell-066
+class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
     """Factorial hidden Markov model: several Markov chains whose outputs add up.
 
     At each time every chain is in one of its states, moves on by itself, and contributes its
@@ -149,217 +390,6 @@ class FactorialHMM(EMEstimator, TransformerMixin, Saved, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    @atomic
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        lengths: Any = None,
-        checkpoint: Any = None,
-        checkpoint_every: float = 10.0,
-    ) -> "FactorialHMM":
-        """Learn the chains by EM.
-
-        Parameters
-        ----------
-        X : (n_total, n_features) array
-            The observations of all sequences, one sequence after another.
-        y : ignored
-        lengths : sequence of int, optional
-            How long the sequences are; by default X is a single one.
-        checkpoint : path, optional
-            Written as EM goes on; a fit that finds it resumes from it. `random_state` must then be
-            a whole number, for the start is drawn at random.
-        checkpoint_every : float
-            Seconds between two writes.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        if self.e_step == "exact":
-            _joint_size(self.n_states, self.n_chains)
-        X = _checked_rows(self, X, ensure_min_samples=2)
-        _check_y(X, y)
-        check_size(X)
-        lengths = _checked_lengths(lengths, len(X))
-        origin, X = _centred(X.astype(np.float64))
-        unit = math.sqrt(np.mean(X * X)) or 1.0
-        X = X / unit
-        Y, _ = _padded(X, lengths)
-        model = FactorialChains(
-            self.e_step,
-            floor=self.min_noise,
-            n_sweeps=self.n_sweeps,
-            sequences=(*Y.shape[:2], self.n_chains, self.n_states),
-        )
-        batch = Y, lengths, np.arange(len(Y))
-        found = model.admissible(
-            self._learn(
-                model,
-                self._starts(X),
-                batch,
-                checkpoint,
-                n_threads=1,
-                checkpoint_every=checkpoint_every,
-            )
-        )
-        self._keep(found, origin, unit)
-        log_unit = X.shape[1] * math.log(unit)  # densities are per unit of X
-        self.lower_bound_ -= log_unit
-        self.history_ = {name: values - len(X) * log_unit for name, values in self.history_.items()}
-
-    def _starts(self, X):
-        "ChainParameters of `n_init` random starts, for observations of mean 0 and mean square 1."
-        rng, n = check_random_state(self.random_state), len(X)
-        q, d, k = self.n_init, self.n_chains, self.n_states
-        rows = X[rng.randint(n, size=(q, d * k))] / math.sqrt(d)
-        transitions = (rng.dirichlet(np.ones(k), (q, d, k)) + 1 / k) / 2
-        return ChainParameters(
-            np.full((q, d, k), -math.log(k)),
-            np.log(transitions),
-            rows + 0.1 * rng.standard_normal(rows.shape),
-            np.zeros(q),
-        )
-
-    def _keep(self, parameters, origin, unit):
-        "Set the parameters as attributes, in the units of X."
-        log_initial, log_transitions, W, log_noise = (leaf[0] for leaf in parameters)
-        W = unit * W.reshape(self.n_chains, self.n_states, -1)
-        means = np.mean(W, axis=1)
-        self.initial_, self.transitions_ = np.exp(log_initial), np.exp(log_transitions)
-        self.weights_, self.intercept_ = W - means[:, None], origin + np.sum(means, axis=0)
-        self.noise_variance_ = unit * math.exp(log_noise) * unit
-
-    @property
-    def n_parameters_(self) -> int:
-        check_is_fitted(self)
-        d, k, p = self.weights_.shape
-        return d * (k - 1) * (k + 1) + p * (d * (k - 1) + 1) + 1
-
-    @property
-    def _n_features_out(self):
-        return self.weights_.shape[0] * self.weights_.shape[1]
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        "Names of the columns of `transform`, such as chain0_state3."
-        check_is_fitted(self)
-        _check_feature_names_in(self, input_features)
-        return state_names("chain", self.initial_.shape)
-
-    def _sequences(self, X, lengths):
-        """The model, its parameters, X as padded sequences from the intercept in units of the
-        noise, where these are
-        observations, their lengths, and what the log-densities (n_total,) lack for X that is moved
-        nearer.
-        """
-        check_is_fitted(self)
-        X = _checked_rows(self, X, reset=False)
-        lengths, unit = _checked_lengths(lengths, len(X)), math.sqrt(self.noise_variance_)
-        with np.errstate(over="ignore"):
-            scaled = (X.astype(np.float64) - self.intercept_) / unit
-            X = np.clip(scaled, -FARTHEST, FARTHEST)
-            # beyond, nothing but the distance counts
-            beyond = np.sum(np.where(scaled == X, 0.0, X * X - scaled * scaled), axis=1) / 2
-        with np.errstate(divide="ignore"):
-            parameters = ChainParameters(
-                np.log(self.initial_)[None],
-                np.log(self.transitions_)[None],
-                self.weights_.reshape(1, -1, X.shape[1]) / unit,
-                np.zeros(1),
-            )
-        model = FactorialChains(self.e_step, n_sweeps=200)
-        return model, model.admissible(parameters), *_padded(X, lengths), lengths, beyond
-
-    def score_samples(self, X: Any, lengths: Any = None) -> np.ndarray:
-        """Log-density (n_total,) of each observation, given those before it in its sequence.
-
-        Over a sequence they add up to its log-likelihood; those of the mean field to its bound.
-        """
-        model, parameters, Y, mask, lengths, beyond = self._sequences(X, lengths)
-        log_unit = Y.shape[2] * math.log(self.noise_variance_) / 2
-        return model.infer_each(parameters, Y, lengths)[1][mask][:, 0] - log_unit + beyond
-
-    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
-        "Mean of `score_samples`: log-likelihood, or its bound, per observation."
-        log_densities = self.score_samples(X, lengths)
-        _check_y(np.asarray(X), y)
-        return float(np.mean(log_densities))
-
-    def bic(self, X: Any, lengths: Any = None) -> float:
-        "Bayesian information criterion on the observations X; lower is better."
-        return self.aic(X, lengths) + self.n_parameters_ * (math.log(len(X)) - 2)
-
-    def aic(self, X: Any, lengths: Any = None) -> float:
-        "Akaike information criterion on X; lower is better."
-        return float(-2 * np.sum(self.score_samples(X, lengths)) + 2 * self.n_parameters_)
-
-    def transform(self, X: Any, lengths: Any = None) -> np.ndarray:
-        """Expected states (n_total, n_chains · n_states): probabilities of the states, chain by
-        chain.
-        """
-        model, parameters, Y, mask, lengths, _ = self._sequences(X, lengths)
-        return model.infer(parameters, Y, lengths)[0][mask][:, 0]
-
-    def fit_transform(self, X: Any, y: Any = None, *, lengths: Any = None) -> np.ndarray:
-        "Learn the chains, and return the expected states."
-        return self.fit(X, y, lengths=lengths).transform(X, lengths)
-
-    def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray:
-        """Probabilities of the states (n_total, n_chains, n_states) at each time, given whole
-        sequences.
-        """
-        return self.transform(X, lengths).reshape(-1, *self.initial_.shape)
-
-    def inverse_transform(self, states: Any) -> np.ndarray:
-        """The mean (n_total, n_features) of states: rows (n_total, n_chains · n_states), or numbers
-        (n_total, n_chains).
-        """
-        check_is_fitted(self)
-        states = state_rows("states", states, self.initial_.shape)
-        return self.intercept_ + states @ self.weights_.reshape(self._n_features_out, -1)
-
-    def decode(self, X: Any, lengths: Any = None) -> tuple[float, np.ndarray]:
-        """The most probable course of the states.
-
-        Under the exact E-step that of all chains together; in the mean field the most probable one
-        of each chain under its own approximate posterior.
-
-        Returns
-        -------
-        log_joint : float
-            Log-density of states and observations together, summed over the sequences.
-        states : (n_total, n_chains) array of int
-        """
-        model, parameters, Y, mask, lengths, beyond = self._sequences(X, lengths)
-        if self.e_step == "exact":
-            states = most_probable_path(parameters, Y, lengths)
-        else:
-            states = _variational_paths(model, parameters, Y, lengths)
-        log_joint = _log_joint(parameters, Y, states, mask) + float(np.sum(beyond))
-        return log_joint - len(X) * Y.shape[2] * math.log(self.noise_variance_) / 2, states[mask]
-
-    def predict(self, X: Any, lengths: Any = None) -> np.ndarray:
-        "The most probable course of the states (n_total, n_chains); see `decode`."
-        return self.decode(X, lengths)[1]
-
-    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        "Draw one sequence: observations (n_samples, n_features) and states (n_samples, n_chains)."
-        check_is_fitted(self)
-        check_count("n_samples", n_samples)
-        with np.errstate(divide="ignore"):
-            parameters = ChainParameters(
-                np.log(self.initial_)[None],
-                np.log(self.transitions_)[None],
-                self.weights_.reshape(1, self._n_features_out, -1),
-                np.log([self.noise_variance_]),
-            )
-        seed = check_random_state(self.random_state).randint(2**31)
-        Y, states = simulate(parameters, 1, int(n_samples), seed)
-        return self.intercept_ + Y[0], states[0]
-
 # %% ../../nbs/factorial/hmm.ipynb #cell-067
 def _checked_rows(estimator, X, **options):
     "X (n_total, p) as scikit-learn checks it; ValueError for a list of sequences, too."
@@ -387,32 +417,37 @@ def _centred(X):
     return origin, X - origin
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-067-1
-def _log_joint(parameters, Y, states, mask):
-    "Log-density of states (n, T, d) and observations together, summed over sequences; one problem."
-    (d, k), chains = parameters.log_initial.shape[1:], np.arange(parameters.log_initial.shape[1])
-    moves = parameters.log_transitions[0][chains, states[:, :-1], states[:, 1:]]
-    error = Y - np.eye(k)[states].reshape(*Y.shape[:2], d * k) @ parameters.weights[0]
-    log_noise = parameters.log_noise[0]
-    size = mask.sum() * Y.shape[2] * (log_noise + math.log(2 * math.pi))
-    fit = -0.5 * (np.sum(error[mask] ** 2) * math.exp(-log_noise) + size)
-    return float(
-        fit + np.sum(parameters.log_initial[0][chains, states[:, 0]]) + np.sum(moves[mask[:, 1:]])
-    )
+def _log_joint(data, states):
+    "Log-density of states (n, T, d) and observations together, summed over the `_Sequences`."
+    log_initial, log_transitions, weights, log_noise = (leaf[0] for leaf in data.parameters)
+    d, k = log_initial.shape
+    chains = np.arange(d)
+    first = log_initial[chains, states[:, 0]]
+    moves = log_transitions[chains, states[:, :-1], states[:, 1:]]
+    one_hot = np.eye(k)[states].reshape(*data.mask.shape, d * k)
+    error = (data.Y - one_hot @ weights)[data.mask]  # (n_total, p)
+    constant = error.size * (log_noise + math.log(2 * math.pi))
+    fit = -0.5 * (np.sum(error**2) * math.exp(-log_noise) + constant)
+    return float(fit + np.sum(first) + np.sum(moves[data.mask[:, 1:]]))
 
 
-def _variational_paths(model, parameters, Y, lengths):
+def _variational_paths(data):
     "Most probable states (n, T, d) of each chain, given the residual of the expected others."
-    _, d, k = parameters.log_initial.shape
-    W, states = parameters.weights.reshape(d, k, -1), np.empty((*Y.shape[:2], d), int)
-    expected = model.infer(parameters, Y, lengths)[0][:, :, 0].reshape(*Y.shape[:2], d, k)
+    _, d, k = data.parameters.log_initial.shape
+    n, T, p = data.Y.shape
+    expected, _ = data.model.infer(data.parameters, data.Y, data.lengths)
+    expected = expected[:, :, 0].reshape(n, T, d, k)
+    W = data.parameters.weights.reshape(d, k, p)
     signals = np.einsum("ntik,ikp->intp", expected, W)
+    states = np.empty((n, T, d), int)
     for i in range(d):
-        one, left = slice(i, i + 1), Y - (np.sum(signals, axis=0) - signals[i])
-        alone = ChainParameters(
-            parameters.log_initial[:, one],
-            parameters.log_transitions[:, one],
-            W[None, i],
-            parameters.log_noise,
+        residual = data.Y - (np.sum(signals, axis=0) - signals[i])
+        chain = ChainParameters(
+            log_initial=data.parameters.log_initial[:, i : i + 1],
+            log_transitions=data.parameters.log_transitions[:, i : i + 1],
+            weights=W[None, i],
+            log_noise=data.parameters.log_noise,
         )
-        states[:, :, i] = most_probable_path(alone, left, lengths)[:, :, 0]
+        path = most_probable_path(chain, residual, data.lengths)
+        states[:, :, i] = path[:, :, 0]
     return states

@@ -42,54 +42,68 @@ def _local_pca(X, weight, tangents, r):
     Beyond the rank of the weighed examples the directions are arbitrary
     and the variances zero.
     """
-    p, share = X.shape[1], (weight / np.sum(weight)).astype(X.dtype)
+    p = X.shape[1]
+    share = (weight / np.sum(weight)).astype(X.dtype)
+    root = np.sqrt(share)
     mean = share @ X
-    rows = (X - mean) * np.sqrt(share)[:, None]
+    rows = (X - mean) * root[:, None]
     if tangents is not None:
-        weighed = tangents * np.sqrt(share)[:, None, None]
+        weighed = tangents * root[:, None, None]
         rows = np.concatenate([rows, weighed.reshape(-1, p)])
-    found = min(r, *rows.shape)
-    axes, values = np.random.default_rng(0).standard_normal((r, p)) / math.sqrt(p), np.zeros(r)
-    if found:
-        _, lengths, directions = randomized_svd(rows, found, n_iter=4, random_state=0)
-        axes[:found], values[:found] = directions, lengths.astype(np.float64) ** 2
-    return mean, np.sum(rows * rows, axis=0, dtype=np.float64), axes, values
+    variance = np.sum(rows * rows, axis=0, dtype=np.float64)
+    axes = np.random.default_rng(0).standard_normal((r, p)) / math.sqrt(p)
+    values = np.zeros(r)
+    rank = min(r, *rows.shape)
+    if rank:
+        _, lengths, directions = randomized_svd(rows, rank, n_iter=4, random_state=0)
+        axes[:rank] = directions
+        values[:rank] = lengths.astype(np.float64) ** 2
+    return mean, variance, axes, values
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-006
 def _component(X, weight, tangents, r, floor):
     "Mean (p,), loadings (p, r) and noise variances (p,) of weighed examples."
     mean, variance, axes, values = _local_pca(X, weight, tangents, r)
-    rest = max(np.sum(variance) - np.sum(values), 0) / max(len(variance) - r, 1) + floor
-    loadings = axes.T * np.sqrt(np.maximum(values - rest, 0.01 * rest))
-    return mean, loadings, np.maximum(variance - np.sum(loadings**2, axis=1), rest / 10)
+    remaining = max(np.sum(variance) - np.sum(values), 0)
+    noise = remaining / max(len(variance) - r, 1) + floor  # per direction
+    loadings = axes.T * np.sqrt(np.maximum(values - noise, 0.01 * noise))
+    unexplained = variance - np.sum(loadings**2, axis=1)
+    return mean, loadings, np.maximum(unexplained, noise / 10)
 
 
 def _start(X, weight, tangents, labels, shape, floor):
     "ManifoldParameters of m components with r directions (shape m, r), from labels (n,)."
-    members = [np.flatnonzero((labels == j) & (weight > 0)) for j in range(shape[0])]
+    m, r = shape
     everybody = np.flatnonzero(weight > 0)
-    members = [rows if rows.size else everybody for rows in members]
-    share = np.array([np.sum(weight[rows], dtype=np.float64) for rows in members])
-    parts = [
-        _component(
-            X[rows], weight[rows], None if tangents is None else tangents[rows], shape[1], floor
-        )
-        for rows in members
-    ]
-    means, loadings, noise = (np.stack(part) for part in zip(*parts))
-    return ManifoldParameters(np.log(share / np.sum(share)), means, loadings, np.log(noise))
+    parts = []
+    for j in range(m):
+        rows = np.flatnonzero((labels == j) & (weight > 0))
+        if not rows.size:
+            rows = everybody
+        along = None if tangents is None else tangents[rows]
+        mass = np.sum(weight[rows], dtype=np.float64)
+        parts.append((mass, *_component(X[rows], weight[rows], along, r, floor)))
+    mass, means, loadings, noise = (np.stack(part) for part in zip(*parts))
+    return ManifoldParameters(
+        log_weights=np.log(mass / np.sum(mass)),
+        means=means,
+        loadings=loadings,
+        log_noise=np.log(noise),
+    )
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-006-a
 def _tied_start(X, weight, tangents, labels, shape, floor):
     """As `_start`, with the loadings and the noise of all examples about the
     means of their components.
     """
-    start = _start(X, weight, tangents, labels, (shape[0], 0), floor)
-    _, loadings, noise = _component(
-        X - start.means[labels].astype(X.dtype), weight, tangents, shape[1], floor
+    m, r = shape
+    start = _start(X, weight, tangents, labels, (m, 0), floor)
+    away = X - start.means[labels].astype(X.dtype)
+    _, loadings, noise = _component(away, weight, tangents, r, floor)
+    return start._replace(
+        loadings=np.repeat(loadings[None], m, axis=0),
+        log_noise=np.repeat(np.log(noise)[None], m, axis=0),
     )
-    loadings, log_noise = (np.repeat(a[None], shape[0], axis=0) for a in (loadings, np.log(noise)))
-    return start._replace(loadings=loadings, log_noise=log_noise)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-010
 def _checked_tangents(X, tangents):
@@ -172,44 +186,57 @@ class _Fit(EMEstimator, MixtureExamples):
         if self.stacked:
             return self._fit_stack(X, sample_weight, tangents, checkpoint)
         data = _with_tangents(self._examples(X, sample_weight), tangents)
-        sample = self._sample(data)
-        model, parameters = self._begin(data, *sample)
-        chance = self._size(sample[0])[0] > 1 and self.means_init is None
-        drawn = (len(sample[0]) < data.n_samples or chance) and not self._goes_on()
+        rows, weight, along = self._sample(data)
+        model, parameters = self._begin(data, rows, weight, along)
+        # whether the start depends on `random_state`
+        chance = self._size(rows)[0] > 1 and self.means_init is None
+        chance = chance or len(rows) < data.n_samples
+        drawn = chance and not self._goes_on()
         chosen = self._learn(
-            model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every
+            model,
+            parameters,
+            data.batches,
+            checkpoint,
+            drawn,
+            checkpoint_every=checkpoint_every,
         )
         self._keep(model, model.admissible(chosen), data.batches)
         return self
 
     def fit_predict(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, tangents: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        tangents: Any = None,
     ) -> np.ndarray:
         "Learn the mixture, and return the most responsible component (n,) of each example."
         return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
 
     def _begin(self, data, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
-        rng, ones = (
-            check_random_state(self.random_state),
-            np.ones(len(X), X.dtype) if weight is None else weight,
-        )
+        rng = check_random_state(self.random_state)
+        ones = np.ones(len(X), X.dtype) if weight is None else weight
         X, origin, variance = centred(data, X, ones)
-        unit, starts = variance or 1.0, []
+        unit = variance or 1.0
         self._choose(X, weight, tangents, unit, origin)
         m, r = self._size(X)
         if self._goes_on():
             return self._model(origin, unit, self._last_fit(origin, (m, r)))
         given = self._given(X.shape[1], m, origin)
+        start = _tied_start if getattr(self, "tied_", False) else _start
+        starts = []
         for _ in range(1 if "means" in given else self.n_init):
             labels = np.zeros(len(X), int)
             if "means" in given:
                 labels = nearest(X, given["means"])
             elif m > 1:
                 labels = self._labels(X, weight, tangents, rng)
-            start = _tied_start if getattr(self, "tied_", False) else _start
-            starts.append(start(X, ones, tangents, labels, (m, r), 1e-3 * unit)._replace(**given))
-        return self._model(origin, unit, ManifoldParameters(*map(np.stack, zip(*starts))))
+            parameters = start(X, ones, tangents, labels, (m, r), 1e-3 * unit)
+            starts.append(parameters._replace(**given))
+        stacked = ManifoldParameters(*map(np.stack, zip(*starts)))
+        return self._model(origin, unit, stacked)
 
     def _choose(self, X, weight, tangents, unit, origin):
         "Settings that are left to the data; here there are none."
@@ -235,11 +262,11 @@ class _Fit(EMEstimator, MixtureExamples):
         have this `size`, components and directions.
         """
         model, parameters = self._fitted()
-        shape = 1, size[0], len(origin), size[1]
+        m, r = size
         check_shape(
             "the array of directions of the last fit",
             parameters.loadings,
-            shape,
+            (1, m, len(origin), r),
             hint=WARM_START_HINT,
         )
         return parameters._replace(means=parameters.means + (model.origin - origin))
@@ -278,9 +305,8 @@ class _Mixture(
     def codes(self, X: Any) -> np.ndarray:
         "E[h|x] (n, n_components, n_directions) under each component."
         X = self._checked(X)
-        return np.stack(
-            [(X - mean) @ R.T for mean, R in zip(self.means_, self.recognition_)], axis=1
-        )
+        components = zip(self.means_, self.recognition_)
+        return np.stack([(X - mean) @ R.T for mean, R in components], axis=1)
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
@@ -288,7 +314,8 @@ class _Mixture(
         component by component.
         """
         shares = self.predict_proba(X)
-        return (shares[:, :, None] * self.codes(X)).reshape(len(shares), -1)
+        weighed = shares[:, :, None] * self.codes(X)
+        return weighed.reshape(len(shares), -1)
 
     @by_blocks
     def reconstruct(self, X: Any) -> np.ndarray:
@@ -300,13 +327,13 @@ class _Mixture(
         return np.stack([mean + code @ G.T for mean, code, G in parts], axis=1)
 
     def _draws(self, rng, counts):
-        loadings, noise = self._spread()
-
-        def drawn(n, mean, G, psi):
-            h, e = rng.standard_normal((n, G.shape[1])), rng.standard_normal((n, G.shape[0]))
-            return mean + h @ G.T + np.sqrt(psi) * e
-
-        return [drawn(*each) for each in zip(counts, self.means_, loadings, noise)]
+        draws = []
+        for n, mean, G, variance in zip(counts, self.means_, *self._spread()):
+            p, r = G.shape
+            h = rng.standard_normal((n, r))
+            noise = np.sqrt(variance) * rng.standard_normal((n, p))
+            draws.append(mean + h @ G.T + noise)
+        return draws
 
     @property
     def _n_features_out(self):
@@ -316,7 +343,8 @@ class _Mixture(
 def _signed(columns):
     "Columns of (m, p, r) with the element of largest magnitude positive."
     largest = np.argmax(np.abs(columns), axis=1)[:, None, :]
-    return columns * np.where(np.take_along_axis(columns, largest, axis=1) < 0, -1, 1)
+    values = np.take_along_axis(columns, largest, axis=1)
+    return columns * np.where(values < 0, -1, 1)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-027
 class MixtureOfPCA(_Mixture):
@@ -430,40 +458,54 @@ class MixtureOfPCA(_Mixture):
         """
         temperature = self.temperature
         if temperature == "auto":
-            left = np.sum(
-                np.exp(start.log_weights) * np.mean(np.exp(start.log_noise), axis=-1), axis=1
-            )
-            temperature = float(np.mean(left))
-        log_noise = np.full_like(start.log_noise, math.log(temperature))
-        start = start._replace(log_weights=np.zeros_like(start.log_weights), log_noise=log_noise)
-        hard = self.responsibilities == "hard"
-        return LinearManifolds("none", hard, temperature=float(temperature), origin=origin), start
+            noise = np.mean(np.exp(start.log_noise), axis=-1)
+            of_starts = np.sum(np.exp(start.log_weights) * noise, axis=1)
+            temperature = float(np.mean(of_starts))
+        model = LinearManifolds(
+            "none",
+            self.responsibilities == "hard",
+            temperature=float(temperature),
+            origin=origin,
+        )
+        start = start._replace(
+            log_weights=np.zeros_like(start.log_weights),
+            log_noise=np.full_like(start.log_noise, math.log(temperature)),
+        )
+        return model, start
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
         work = em.BoundStep(model, "e_step", parameters)
         statistics = em.accumulate(work, batch, model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
-        variances = np.sum(statistics.second[0] / mass - (statistics.first[0] / mass) ** 2, axis=1)
+        centres = statistics.first[0] / mass
+        variances = np.sum(statistics.second[0] / mass - centres**2, axis=1)
         directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
         kept = lengths > 1e-10 * np.max(lengths, axis=1, keepdims=True)
         if self.explained_variance is not None:
-            before = np.cumsum(lengths**2, axis=1) - lengths**2
+            before = np.cumsum(lengths**2, axis=1) - lengths**2  # explained by longer directions
             kept &= before < self.explained_variance * variances[:, None]
         self.components_ = np.swapaxes(_signed(directions) * kept[:, None, :], 1, 2)
         self.explained_variances_ = lengths**2 * kept
-        rest = np.maximum(variances - np.sum(self.explained_variances_, axis=1), 0)
-        self.noise_variances_ = rest / np.maximum(directions.shape[1] - np.sum(kept, axis=1), 1)
-        self.weights_, self.means_ = mass[:, 0] / np.sum(mass), parameters.means[0] + model.origin
+        unexplained = np.maximum(variances - np.sum(self.explained_variances_, axis=1), 0)
+        remaining = directions.shape[1] - np.sum(kept, axis=1)
+        self.noise_variances_ = unexplained / np.maximum(remaining, 1)
+        self.weights_ = mass[:, 0] / np.sum(mass)
+        self.means_ = parameters.means[0] + model.origin
         self.temperature_ = model.temperature
 
     def _fitted(self):
         "The model and its parameters from the public attributes."
-        origin, (m, p) = self.weights_ @ self.means_, self.means_.shape
-        log_noise = np.full((m, p), math.log(self.temperature_))
-        kept = (np.zeros(m), self.means_ - origin, np.swapaxes(self.components_, 1, 2), log_noise)
+        origin = self.weights_ @ self.means_
+        m, p = self.means_.shape
         model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
-        return model, ManifoldParameters(*(a[None] for a in kept))
+        parameters = ManifoldParameters(
+            log_weights=np.zeros((1, m)),
+            means=(self.means_ - origin)[None],
+            loadings=self._generative()[None],
+            log_noise=np.full((1, m, p), math.log(self.temperature_)),
+        )
+        return model, parameters
 
     def _last_fit(self, origin, size):
         """The parameters of the last fit, with means from `origin`; in loadings directions
@@ -481,10 +523,13 @@ class MixtureOfPCA(_Mixture):
         or the largest if hard.
         """
         joint = self._log_joint(X, tangents)
-        hard = self.responsibilities == "hard"
-        inside = np.max(joint, axis=1) if hard else logsumexp(joint, axis=1)
+        if self.responsibilities == "hard":
+            inside = np.max(joint, axis=1)
+        else:
+            inside = logsumexp(joint, axis=1)
         m, r, p = self.components_.shape
-        return inside - math.log(m) - 0.5 * (p - r) * math.log(2 * math.pi * self.temperature_)
+        across = 0.5 * (p - r) * math.log(2 * math.pi * self.temperature_)
+        return inside - math.log(m) - across
 
     @property
     def recognition_(self) -> np.ndarray:

@@ -8,6 +8,7 @@ __all__ = ['BORDERS', 'TANGENTS', 'ROWS', 'COLUMNS', 'smooth', 'tangent_vectors'
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-002
 from collections.abc import Sequence
+from itertools import product
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -38,9 +39,10 @@ from capslit.validation import (
 def _kernels(sigma):
     "Weights that smooth by a Gaussian, and that smooth and differentiate; lengths in pixels."
     radius = max(1, int(np.ceil(4 * sigma)))
-    k, width = np.arange(-radius, radius + 1.0), 2 * max(sigma, 0.02) ** 2
+    k = np.arange(-radius, radius + 1.0)
+    width = 2 * max(sigma, 0.02) ** 2
     smoothing = np.exp(-(k**2) / width)
-    slope = k * np.exp(-np.maximum(k**2 - 1, 0) / width)
+    slope = k * np.exp(-np.maximum(k**2 - 1, 0) / width)  # not 0 where smoothing underflows
     return smoothing / smoothing.sum(), slope / (k @ slope)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-008
@@ -57,13 +59,13 @@ def _matrices(shape, sigma, mode, dtype):
         at_most=max(shape),
         hint="it is a number of pixels, at most the side of the image",
     )
-    return [
-        [
-            correlate1d(np.eye(size), weights, axis=0, mode=mode).astype(dtype)
-            for weights in _kernels(sigma)
-        ]
-        for size in shape
-    ]
+
+    def matrix(size, weights):
+        columns = correlate1d(np.eye(size), weights, axis=0, mode=mode)
+        return columns.astype(dtype)
+
+    kernels = _kernels(sigma)
+    return [[matrix(size, weights) for weights in kernels] for size in shape]
 
 
 def _check_images(images):
@@ -102,8 +104,10 @@ def _velocities(height, width, radius, dtype):
     """Velocities, downwards and to the right, of the linear kinds, at points measured from the
     centre.
     """
-    y = ((np.arange(height) - (height - 1) / 2) / radius).astype(dtype)[:, None]
-    x = ((np.arange(width) - (width - 1) / 2) / radius).astype(dtype)
+    y = (np.arange(height) - (height - 1) / 2) / radius
+    x = (np.arange(width) - (width - 1) / 2) / radius
+    y = y.astype(dtype)[:, None]
+    x = x.astype(dtype)
     return {
         "horizontal": (0, 1),
         "vertical": (1, 0),
@@ -118,19 +122,24 @@ def _derivatives(images, sigma, mode):
     """Derivatives of the smoothed images along the two axes, downwards and to the right, (n,
     height, width) each.
     """
-    (smooth_y, slope_y), (smooth_x, slope_x) = _matrices(
-        images.shape[1:], sigma, mode, images.dtype
-    )
+    down, across = _matrices(images.shape[1:], sigma, mode, images.dtype)
+    smooth_y, slope_y = down
+    smooth_x, slope_x = across
     return slope_y @ images @ smooth_x.T, smooth_y @ images @ slope_x.T
+
+
+def _divisors(values):
+    "The values, which are at least 0, and 1 in the place of 0."
+    return np.where(values > 0, values, 1)
 
 
 def _thickness(down, right):
     "‖∇g‖² / s from the two derivatives, (n, height, width)."
     length = np.hypot(down, right)
-    largest = length.max(axis=(1, 2), keepdims=True)
-    relative = length / np.where(largest > 0, largest, 1)
-    total, squares = (np.sum(r, axis=(1, 2), keepdims=True) for r in (relative, relative**2))
-    return relative * length * (total / np.where(squares > 0, squares, 1))
+    relative = length / _divisors(length.max(axis=(1, 2), keepdims=True))
+    total = np.sum(relative, axis=(1, 2), keepdims=True)
+    squares = np.sum(relative**2, axis=(1, 2), keepdims=True)
+    return relative * length * (total / _divisors(squares))
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-012
 def tangent_vectors(
@@ -209,31 +218,35 @@ def tangent_basis(tangents: Any) -> np.ndarray:
     """
     T = check_shape("tangents", as_floating("tangents", tangents), (None, None, None))
     T = check_values("tangents", np.asarray(T))
+    n, J, p = T.shape
     if 0 in T.shape:
-        return np.zeros((len(T), min(T.shape[1:]), T.shape[2]), T.dtype)
-    largest = np.abs(T).max(axis=2, keepdims=True)
-    T = T / np.where(largest > 0, largest, 1)
-    length = np.linalg.norm(T, axis=2, keepdims=True)
-    T /= np.where(length > 0, length, 1)
+        return np.zeros((n, min(J, p), p), T.dtype)
+    T = T / _divisors(np.abs(T).max(axis=2, keepdims=True))  # the norm cannot overflow then
+    T /= _divisors(np.linalg.norm(T, axis=2, keepdims=True))
     _, values, basis = np.linalg.svd(T, full_matrices=False)
-    kept = values > np.sqrt(np.finfo(T.dtype).eps) * np.maximum(values[:, :1], 0.5)
-    return basis * kept[:, :, None]
+    rounding = np.sqrt(np.finfo(T.dtype).eps)
+    independent = values > rounding * np.maximum(values[:, :1], 0.5)
+    return basis * independent[:, :, None]
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-036
 def _explained(C, u, v, spring):
     "What planes explain of squared differences: C (J, L, …), u (J, …), v (L, …); overwrites v."
-    kappa, smallest = 1 + spring, np.finfo(C.dtype).eps ** (2 / 3)
+    kappa = 1 + spring
+    smallest = np.finfo(C.dtype).eps ** (2 / 3)  # pivots of directions that both planes have
     gain = np.sum(u * u, axis=0) / kappa
-    if 0 in (len(u), len(v)):
+    if len(u) == 0 or len(v) == 0:
         return gain + np.sum(v * v, axis=0) / kappa
+    # Schur complement S = κ I − CᵀC/κ of the first plane, and its right side v − Cᵀu/κ
     S = np.empty(C.shape[1:2] + C.shape[1:], C.dtype)
     for i in range(len(v)):
         v[i] -= np.sum(C[:, i] * u, axis=0) / kappa
         np.sum(C[:, i, None] * C[:, i:], axis=0, out=S[i, i:])
         S[i, i:] *= -1 / kappa
         S[i, i] += kappa
+    # elimination; the gain is the sum of squares over the pivots
     for i in range(len(v)):
-        inverse = np.divide(1, S[i, i], out=np.zeros_like(S[i, i]), where=S[i, i] > smallest)
+        pivot = S[i, i]
+        inverse = np.divide(1, pivot, out=np.zeros_like(pivot), where=pivot > smallest)
         gain += v[i] ** 2 * inverse
         for j in range(i + 1, len(v)):
             factor = S[i, j] * inverse
@@ -247,23 +260,24 @@ ROWS, COLUMNS = 32, 256  # pairs that are worked on together
 
 def _all_pairs(X, Y, U, V, spring, pool):
     "Squared distances (n, m), with bases of shapes (J, n, p) and (L, m, p)."
-    D = np.sum(X * X, axis=1)[:, None] + np.sum(Y * Y, axis=1) - 2 * (X @ Y.T)
-    own_u, own_v = np.sum(U * X, axis=2), np.sum(V * Y, axis=2)
+    squares_X = np.sum(X * X, axis=1)
+    squares_Y = np.sum(Y * Y, axis=1)
+    D = squares_X[:, None] + squares_Y - 2 * (X @ Y.T)
+    own_u = np.sum(U * X, axis=2)
+    own_v = np.sum(V * Y, axis=2)
 
     def work(block):
         i, j = block
-        C = U[:, None, i] @ V[:, j].swapaxes(1, 2)  # (J, L, rows, columns)
+        across = V[:, j].swapaxes(1, 2)
+        C = U[:, None, i] @ across  # (J, L, rows, columns)
         u = own_u[:, i, None] - U[:, i] @ Y[j].T
-        v = X[i] @ V[:, j].swapaxes(1, 2) - own_v[:, None, j]
+        v = X[i] @ across - own_v[:, None, j]
         D[i, j] -= _explained(C, u, v, spring)
 
     if len(U) or len(V):
-        blocks = [
-            (slice(i, i + ROWS), slice(j, j + COLUMNS))
-            for i in range(0, len(X), ROWS)
-            for j in range(0, len(Y), COLUMNS)
-        ]
-        for _ in em.ordered_map(work, blocks, pool):
+        rows = [slice(i, i + ROWS) for i in range(0, len(X), ROWS)]
+        columns = [slice(j, j + COLUMNS) for j in range(0, len(Y), COLUMNS)]
+        for _ in em.ordered_map(work, list(product(rows, columns)), pool):
             pass
     return np.maximum(D, 0, out=D)
 
@@ -274,11 +288,14 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
     rows = max(1, ROWS * COLUMNS // max(8 * candidates.shape[1], 1))
 
     def work(start):
-        i, near = slice(start, start + rows), candidates[start : start + rows]
-        d, planes = X[i, None] - Y[near], V[:, near]  # (rows, c, p), (L, rows, c, p)
+        i = slice(start, start + rows)
+        near = candidates[i]
+        d = X[i, None] - Y[near]  # (rows, c, p)
+        planes = V[:, near]  # (L, rows, c, p)
         own = U[:, i].transpose(1, 2, 0)  # (rows, p, J)
         C = np.ascontiguousarray(np.moveaxis(planes @ own, -1, 0))
-        u, v = np.moveaxis(d @ own, -1, 0), np.einsum("lrcp,rcp->lrc", planes, d)
+        u = np.moveaxis(d @ own, -1, 0)
+        v = np.einsum("lrcp,rcp->lrc", planes, d)
         D[i] = np.sum(d * d, axis=2) - _explained(C, u, v, spring)
 
     for _ in em.ordered_map(work, range(0, len(X), rows), pool):
@@ -327,32 +344,41 @@ def tangent_distance(
     directions that two planes share are found and passed over.
     """
     X, Y, U, V = _points_and_planes(X, Y, tangents_X, tangents_Y)
-    check_number("spring", spring, at_least=0)
+    spring = float(check_number("spring", spring, at_least=0))
     middle = Y.mean(axis=0) if len(Y) else 0
-    X, Y = X - middle, Y - middle
+    X = X - middle
+    Y = Y - middle
+    # squares of scaled numbers neither overflow nor underflow
     scale = max(np.abs(X).max(initial=0), np.abs(Y).max(initial=0)) or 1
-    X, Y = X / scale, Y / scale
+    X = X / scale
+    Y = Y / scale
     with em.threads(n_threads) as pool:
         if candidates is None:
-            return _all_pairs(X, Y, U, V, float(spring), pool) * scale**2
+            return _all_pairs(X, Y, U, V, spring, pool) * scale**2
         candidates = _check_candidates(candidates, len(X), len(Y))
-        return _some_pairs(X, Y, U, V, float(spring), candidates, pool) * scale**2
+        return _some_pairs(X, Y, U, V, spring, candidates, pool) * scale**2
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-041
+def _checked_basis(name, tangents, points):
+    "Bases (n, J, p) of the planes through points (n, p); J is 0 without tangents."
+    n, p = points.shape
+    if tangents is None:
+        return np.zeros((n, 0, p), points.dtype)
+    tangents = check_shape(name, as_floating(name, tangents), (n, None, p))
+    return tangent_basis(check_values(name, np.asarray(tangents)))
+
+
 def _points_and_planes(X, Y, tangents_X, tangents_Y):
     "The points, and the bases with the axis of the directions first; all of one type."
     X = check_shape("X", as_floating("X", X), (None, None))
     Y = check_shape("Y", as_floating("Y", Y), (None, X.shape[1]))
-    found = [np.asarray(check_values("X", X)), np.asarray(check_values("Y", Y))]
-    for name, T, points in (("tangents_X", tangents_X, X), ("tangents_Y", tangents_Y, Y)):
-        if T is None:
-            found.append(np.zeros((len(points), 0, X.shape[1]), points.dtype))
-            continue
-        T = check_shape(name, as_floating(name, T), (len(points), None, X.shape[1]))
-        found.append(tangent_basis(check_values(name, np.asarray(T))))
-    dtype = np.result_type(*found)
-    X, Y, U, V = (array.astype(dtype) for array in found)
-    return X, Y, *(np.ascontiguousarray(basis.swapaxes(0, 1)) for basis in (U, V))
+    X = np.asarray(check_values("X", X))
+    Y = np.asarray(check_values("Y", Y))
+    U = _checked_basis("tangents_X", tangents_X, X)
+    V = _checked_basis("tangents_Y", tangents_Y, Y)
+    dtype = np.result_type(X, Y, U, V)
+    U, V = (np.ascontiguousarray(basis.swapaxes(0, 1), dtype) for basis in (U, V))
+    return X.astype(dtype), Y.astype(dtype), U, V
 
 
 def _check_candidates(candidates, n, m):
@@ -398,18 +424,22 @@ class _Planes(Saved, BaseEstimator):
 # %% ../../nbs/mixtures/tangents.ipynb #cell-061
 def _smallest(D, k):
     "Columns (n, k) of the smallest elements of each row, the smallest first."
-    if k < D.shape[1]:
-        found = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
-        order = np.argsort(np.take_along_axis(D, found, axis=1), axis=1, kind="stable")
-        return np.take_along_axis(found, order, axis=1)
-    return np.argsort(D, axis=1, kind="stable")
+    if k >= D.shape[1]:
+        return np.argsort(D, axis=1, kind="stable")
+    columns = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
+    values = np.take_along_axis(D, columns, axis=1)
+    order = np.argsort(values, axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-061-1
 class _Search(_Planes):
     "Base of `TangentDistanceClassifier`: the nearest tangent planes."
 
     def kneighbors(
-        self, X: Any, n_neighbors: int | None = None, return_distance: bool = True
+        self,
+        X: Any,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
     ) -> Any:
         """The nearest training examples.
 
@@ -428,35 +458,43 @@ class _Search(_Planes):
         check_is_fitted(self)
         with error_context("X"):
             X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
-        k = self.n_neighbors if n_neighbors is None else n_neighbors
-        m = len(self.examples_)
-        limit = m if self.n_candidates is None else min(self.n_candidates, m)
+        if n_neighbors is None:
+            n_neighbors = self.n_neighbors
+        limit = len(self.examples_)
+        if self.n_candidates is not None:
+            limit = min(self.n_candidates, limit)
         check_number(
             "n_neighbors",
-            k,
+            n_neighbors,
             at_least=1,
             at_most=limit,
             integer=True,
             hint=f"there are {limit} examples to choose from",
         )
-        found = [self._nearest(X[i : i + 256], int(k), limit) for i in range(0, len(X), 256)]
-        distances, rows = (np.concatenate(parts) for parts in zip(*found))
+        blocks = (X[i : i + 256] for i in range(0, len(X), 256))
+        nearest = [self._nearest(block, int(n_neighbors), limit) for block in blocks]
+        distances, rows = (np.concatenate(parts) for parts in zip(*nearest))
         return (distances, rows) if return_distance else rows
 
     def _nearest(self, X, k, limit):
         "Distances and rows of the k nearest planes, for a block of examples."
         X, U = self._planes(X.astype(self.examples_.dtype), self.sides == 2)
-        X, Y, V = X - self.middle_, self.examples_, self.bases_
+        X = X - self.middle_
+        Y = self.examples_
+        V = self.bases_
         with em.threads(self.n_jobs) as pool:
             if limit == len(Y):
                 D = _all_pairs(X, Y, U, V, self.spring, pool)
-                rows = columns = _smallest(D, k)
-            else:
-                near = _smallest(_all_pairs(X, Y, U[:0], V[:0], 0.0, pool), limit)
+                columns = _smallest(D, k)
+                rows = columns
+            else:  # candidates by Euclid's distance: without bases
+                distances = _all_pairs(X, Y, U[:0], V[:0], 0.0, pool)
+                near = _smallest(distances, limit)
                 D = _some_pairs(X, Y, U, V, self.spring, near, pool)
                 columns = _smallest(D, k)
                 rows = np.take_along_axis(near, columns, axis=1)
-        return np.sqrt(np.take_along_axis(D, columns, axis=1)) * self.scale_, rows
+        squares = np.take_along_axis(D, columns, axis=1)
+        return np.sqrt(squares) * self.scale_, rows
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-062
 class TangentDistanceClassifier(ClassifierMixin, _Search):

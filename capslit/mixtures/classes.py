@@ -51,10 +51,18 @@ def _log_priors(priors, counts):
     examples of each class.
     """
     if isinstance(priors, str):
-        counts = counts if priors == "empirical" else np.ones(len(counts))
+        if priors == "uniform":
+            counts = np.ones(len(counts))
         return np.log(counts / np.sum(counts))
-    priors = check_shape("priors", to_numpy(as_floating("priors", priors)), (len(counts),))
+    priors = to_numpy(as_floating("priors", priors))
+    priors = check_shape("priors", priors, (len(counts),))
     return np.log(check_distribution("priors", priors, strict=True))
+
+
+def _log_posteriors(log_densities, log_priors):
+    "log P(class|x) (n, n_classes): the priors where all densities are 0."
+    impossible = np.max(log_densities, axis=1, keepdims=True) == -np.inf
+    return log_shares(np.where(impossible, 0, log_densities) + log_priors)
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-056-1
 class _ClassDensities:
@@ -67,15 +75,17 @@ class _ClassDensities:
         check_is_fitted(self)
         with error_context("X"):
             X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
-        given = {} if tangents is None else {"tangents": tangents}
-        _check_takes(given, self.densities_[0], self.densities_[0].score_samples)
-        found = np.stack([density.score_samples(X, **given) for density in self.densities_], axis=1)
-        if np.any(np.isnan(found)):
+        options = {} if tangents is None else {"tangents": tangents}
+        first = self.densities_[0]
+        _check_takes(options, first, first.score_samples)
+        columns = [density.score_samples(X, **options) for density in self.densities_]
+        log_densities = np.stack(columns, axis=1)
+        if np.any(np.isnan(log_densities)):
             raise ValueError(
-                f"density: {self.densities_[0]!r} gives NaN for some of the examples; "
+                f"density: {first!r} gives NaN for some of the examples; "
                 "scale X, or regularise the density"
             )
-        return found
+        return log_densities
 
     def predict_joint_log_proba(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "log P(x, class) (n, n_classes); tangents as in `log_densities`."
@@ -85,9 +95,8 @@ class _ClassDensities:
         """log P(class|x) (n, n_classes), the priors where all densities are 0; tangents
         as in `log_densities`.
         """
-        joint = self.predict_joint_log_proba(X, tangents=tangents)
-        lost = np.max(joint, axis=1, keepdims=True) == -np.inf
-        return log_shares(np.where(lost, _log_priors(self.priors, self.counts_), joint))
+        log_densities = self.log_densities(X, tangents=tangents)
+        return _log_posteriors(log_densities, _log_priors(self.priors, self.counts_))
 
     def predict_proba(self, X: Any, *, tangents: Any = None) -> np.ndarray:
         "P(class|x) (n, n_classes); tangents as in `log_densities`."
@@ -116,12 +125,13 @@ class _ClassDensities:
         for name, value in {"density": density, "probability": probability}.items():
             check_number(name, value, at_least=0, at_most=1)
         log_densities = self.log_densities(X)
-        levels = np.array([np.quantile(own, density) for own in self.levels_])
-        strange = np.all(log_densities < levels, axis=1) if density > 0 else False
-        log_priors = _log_priors(self.priors, self.counts_)
-        lost = np.max(log_densities, axis=1, keepdims=True) == -np.inf
-        sure = np.exp(np.max(log_shares(np.where(lost, 0, log_densities) + log_priors), axis=1))
-        return (sure <= probability) | strange
+        log_posteriors = _log_posteriors(log_densities, _log_priors(self.priors, self.counts_))
+        largest = np.exp(np.max(log_posteriors, axis=1))
+        rejected = largest <= probability
+        if density > 0:  # a quantile of 0 is the least of the examples
+            levels = [np.quantile(own, density) for own in self.levels_]
+            rejected |= np.all(log_densities < np.array(levels), axis=1)
+        return rejected
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-059
 def _fitted_density(density, label, X, folds, given):
@@ -129,13 +139,13 @@ def _fitted_density(density, label, X, folds, given):
     examples of the class.
 
     `folds` are pairs of training and left-out rows of X, or None. What is `given` to `fit`
-    beside X has an entry for each example, or is None.
+    in addition to X has an entry for each example.
     """
-    given = {name: a for name, a in given.items() if a is not None}
     _check_takes(given, density, density.fit)
 
     def fitted(rows):
-        return clone(density).fit(X[rows], **{name: a[rows] for name, a in given.items()})
+        options = {name: a[rows] for name, a in given.items()}
+        return clone(density).fit(X[rows], **options)
 
     try:
         model = fitted(np.arange(len(X)))
@@ -160,13 +170,13 @@ def _confusion(densities, X, y, weight, log_priors, unit):
     """Weighted errors and the sum of −log P(y|x), (n_shares, 2), of examples left out with
     as much noise as each of SHARES.
     """
-    joint = (
-        np.stack([_by_share(density, X, None, unit) for density in densities], axis=2) + log_priors
-    )
-    logs = np.stack([log_shares(each) for each in joint])
+    log_densities = [_by_share(density, X, unit) for density in densities]
+    joint = np.stack(log_densities, axis=2) + log_priors  # (n_shares, n, n_classes)
+    log_posteriors = np.stack([log_shares(each) for each in joint])
     wrong = np.sum(weight * (np.argmax(joint, axis=2) != y), axis=1)
-    lost = -np.sum(weight * logs[:, np.arange(len(y)), y], axis=1)
-    return np.where(joint[:, 0, 0] == -np.inf, np.inf, np.stack([wrong, lost])).T
+    lost = -np.sum(weight * log_posteriors[:, np.arange(len(y)), y], axis=1)
+    untried = joint[:, 0, 0] == -np.inf  # the density has more noise already
+    return np.where(untried, np.inf, np.stack([wrong, lost])).T
 
 
 def _left_open(density):
@@ -178,9 +188,19 @@ def _left_open(density):
 def _mean_variance(X, weight):
     "The mean over the features of the variances of weighted examples X (n, p)."
     centre = np.average(X, axis=0, weights=weight)
-    return float(np.mean(np.average((X - centre) ** 2, axis=0, weights=weight)))
+    variances = np.average((X - centre) ** 2, axis=0, weights=weight)
+    return float(np.mean(variances))
 
 # %% ../../nbs/mixtures/classes.ipynb #choice-9-a
+def _noise_folds(density, X, y):
+    "Three folds for the choice of noise; none if a class has too few examples to leave any out."
+    least = max(2, density._asked_components())
+    if np.min(np.bincount(y)) // 3 * 2 < least:
+        return []
+    splitter = StratifiedKFold(3, shuffle=True, random_state=0)
+    return list(splitter.split(X, y))
+
+
 def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
     """A clone of a density of which all classes y (n,) take the share of noise with the
     fewest errors in `folds` (by default three), in one unit.
@@ -188,26 +208,23 @@ def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
     mass = np.ones(len(X)) if weight is None else weight.astype(np.float64)
     unit = density.noise_unit or _mean_variance(X, mass) or 1.0
     density = clone(density).set_params(added_noise=0.1, noise_unit=unit)
-    least = max(2, density._asked_components())
     if folds is None:
-        enough = np.min(np.bincount(y)) // 3 * 2 >= least
-        splitter = StratifiedKFold(3, shuffle=True, random_state=0)
-        folds = list(splitter.split(X, y)) if enough else []
-    counts = [np.bincount(y[own], minlength=len(log_priors)).min() for own, _ in folds]
-    if min(counts, default=0) < least:  # too few to leave any out
+        folds = _noise_folds(density, X, y)
+    n_classes = len(log_priors)
+    counts = [np.bincount(y[own], minlength=n_classes).min() for own, _ in folds]
+    if min(counts, default=0) < max(2, density._asked_components()):
         return density
-    trial, found = clone(density).set_params(added_noise=1e-3), 0.0
+    trial = clone(density).set_params(added_noise=1e-3)
+    losses = 0.0  # (n_shares, 2)
     for own, held in folds:
         jobs = [
             delayed(_learned)(trial, X, weight, tangents, own[y[own] == c])
-            for c in range(len(log_priors))
+            for c in range(n_classes)
         ]
-        found += _confusion(
-            Parallel(n_jobs=n_jobs)(jobs), X[held], y[held], mass[held], log_priors, unit
-        )
-    return density.set_params(
-        added_noise=SHARES[min(range(len(SHARES)), key=lambda k: tuple(found[k]))]
-    )
+        densities = Parallel(n_jobs=n_jobs)(jobs)
+        losses += _confusion(densities, X[held], y[held], mass[held], log_priors, unit)
+    best = min(range(len(SHARES)), key=lambda k: tuple(losses[k]))  # errors before log-losses
+    return density.set_params(added_noise=SHARES[best])
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-060
 class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEstimator):
@@ -324,22 +341,21 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
             integer=True,
             hint="for one class fit the density itself",
         )
-        density, log_priors = self._density(), _log_priors(self.priors, self.counts_)
+        density = self._density()
+        log_priors = _log_priors(self.priors, self.counts_)
         if _left_open(density):
             density = _common_noise(
                 density, X, index, weight, tangents, folds, log_priors, self.n_jobs
             )
         given = {"sample_weight": weight, "tangents": tangents}
-        jobs = [
-            delayed(_fitted_density)(
-                density,
-                label,
-                X[index == c],
-                self._folds_of_class(folds, index == c),
-                {name: a if a is None else a[index == c] for name, a in given.items()},
-            )
-            for c, label in enumerate(self.classes_.tolist())
-        ]
+        given = {name: a for name, a in given.items() if a is not None}
+        jobs = []
+        for c, label in enumerate(self.classes_.tolist()):
+            members = index == c
+            folds_of_class = self._folds_of_class(folds, members)
+            options = {name: a[members] for name, a in given.items()}
+            job = delayed(_fitted_density)(density, label, X[members], folds_of_class, options)
+            jobs.append(job)
         fitted = Parallel(n_jobs=self.n_jobs)(jobs)
         self.densities_, self.levels_ = (list(part) for part in zip(*fitted))
         return self
@@ -400,11 +416,10 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         tangents = None if tangents is None else _checked_tangents(X, tangents)
         density = self._density()
         if _left_open(density):
+            first = self.densities_[0]  # its noise was chosen for all classes
             density = clone(density).set_params(
-                **{
-                    name: getattr(self.densities_[0], name)
-                    for name in ("added_noise", "noise_unit")
-                }
+                added_noise=first.added_noise,
+                noise_unit=first.noise_unit,
             )
         if not isinstance(self.cv, Integral | None):
             raise ValueError(
@@ -412,20 +427,24 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
                 "or None"
             )
         folds = self._folds_of_class(None, np.ones(len(X), bool))
-        density, levels = _fitted_density(density, label, X, folds, {"tangents": tangents})
-        self.classes_, self.counts_ = classes[order], np.append(self.counts_, len(X))[order]
-        self.densities_ = [[*self.densities_, density][i] for i in order]
-        self.levels_ = [[*self.levels_, levels][i] for i in order]
+        given = {} if tangents is None else {"tangents": tangents}
+        density, levels = _fitted_density(density, label, X, folds, given)
+        densities = [*self.densities_, density]
+        all_levels = [*self.levels_, levels]
+        self.classes_ = classes[order]
+        self.counts_ = np.append(self.counts_, len(X))[order]
+        self.densities_ = [densities[i] for i in order]
+        self.levels_ = [all_levels[i] for i in order]
         return self
 
     def _extended(self, label):
         "The classes with one more at the end, and the order that sorts them."
-        check_choice(
-            "priors", self.priors, ("empirical", "uniform")
-        )  # an array has no entry for the new class
-        new = np.asarray([label], dtype=object if self.classes_.dtype == object else None)
-        kinds = [labels.dtype.kind.replace("u", "i") for labels in (new, self.classes_)]
-        if new.ndim != 1 or kinds[0] != kinds[1] or new[0] in self.classes_:
+        # an array has no entry for the new class
+        check_choice("priors", self.priors, ("empirical", "uniform"))
+        dtype = object if self.classes_.dtype == object else None
+        new = np.asarray([label], dtype=dtype)
+        kinds = {labels.dtype.kind.replace("u", "i") for labels in (new, self.classes_)}
+        if new.ndim != 1 or len(kinds) > 1 or new[0] in self.classes_:
             raise ValueError(
                 "label must be one new label of the same kind as the classes "
                 f"{self.classes_.tolist()[:10]}, not {label!r}"

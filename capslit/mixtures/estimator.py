@@ -99,7 +99,7 @@ def centred(
 # %% ../../nbs/mixtures/estimator.ipynb #cell-071
 def nearest(X, points):
     "Index (n,) of the nearest of some points for each example of X."
-    squares = np.sum(points * points, axis=1) - 2 * (X @ points.T)
+    squares = np.sum(points * points, axis=1) - 2 * (X @ points.T)  # less ‖x‖²
     return np.argmin(squares, axis=1)
 
 
@@ -120,11 +120,11 @@ def start_labels(
         return nearest(X, seeds)
     if init == "random_from_data":
         rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
-        return nearest(X, X[rng.choice(rows, n_components, replace=len(rows) < n_components)])
+        chosen = rng.choice(rows, n_components, replace=len(rows) < n_components)
+        return nearest(X, X[chosen])
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # fewer distinct examples than components
+        # fewer distinct examples than components give no warning
+        warnings.simplefilter("ignore", ConvergenceWarning)
         means = KMeans(n_components, n_init=1, random_state=rng)
         return means.fit(X, sample_weight=weight).labels_
 
@@ -132,11 +132,11 @@ def start_labels(
 def log_shares(joint: np.ndarray) -> np.ndarray:
     "Logarithms of the shares of exp(joint) in its rows; equal shares where all of a row is −∞."
     top = np.max(joint, axis=1, keepdims=True)
-    far = (
-        np.abs(top) > 1e-3 / np.finfo(joint.dtype).eps
-    )  # where rounding would swallow what logsumexp adds
+    # where rounding would swallow what logsumexp adds
+    far = np.abs(top) > 1e-3 / np.finfo(joint.dtype).eps
     with np.errstate(invalid="ignore"):  # −∞ − (−∞)
-        joint = np.where(top == -np.inf, 0.0, np.where(far, joint - top, joint))
+        joint = np.where(far, joint - top, joint)
+    joint = np.where(top == -np.inf, 0.0, joint)
     return joint - logsumexp(joint, axis=1, keepdims=True)
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-074-1
@@ -161,7 +161,8 @@ class MixtureDensities(DensityMixin):
         model, parameters = self._fitted()
         parts = em.blocks((X, *more), rows or model.block_rows(parameters))
         with np.errstate(over="ignore", invalid="ignore"):
-            joint = np.concatenate([model.log_joint(parameters, *part)[0].T for part in parts])
+            blocks = [model.log_joint(parameters, *part)[0].T for part in parts]
+        joint = np.concatenate(blocks)
         return np.where(joint < np.inf, joint, -np.inf)  # ∞ − ∞ is too far away as well
 
     @by_blocks
@@ -204,12 +205,18 @@ def _written_out(covariance_type, S, m, p):
     "Covariances (m, p, p) or (m, p), or their roots, from those of `covariance_shape`."
     if covariance_type == "tied":
         return np.repeat(S[None], m, axis=0)
-    return np.repeat(S[:, None], p, axis=1) if covariance_type == "spherical" else S
+    if covariance_type == "spherical":
+        return np.repeat(S[:, None], p, axis=1)
+    return S
 
 
 def _as_shared(covariance_type, S):
     "The way back from `_written_out`."
-    return {"tied": lambda: S[0], "spherical": lambda: S[:, 0]}.get(covariance_type, lambda: S)()
+    if covariance_type == "tied":
+        return S[0]
+    if covariance_type == "spherical":
+        return S[:, 0]
+    return S
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-078
 def checked_weights(weights, m):
@@ -232,25 +239,29 @@ def _checked_precisions(precisions, covariance_type, shape):
     if covariance_type in ("diag", "spherical"):
         return 1 / check_values(name, P, lower=0, strict=True)
     diagonal = np.diagonal(P, axis1=-2, axis2=-1)
+    # checks of the scaled matrix do not depend on the units of the features
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1))
     R = P / scale[..., :, None] / scale[..., None, :]
-    symmetric = np.allclose(R, np.swapaxes(R, -1, -2), atol=1e-8)
+    transposed = np.swapaxes(R, -1, -2)
+    symmetric = np.allclose(R, transposed, atol=1e-8)
     if not (np.all(diagonal > 0) and symmetric and np.min(np.linalg.eigvalsh(R)) > 0):
         raise ValueError(f"{name} must be symmetric and positive definite for every component")
-    return (
-        np.linalg.inv((R + np.swapaxes(R, -1, -2)) / 2) / scale[..., :, None] / scale[..., None, :]
-    )
+    inverse = np.linalg.inv((R + transposed) / 2)
+    return inverse / scale[..., :, None] / scale[..., None, :]
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-078-2
 def _given_start(mixture, p):
     "What is given of weights, means and covariances for p features, by name and checked."
-    m, kind, given = mixture.n_components, mixture.covariance_type, {}
+    m = mixture.n_components
+    kind = mixture.covariance_type
+    given = {}
     if mixture.weights_init is not None:
         given["weights"] = checked_weights(mixture.weights_init, m)
     if mixture.means_init is not None:
         given["means"] = checked_means(mixture.means_init, m, p)
     if mixture.precisions_init is not None:
-        S = _checked_precisions(mixture.precisions_init, kind, covariance_shape(kind, m, p))
+        shape = covariance_shape(kind, m, p)
+        S = _checked_precisions(mixture.precisions_init, kind, shape)
         given["covariances"] = _written_out(kind, S, m, p)
     return given
 
@@ -262,32 +273,38 @@ def _last_fit(mixture, p):
     """Weights, means and covariances of the last fit, by name, or ValueError if p features need
     other shapes.
     """
-    m, kind = mixture.n_components, mixture.covariance_type
+    m = mixture.n_components
+    kind = mixture.covariance_type
     shapes = {"weights": (m,), "means": (m, p), "covariances": covariance_shape(kind, m, p)}
-    found = {
-        name: check_shape(f"{name}_", getattr(mixture, f"{name}_"), shape, hint=WARM_START_HINT)
-        for name, shape in shapes.items()
-    }
-    return found | {"covariances": _written_out(kind, found["covariances"], m, p)}
+    last = {}
+    for name, shape in shapes.items():
+        values = getattr(mixture, f"{name}_")
+        last[name] = check_shape(f"{name}_", values, shape, hint=WARM_START_HINT)
+    last["covariances"] = _written_out(kind, last["covariances"], m, p)
+    return last
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-080
 def _labelled(model, X, weight, labels, m):
     "MixtureParameters, a stack of one, of components that have the examples with their labels."
-    weight = np.ones(len(X), X.dtype) if weight is None else weight
-    members = [(labels == j) & (weight > 0) for j in range(m)]
-    members = [rows if np.any(rows) else weight > 0 for rows in members]
+    if weight is None:
+        weight = np.ones(len(X), X.dtype)
+    members = []
+    for j in range(m):
+        rows = (labels == j) & (weight > 0)
+        members.append(rows if np.any(rows) else weight > 0)
     means = np.stack([np.average(X[rows], axis=0, weights=weight[rows]) for rows in members])
-    unit = np.ones((m, *means.shape[1:]))
-    if model.covariance_type in ("full", "tied"):
+    unit = np.ones(means.shape)
+    if model.full:
         unit = unit[:, :, None] * np.eye(X.shape[1])
     about = MixtureParameters(np.zeros((1, m)), means[None], unit[None], unit[None])
-    batch = X, weight, np.stack(members, axis=1)
+    batch = (X, weight, np.stack(members, axis=1))
 
-    def sums(block):
+    def sums(block):  # an E-step whose responsibilities are given
         x, w, r = block
-        found = _distances(about, x)
-        r, nothing = r.T[None].astype(x.dtype), np.zeros((1, len(x)), x.dtype)
-        return model.sums(about.means, found, x, w, r, nothing)
+        distances = _distances(about, x)
+        r = r.T[None].astype(x.dtype)
+        log_densities = np.zeros((1, len(x)), x.dtype)
+        return model.sums(about.means, distances, x, w, r, log_densities)
 
     return model.m_step(about, em.accumulate(sums, batch, model.block_rows(about)))
 
@@ -295,19 +312,23 @@ def _labelled(model, X, weight, labels, m):
 def _one_start(mixture, model, X, weight, given, rng):
     "Parameters from what is given and, for the rest, from labels of the centred examples X."
     if len(given) < 3:
+        m = mixture.n_components
         if "means" in given:
             labels = nearest(X, given["means"])
         else:
-            labels = start_labels(mixture.init_params, X, weight, mixture.n_components, rng)
-        found = _labelled(model, X, weight, labels, mixture.n_components)
-        found = {
-            "weights": np.exp(found.log_weights[0]),
-            "means": found.means[0],
-            "covariances": found.covariances[0],
+            labels = start_labels(mixture.init_params, X, weight, m, rng)
+        learned = _labelled(model, X, weight, labels, m)
+        from_labels = {
+            "weights": np.exp(learned.log_weights[0]),
+            "means": learned.means[0],
+            "covariances": learned.covariances[0],
         }
-        given = found | given
-    parts = (given[name] for name in ("weights", "means", "covariances"))
-    return mixture_parameters(*(part[None] for part in parts))
+        given = from_labels | given
+    return mixture_parameters(
+        given["weights"][None],
+        given["means"][None],
+        given["covariances"][None],
+    )
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-081
 class _GaussianStart(MixtureExamples):
@@ -315,15 +336,16 @@ class _GaussianStart(MixtureExamples):
 
     def _begin(self, data, X, weight):
         "The model and its initial parameters, stacked over the `n_init` starts."
-        p, ones = X.shape[1], np.ones(len(X), X.dtype)
+        p = X.shape[1]
         given = _last_fit(self, p) if self._goes_on() else _given_start(self, p)
-        Y, origin, _ = centred(data, X, ones if weight is None else weight)
+        mass = np.ones(len(X), X.dtype) if weight is None else weight
+        X, origin, _ = centred(data, X, mass)
         if "means" in given:
             given["means"] = given["means"] - origin
         model = Mixtures(self.covariance_type, self.reg_covar)
         rng = check_random_state(self.random_state)
         starts = [
-            _one_start(self, model, Y, weight, given, rng)
+            _one_start(self, model, X, weight, given, rng)
             for _ in range(1 if "means" in given else self.n_init)
         ]
         model = Mixtures(self.covariance_type, self.reg_covar, origin)
@@ -404,7 +426,8 @@ class GaussianMixture(
     Source: formulas 1 to 10 and algorithms 1 and 2 of the derivation of EM routing.
     """
 
-    _layout, _renamed = 2, {1: {"init": "init_params"}}
+    _layout = 2
+    _renamed = {1: {"init": "init_params"}}
 
     _parameter_constraints = {
         **MixtureExamples._parameter_constraints,
@@ -481,14 +504,21 @@ class GaussianMixture(
         """
         self._validate_params()
         data = self._examples(X, sample_weight)
-        sample = self._sample(data)
-        model, parameters = self._begin(data, *sample)
-        drawn = len(sample[0]) < data.n_samples or self.n_components > 1 and self.means_init is None
-        drawn = drawn and not self._goes_on()
-        found = self._learn(
-            model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every
+        rows, weight = self._sample(data)
+        model, parameters = self._begin(data, rows, weight)
+        # whether the start depends on `random_state`
+        chance = self.n_components > 1 and self.means_init is None
+        chance = chance or len(rows) < data.n_samples
+        drawn = chance and not self._goes_on()
+        learned = self._learn(
+            model,
+            parameters,
+            data.batches,
+            checkpoint,
+            drawn,
+            checkpoint_every=checkpoint_every,
         )
-        self._keep(model, found)
+        self._keep(model, learned)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
@@ -500,18 +530,18 @@ class GaussianMixture(
         its best value.
         """
         super()._record(result, best)
-        path, top = self.history_["objective"], np.max(self.history_["objective"])
+        path = self.history_["objective"]
+        top = np.max(path)
         fall = self.lower_bound_ * (1 - path[-1] / top) if top else 0.0  # per example
-        if self.converged_ and fall > self.tol + 1e-9 * (1 + abs(self.lower_bound_)):
+        rounding = 1e-9 * (1 + abs(self.lower_bound_))
+        if self.converged_ and fall > self.tol + rounding:
             self.converged_ = False
-            cause, remedy = (
-                (
-                    f"reg_covar = {self.reg_covar:g} is large beside the covariances",
-                    "lower reg_covar",
-                )
-                if self.reg_covar
-                else ("an empty component has taken over half of another", "lower n_components")
-            )
+            if self.reg_covar:
+                cause = f"reg_covar = {self.reg_covar:g} is large beside the covariances"
+                remedy = "lower reg_covar"
+            else:
+                cause = "an empty component has taken over half of another"
+                remedy = "lower n_components"
             warnings.warn(
                 f"EM has ended while its objective fell, by {fall:.2g} per example: {cause}. The"
                 f" best parameters are kept, but EM does not rest there; {remedy}, or raise"
@@ -523,46 +553,50 @@ class GaussianMixture(
     def _keep(self, model, parameters):
         "Set the public attributes."
         log_weights, means, covariances, precisions_cholesky = (leaf[0] for leaf in parameters)
-        self.weights_, self.means_ = np.exp(log_weights), means + model.origin
-        self.covariances_, self.precisions_cholesky_ = (
-            _as_shared(self.covariance_type, a) for a in (covariances, precisions_cholesky)
-        )
+        self.weights_ = np.exp(log_weights)
+        self.means_ = means + model.origin
+        self.covariances_ = _as_shared(self.covariance_type, covariances)
+        self.precisions_cholesky_ = _as_shared(self.covariance_type, precisions_cholesky)
         m, p = means.shape
-        of_covariance = {
+        of_covariances = {
             "full": m * p * (p + 1) // 2,
             "tied": p * (p + 1) // 2,
             "diag": m * p,
             "spherical": m,
         }
-        self.n_parameters_ = m - 1 + m * p + of_covariance[self.covariance_type]
+        self.n_parameters_ = m - 1 + m * p + of_covariances[self.covariance_type]
 
     def _fitted(self):
         "The model and its parameters from the public attributes."
         origin = self.weights_ @ self.means_
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights_)
-        shared = (
-            _written_out(self.covariance_type, a, *self.means_.shape)
-            for a in (self.covariances_, self.precisions_cholesky_)
+        shape = self.means_.shape
+        S = _written_out(self.covariance_type, self.covariances_, *shape)
+        U = _written_out(self.covariance_type, self.precisions_cholesky_, *shape)
+        parameters = MixtureParameters(
+            log_weights=log_weights[None],
+            means=(self.means_ - origin)[None],
+            covariances=S[None],
+            precisions_cholesky=U[None],
         )
-        kept = log_weights, self.means_ - origin, *shared
-        model = Mixtures(self.covariance_type, origin=origin)
-        return model, MixtureParameters(*(a[None] for a in kept))
+        return Mixtures(self.covariance_type, origin=origin), parameters
 
     @property
     def precisions_(self) -> np.ndarray:
         check_is_fitted(self)
         U = self.precisions_cholesky_
-        return U @ np.swapaxes(U, -1, -2) if self.covariance_type in ("full", "tied") else U**2
+        if self.covariance_type in ("full", "tied"):
+            return U @ np.swapaxes(U, -1, -2)
+        return U**2
 
     def _draws(self, rng, counts):
-        full, S = (
-            self.covariance_type in ("full", "tied"),
-            _written_out(self.covariance_type, self.covariances_, *self.means_.shape),
-        )
-        roots = np.linalg.cholesky(S) if full else np.sqrt(S)
-        drawn = [rng.standard_normal((n, self.means_.shape[1])) for n in counts]
-        return [
-            mean + (e @ root.T if full else e * root)
-            for mean, e, root in zip(self.means_, drawn, roots)
-        ]
+        m, p = self.means_.shape
+        S = _written_out(self.covariance_type, self.covariances_, m, p)
+        noise = [rng.standard_normal((n, p)) for n in counts]
+        if self.covariance_type in ("full", "tied"):
+            roots = np.linalg.cholesky(S)
+            noise = [e @ root.T for e, root in zip(noise, roots)]
+        else:
+            noise = [e * root for e, root in zip(noise, np.sqrt(S))]
+        return [mean + e for mean, e in zip(self.means_, noise)]

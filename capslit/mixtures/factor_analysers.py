@@ -34,23 +34,13 @@ def _principal(loadings, noise):
     """Loadings (m, p, r) turned such that GᵀΨ⁻¹G is diagonal and
     falling, with noise Ψ (m, p).
     """
-    _, _, turns = np.linalg.svd(loadings / np.sqrt(noise)[:, :, None], full_matrices=False)
+    whitened = loadings / np.sqrt(noise)[:, :, None]
+    _, _, turns = np.linalg.svd(whitened, full_matrices=False)
     return _signed(loadings @ np.swapaxes(turns, 1, 2))
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-2
-SHARES = (
-    1e-6,
-    1e-5,
-    1e-4,
-    1e-3,
-    3e-3,
-    0.01,
-    0.03,
-    0.1,
-    0.2,
-    0.4,
-    0.8,
-)  # of `noise_unit`, from which added noise is chosen
+# of `noise_unit`, from which added noise is chosen
+SHARES = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
 
 
 def _fifths(X, weight):
@@ -59,101 +49,119 @@ def _fifths(X, weight):
     """
     rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
     distinct, which = np.unique(X[rows], axis=0, return_inverse=True)
-    fifth = (np.random.default_rng(0).permutation(len(distinct)) % 5)[which.ravel()]
-    return [(rows[fifth != k], rows[fifth == k]) for k in range(5)] if len(distinct) > 4 else []
+    if len(distinct) < 5:
+        return []
+    order = np.random.default_rng(0).permutation(len(distinct))
+    fifth = (order % 5)[which.ravel()]
+    return [(rows[fifth != k], rows[fifth == k]) for k in range(5)]
 
 
-def _by_share(density, X, tangents, unit, shares=SHARES):
+def _by_share(density, X, unit, shares=SHARES):
     """Log-densities (n_shares, n) of X under a fitted density with as much noise as each of
     `shares`; −∞ where it has more already.
     """
-    found, given = (
-        np.full((len(shares), len(X)), -np.inf),
-        {} if tangents is None else {"tangents": tangents},
-    )
+    log_densities = np.full((len(shares), len(X)), -np.inf)
     for k, share in enumerate(shares):
-        if share >= density.added_noise_:
+        more = share - density.added_noise_
+        if more >= 0:
             noisier = copy(density)
-            noisier.noise_variances_ = (
-                density.noise_variances_ + (share - density.added_noise_) * unit
-            )
-            found[k] = noisier.score_samples(X, **given)
-    return found
+            noisier.noise_variances_ = density.noise_variances_ + more * unit
+            log_densities[k] = noisier.score_samples(X)
+    return log_densities
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-3
 def _learned(density, X, weight, tangents, rows):
     "A clone of a density fitted to some of the rows; that EM stops early gives no warning."
-    weight, tangents = (None if a is None else a[rows] for a in (weight, tangents))
+    if weight is not None:
+        weight = weight[rows]
+    if tangents is not None:
+        tangents = tangents[rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return clone(density).fit(X[rows], sample_weight=weight, tangents=tangents)
 
 
-def _held_out(density, X, weight, tangents, unit, shares=SHARES):
+def _held_out(density, X, weight, tangents, unit, shares):
     """Log-densities (n_shares, n) of examples left out with as much
     noise as each of `shares`.
 
     −∞ for all if the rest of a fifth cannot be learned; 0 for examples of no weight.
     """
-    found = np.zeros((len(shares), len(X)))
-    for own, held in _fifths(X, weight):
-        if len(own) < max(density.n_components, 2):
-            return np.full(found.shape, -np.inf)
-        found[:, held] = _by_share(
-            _learned(density, X, weight, tangents, own), X[held], None, unit, shares
-        )
-    return found
+    log_densities = np.zeros((len(shares), len(X)))
+    for rows, held in _fifths(X, weight):
+        if len(rows) < max(density.n_components, 2):
+            return np.full(log_densities.shape, -np.inf)
+        learned = _learned(density, X, weight, tangents, rows)
+        log_densities[:, held] = _by_share(learned, X[held], unit, shares)
+    return log_densities
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-5
 _MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))  # factors of the two sizes
 _STEPS = ((1.5, 1), (0.75, 1), (1, 1.5), (1, 0.75))
 
 
+def _scaled(size, factor, least, largest):
+    "A size times a factor, rounded and within its limits; it stays if its largest is None."
+    if largest is None:
+        return size
+    scaled = int(size * factor) or int(factor > 1)  # 0 grows to 1
+    return max(least, min(scaled, largest))
+
+
 def _climb(gain, start, largest, moves=_MOVES):
     """The pair of sizes, from 1 and from 0 up to the `largest`, from which none of the
     `moves` raises gain(m, r); a size whose largest is None stays.
     """
-    here, best, since = start, gain(*start), 0
-    moves = [
-        move
-        for move in moves
-        if all(top is not None or factor == 1 for factor, top in zip(move, largest))
-    ]
-    while since < len(moves):
-        there = tuple(
-            size if top is None else max(least, min(int(size * factor) or int(factor > 1), top))
-            for size, factor, top, least in zip(here, moves[0], largest, (1, 0))
-        )
-        found = gain(*there) if there != here else -np.inf
-        if found > best:
-            here, best, since = there, found, 0
+
+    def possible(move):
+        return all(top is not None or factor == 1 for factor, top in zip(move, largest))
+
+    moves = [move for move in moves if possible(move)]
+    sizes = start
+    best = gain(*start)
+    failures = 0  # in a row
+    while failures < len(moves):
+        m, r = map(_scaled, sizes, moves[0], (1, 0), largest)
+        value = gain(m, r) if (m, r) != sizes else -np.inf
+        if value > best:
+            sizes = (m, r)
+            best = value
+            failures = 0
         else:
-            moves, since = moves[1:] + moves[:1], since + 1
-    return here
+            moves = moves[1:] + moves[:1]
+            failures += 1
+    return sizes
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7
 class _Trials:
-    """What examples left out say of sizes and kinds of noise (m, r, kind): each is tried
-    once; log-densities are kept for a stack.
+    """Log-likelihoods of examples left out for sizes and kinds of noise (m, r, kind): each is
+    tried once; log-densities are kept for a stack.
     """
 
     def __init__(self, density, X, weight, tangents, unit, origin):
-        self.density, self.data, self.unit = density, (X, weight, tangents), unit
+        self.density = density
+        self.data = (X, weight, tangents)
+        self.unit = unit
         self.origin = origin
         self.shares = SHARES if density.added_noise == "auto" else (density.added_noise,)
-        self.best, self.rows = {}, {}
+        self.best = {}  # share and log-likelihood of what was tried
+        self.rows = {}  # log-densities (n,) by (m, r, kind, share)
 
     def estimator(self, m, r, kind):
         "An estimator of this size and kind, with the least noise."
-        (X, *_), means = self.data, self.density.means_init
+        X = self.data[0]
+        means = self.density.means_init
+        if means is not None:
+            means = checked_means(means, m, X.shape[1]) - self.origin
+        noise, tied = kind
         return clone(self.density).set_params(
             n_components=m,
             n_factors=_checked_directions("n_factors", r, X),
-            noise=kind[0],
-            tied=kind[1],
+            noise=noise,
+            tied=tied,
             added_noise=self.shares[0],
             noise_unit=self.unit,
-            means_init=None if means is None else checked_means(means, m, X.shape[1]) - self.origin,
+            means_init=means,
             n_init=1,
             random_state=0,
             verbose=0,
@@ -172,25 +180,28 @@ class _Trials:
         log-likelihood; 0.01 if there are too few examples.
         """
         if size not in self.best:
-            found, weight = self._left_out(size), self.data[1]
-            total = (
-                found.sum(axis=1) if weight is None else found[:, weight > 0] @ weight[weight > 0]
-            )
-            best = int(np.argmax(total))
-            told = len(self.shares) == 1 or total.max() > total.min()
-            self.best[size] = self.shares[best] if told else 0.01, total[best]
-            if self.density.verbose:
-                print(
-                    f"{_described(*size)}: examples left out have a log-likelihood of"
-                    f" {total[best]:.6g}"
-                )
-            if self.density.stacked and np.any(found):
-                self.rows |= {
-                    (*size, share): row
-                    for share, row, gain in zip(self.shares, found, total)
-                    if gain > -np.inf
-                }
+            self.best[size] = self._tried(size)
         return self.best[size]
+
+    def _tried(self, size):
+        log_densities = self._left_out(size)
+        weight = self.data[1]
+        if weight is None:
+            total = log_densities.sum(axis=1)
+        else:  # 0 · −∞ would be NaN
+            total = log_densities[:, weight > 0] @ weight[weight > 0]
+        best = int(np.argmax(total))
+        if self.density.verbose:
+            print(
+                f"{_described(*size)}: examples left out have a log-likelihood of {total[best]:.6g}"
+            )
+        if self.density.stacked and np.any(log_densities):
+            for share, row, value in zip(self.shares, log_densities, total):
+                if value > -np.inf:
+                    self.rows[*size, share] = row
+        if len(self.shares) > 1 and total.max() == total.min():  # no fifth was left out
+            return 0.01, total[best]
+        return self.shares[best], total[best]
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7-a
 def _described(m, r, kind):
@@ -220,52 +231,53 @@ class _Choice:
                     f'{name} must be None where n_components is "auto", since several '
                     f"numbers are tried; give n_components, or no {name}"
                 )
-        names = "n_components", "n_factors", "added_noise", "noise", "tied"
-        asked = [getattr(self, name) for name in names]
+        names = ("n_components", "n_factors", "added_noise", "noise", "tied")
+        settings = {name: getattr(self, name) for name in names}
         if self._goes_on():
-            asked = [
-                getattr(self, name + "_", value) if value == "auto" else value
-                for name, value in zip(names, asked)
-            ]
+            for name, value in settings.items():
+                if value == "auto":
+                    settings[name] = getattr(self, name + "_", value)
         trials = _Trials(self, X, weight, tangents, self._unit(unit), origin)
-        if "auto" in asked[:2] or "auto" in asked[3:]:
-            asked = self._chosen(asked, trials)
-        elif asked[2] == "auto" or self.stacked:
-            asked[2] = trials(*asked[:2], tuple(asked[3:]))[0]
-        self.n_components_, self.n_factors_, self.added_noise_, self.noise_, self.tied_ = asked
+        m, r, share, noise, tied = settings.values()
+        if "auto" in (m, r, noise, tied):
+            m, r, (noise, tied) = _best_size(trials, m, r, noise, tied)
+        if share == "auto" or self.stacked:
+            best_share, _ = trials(m, r, (noise, tied))
+            share = best_share if share == "auto" else share
+        self.n_components_ = m
+        self.n_factors_ = r
+        self.added_noise_ = share
+        self.noise_ = noise
+        self.tied_ = tied
         return trials
 
-    def _chosen(self, asked, trials):
-        """Components, factors, share of noise, kind of noise, and
-        whether components share it.
-        """
-        n, p = trials.data[0].shape
-        noises = ["diagonal", "isotropic"] if asked[3] == "auto" else asked[3:4]
-        kinds = [
-            (noise, tied)
-            for tied in ([False, True] if asked[4] == "auto" else asked[4:])
-            for noise in noises
-        ]
 
-        def climb(kind, start, moves=_MOVES):
-            most = [
-                top if value == "auto" else None
-                for value, top in zip(asked, (max(1, n // (2 if kind[1] else 4)), p))
-            ]
-            return *_climb(lambda m, r: trials(m, r, kind)[1], start, most, moves), kind
+def _best_size(trials, m, r, noise, tied):
+    """Components, factors and kind of noise (noise, tied), chosen where they are "auto"."""
+    n, p = trials.data[0].shape
+    noises = ["diagonal", "isotropic"] if noise == "auto" else [noise]
+    ties = [False, True] if tied == "auto" else [tied]
+    kinds = [(noise, tied) for tied in ties for noise in noises]
 
-        starts = {
-            tuple(value if value != "auto" else least for value, least in zip(asked, (1, r)))
-            for r in (min(2, p), 0)
-        }
-        gain = lambda size: trials(*size)[1]
-        best = max((climb(kinds[0], start) for start in sorted(starts, reverse=True)), key=gain)
-        for kind in kinds[1:]:
-            best = max(best, climb(kind, best[:2]), key=gain)
-        if len(kinds) > 1:
-            best = climb(best[2], best[:2], _STEPS)
-        m, r, kind = best
-        return [m, r, trials(*best)[0] if asked[2] == "auto" else asked[2], *kind]
+    def gain(size):
+        return trials(*size)[1]
+
+    def climb(kind, start, moves=_MOVES):
+        _, shared = kind
+        most = max(1, n // (2 if shared else 4))  # examples for each component
+        largest = (most if m == "auto" else None, p if r == "auto" else None)
+        sizes = _climb(lambda m, r: gain((m, r, kind)), start, largest, moves)
+        return (*sizes, kind)
+
+    components = 1 if m == "auto" else m
+    factors = {min(2, p), 0} if r == "auto" else {r}
+    starts = [(components, start) for start in sorted(factors, reverse=True)]
+    best = max([climb(kinds[0], start) for start in starts], key=gain)
+    for kind in kinds[1:]:
+        best = max(best, climb(kind, best[:2]), key=gain)
+    if len(kinds) > 1:
+        best = climb(best[2], best[:2], _STEPS)
+    return best
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #stack-2
 def _stacked(trials, best):
@@ -280,33 +292,24 @@ def _stacked(trials, best):
             "member, and lower_bound_ is that of its training examples"
         )
         return [best], np.ones(1), None
-    weight, found = trials.data[1], np.stack(list(trials.rows.values()), axis=1)
-    members, weights, _ = stack(found, weight)
-    log_density = logsumexp(found[:, members] + np.log(weights), axis=1)
+    tried = list(trials.rows)
+    weight = trials.data[1]
+    log_p = np.stack(list(trials.rows.values()), axis=1)  # (n, tried)
+    members, weights, _ = stack(log_p, weight)
+    log_density = logsumexp(log_p[:, members] + np.log(weights), axis=1)
     mean = float(np.average(log_density, weights=weight))
-    return [list(trials.rows)[k] for k in members], weights, mean
+    return [tried[k] for k in members], weights, mean
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #stack-1
-_MEMBER = "weight", "n_components", "n_factors", "noise", "tied", "added_noise"
-_AS_ASKED = "means_init", "n_init", "n_jobs", "random_state", "verbose"
-
-
 class _Stack(_Choice):
     """Base of `MixtureOfFactorAnalyzers`: a convex combination of what was
     tried, as one mixture.
     """
 
-    def _fit_stack(self, X, sample_weight, tangents, checkpoint):
-        """Try sizes and kinds, weigh them by examples left out, learn the
-        members and join them.
-        """
-        if "auto" not in (
-            self.n_components,
-            self.n_factors,
-            self.noise,
-            self.tied,
-            self.added_noise,
-        ):
+    def _check_stack(self, checkpoint):
+        "ValueError for settings that make no sense for a stack."
+        settings = (self.n_components, self.n_factors, self.noise, self.tied, self.added_noise)
+        if "auto" not in settings:
             raise ValueError(
                 'stacked is True, but nothing is "auto", so that there is nothing to '
                 'stack; set n_components="auto" and n_factors="auto"'
@@ -320,53 +323,75 @@ class _Stack(_Choice):
                 "warm_start must be False where stacked is True; "
                 "the members of a stack are learned anew"
             )
+
+    def _fit_stack(self, X, sample_weight, tangents, checkpoint):
+        """Try sizes and kinds, weigh them by examples left out, learn the
+        members and join them.
+        """
+        self._check_stack(checkpoint)
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         rows, weight, along = self._sample(data)
-        given = np.ones(len(rows), rows.dtype) if weight is None else weight
-        rows, origin, variance = centred(data, rows, given)
+        mass = np.ones(len(rows), rows.dtype) if weight is None else weight
+        rows, origin, variance = centred(data, rows, mass)
         trials = self._choose(rows, weight, along, variance or 1.0, origin)
-        kind = self.noise_, self.tied_
-        best = self.n_components_, self.n_factors_, kind, self.added_noise_
+        kind = (self.noise_, self.tied_)
+        best = (self.n_components_, self.n_factors_, kind, self.added_noise_)
         members, weights, left_out = _stacked(trials, best)
-        how = {name: getattr(self, name) for name in _AS_ASKED}
-        how |= {"added_noise": self.added_noise_} if left_out is None else {}
-        own = {
-            size: trials.estimator(*size).set_params(**how)
-            for size in dict.fromkeys(member[:3] for member in members)
-        }
-        for size, density in own.items():
+
+        names = ("means_init", "n_init", "n_jobs", "random_state", "verbose")
+        settings = {name: getattr(self, name) for name in names}
+        if left_out is None:  # the best alone, learned with its noise
+            settings["added_noise"] = self.added_noise_
+        sizes = [member[:3] for member in members]
+        fitted = {}
+        for size in dict.fromkeys(sizes):  # members of one size differ in their noise only
             if self.verbose:
                 print(f"learned from all examples, for the stack: {_described(*size)}")
-            density.fit(X, sample_weight=sample_weight, tangents=tangents)
-        self.stack_ = [
-            dict(zip(_MEMBER, (float(w), m, r, *kind, share)))
-            for w, (m, r, kind, share) in zip(weights, members)
-        ]
-        self._join(
-            [(w, own[member[:3]], member[3]) for w, member in zip(weights, members)], trials.unit
-        )
-        self.n_iter_ = sum(d.n_iter_ for d in own.values())
-        self.converged_ = all(d.converged_ for d in own.values())
-        self.history_ = own[members[int(np.argmax(weights))][:3]].history_
-        self.lower_bound_ = own[members[0][:3]].lower_bound_ if left_out is None else left_out
-        self.n_parameters_ = len(members) - 1 + sum(d.n_parameters_ for d in own.values())
+            density = trials.estimator(*size).set_params(**settings)
+            fitted[size] = density.fit(X, sample_weight=sample_weight, tangents=tangents)
+        densities = [fitted[size] for size in sizes]
+        shares = [share for *_, share in members]
+        self._join(weights, densities, shares, trials.unit)
+        self.stack_ = [_member(weight, *member) for weight, member in zip(weights, members)]
+        self.n_iter_ = sum(d.n_iter_ for d in fitted.values())
+        self.converged_ = all(d.converged_ for d in fitted.values())
+        self.history_ = densities[int(np.argmax(weights))].history_
+        self.lower_bound_ = densities[0].lower_bound_ if left_out is None else left_out
+        self.n_parameters_ = len(members) - 1 + sum(d.n_parameters_ for d in fitted.values())
         return self
 
-    def _join(self, members, unit):
+    def _join(self, weights, densities, shares, unit):
         "Set the parameters from members: weights, fitted densities, their shares of noise."
-        r = max(density.n_factors_ for _, density, _ in members)
-        padded = [
-            np.pad(d.loadings_, ((0, 0), (0, 0), (0, r - d.n_factors_))) for _, d, _ in members
-        ]
-        self.weights_ = np.concatenate([w * d.weights_ for w, d, _ in members])
-        self.means_ = np.concatenate([d.means_ for _, d, _ in members])
-        self.noise_variances_ = np.concatenate(
-            [d.noise_variances_ + (share - d.added_noise_) * unit for _, d, share in members]
-        )
-        self.loadings_ = _principal(np.concatenate(padded), self.noise_variances_)
-        self.n_components_, self.n_factors_ = len(self.weights_), r
-        self.noise_, self.tied_ = "diagonal", False
-        self.added_noise_ = min(share for *_, share in members)
+        r = max(density.n_factors_ for density in densities)
+        loadings = []
+        noise = []
+        for density, share in zip(densities, shares):
+            missing = r - density.n_factors_
+            loadings.append(np.pad(density.loadings_, ((0, 0), (0, 0), (0, missing))))
+            more = (share - density.added_noise_) * unit
+            noise.append(density.noise_variances_ + more)
+        self.weights_ = np.concatenate([w * d.weights_ for w, d in zip(weights, densities)])
+        self.means_ = np.concatenate([d.means_ for d in densities])
+        self.noise_variances_ = np.concatenate(noise)
+        self.loadings_ = _principal(np.concatenate(loadings), self.noise_variances_)
+        self.n_components_ = len(self.weights_)
+        self.n_factors_ = r
+        self.noise_ = "diagonal"
+        self.tied_ = False
+        self.added_noise_ = min(shares)
+
+
+def _member(weight, m, r, kind, share):
+    "The entry of `stack_` for a member."
+    noise, tied = kind
+    return {
+        "weight": float(weight),
+        "n_components": m,
+        "n_factors": r,
+        "noise": noise,
+        "tied": tied,
+        "added_noise": share,
+    }
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #cell-025
 class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
@@ -484,10 +509,11 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """
 
-    _layout, _renamed = (
-        3,
-        {1: {"reg_covar": "added_noise", "init": "init_params"}, 2: {"init": "init_params"}},
-    )
+    _layout = 3
+    _renamed = {
+        1: {"reg_covar": "added_noise", "init": "init_params"},
+        2: {"init": "init_params"},
+    }
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
@@ -556,12 +582,17 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     def _labels(self, X, weight, tangents, rng):
         "Components (n,) of the examples."
         m, r = self._size(X)
-        if self.init_params != "pca" or r == 0 or 2 * r >= X.shape[1]:
-            return start_labels(
-                "kmeans" if self.init_params == "pca" else self.init_params, X, weight, m, rng
-            )
+        if self.init_params != "pca":
+            return start_labels(self.init_params, X, weight, m, rng)
+        if r == 0 or 2 * r >= X.shape[1]:  # errors of PCA tell too little
+            return start_labels("kmeans", X, weight, m, rng)
         start = MixtureOfPCA(
-            m, r, responsibilities="hard", max_iter=30, n_jobs=self.n_jobs, random_state=rng
+            m,
+            r,
+            responsibilities="hard",
+            max_iter=30,
+            n_jobs=self.n_jobs,
+            random_state=rng,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -581,31 +612,36 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         )
         noise = np.exp(start.log_noise)
         if self.noise_ == "isotropic":
-            noise = np.broadcast_to(np.mean(noise, axis=-1, keepdims=True), noise.shape)
-        return model, start._replace(log_noise=np.log(np.maximum(noise, floor + model.added)))
+            mean = np.mean(noise, axis=-1, keepdims=True)
+            noise = np.broadcast_to(mean, noise.shape)
+        noise = np.maximum(noise, floor + model.added)
+        return model, start._replace(log_noise=np.log(noise))
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
         self.__dict__.pop("stack_", None)
         log_weights, means, loadings, log_noise = (leaf[0] for leaf in parameters)
-        self.weights_, self.means_ = np.exp(log_weights), means + model.origin
+        self.weights_ = np.exp(log_weights)
+        self.means_ = means + model.origin
         self.noise_variances_ = np.exp(log_noise)
         self.loadings_ = _principal(loadings, self.noise_variances_)
         m, p, r = loadings.shape
-        turns, variances = r * (r - 1) // 2, p if self.noise_ == "diagonal" else 1
+        turns = r * (r - 1) // 2  # do not change the covariance
+        variances = p if self.noise_ == "diagonal" else 1
         of_covariance = min(p * r - turns + variances, p * (p + 1) // 2)
-        self.n_parameters_ = m - 1 + m * p + (1 if self.tied_ else m) * of_covariance
+        n_covariances = 1 if self.tied_ else m
+        self.n_parameters_ = m - 1 + m * p + n_covariances * of_covariance
 
     def _fitted(self):
         "The model and its parameters from the public attributes."
         origin = self.weights_ @ self.means_
-        kept = (
-            np.log(self.weights_),
-            self.means_ - origin,
-            self.loadings_,
-            np.log(self.noise_variances_),
+        parameters = ManifoldParameters(
+            log_weights=np.log(self.weights_)[None],
+            means=(self.means_ - origin)[None],
+            loadings=self.loadings_[None],
+            log_noise=np.log(self.noise_variances_)[None],
         )
-        return LinearManifolds(origin=origin), ManifoldParameters(*(a[None] for a in kept))
+        return LinearManifolds(origin=origin), parameters
 
     @property
     def recognition_(self) -> np.ndarray:

@@ -403,7 +403,8 @@ class MixtureOfPCA(_Mixture):
     Source: Hinton, Dayan and Revow (1997), section II.
     """
 
-    _layout, _renamed = 2, {1: {"init": "init_params"}}
+    _layout = 2
+    _renamed = {1: {"init": "init_params"}}
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,

@@ -46,8 +46,9 @@ from capslit.validation import (
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005
 def _distinct_rows(X, weight):
     "The distinct examples (u, p) that count, sorted, and how often each occurs (u,)."
-    rows, place = np.unique(X[weight > 0], axis=0, return_inverse=True)
-    return rows, np.bincount(place.reshape(-1), weight[weight > 0], len(rows))
+    counted = weight > 0
+    rows, place = np.unique(X[counted], axis=0, return_inverse=True)
+    return rows, np.bincount(place.reshape(-1), weight[counted], len(rows))
 
 
 def _centres(rows, weight, k, seed):
@@ -55,35 +56,43 @@ def _centres(rows, weight, k, seed):
     if len(rows) <= k:
         return rows[np.arange(k) % len(rows)], np.arange(len(rows))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of fewer distinct rows than centres
-        one, other = (
+        # fewer distinct rows than centres give no warning
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first, second = (
             KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight)
             for t in range(2)
         )
-    best = other if other.inertia_ < (1 - 1e-9) * one.inertia_ else one  # but for rounding
+    better = second.inertia_ < (1 - 1e-9) * first.inertia_  # not by rounding alone
+    best = second if better else first
     return best.cluster_centers_, best.labels_
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005-1
 def _residual_kmeans(rows, weight, shape, rng):
     "Weights (d, k, p): vector by vector, half of the centres of what is left over."
-    weights, left = [], rows
-    for _ in range(shape[0]):
-        centres, labels = _centres(left, weight, shape[1], rng.randint(2**30))
-        weights.append(0.5 * centres)
-        left = left - weights[-1][labels]
+    d, k = shape
+    weights = []
+    left = rows
+    for _ in range(d):
+        centres, labels = _centres(left, weight, k, rng.randint(2**30))
+        half = 0.5 * centres
+        weights.append(half)
+        left = left - half[labels]
     return np.stack(weights)
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-006
 def _starting_weights(init, rows, weight, shape, rng):
     "Weights (d, k, p) for distinct rows (u, p) of mean zero that occur with weights (u,)."
+    u, p = rows.shape
+    root = math.sqrt(shape[0])
     share = weight / np.sum(weight)
-    spread = np.sqrt(share @ (rows * rows))
-    noise = rng.standard_normal((*shape, rows.shape[1])) * spread / math.sqrt(shape[0])
+    deviation = np.sqrt(share @ (rows * rows))
+    noise = rng.standard_normal((*shape, p)) * deviation / root
     if init == "random":
         return noise
     if init == "points":
         chosen = np.searchsorted(np.cumsum(share), rng.random_sample(shape))
-        return rows[np.minimum(chosen, len(rows) - 1)] / math.sqrt(shape[0]) + 0.01 * noise
+        points = rows[np.minimum(chosen, u - 1)]  # sums of shares are rounded
+        return points / root + 0.01 * noise
     return _residual_kmeans(rows, weight, shape, rng) + 0.01 * noise
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-012
@@ -107,7 +116,8 @@ def _measured(batch, start, observable, origin=0.0, unit=1.0):
     x, weight = batch
     _check_range(x, observable)
     weight = np.ones(len(x)) if weight is None else weight.astype(np.float64)
-    return x.astype(np.float64) / unit - origin / unit, weight, start + np.arange(len(x))
+    scaled = x.astype(np.float64) / unit - origin / unit
+    return scaled, weight, start + np.arange(len(x))
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-012-1
 def _origin_and_unit(data, X, weight):
@@ -116,17 +126,20 @@ def _origin_and_unit(data, X, weight):
     """
     largest = data.largest or 1.0
     check_size(np.array([data.largest]))
+    # squares of numbers in units of the largest neither overflow nor underflow
     if len(X) < data.n_samples:
         origin, variance = data.spread()
-        origin, variance = origin / largest, variance / largest / largest
+        origin = origin / largest
+        variance = variance / largest / largest
     else:
-        scaled, share = X / largest, weight / np.sum(weight)
+        scaled = X / largest
+        share = weight / np.sum(weight)
         origin = share @ scaled
         variance = float(np.mean(share @ (scaled - origin) ** 2))
     if variance < 1e-28:  # of rounding alone
         variance = 0.0
-    unit = math.sqrt(check_spread(variance * largest**2, np.float64)) or largest
-    return origin * largest, unit
+    deviation = math.sqrt(check_spread(variance * largest**2, np.float64))
+    return origin * largest, deviation or largest
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-013
 class _InputScaling:
@@ -183,25 +196,25 @@ class _FitMixin(EMEstimator, _InputScaling):
         data = read_training_data(
             self, X, None, sample_weight, labelled=False, precisions=(np.float64,)
         )
-        X, weight = _measured(
-            data.sample(self.random_state, 4 * self.n_states), 0, self.observable
-        )[:2]
-        rng, gaussian = check_random_state(self.random_state), self.observable == "gaussian"
-        origin, unit = (
-            _origin_and_unit(data, X, weight) if gaussian else (np.zeros(data.n_features), 1.0)
-        )
+        sample = data.sample(self.random_state, 4 * self.n_states)
+        X, weight, _ = _measured(sample, 0, self.observable)
+        rng = check_random_state(self.random_state)
+        origin = np.zeros(data.n_features)
+        unit = 1.0
+        if self.observable == "gaussian":
+            origin, unit = _origin_and_unit(data, X, weight)
         total = np.sum(weight) if len(X) == data.n_samples else data.total
         model = self._model(unit, total, rng.randint(2**31 - 1), self._remembered(data))
         measured = partial(_measured, observable=self.observable, origin=origin, unit=unit)
-        parameters = self._starts(model, *measured((X, weight), 0)[:2], rng)
-        found = self._learn(
+        scaled, weight, _ = measured((X, weight), 0)
+        learned = self._learn(
             model,
-            parameters,
+            self._starts(model, scaled, weight, rng),
             data.apply(measured).batches,
             checkpoint,
             checkpoint_every=checkpoint_every,
         )
-        self._keep(model.admissible(found), origin, unit, total)
+        self._keep(model.admissible(learned), origin, unit, total)
         return self
 
     def _check_sizes(self):
@@ -223,12 +236,14 @@ class _FitMixin(EMEstimator, _InputScaling):
 
     def _model(self, unit, total, seed, n_examples):
         "The model for the EM driver, for numbers measured in `unit`."
-        noise = self.noise if self.noise == "learned" else float(self.noise) / unit / unit
-        if noise != "learned" and not 1e-290 < noise < 1e290:
-            raise ValueError(
-                f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; "
-                "pass noise='learned'"
-            )
+        noise = self.noise
+        if noise != "learned":
+            noise = float(noise) / unit / unit
+            if not 1e-290 < noise < 1e290:
+                raise ValueError(
+                    f"noise is {self.noise:g}, too far from the variance of X, {unit:.3g}²; "
+                    "pass noise='learned'"
+                )
         return FactorialVectorModel(
             self.n_vectors,
             self.n_states,
@@ -253,36 +268,35 @@ class _FitMixin(EMEstimator, _InputScaling):
     def _starts(self, model, X, weight, rng):
         "CauseParameters of `n_init` stacked starts."
         rows, weight = _distinct_rows(X, weight)
-        shape, share = (self.n_vectors, self.n_states), weight / np.sum(weight)
-        mean, slope = share @ rows, 1.0
-        noise = 1.0 if model.noise == "learned" else model.noise
+        q, d, k = self.n_init, self.n_vectors, self.n_states
+        level = np.zeros(rows.shape[1])
+        slope = 1.0
         if self.observable != "gaussian":
             family = OBSERVABLES[self.observable]
-            level = family.link(
-                np.clip(mean, 0.05, 0.95 if self.observable == "bernoulli" else None)
-            )
-            rows, slope = rows - mean, 1 / family.variance(level)  # one step of scoring
-        else:
-            level = np.zeros(rows.shape[1])
+            mean = (weight / np.sum(weight)) @ rows
+            largest = 0.95 if self.observable == "bernoulli" else None
+            level = family.link(np.clip(mean, 0.05, largest))
+            rows = rows - mean
+            slope = 1 / family.variance(level)  # one step of scoring
         with threadpool_limits(1, "openmp"):  # sums in one order: the same bits
             weights = [
-                _starting_weights(self.init, rows, weight, shape, rng) for _ in range(self.n_init)
+                _starting_weights(self.init, rows, weight, (d, k), rng) for _ in range(q)
             ]
-        q = self.n_init
+        noise = 1.0 if model.noise == "learned" else model.noise
         return CauseParameters(
-            np.full((q, *shape), -math.log(shape[1])),
-            level / shape[0] + slope * np.stack(weights),
-            np.full(q, math.log(noise)),
-            np.zeros(q),
+            log_priors=np.full((q, d, k), -math.log(k)),
+            weights=level / d + slope * np.stack(weights),
+            log_noise=np.full(q, math.log(noise)),
+            step=np.zeros(q),
         )
 
-    def _keep(self, found, origin, unit, total):
+    def _keep(self, parameters, origin, unit, total):
         "Set the public attributes."
-        self.priors_ = np.exp(found.log_priors[0])
-        self.components_ = found.weights[0] * unit + origin / self.n_vectors
+        self.priors_ = np.exp(parameters.log_priors[0])
+        self.components_ = parameters.weights[0] * unit + origin / self.n_vectors
         self.noise_variance_ = None
         if self.observable == "gaussian":
-            self.noise_variance_ = float(np.exp(found.log_noise[0])) * unit * unit
+            self.noise_variance_ = float(np.exp(parameters.log_noise[0])) * unit * unit
         log_unit = self.n_features_in_ * math.log(unit)  # densities are per unit of X
         self.lower_bound_ -= log_unit
         self.history_ = {name: values - total * log_unit for name, values in self.history_.items()}
@@ -301,16 +315,22 @@ class _StatesMixin(_FitMixin, TransformerMixin):
 
     def _fitted(self):
         "The model and its parameters, from the public attributes."
-        (d, k, _), (origin, unit) = self.components_.shape, self._frame()
+        d, k, _ = self.components_.shape
+        origin, unit = self._frame()
         with np.errstate(divide="ignore"):
             log_priors = np.maximum(np.log(self.priors_), -690.0)
         log_noise = 0.0
         if self.observable == "gaussian":
             log_noise = math.log(self.noise_variance_) - 2 * math.log(unit)
         weights = self.components_ / unit - origin / unit / d
-        stacked = (log_priors[None], weights[None], np.array([log_noise]), np.zeros(1))
+        parameters = CauseParameters(
+            log_priors=log_priors[None],
+            weights=weights[None],
+            log_noise=np.array([log_noise]),
+            step=np.zeros(1),
+        )
         model = FactorialVectorModel(d, k, self._inference(), observable=self.observable)
-        return model, CauseParameters(*stacked)
+        return model, parameters
 
     def _expected(self, X):
         X = self._checked(X)
@@ -338,8 +358,10 @@ class _StatesMixin(_FitMixin, TransformerMixin):
         """
         check_is_fitted(self)
         d, k, p = self.components_.shape
-        made = state_rows("X", X, (d, k)) @ self.components_.reshape(d * k, p)
-        return made if self.observable == "gaussian" else OBSERVABLES[self.observable].mean(made)
+        sums = state_rows("X", X, (d, k)) @ self.components_.reshape(d * k, p)
+        if self.observable == "gaussian":
+            return sums
+        return OBSERVABLES[self.observable].mean(sums)
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-019
 class _DensityMixin(InformationCriteria, _StatesMixin):
@@ -361,17 +383,22 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         Y, far = self._scaled(X)
         with np.errstate(over="ignore", invalid="ignore"):
             density = model.log_likelihood if self.exact_scores_ else model.bound
-            found = density(parameters, Y)
-        return np.where(far, -np.inf, found[0] - X.shape[1] * math.log(self._frame()[1]))
+            log_density = density(parameters, Y)[0]
+        _, unit = self._frame()
+        log_unit = X.shape[1] * math.log(unit)  # densities are per unit of X
+        return np.where(far, -np.inf, log_density - log_unit)
 
     @property
     def n_parameters_(self) -> int:
         check_is_fitted(self)
         d, k, p = self.components_.shape
-        learned = d * (k - 1) * (self.priors == "learned") + (
-            self.observable == "gaussian" and self.noise == "learned"
-        )
-        return int(p * (d * (k - 1) + 1) + learned)
+        differences = d * (k - 1)
+        count = p * (differences + 1)
+        if self.priors == "learned":
+            count += differences
+        if self.observable == "gaussian" and self.noise == "learned":
+            count += 1
+        return count
 
     def score(self, X: Any, y: Any = None) -> float:
         "Mean of `score_samples`."
@@ -385,9 +412,9 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         check_count("n_samples", n_samples)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         model, parameters = self._fitted()
-        made, states = model.sample(parameters, n_samples, seed)
+        Y, states = model.sample(parameters, n_samples, seed)
         origin, unit = self._frame()
-        return made[0] * unit + origin, states[0]
+        return Y[0] * unit + origin, states[0]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         "Names of the columns of `transform`, such as vector0_state3."

@@ -279,9 +279,7 @@ class _FitMixin(EMEstimator, _InputScaling):
             rows = rows - mean
             slope = 1 / family.variance(level)  # one step of scoring
         with threadpool_limits(1, "openmp"):  # sums in one order: the same bits
-            weights = [
-                _starting_weights(self.init, rows, weight, (d, k), rng) for _ in range(q)
-            ]
+            weights = [_starting_weights(self.init, rows, weight, (d, k), rng) for _ in range(q)]
         noise = 1.0 if model.noise == "learned" else model.noise
         return CauseParameters(
             log_priors=np.full((q, d, k), -math.log(k)),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'N_NEIGHBOURS', 'N_EXAMPLES', 'DRAWING', 'SIZE', 'BOX', 'PEN', 'STROKES', 'pixel_weights', 'poses_of',
-           'spread_by_direction', 'neighbours', 'run_weights', 'ink', 'render', 'pad_data', 'draw_pad']
+           'spread_by_direction', 'render', 'pad_data', 'draw_pad']
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-002
 from collections.abc import Sequence
@@ -15,14 +15,12 @@ import numpy as np
 from ..capsules.inference import class_probabilities, squash
 from ..data.datasets import svd_projection
 from .figure2 import PLANES
-from .records import Bench, Experiment, Part, Record
+from .records import Experiment, Part, Record, by_learner
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-005
 WEIGHTS = "weights"  # the name of the only part
-N_NEIGHBOURS, N_EXAMPLES = (
-    30,
-    2,
-)  # training images kept of each class; test images of each class
+N_NEIGHBOURS = 30  # training images kept of each class
+N_EXAMPLES = 2  # test images of each class
 
 
 def pixel_weights(coef: np.ndarray, projection: np.ndarray) -> np.ndarray:
@@ -44,6 +42,11 @@ def poses_of(weights: np.ndarray, images: np.ndarray) -> np.ndarray:
     "The poses (n, m, d) of images (n, …) with grey values from 0 to 1."
     return np.einsum("jdp,np->njd", weights.astype(float), images.reshape(len(images), -1))
 
+
+def _lengths(poses):
+    "Squared lengths (n, m) of poses."
+    return (poses**2).sum(axis=2)
+
 # %% ../../nbs/experiments/drawing.ipynb #cell-008
 def spread_by_direction(poses: np.ndarray, count: int) -> np.ndarray:
     "Row numbers of `count` of the poses (n, 2), evenly spread in order of their angles."
@@ -51,7 +54,7 @@ def spread_by_direction(poses: np.ndarray, count: int) -> np.ndarray:
     return order[np.linspace(0, len(order) - 1, count).round().astype(int)]
 
 
-def neighbours(weights: np.ndarray, images: np.ndarray, labels: np.ndarray, count: int) -> tuple:
+def _neighbours(weights, images, labels, count):
     "For each class: rows of `count` recognised images, their squashed poses in its plane."
     poses = poses_of(weights, images)
     right = (poses**2).sum(axis=2).argmax(axis=1) == labels
@@ -64,62 +67,59 @@ def neighbours(weights: np.ndarray, images: np.ndarray, labels: np.ndarray, coun
     return rows, squashed[rows, np.arange(len(weights))[:, None]]
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-010
-def run_weights(part: Part, bench: Bench) -> tuple:
+def _find_weights(settings, bench, data):
     "Weights for pixels of the model of Figure 2, with images to stand around each disc."
-    data, coef = bench.data, bench.records["figure2"].array(PLANES, "coef")
-    projection = bench.step(
-        "project", "projection", lambda: svd_projection(data.train_images, coef.shape[2])
+    digits = bench.data
+    coef = bench.records["figure2"].array(PLANES, "coef")
+    weights = pixel_weights(coef, svd_projection(digits.train_images, coef.shape[2]))
+    n_learned = round(digits.n_train * 5 / 6)  # the others were for validation
+    images = digits.images[:n_learned] / np.float32(digits.scale)
+    rows, squashed = _neighbours(
+        weights, images, digits.labels[:n_learned], settings["n_neighbours"]
     )
-    weights = pixel_weights(coef, projection)
-    n_learned = round(data.n_train * 5 / 6)  # the others were for validation
-    images, labels = (
-        data.images[:n_learned] / np.float32(data.scale),
-        data.labels[:n_learned],
-    )
-    rows, squashed = bench.step(
-        "measure",
-        "measuring",
-        lambda: neighbours(weights, images, labels, part.parameters["n_neighbours"]),
-    )
-    test, y = data.test_images / np.float32(data.scale), data.test_labels
-    predicted = (poses_of(weights, test) ** 2).sum(axis=2).argmax(axis=1)
-    examples = np.concatenate(
-        [np.flatnonzero(y == k)[: part.parameters["n_examples"]] for k in range(len(coef))]
-    )
-    return {
+    y = digits.test_labels
+    test = digits.test_images / np.float32(digits.scale)
+    predicted = _lengths(poses_of(weights, test)).argmax(axis=1)
+    firsts = [np.flatnonzero(y == k)[: settings["n_examples"]] for k in range(len(coef))]
+    examples = np.concatenate(firsts)
+    metrics = {
         "test_error": int(np.sum(predicted != y)) / len(y),
         "n_test": len(y),
         "n_train": n_learned,
-    }, {
+    }
+    arrays = {
         "weights": weights,
-        "images": data.images[rows].astype(np.uint8),
+        "images": digits.images[rows].astype(np.uint8),
         "rows": rows,
         "squashed": squashed.astype(np.float32),
-        "examples": data.test_images[examples].astype(np.uint8),
+        "examples": digits.test_images[examples].astype(np.uint8),
         "example_rows": examples,
         "labels": y[examples].astype(np.uint8),
     }
+    return metrics, arrays
+
+
+def _drawing_parts(data, profile):
+    "One part."
+    settings = {"n_neighbours": N_NEIGHBOURS, "n_examples": N_EXAMPLES}
+    return (Part(WEIGHTS, settings, learner="weights"),)
 
 
 DRAWING = Experiment(
     "Weights for pixels and training images, for the pad on the first page",
     ("mnist",),
-    lambda data, profile: (
-        Part(WEIGHTS, {"n_neighbours": N_NEIGHBOURS, "n_examples": N_EXAMPLES}),
-    ),
-    run_weights,
+    _drawing_parts,
+    by_learner({"weights": _find_weights}),
     needs=("figure2",),
 )
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-015
-SIZE, BOX, PEN = (
-    28,
-    20.0,
-    1.3,
-)  # side of the image, of the box that the ink fits into, and radius of the pen, in pixels
+SIZE = 28  # side of the image, in pixels
+BOX = 20.0  # side of the box that the ink fits into
+PEN = 1.3  # radius of the pen
 
 
-def ink(start: np.ndarray, end: np.ndarray, size: int = SIZE, radius: float = PEN) -> np.ndarray:
+def _ink(start, end, size=SIZE, radius=PEN):
     "The image that a round pen leaves along segments; their ends have the shape (k, 2)."
     centre = np.arange(size) + 0.5
     pixels = np.stack(np.meshgrid(centre, centre), axis=-1).reshape(-1, 1, 2)
@@ -149,16 +149,21 @@ def render(
     """
     strokes = [np.asarray(stroke, dtype=float) for stroke in strokes]
     points = np.concatenate(strokes)
-    low, high = points.min(axis=0), points.max(axis=0)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
     scale = (box - 2 * radius) / max((high - low).max(), 1e-9)
-    place = lambda parts: (np.concatenate(parts) - (low + high) / 2) * scale + size / 2
-    start, end = (
-        place([stroke[part] if len(stroke) > 1 else stroke for stroke in strokes])
-        for part in (slice(None, -1), slice(1, None))
-    )
-    image, centre = ink(start, end, size, radius), np.arange(size) + 0.5
+
+    def place(part):
+        "One end of all segments; a stroke of one point is a segment, too."
+        ends = [stroke[part] if len(stroke) > 1 else stroke for stroke in strokes]
+        return (np.concatenate(ends) - (low + high) / 2) * scale + size / 2
+
+    start = place(slice(None, -1))
+    end = place(slice(1, None))
+    image = _ink(start, end, size, radius)
+    centre = np.arange(size) + 0.5
     mass = np.array([(image * centre).sum(), (image * centre[:, None]).sum()]) / image.sum()
-    return ink(start + size / 2 - mass, end + size / 2 - mass, size, radius)
+    return _ink(start + size / 2 - mass, end + size / 2 - mass, size, radius)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-019
 STROKES = (
@@ -207,31 +212,29 @@ STROKES = (
 # %% ../../nbs/experiments/drawing.ipynb #cell-022
 def pad_data(record: Record) -> dict:
     "The data of the live part `draw`, with the package's answers under `check`."
-    of = lambda name: record.array(WEIGHTS, name)
-    weights, images, examples = of("weights"), of("images"), of("examples")
+    weights = record.array(WEIGHTS, "weights")
+    images = record.array(WEIGHTS, "images")
+    examples = record.array(WEIGHTS, "examples")
     m, count, side = images.shape[:3]
     small = images.reshape(m, count, side // 2, 2, side // 2, 2).mean(axis=(3, 5))
     drawn = np.array([render(strokes) for strokes in STROKES])
 
     def answers(z):
-        norms = (poses_of(weights, z) ** 2).sum(axis=2)
-        return class_probabilities(norms, weights.shape[1])
+        return class_probabilities(_lengths(poses_of(weights, z)), weights.shape[1])
 
     return {
         "weights": weights,
         "images": small.round().astype(np.uint8),
-        "squashed": of("squashed").astype(float).round(3),
+        "squashed": record.array(WEIGHTS, "squashed").astype(float).round(3),
         "examples": examples,
-        "labels": of("labels").tolist(),
-        "rows": of("example_rows"),
+        "labels": record.array(WEIGHTS, "labels").tolist(),
+        "rows": record.array(WEIGHTS, "example_rows"),
         "strokes": STROKES,
         "check": {"probabilities": answers(examples / 255), "drawn": answers(drawn)},
     }
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-022-1
-def _draw_disc(
-    axis: Any, pose: np.ndarray, places: np.ndarray, images: np.ndarray, own: bool
-) -> None:
+def _draw_disc(axis, pose, places, images, own):
     """A pose in the unit disc, and around it the images (n, h, w) whose `places` (n, 2) have
     distinct directions.
     """
@@ -240,12 +243,16 @@ def _draw_disc(
 
     from capslit.plotting import ink_colours
 
-    edge, width = ("C0", 2) if own else (plt.rcParams["text.color"], 0.8)
-    axis.add_patch(plt.Circle((0, 0), 1, fill=False, lw=width, ec=edge))
+    edge = {"lw": 2, "ec": "C0"} if own else {"lw": 0.8, "ec": plt.rcParams["text.color"]}
+    axis.add_patch(plt.Circle((0, 0), 1, fill=False, **edge))
     axis.plot(*zip((0, 0), pose), "o-", color="C0" if own else "C1", markevery=[1])
-    direction, taken = np.arctan2(places[:, 1], places[:, 0]), []
-    away = lambda other: abs(np.angle(np.exp(1j * (direction - other))))
+    direction = np.arctan2(places[:, 1], places[:, 0])
+
+    def away(other):
+        return abs(np.angle(np.exp(1j * (direction - other))))
+
     angle = np.arctan2(*pose[::-1])
+    taken = []
     for i in np.argsort(away(angle)):
         if all(away(other)[i] >= 0.5 for other in taken):
             taken.append(direction[i])
@@ -261,16 +268,19 @@ def draw_pad(record: Record) -> Any:
 
     from capslit.plotting import ink_colours
 
-    of, image = lambda name: record.array(WEIGHTS, name), render(STROKES[3])
-    poses = poses_of(of("weights"), image[None])
-    pose, share = squash(poses)[0], class_probabilities((poses**2).sum(axis=2), 2)[0]
+    image = render(STROKES[3])
+    poses = poses_of(record.array(WEIGHTS, "weights"), image[None])
+    pose = squash(poses)[0]
+    share = class_probabilities(_lengths(poses), 2)[0]
+    squashed = record.array(WEIGHTS, "squashed").astype(float)
+    images = record.array(WEIGHTS, "images")
     figure = plt.figure(figsize=(8.6, 3.4))
     left, right = figure.subfigures(1, 2, width_ratios=(1, 3))
     axis = left.subplots()
     axis.imshow(image, cmap=ink_colours())
     axis.set_axis_off()
     for k, axis in enumerate(right.subplots(2, 5).flat):
-        _draw_disc(axis, pose[k], of("squashed")[k].astype(float), of("images")[k], own=k == 3)
+        _draw_disc(axis, pose[k], squashed[k], images[k], own=k == 3)
         axis.set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8), aspect="equal")
         axis.set_title(f"{k}: {share[k]:.0%}", fontsize=10, y=-0.1)
         axis.set_axis_off()

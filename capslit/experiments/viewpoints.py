@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NOVEL', 'AMOUNTS', 'CAPSULES', 'VIEWPOINTS',
-           'network', 'views', 'moved', 'parts_of', 'divided', 'one_thread', 'run_capsules', 'judged', 'run_viewpoints']
+           'network', 'views', 'moved', 'divided', 'one_thread', 'judged', 'run_viewpoints']
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-002
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,12 @@ EPOCHS = {
 }
 
 
+def _cross_entropy(scores, y, progress):
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(scores, y)
+
+
 def network(kind: str, data: ImageData, seed: int) -> tuple:
     "A new network of one of the kinds and its loss, for PyTorch."
     import torch
@@ -44,40 +51,31 @@ def network(kind: str, data: ImageData, seed: int) -> tuple:
     from capslit.routing import network as cn
 
     torch.manual_seed(seed)
-    side, n_classes, features = data.images.shape[1], len(data.class_names), FEATURES[data.name]
+    side = data.images.shape[1]
+    n_classes = len(data.class_names)
+    features = FEATURES[data.name]
     if kind == "capsules":
-        return cn.CapsuleNetwork(
-            side, n_classes, features=features, **CAPSULES_OF[data.name]
-        ), cn.growing_spread_loss
+        above = CAPSULES_OF[data.name]
+        net = cn.CapsuleNetwork(side, n_classes, features=features, **above)
+        return net, cn.growing_spread_loss
     features = (*features, *LAST[data.name])
-    loss = lambda scores, y, progress: nn.functional.cross_entropy(scores, y)
     if kind == "convolution":
-        return cn.ConvolutionalNetwork(side, n_classes, features=features), loss
-    return nn.Sequential(
+        return cn.ConvolutionalNetwork(side, n_classes, features=features), _cross_entropy
+    net = nn.Sequential(
         nn.Unflatten(1, (1, side)),
         cn.stem(features),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(features[-1][0], n_classes),
-    ), loss
+    )
+    return net, _cross_entropy
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-006
-FAMILIAR = {
-    "rotation": 10.0,
-    "translation": 0.0,
-    "scaling": 0.0,
-    "shear": 0.0,
-    "thickness": 0.0,
-    "elastic": 0.0,
-}
-NOVEL = {
-    "rotation": 30.0,
-    "translation": 8.0,
-    "scaling": 25.0,
-    "shear": 30.0,
-    "thickness": 0.0,
-    "elastic": 0.0,
-}
+FAMILIAR = dict.fromkeys(
+    ("rotation", "translation", "scaling", "shear", "thickness", "elastic"), 0.0
+)
+NOVEL = FAMILIAR | {"rotation": 30.0, "translation": 8.0, "scaling": 25.0, "shear": 30.0}
+FAMILIAR |= {"rotation": 10.0}
 AMOUNTS = {  # kind of motion → amounts, the first of them none
     "rotation": (0, 10, 20, 30, 40, 50),  # degrees, either way
     "translation": (0, 2, 4, 6, 8, 10),  # percent of the side, in one of the eight directions
@@ -86,74 +84,63 @@ AMOUNTS = {  # kind of motion → amounts, the first of them none
 }
 
 
+def _deformed(images, draws):
+    "Images deformed by their draws, a thousand at a time."
+    blocks = range(0, len(images), 1000)
+    return np.concatenate([deform(images[i : i + 1000], draws(i, i + 1000)) for i in blocks])
+
+
 def views(images: np.ndarray, settings: dict, seed: int) -> np.ndarray:
     "Each image seen from a viewpoint of its own, drawn evenly within `settings`."
     limits = Deformations(seed=seed, **settings)
-    return np.concatenate(
-        [
-            deform(images[i : i + 1000], limits.draw(i, min(i + 1000, len(images))))
-            for i in range(0, len(images), 1000)
-        ]
-    )
+    return _deformed(images, lambda start, stop: limits.draw(start, min(stop, len(images))))
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-009
 def moved(images: np.ndarray, kind: str, amount: float) -> np.ndarray:
     "Each image moved by exactly `amount` (units of `AMOUNTS`), one way and the other by turns."
     n = len(images)
     way = np.where(np.arange(n) % 2, 1.0, -1.0)
-    none = np.zeros(n)
-    angle = np.deg2rad(amount) * way if kind == "rotation" else none
-    size = np.log1p(amount / 100) * way if kind == "scaling" else none
-    shear = amount / 100 * way if kind == "shear" else none
     turn = 2 * np.pi * np.arange(n) / 8
-    shift = (
-        amount / 100 * np.stack([np.sin(turn), np.cos(turn)], 1)
-        if kind == "translation"
-        else np.zeros((n, 2))
-    )
-    still = np.zeros((n, 2, 2, 2))
-    draws = Draws(shift, linear_maps(angle, size, size, shear), none, still)
-    return np.concatenate(
-        [
-            deform(images[i : i + 1000], Draws(*(d[i : i + 1000] for d in draws)))
-            for i in range(0, n, 1000)
-        ]
-    )
+    none = np.zeros(n)
+    motions = dict.fromkeys(("rotation", "scaling", "shear"), none)
+    motions["translation"] = np.zeros((n, 2))
+    motions[kind] = {
+        "rotation": np.deg2rad(amount) * way,
+        "scaling": np.log1p(amount / 100) * way,
+        "shear": amount / 100 * way,
+        "translation": amount / 100 * np.stack([np.sin(turn), np.cos(turn)], 1),
+    }[kind]
+    size = motions["scaling"]
+    maps = linear_maps(motions["rotation"], size, size, motions["shear"])
+    draws = Draws(motions["translation"], maps, none, np.zeros((n, 2, 2, 2)))
+    return _deformed(images, lambda start, stop: Draws(*(d[start:stop] for d in draws)))
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011
-def parts_of(name: str) -> Callable:
-    "The function that lists the parts: each network, trained from seed 0."
-
-    def parts(data, profile):
-        return tuple(
-            Part(
-                f"{kind}-0",
-                {
-                    "kind": kind,
-                    "seed": 0,
-                    "epochs": EPOCHS[name, data],
-                    "batch_size": 32,
-                    "learning_rate": 0.01,
-                    "watches": 4 if kind == "capsules" else 16,
-                },
-                20 if kind == "capsules" else 1,
-            )
-            for kind in KINDS[name]
-        )
-
-    return parts
+def _parts_of(name, data, profile):
+    "Each network, trained from seed 0."
+    common = {
+        "seed": 0,
+        "epochs": EPOCHS[name, data],
+        "batch_size": 32,
+        "learning_rate": 0.01,
+        "watches": 16,
+    }
+    parts = [Part(f"{kind}-0", common | {"kind": kind}) for kind in KINDS[name][1:]]
+    return Part("capsules-0", common | {"kind": "capsules", "watches": 4}, 20), *parts
 
 
 def divided(data: ImageData, profile: str) -> tuple:
     """Images from 0 to 1 and labels, for learning and for testing; in the quick profile a tenth of
     large sets, and half to learn from of small ones.
     """
-    images, n = np.asarray(data.images, np.float32) / np.float32(data.scale), data.n_train
-    learned, tested = (1, 1) if profile != "quick" else (10, 10) if n > 10_000 else (2, 1)
-    return (images[: n // learned], data.labels[: n // learned]), (
-        images[n:][::tested],
-        data.labels[n:][::tested],
-    )
+    images = np.asarray(data.images, np.float32) / np.float32(data.scale)
+    n = data.n_train
+    every = 1
+    learned = n
+    if profile == "quick":
+        every = 10 if n > 10_000 else 1
+        learned = n // max(every, 2)
+    return (images[:learned], data.labels[:learned]), (images[n::every], data.labels[n::every])
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-1
 @contextmanager
@@ -172,31 +159,27 @@ def one_thread() -> Iterator:
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-3
 def _train(part, bench, images, y, watch=None):
+    "A network of a part, trained; and how its training went."
     from capslit.routing import network as cn
 
     net, loss = network(part.parameters["kind"], bench.data, part.parameters["seed"])
-    settings = {
-        name: part.parameters[name]
-        for name in ("epochs", "batch_size", "learning_rate", "seed", "watches")
-    }
-    learned = bench.step(
-        "training",
-        f"training {part.name}",
-        lambda: cn.learn(
-            net,
-            loss,
-            images,
-            y,
-            watch=watch,
-            checkpoint=bench.checkpoint,
-            report=bench.report,
-            **settings,
-        ),
+    names = ("epochs", "batch_size", "learning_rate", "seed", "watches")
+    learn = partial(
+        cn.learn,
+        net,
+        loss,
+        images,
+        y,
+        watch=watch,
+        checkpoint=bench.checkpoint,
+        report=bench.report,
+        **{name: part.parameters[name] for name in names},
     )
-    return net, learned
+    return net, bench.step("training", f"training {part.name}", learn)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-2
 def _about(net, n_test):
+    "Size of the network and of the test, and the library."
     import torch
 
     from capslit.routing.network import count_parameters
@@ -204,13 +187,15 @@ def _about(net, n_test):
     return {"n_parameters": count_parameters(net), "n_test": n_test, "torch": torch.__version__}
 
 
-def _weights(net):
-    "The network as it is now, as arrays of a record, named network.…"
-    return {f"network.{name}": array.numpy().copy() for name, array in net.state_dict().items()}
+def _kept(net, learned):
+    "Curves of the training, and the network as it is now, as arrays of a record."
+    arrays = {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
+    state = net.state_dict().items()
+    return arrays | {f"network.{name}": array.numpy().copy() for name, array in state}
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-012
 @one_thread()
-def run_capsules(part: Part, bench: Bench) -> tuple:
+def _run_capsules(part, bench):
     "Train a network on the training images as they are, and measure its test error."
     from capslit.routing.network import predict
 
@@ -218,10 +203,7 @@ def run_capsules(part: Part, bench: Bench) -> tuple:
     net, learned = _train(part, bench, X, y)
     predicted = bench.step("test", "testing", lambda: predict(net, X_test))
     metrics = _about(net, len(y_test)) | {"test_error": float(np.mean(predicted != y_test))}
-    arrays = {"predicted": predicted.astype(np.int8)} | {
-        f"history-{name}": np.float32(a) for name, a in learned.history.items()
-    }
-    return metrics, arrays | _weights(net)
+    return metrics, {"predicted": predicted.astype(np.int8)} | _kept(net, learned)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013
 def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
@@ -230,19 +212,17 @@ def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
     """
     from capslit.routing.network import predict
 
-    predicted = {
-        name: predict(net, views(X, settings, seed))
-        for name, settings, seed in (("familiar", FAMILIAR, 2), ("novel", NOVEL, 3))
-    }
-    metrics = {f"{name}_error": float(np.mean(classes != y)) for name, classes in predicted.items()}
-    some, labels = X[:2500], y[:2500]
-    curves = {
-        kind: np.float32(
-            [np.mean(predict(net, moved(some, kind, amount)) != labels) for amount in amounts]
-        )
-        for kind, amounts in motions.items()
-    }
-    return metrics, {name: classes.astype(np.int8) for name, classes in predicted.items()} | curves
+    metrics = {}
+    arrays = {}
+    for name, settings, seed in (("familiar", FAMILIAR, 2), ("novel", NOVEL, 3)):
+        classes = predict(net, views(X, settings, seed))
+        metrics[f"{name}_error"] = float(np.mean(classes != y))
+        arrays[name] = classes.astype(np.int8)
+    for kind, amounts in motions.items():
+        views_of_kind = [moved(X[:2500], kind, amount) for amount in amounts]
+        errors = [np.mean(predict(net, images) != y[:2500]) for images in views_of_kind]
+        arrays[kind] = np.float32(errors)
+    return metrics, arrays
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013-1
 @one_thread()
@@ -259,32 +239,26 @@ def run_viewpoints(part: Part, bench: Bench) -> tuple:
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     n = len(X) * 5 // 6
     held = views(X[n:], FAMILIAR, 1)
-    net, learned = _train(
-        part,
-        bench,
-        lambda epoch: views(X[:n], FAMILIAR, 100 + epoch),
-        y[:n],
-        lambda net: {"held_out": float(np.mean(predict(net, held) != y[n:]))},
-    )
+
+    def draw(epoch):
+        return views(X[:n], FAMILIAR, 100 + epoch)
+
+    def watch(net):
+        return {"held_out": float(np.mean(predict(net, held) != y[n:]))}
+
+    net, learned = _train(part, bench, draw, y[:n], watch)
     course = learned.history["held_out"]
-    found, arrays = bench.step("test", "testing", lambda: judged(net, X_test, y_test, AMOUNTS))
-    metrics = _about(net, len(y_test)) | {"held_out": float(course[-1])} | found
-    arrays = (
-        {"labels": y_test.astype(np.int8)}
-        | arrays
-        | {f"history-{name}": np.float32(a) for name, a in learned.history.items()}
-    )
-    arrays |= _weights(net)
+    judge = partial(judged, net, X_test, y_test, AMOUNTS)
+    errors, arrays = bench.step("test", "testing", judge)
+    metrics = _about(net, len(y_test)) | {"held_out": float(course[-1])} | errors
+    arrays |= {"labels": y_test.astype(np.int8)} | _kept(net, learned)
     if part.parameters["kind"] != "capsules":
         goal = bench.finished["capsules-0"]["held_out"]
         moment = int(np.argmin(np.abs(course - goal)))
         restore(net, learned.snapshots, moment)
-        found, then = bench.step(
-            "matched", "testing the matched network", lambda: judged(net, X_test, y_test, AMOUNTS)
-        )
-        metrics |= {"moment": moment, "held_out-matched": float(course[moment])} | {
-            f"{name}-matched": value for name, value in found.items()
-        }
+        errors, then = bench.step("matched", "testing the matched network", judge)
+        metrics |= {"moment": moment, "held_out-matched": float(course[moment])}
+        metrics |= {f"{name}-matched": value for name, value in errors.items()}
         arrays |= {f"{name}-matched": array for name, array in then.items()}
     return metrics, arrays
 
@@ -292,14 +266,14 @@ def run_viewpoints(part: Part, bench: Bench) -> tuple:
 CAPSULES = Experiment(
     "A capsule network beside a convolutional one",
     ("mnist",),
-    parts_of("capsules"),
-    run_capsules,
+    partial(_parts_of, "capsules"),
+    _run_capsules,
     extra="torch",
 )
 VIEWPOINTS = Experiment(
     "Novel viewpoints: capsules and convolution, equally good on familiar views",
     ("mnist",),
-    parts_of("viewpoints"),
+    partial(_parts_of, "viewpoints"),
     run_viewpoints,
     extra="torch",
 )

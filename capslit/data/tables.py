@@ -76,7 +76,7 @@ def _entries(content):
 
 # %% ../../nbs/data/tables.ipynb #cell-010
 def _column(words):
-    "Values (n,) of a column, with codes for words and NaN for gaps, and its words; None if numeric."
+    "Values (n,) of a column, with codes for words, NaN for gaps, and its words or None."
     words = np.array(words)
     present = ~np.isin(words, MISSING)
     values = np.full(len(words), np.nan)

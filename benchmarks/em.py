@@ -16,7 +16,7 @@ import numpy as np
 from _table import Row, alone, in_turns
 
 from capslit import em
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,

@@ -21,7 +21,7 @@ from _table import Row, show
 from array_api_compat import array_namespace
 
 from capslit import em
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.experiments.million import MILLION
 from capslit.experiments.records import perform
 

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from capslit import CapsuleClassifier, em
 from capslit.capsules import kernels, special
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression
 from capslit.capsules.kernels import FEW, SLICE, TILE, block_sums
 from capslit.composition import pursuit
 from capslit.data import datasets, deformations

@@ -18,7 +18,7 @@ from _table import Row, alone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from capslit import CapsuleClassifier
-from capslit.capsules.em_steps import CapsuleRegression
+from capslit.capsules.engine import CapsuleRegression
 from capslit.capsules.kernels import FEW, SLICE
 
 SIZES = {

@@ -10,7 +10,7 @@ from test_em import PLAIN, problem
 
 from capslit import CapsuleClassifier, em
 from capslit.em.acceleration import Anderson, SafeMomentum, Squarem
-from capslit.capsules.em_steps import CapsuleParameters
+from capslit.capsules.engine import CapsuleParameters
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 
 METHODS = [Squarem(), Squarem(1.5), Anderson(), Anderson(1), SafeMomentum(), SafeMomentum(0.99)]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from capslit import CapsuleClassifier, em
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,

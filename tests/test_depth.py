@@ -46,7 +46,7 @@ def stack_above_e_step(fit):
     found = []
 
     def watch(frame, event, arg):
-        if event == "call" and frame.f_code.co_name in ("e_step", "_run_statistics"):
+        if event == "call" and frame.f_code.co_name in ("e_step", "_statistics_by_arrays"):
             found.clear()  # another estimator may have made the start
             while frame is not None:
                 if (
@@ -68,4 +68,4 @@ def stack_above_e_step(fit):
 @together("name", ESTIMATORS)
 def test_at_most_eight_frames_from_fit_to_the_e_step(name):
     names = stack_above_e_step(ESTIMATORS[name])
-    assert names and names[-1] in ("e_step", "_run_statistics") and len(names) <= 8, names
+    assert names and names[-1] in ("e_step", "_statistics_by_arrays") and len(names) <= 8, names

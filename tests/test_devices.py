@@ -17,7 +17,7 @@ from test_em import problem
 
 from capslit import CapsuleClassifier, GaussianMixture, em
 from capslit.arrays import to_numpy
-from capslit.capsules.em_steps import CapsuleParameters, LeastSquares, second_moments
+from capslit.capsules.engine import CapsuleParameters, LeastSquares, second_moments
 from capslit.capsules.expansion import ExpandedCapsuleRegression
 from capslit.em import loop
 

@@ -19,7 +19,7 @@ import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
 from capslit import em
 from capslit.capsules import plain
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,
@@ -753,42 +753,33 @@ def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
 
 
 @together("dtype", [np.float64, np.float32])
-@together("architecture", ["multiclass", "ovo"])
-def test_a_few_cases_are_summed_as_many_are(architecture, dtype, monkeypatch):
-    """Weighted or not, with and without a constant input; ties go to the first class; an example
-    that is far away does not disturb problems that do not see it.
+@together("weighted", [False, True])
+@together("affine", [False, True])
+def test_small_blocks_of_pairs_are_summed_as_large_ones(dtype, weighted, affine, monkeypatch):
+    """Ties go to the first class, and an example that is far away does not disturb problems that
+    do not see it.
     """
-    model, parameters, (x, y, _) = problem(2, m=3, d=2, p=4, n=60, architecture=architecture)
-    x, rng, tolerance = x.astype(dtype), np.random.default_rng(0), 1e3 * np.finfo(dtype).eps
-    wider = CapsuleParameters(rng.standard_normal((*parameters.weights.shape[:3], 5)))
+    model, parameters, (x, y, _) = problem(2, m=3, d=2, p=4, n=60, architecture="ovo")
+    rng, tolerance = np.random.default_rng(0), 1e3 * np.finfo(dtype).eps
+    x, w = x.astype(dtype), rng.random(60).astype(dtype) if weighted else None
+    if affine:
+        model = replace(model, affine=True)
+        parameters = CapsuleParameters(rng.standard_normal((*parameters.weights.shape[:3], 5)))
     far = np.where(y[:, None] == 2, np.finfo(dtype).max ** 0.6, 1).astype(dtype) * x
-    asked = [
-        (model, parameters, (x, y, None)),
-        (model, parameters, (x, y, rng.random(60).astype(dtype))),
-        (replace(model, affine=True), wider, (x, y, None)),
-        (model, parameters, (0 * x, y, None)),
-        (model, parameters, (far, y, None)),
-    ]
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        few = [(a.e_step(W, batch), a.count_errors(W, batch)) for a, W, batch in asked]
-        monkeypatch.setattr(CapsuleRegression, "few", 0)
-        many = [(a.e_step(W, batch), a.count_errors(W, batch)) for a, W, batch in asked]
-    for found, usual in zip(few, many):
-        for ours, theirs in zip(found, usual):
-            assert all(
-                np.allclose(
-                    a,
-                    b,
-                    rtol=tolerance,
-                    atol=tolerance * np.max(np.abs(b), initial=1, where=np.isfinite(b)),
-                    equal_nan=True,
+    for inputs in (x, 0 * x, far):
+        batch, found = (inputs, y, w), []
+        for small in (2**12, 0):
+            monkeypatch.setattr(CapsuleRegression, "small", small)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                found.append(
+                    (model.e_step(parameters, batch), model.count_errors(parameters, batch))
                 )
-                for a, b in zip(ours, theirs)
-            )
-    assert (
-        any(not np.array_equal(a.moments, b.moments) for (a, _), (b, _) in zip(few, many))
-        or architecture == "multiclass"
-    )
+        monkeypatch.undo()
+        for ours, theirs in zip(*found):
+            for a, b in zip(ours, theirs):
+                size = np.max(np.abs(b), initial=1, where=np.isfinite(b))
+                assert np.allclose(a, b, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+    assert np.all(np.isfinite(ours.errors[0])) and not np.all(np.isfinite(ours.errors[1:]))
 
 
 class Leap:

@@ -7,7 +7,7 @@ import pytest
 import test_em
 
 from capslit import em
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.capsules.evidence import (
     EvidencePredictor,
     EvidenceRegression,
@@ -94,7 +94,7 @@ def test_capsules_with_precisions_of_their_own_are_ridge_problems_of_their_own()
 
 
 def em_statistics(moments):
-    from capslit.capsules.em_steps import CapsuleStatistics
+    from capslit.capsules.engine import CapsuleStatistics
 
     return CapsuleStatistics(moments, *np.zeros((3, 1)))
 

@@ -20,7 +20,7 @@ from conftest import PATIENCE, together
 from sklearn.datasets import load_digits
 
 from capslit import em, storage
-from capslit.capsules.em_steps import CapsuleRegression
+from capslit.capsules.engine import CapsuleRegression
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.composition.estimator import CompositionalModel
 from capslit.em.checkpoint import CheckpointWarning
@@ -38,7 +38,7 @@ KILLS = int(
 PROBLEM = """
 import numpy as np
 from capslit import em
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.data.open import as_source
 
 def problem(n=2000, p=20):

@@ -8,7 +8,7 @@ import pytest
 from conftest import together
 from scipy.stats import binom
 
-from capslit.capsules.em_steps import CapsuleParameters
+from capslit.capsules.engine import CapsuleParameters
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.capsules.problems import capsule_targets
 from capslit.experiments.figure5 import FIGURE5, Committee, JointlyStopped, compare_predictions

@@ -169,7 +169,7 @@ def test_a_large_fit_is_compiled(architecture, monkeypatch):
     monkeypatch.setattr(classifier, "worth_compiling", lambda *sizes: asked.append(sizes) or True)
     called = []
     monkeypatch.setattr(
-        "capslit.capsules.em_steps.compiled_sums",
+        "capslit.capsules.engine.compiled_sums",
         lambda: called.append(0) or kernels.compiled_sums(),
     )
     with pytest.warns(UserWarning, match="max_iter"):

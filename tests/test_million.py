@@ -14,7 +14,7 @@ from capslit.data.datasets import load_digits, project, svd_projection
 from capslit.data.deformations import DeformedImages, Deformations, TangentDeformations
 from capslit.experiments import million
 from capslit import em
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression
 from capslit.capsules.problems import capsule_targets
 from capslit.experiments.million import (
     CHOSEN,

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
-from capslit.capsules.em_steps import CapsuleRegression, LeastSquares, second_moments
+from capslit.capsules.engine import CapsuleRegression, LeastSquares, second_moments
 from capslit.capsules.penalties import (
     GROUPS,
     coordinate_sweep,

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
-from capslit.capsules.em_steps import CapsuleRegression, second_moments
+from capslit.capsules.engine import CapsuleRegression, second_moments
 from capslit.capsules.reconstruction import decoders, reconstruction_errors, with_penalty
 from capslit.experiments.poses import chosen_strength, slant_and_ink, told, traverse
 from capslit.experiments.records import Record

@@ -22,7 +22,7 @@ from capslit import CapsuleClassifier, cli, em, plotting, storage, validation
 from capslit.data import datasets
 from capslit.capsules import inference, special
 from capslit.experiments import records, summary
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,

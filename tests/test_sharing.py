@@ -10,7 +10,7 @@ from conftest import together
 
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, second_moments
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression, second_moments
 from capslit.deeper import SharedCapsuleClassifier
 from capslit.deeper.sharing import (
     _gathered,

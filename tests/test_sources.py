@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 from capslit import em
 from capslit.data import sources
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.data.datasets import project, svd_projection
 from capslit.em.statistics import BatchError
 from capslit.data.open import as_source
@@ -653,7 +653,7 @@ MEMORY = """
 import resource, sys
 import numpy as np
 from capslit import em
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.data.open import as_source
 
 

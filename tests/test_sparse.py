@@ -148,10 +148,10 @@ def texts(n, p, m, seed=0):
 
 
 def test_few_rows_of_many_columns_need_no_matrix_of_all_columns(monkeypatch):
-    from capslit.capsules import em_steps, problems
+    from capslit.capsules import engine, problems
 
     sizes = []
-    for module in (em_steps, problems):
+    for module in (engine, problems):
         found = module.root_of_inverse
         monkeypatch.setattr(
             module,

@@ -17,7 +17,7 @@ from test_routing import problem as routing_problem
 
 from capslit import em
 from capslit.capsules import inference, plain, prediction, special
-from capslit.capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from capslit.capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares
 from capslit.capsules.features import kernel_features
 from capslit.capsules.initialisation import subspace
 from capslit.composition.exact import small_sets

@@ -6,9 +6,9 @@ from .inference import log_class_probabilities as log_class_probabilities
 from .inference import posterior_ratios as posterior_ratios
 from .inference import posterior_mean as posterior_mean
 from .inference import squash as squash
-from .em_steps import CapsuleParameters as CapsuleParameters
-from .em_steps import CapsuleRegression as CapsuleRegression
-from .em_steps import LeastSquares as LeastSquares
+from .engine import CapsuleParameters as CapsuleParameters
+from .engine import CapsuleRegression as CapsuleRegression
+from .engine import LeastSquares as LeastSquares
 from .classifier import CapsuleClassifier as CapsuleClassifier
 from .cross_validation import cross_validate as cross_validate
 from .table_classifier import TableClassifier as TableClassifier

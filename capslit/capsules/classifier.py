@@ -43,7 +43,7 @@ from .. import em
 from ..arrays import SparseRows, detached, namespace, asarray_like, to_numpy
 from .expansion import ExpandedCapsuleRegression
 from .inference import posterior_mean
-from .em_steps import CapsuleParameters, CapsuleRegression
+from .engine import CapsuleParameters, CapsuleRegression
 from capslit.capsules.online import (
     BatchSums,
     OnlineState,

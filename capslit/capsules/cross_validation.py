@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from .. import em
 from ..arrays import asarray_like, to_numpy
-from .em_steps import CapsuleParameters
+from .engine import CapsuleParameters
 from .choosing import capsule_dims_tried, choose
 from .problems import widened
 from capslit.capsules.classifier import (

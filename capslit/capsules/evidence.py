@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     CapsuleStatistics,

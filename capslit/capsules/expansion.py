@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import device as array_device
 
 from ..arrays import namespace
-from .em_steps import CapsuleParameters, CapsuleRegression
+from .engine import CapsuleParameters, CapsuleRegression
 
 # %% ../../nbs/capsules/expansion.ipynb #cell-008
 def _inner(a, b):

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import em
 from ..arrays import asarray_like, to_numpy
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,

@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import is_numpy_array
 
 from ..arrays import array_device, namespace
-from .em_steps import pose_vectors
+from .engine import pose_vectors
 from .inference import log_class_probabilities, rest_and_shrink, squash
 from .kernels import compiled_probabilities, weights_for
 from .sharpness import sharpened

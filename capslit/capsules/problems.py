@@ -20,7 +20,7 @@ from .. import em
 from ..arrays import asarray_like, to_numpy
 from .initialisation import principal_rows, random_weights
 from .features import NARROW
-from .em_steps import LeastSquares, SecondMoments, root_of_inverse, second_moments
+from .engine import LeastSquares, SecondMoments, root_of_inverse, second_moments
 from ..estimator.training_data import TrainingData
 from ..validation import check_choice, check_number, check_values
 

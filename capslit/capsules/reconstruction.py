@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import asarray_like, to_numpy
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
 )

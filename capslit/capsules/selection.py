@@ -22,7 +22,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from .. import em
 from ..arrays import SparseRows
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,
@@ -156,7 +156,7 @@ STEPS = (
 class FoldRegression(CapsuleRegression):
     "Capsule regressions on folds of examples that are in memory all at once."
 
-    few = 2**14
+    small = 2**14
 
 
 def fold_stack(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from ..capsules.em_steps import ErrorCount, LeastSquares
+from ..capsules.engine import ErrorCount, LeastSquares
 from ..capsules.inference import log_class_probabilities, posterior_mean
 from capslit.deeper.patches import (
     PatchFeatures,

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import em
 from ..capsules.classifier import threshold_schedule
 
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     CapsuleStatistics,

@@ -30,7 +30,7 @@ from capslit.capsules.classifier import (
     prepared,
     read_with_validation,
 )
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,

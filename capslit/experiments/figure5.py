@@ -10,7 +10,7 @@ __all__ = ['STOPPING', 'ARCHITECTURES', 'SIZES', 'FIGURE5', 'LINEAR', 'NONLINEAR
 import numpy as np
 from scipy.stats import binomtest
 
-from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, ErrorCount, pose_vectors
+from ..capsules.engine import CapsuleParameters, CapsuleRegression, ErrorCount, pose_vectors
 from ..capsules.classifier import CapsuleClassifier
 from .peers import mcnemar
 from .records import PAPER, Experiment, Part, Record, learn, measure

@@ -19,7 +19,7 @@ from array_api_compat import is_numpy_array
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import to_numpy
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     CapsuleStatistics,

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import em
 from ..em.acceleration import Anderson, SafeMomentum, Squarem
-from ..capsules.em_steps import CapsuleRegression
+from ..capsules.engine import CapsuleRegression
 from ..capsules.classifier import CapsuleClassifier
 from ..capsules.expansion import ExpandedCapsuleRegression
 from capslit.experiments.records import (

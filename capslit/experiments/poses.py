@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..capsules.classifier import CapsuleClassifier
-from ..capsules.em_steps import second_moments
+from ..capsules.engine import second_moments
 from ..capsules.reconstruction import decoders
 from ..data.datasets import svd_projection
 from capslit.experiments.records import (

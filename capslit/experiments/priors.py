@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 
 from .. import em
 from ..capsules.classifier import CapsuleClassifier, engine_settings
-from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, second_moments
+from ..capsules.engine import CapsuleParameters, CapsuleRegression, second_moments
 from capslit.capsules.evidence import (
     EvidencePredictor,
     EvidenceRegression,

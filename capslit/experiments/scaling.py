@@ -31,7 +31,7 @@ from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from .. import em
-from ..capsules.em_steps import CapsuleParameters, CapsuleRegression, LeastSquares
+from ..capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares
 from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import load_digits
 from capslit.experiments.records import (

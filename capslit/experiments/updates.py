@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import em
-from capslit.capsules.em_steps import (
+from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     LeastSquares,

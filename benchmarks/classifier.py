@@ -26,17 +26,16 @@ from capslit.data.datasets import TITLES
 from capslit.experiments.peers import build_peer
 from capslit.experiments.records import load_protocol
 from capslit.storage import StorageError
+from capslit.capsules.settings import RBF
 
 FIXED = {
     "architecture": "ovo",
-    "kernel": "rbf",
-    "n_components": 300,
     "sharpness": 1.0,
     "early_stopping": False,
 }
 OURS = {
-    "mnist": FIXED | {"capsule_dim": 4, "gamma": 0.01, "alpha": 5e-7},
-    "fashion": FIXED | {"capsule_dim": 4, "n_components": 150, "gamma": 0.008, "alpha": 7e-4},
+    "mnist": FIXED | {"capsule_dim": 4, "kernel": RBF(0.01, 300), "alpha": 5e-7},
+    "fashion": FIXED | {"capsule_dim": 4, "kernel": RBF(0.008, 150), "alpha": 7e-4},
 }
 PEERS = {
     "mnist": {

@@ -38,6 +38,7 @@ from capslit.experiments.peers import build_peer
 from capslit.experiments.records import PAPER, load_protocol
 from capslit.factorial import e_steps
 from capslit.storage import StorageError
+from capslit.capsules.settings import RBF
 
 
 @contextmanager
@@ -97,9 +98,7 @@ def small_fits():
         )
         fit = lambda: CapsuleClassifier(
             4,
-            kernel="rbf",
-            gamma=gamma,
-            n_components=100,
+            kernel=RBF(gamma, 100),
             alpha=1e-3,
             sharpness=1.6,
             random_state=0,
@@ -144,9 +143,7 @@ def one_row():
     model = CapsuleClassifier(
         4,
         architecture="ovo",
-        kernel="rbf",
-        gamma=1 / 8,
-        n_components=100,
+        kernel=RBF(1 / 8, 100),
         alpha=1e-3,
         sharpness=1.6,
         random_state=0,

@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from capslit import CapsuleClassifier
+from capslit.capsules.settings import RBF
 
 
 def rows():
@@ -27,9 +28,8 @@ def rows():
             "architecture": model.architecture_,
             "alpha": model.alpha_,
             "sharpness": model.sharpness_,
-            "kernel": kernel and "rbf",
+            "kernel": kernel and RBF(kernel.gamma, len(kernel.landmarks)),
         }
-        settings |= {"gamma": kernel.gamma, "n_components": len(kernel.landmarks)} if kernel else {}
         for title, ours, aim in (("automatic", {}, 20), ("with fixed settings", settings, 5)):
             ours, theirs = in_turns(
                 lambda: CapsuleClassifier(**ours, random_state=0).fit(X, y),

@@ -149,10 +149,13 @@ import capslit.composition
 import capslit.deeper.patches
 import capslit.deeper.sharing
 import capslit.mixtures.tangents
+from capslit.capsules.settings import Schedule
 
 warnings.simplefilter("ignore")
 name, cases = json.loads(sys.argv[1])
 for parameters, expected in cases:
+    if "schedule" in parameters:
+        parameters["schedule"] = Schedule(**parameters["schedule"])
     estimator = attrgetter(name)(capslit)(**parameters)
     results = check_estimator(
         estimator, on_fail=None, on_skip=None, expected_failed_checks=expected

@@ -12,6 +12,7 @@ from capslit import CapsuleClassifier, em
 from capslit.em.acceleration import Anderson, SafeMomentum, Squarem
 from capslit.capsules.engine import CapsuleParameters
 from capslit.capsules.expansion import ExpandedCapsuleRegression
+from capslit.capsules.settings import Incremental, PassiveAggressive, Stepwise
 
 METHODS = [Squarem(), Squarem(1.5), Anderson(), Anderson(1), SafeMomentum(), SafeMomentum(0.99)]
 NAMES = [repr(method) for method in METHODS]
@@ -246,7 +247,7 @@ def test_the_classifier_is_hurried_by_all_of_them(acceleration, expansion, archi
     assert model.score(X, y) > 0.55 and ("accepted" in model.history_) == (acceleration is not None)
     model.save(tmp_path / "model.npz")
     loaded = CapsuleClassifier.load(tmp_path / "model.npz")
-    assert loaded.get_params() == model.get_params() and np.array_equal(
+    assert repr(loaded) == repr(model) and np.array_equal(
         loaded.predict_proba(X), model.predict_proba(X)
     )
 
@@ -280,7 +281,7 @@ def passes(model, X, y, batches, count):
 def test_incremental_em_with_one_batch_is_em():
     X, y = blobs()
     online = passes(
-        CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, [np.arange(120)], 3
+        CapsuleClassifier.paper(online=Incremental(), **ONLINE), X, y, [np.arange(120)], 3
     )
     with pytest.warns(ConvergenceWarning):
         whole = CapsuleClassifier.paper(
@@ -292,7 +293,7 @@ def test_incremental_em_with_one_batch_is_em():
 def test_incremental_em_keeps_the_sum_of_what_the_batches_left():
     X, y = blobs()
     batches = np.array_split(np.arange(120), 4)
-    model = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, batches, 5)
+    model = passes(CapsuleClassifier.paper(online=Incremental(), **ONLINE), X, y, batches, 5)
     moments, gram, weight = model._online.kept
     assert weight.tolist() == [120]
     np.testing.assert_allclose(
@@ -306,7 +307,7 @@ def test_incremental_em_climbs_faster_than_em_and_to_a_fixed_point_of_it():
     X, y = blobs(n=120)
     batches = np.array_split(np.arange(120), 4)
     online = passes(
-        CapsuleClassifier.paper(online="incremental", alpha=1 / 120, **ONLINE), X, y, batches, 8
+        CapsuleClassifier.paper(online=Incremental(), alpha=1 / 120, **ONLINE), X, y, batches, 8
     )
     with pytest.warns(ConvergenceWarning):
         whole = CapsuleClassifier.paper(
@@ -333,7 +334,7 @@ def test_incremental_em_never_lowers_what_it_climbs():
     """
     X, y = blobs(n=300)
     batches = np.array_split(np.arange(300), 6)
-    model = passes(CapsuleClassifier.paper(online="incremental", **ONLINE), X, y, batches, 1)
+    model = passes(CapsuleClassifier.paper(online=Incremental(), **ONLINE), X, y, batches, 1)
     bounds, climbed = {}, []
     for _ in range(4):
         for name, rows in enumerate(batches):
@@ -361,9 +362,9 @@ def test_incremental_em_never_lowers_what_it_climbs():
 @together("aggressiveness", [0.05, 1.0, 1e6])
 def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
     X, y = blobs()
-    model = CapsuleClassifier.paper(
-        online="passive-aggressive", aggressiveness=aggressiveness, **ONLINE
-    ).partial_fit(X, y, classes=np.arange(3))
+    model = CapsuleClassifier.paper(online=PassiveAggressive(aggressiveness), **ONLINE).partial_fit(
+        X, y, classes=np.arange(3)
+    )
     W, x, label = model.coef_.copy(), X[:1], y[:1]
     residual = model.posterior_mean(x, label)[0] - np.einsum("idp,np->id", W, x)
     model.partial_fit(x, label)
@@ -373,9 +374,9 @@ def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
 
 def test_the_passive_aggressive_step_minimises_for_a_batch():
     X, y = blobs()
-    model = CapsuleClassifier.paper(
-        online="passive-aggressive", aggressiveness=0.3, **ONLINE
-    ).partial_fit(X, y, classes=np.arange(3))
+    model = CapsuleClassifier.paper(online=PassiveAggressive(0.3), **ONLINE).partial_fit(
+        X, y, classes=np.arange(3)
+    )
     W, E = model.coef_.copy(), model.posterior_mean(X[:20], y[:20])
     C = 0.3 / np.mean(np.sum(X[:20] ** 2, axis=1))
     cost = lambda V: (
@@ -388,19 +389,17 @@ def test_the_passive_aggressive_step_minimises_for_a_batch():
     ) and cost(best) < cost(W)
 
 
-@together("online", ["stepwise", "incremental", "passive-aggressive"])
+@together("online", [Stepwise(), Incremental(), PassiveAggressive(0.1)])
 @together("architecture", ["multiclass", "ovr", "ovo"])
 def test_learning_goes_on_after_loading(online, architecture, tmp_path):
     X, y = blobs()
     batches = np.array_split(np.arange(120), 4)
-    model = CapsuleClassifier.paper(
-        2, online=online, architecture=architecture, aggressiveness=0.1, n_jobs=1
-    )
+    model = CapsuleClassifier.paper(2, online=online, architecture=architecture, n_jobs=1)
     step = lambda m, b: m.partial_fit(
         X[batches[b]],
         y[batches[b]],
         classes=np.arange(3),
-        batch=f"part {b}" if online == "incremental" else None,
+        batch=f"part {b}" if isinstance(online, Incremental) else None,
     )
     for b in (0, 1, 2, 3, 0):
         step(model, b)
@@ -414,7 +413,7 @@ def test_learning_goes_on_after_loading(online, architecture, tmp_path):
 
 def test_batches_must_be_named_rightly():
     X, y = blobs()
-    model = CapsuleClassifier.paper(online="incremental", **ONLINE).partial_fit(
+    model = CapsuleClassifier.paper(online=Incremental(), **ONLINE).partial_fit(
         X[:60], y[:60], classes=np.arange(3), batch="first"
     )
     before = model.coef_.copy()
@@ -427,7 +426,7 @@ def test_batches_must_be_named_rightly():
     with pytest.raises(ValueError, match="batch must name"):
         CapsuleClassifier.paper(**ONLINE).partial_fit(X, y, classes=np.arange(3), batch=1)
     assert np.array_equal(model.coef_, before) and model._online.names == ["first"]
-    model.set_params(online="stepwise").partial_fit(
+    model.set_params(online=Stepwise()).partial_fit(
         X, y
     )  # another way of learning begins anew, from the weights
     assert model._online.steps == 1 and not model._online.batches

@@ -369,13 +369,9 @@ def test_an_error_of_zero_ends_all_rounds(architecture, held_out, monkeypatch):
 
 def test_early_stopping_holds_examples_out():
     X, y = blobs(n=300)
-    model = CapsuleClassifier.paper(
-        2, early_stopping=True, validation_fraction=0.3, random_state=0, **QUICK
-    ).fit(X, y)
+    model = CapsuleClassifier.paper(2, early_stopping=0.3, random_state=0, **QUICK).fit(X, y)
     assert np.isfinite(model.history_["validation_error"]).all() and model.score(X, y) > 0.9
-    again = CapsuleClassifier.paper(
-        2, early_stopping=True, validation_fraction=0.3, random_state=0, **QUICK
-    ).fit(X, y)
+    again = CapsuleClassifier.paper(2, early_stopping=0.3, random_state=0, **QUICK).fit(X, y)
     assert np.array_equal(model.coef_, again.coef_)
     assert np.isnan(
         CapsuleClassifier.paper(2, **QUICK).fit(X, y).history_["validation_error"]

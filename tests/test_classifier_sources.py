@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from capslit import CapsuleClassifier, arrays, em
 from capslit.capsules.problems import initial_weights
 from capslit.estimator.training_data import TrainingData
+from capslit.capsules.settings import Incremental, PassiveAggressive, Stepwise
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),
@@ -160,7 +161,7 @@ def test_other_numbers_are_learned_in_the_precision_that_memory_gives_them(place
 def test_early_stopping_holds_the_same_examples_out(place, tmp_path, monkeypatch):
     X, y, w = examples()
     w[::7] = 0
-    options = {"early_stopping": True, "validation_fraction": 0.3, "random_state": 3}
+    options = {"early_stopping": 0.3, "random_state": 3}
     here = quick(**options).fit(X, y, w)
     assert np.isfinite(here.history_["validation_error"]).all()
     for limit in (2**29, 0):  # held-out examples in memory, and streamed
@@ -540,9 +541,9 @@ def test_names_as_labels_of_tensors(there):
 def test_partial_fit_on_tensors(there):
     X, y = groups(300, 4, 3)
     for online, names in (
-        ("stepwise", [None] * 3),
-        ("incremental", "aba"),
-        ("passive-aggressive", [None] * 3),
+        (Stepwise(), [None] * 3),
+        (Incremental(), "aba"),
+        (PassiveAggressive(), [None] * 3),
     ):
         here, model = quick(online=online), quick(online=online)
         for i, name in enumerate(names):

@@ -43,6 +43,7 @@ from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.em.checkpoint import Checkpoint, CheckpointWarning
 from capslit.mixtures.tangents import TangentDistanceClassifier
+from capslit.capsules.settings import Schedule
 
 pytestmark = [
     pytest.mark.filterwarnings("error::RuntimeWarning"),
@@ -93,8 +94,8 @@ class Entry(NamedTuple):
 
 
 def each(name, *values):
-    "The settings {name: value} for each value, and the name as what is said."
-    return tuple(({name: value}, name) for value in values)
+    "The settings {name: value} for each value, and the last part of the name as what is said."
+    return tuple(({name: value}, name.rpartition("__")[2]) for value in values)
 
 
 EM = (*each("tol", -1, np.nan), *each("max_iter", 0, 2.5), *each("random_state", "now"))
@@ -146,7 +147,7 @@ CAPSULES = (
         {},
     ),
     *each(
-        "thresholds",
+        "schedule__thresholds",
         (0.5,),
         (),
         0.5,
@@ -157,9 +158,9 @@ CAPSULES = (
         (-0.1, 0),
         [[0.5], [0.0]],
     ),
-    *each("patience", (0, 1), (2.5, 1), ("x", 1), (np.inf, 1), (4, 4, 4), 3),
+    *each("schedule__patience", (0, 1), (2.5, 1), ("x", 1), (np.inf, 1), (4, 4, 4), 3),
     *each(
-        "init",
+        "schedule__init",
         "best",
         None,
         np.ones((2, 2)),
@@ -169,26 +170,27 @@ CAPSULES = (
     ),
     *each("alpha", -1, np.nan, np.inf),
     *(
-        (({name: value}, name))
+        (({name: value}, name.rpartition("__")[2]))
         for name, value in {
             "architecture": "pairs",
-            "monitor": "loss",
-            "init_scale": 0,
-            "momentum": 1,
+            "schedule__monitor": "loss",
+            "schedule__init_scale": 0,
+            "schedule__momentum": 1,
+            "schedule": "paper",
+            "penalty": 0.1,
+            "online": "stepwise",
             "max_iter": 0,
             "tol": -1.0,
             "n_jobs": 0,
             "fit_intercept": "yes",
-            "validation_fraction": 1.0,
-            "learning_decay": 0.4,
             "random_state": "seed",
             "verbose": -1,
             "early_stopping": "often",
             "warm_start": 2.0,
         }.items()
     ),
-    ({"early_stopping": True, "validation_fraction": 0.995}, "validation_fraction"),
-    ({"init": "random", "init_scale": 1e200}, "parameters"),
+    ({"early_stopping": 0.995}, "early_stopping"),
+    ({"schedule__init": "random", "schedule__init_scale": 1e200}, "parameters"),
 )
 QUANTIZER = (
     *EM,
@@ -236,7 +238,10 @@ ESTIMATORS = {
     ),
     "SharedCapsuleClassifier": Entry(
         SharedCapsuleClassifier(
-            2, thresholds=(0.5, 0.0), patience=(4, 4), n_jobs=1, random_state=0
+            2,
+            schedule=Schedule((0.5, 0.0), (4, 4), monitor="error"),
+            n_jobs=1,
+            random_state=0,
         ),
         (
             {},
@@ -253,11 +258,11 @@ ESTIMATORS = {
             *each("n_maps", 0, 1),
             *each("alpha", -1, np.nan, "some"),
             *each("sharpness", 0),
-            *each("thresholds", (0.5,), "a"),
-            *each("patience", (0, 1)),
-            *each("momentum", 1),
+            *each("schedule__thresholds", (0.5,), "a"),
+            *each("schedule__patience", (0, 1)),
+            *each("schedule__momentum", 1),
             *each("max_iter", 0),
-            *each("monitor", "loss"),
+            *each("schedule__monitor", "loss"),
             *each("n_jobs", 0),
         ),
         fits=(*VALIDATION, ({"y": Y * 0}, "y")),

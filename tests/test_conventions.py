@@ -25,13 +25,15 @@ SHORT = {
     "n_init": 1,
     "max_iter": 10,
 }  # the checks fit hundreds of times; what they check does not depend on how long
-PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "monitor": "error", "tol": 0.0}
+ROUNDS = {"thresholds": [0.5, 0], "patience": [4, 4], "monitor": "error"}
+ONE = {"patience": [4], "monitor": "error"}
+PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "tol": 0.0}
 CONVENTIONS = {
     "CapsuleClassifier": [
         ({}, {}),
-        (PLAIN | {"architecture": "multiclass", "thresholds": [0.5, 0], "patience": [4, 4]}, {}),
-        (PLAIN | {"architecture": "ovr", "patience": [4]}, {}),
-        (PLAIN | {"patience": [4], "alpha": 0.1}, {}),
+        (PLAIN | {"architecture": "multiclass", "schedule": ROUNDS}, {}),
+        (PLAIN | {"architecture": "ovr", "schedule": ONE}, {}),
+        (PLAIN | {"schedule": ONE, "alpha": 0.1}, {}),
     ],
     "deeper.sharing.SharedCapsuleClassifier": [
         ({}, PIXELS),
@@ -42,8 +44,7 @@ CONVENTIONS = {
                 "window": 1,
                 "stride": 1,
                 "n_maps": 1,
-                "patience": [4, 4],
-                "thresholds": [0.5, 0],
+                "schedule": ROUNDS,
             },
             {},
         ),

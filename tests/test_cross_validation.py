@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from capslit import CapsuleClassifier, em
 from capslit.arrays import to_numpy
 from capslit.capsules.cross_validation import cross_validate
+from capslit.capsules.settings import RBF
 
 pytestmark = pytest.mark.filterwarnings("error")
 QUICK = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1}
@@ -35,7 +36,7 @@ def alike(ours, theirs):
         assert one.n_iter_ == other.n_iter_ and one.classes_.tolist() == other.classes_.tolist()
         np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(one.intercept_, other.intercept_, rtol=1e-6, atol=1e-8)
-        assert one.get_params() == other.get_params() and vars(one).keys() == vars(other).keys()
+        assert repr(one) == repr(other) and vars(one).keys() == vars(other).keys()
         for name in one.history_:
             np.testing.assert_allclose(one.history_[name], other.history_[name], rtol=1e-7)
 
@@ -329,7 +330,7 @@ def test_groups_reach_the_splitter():
     X, y, group = rng.standard_normal((60, 5)), np.arange(60) % 2, np.arange(60)
     X, y, group = (np.concatenate([a] * 4) for a in (X, y, group))
     X += 1e-3 * rng.standard_normal(X.shape)
-    fit = {"kernel": "rbf", "gamma": 1.0, "random_state": 0}
+    fit = {"kernel": RBF(1.0), "random_state": 0}
     torn = CapsuleClassifier(2, **fit).fit(X, y)
     whole = CapsuleClassifier(2, cv=selection.GroupKFold(3), **fit).fit(X, y, groups=group)
     numbered = CapsuleClassifier(2, cv=3, **fit).fit(X, y, groups=group)

@@ -10,6 +10,7 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 from conftest import together
+from sklearn.base import clone
 from sklearn.datasets import (
     load_breast_cancer,
     load_digits,
@@ -29,6 +30,15 @@ from sklearn.preprocessing import StandardScaler
 from capslit import CapsuleClassifier, em
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.features import KernelFeatures, polynomial
+from capslit.capsules.settings import (
+    Custom,
+    Incremental,
+    PassiveAggressive,
+    Polynomial,
+    RBF,
+    Search,
+    Stepwise,
+)
 
 X, Y = (a[::2] for a in load_iris(return_X_y=True))
 MOONS = make_moons(200, noise=0.2, random_state=0)
@@ -91,7 +101,7 @@ def test_a_kernel_is_found_where_it_pays():
 
 
 def test_one_may_say_what_is_to_be_tried():
-    model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel="rbf", gamma=[0.1, 1.0, 10.0]).fit(*MOONS)
+    model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel=RBF([0.1, 1.0, 10.0])).fit(*MOONS)
     assert (
         model.cv_results_["alpha"] == [0.5, 1e-3] * 3
         and model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0]
@@ -220,7 +230,7 @@ def test_columns_in_different_units_need_no_scaler(load, kernel, tmp_path):
     )
     given = (
         {"alpha": 1.0},
-        {"gamma": 1.0},
+        {"kernel": Search(1.0)},
         {"kernel": None, "alpha": (0.1, 1.0)},
         {"kernel": partial(polynomial, gamma=1e-6)},
     )
@@ -271,7 +281,11 @@ def test_heavy_tails_need_no_logarithm(tmp_path):
     assert spoilt.score(Z[new], y[new]) > known.score(Z[new], y[new]) - 0.03
     kept = [
         CapsuleClassifier(**given).fit(X[told], y[told])
-        for given in ({"alpha": 1.0}, {"gamma": 1.0}, {"kernel": partial(polynomial, gamma=1e-6)})
+        for given in (
+            {"alpha": 1.0},
+            {"kernel": Search(1.0)},
+            {"kernel": partial(polynomial, gamma=1e-6)},
+        )
     ]
     kept.append(CapsuleClassifier.paper(max_iter=5).fit(X[told], y[told]))
     assert all(getattr(one.kernel_features_, "tails", None) is None for one in kept)
@@ -335,7 +349,7 @@ def test_more_examples_than_choose_have_a_second_look():
     model = CapsuleClassifier().fit(turns, labels)
     share = np.array(model.cv_results_["alpha"]) / 3
     assert model.alpha_ < 0.2 * min(share) and len(model.kernel_features_.landmarks) == 300
-    given = CapsuleClassifier(alpha=share[1], kernel="rbf", gamma=1.0).fit(turns, labels)
+    given = CapsuleClassifier(alpha=share[1], kernel=RBF(1.0)).fit(turns, labels)
     assert given.alpha_ == share[1] and given.kernel_features_.gamma == 1.0
     new, truth = turns[::3] + 1e-3, labels[::3]
     assert model.score(new, truth) >= given.score(new, truth) - 0.02
@@ -380,16 +394,14 @@ def linear(x, z):
     return x @ z.T
 
 
-@together("kernel", ["rbf", "poly", linear])
+@together("kernel", [RBF(0.5, 30), Polynomial(0.5, 30), Custom(linear, 30)])
 def test_kernels_in_memory_from_streams_and_on_devices(kernel):
     X, y = MOONS
-    model = CapsuleClassifier(
-        2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5
-    ).fit(X, y)
+    model = CapsuleClassifier(2, kernel=kernel, alpha=1e-3, sharpness=1.5).fit(X, y)
     assert isinstance(model.kernel_features_, KernelFeatures) and model.coef_.shape[-1] > 2
-    stream = CapsuleClassifier(
-        2, kernel=kernel, gamma=0.5, n_components=30, alpha=1e-3, sharpness=1.5
-    ).fit([(X[:70], y[:70]), (X[70:], y[70:])])
+    stream = CapsuleClassifier(2, kernel=kernel, alpha=1e-3, sharpness=1.5).fit(
+        [(X[:70], y[:70]), (X[70:], y[70:])]
+    )
     np.testing.assert_allclose(stream.predict_proba(X), model.predict_proba(X), atol=1e-6)
     np.testing.assert_allclose(
         np.concatenate([model.predict_proba(row[None]) for row in X[:5]]),
@@ -399,9 +411,7 @@ def test_kernels_in_memory_from_streams_and_on_devices(kernel):
     there = strict.asarray(X, device=strict.Device("device1"))
     tensors = CapsuleClassifier(
         2,
-        kernel=kernel if isinstance(kernel, str) else lambda x, z: x @ z.mT,
-        gamma=0.5,
-        n_components=30,
+        kernel=Custom(lambda x, z: x @ z.mT, 30) if isinstance(kernel, Custom) else kernel,
         alpha=1e-3,
     ).fit(there, y)
     assert tensors.coef_.device == there.device and np.asarray(
@@ -442,7 +452,7 @@ def test_learning_goes_on_with_the_same_features():
     assert model.kernel_features_ is features
     model.partial_fit(*MOONS)
     assert model.kernel_features_ is features and model.score(*MOONS) > before - 0.05
-    online = CapsuleClassifier(kernel="rbf", gamma=2.0, random_state=0)
+    online = CapsuleClassifier(kernel=RBF(2.0), random_state=0)
     for rows in np.array_split(np.arange(200), 4) * 3:
         online.partial_fit(MOONS[0][rows], MOONS[1][rows], classes=[0, 1])
     assert online.kernel_features_ is not None and online.alpha_ > 0 and online.score(*MOONS) > 0.85
@@ -474,7 +484,7 @@ def taught_at_once(name, architecture):
 
 
 @together("architecture", ["multiclass", "ovo"])
-@together("online", ["stepwise", "incremental", "passive-aggressive"])
+@together("online", [Stepwise(), Incremental(), PassiveAggressive()])
 @together("name", EASY)
 def test_batches_teach_from_the_first_pass_on(name, online, architecture):
     """One step from the subspaces leaves predictions far worse than chance, on iris none that are
@@ -492,14 +502,14 @@ def test_batches_teach_from_the_first_pass_on(name, online, architecture):
                     X[rows],
                     y[rows],
                     classes=np.unique(y),
-                    batch=number if online == "incremental" else None,
+                    batch=number if isinstance(online, Incremental) else None,
                 )
             scores.append(model.score(X, y))
         whole = taught_at_once(name, architecture)
         assert scores[0] > whole - 0.35 and scores[-1] > whole - 0.09, (scores, whole)
 
 
-@together("online", ["stepwise", "passive-aggressive"])
+@together("online", [Stepwise(), PassiveAggressive()])
 def test_a_class_that_begins_late_is_learned_and_the_others_are_not_forgotten(online):
     X, y = EASY["digits"]
     model, early, late = (
@@ -657,11 +667,11 @@ def test_poor_data_are_learned_from(X, y):
     "parameters, words",
     [
         ({"kernel": "cubic"}, "kernel"),
-        ({"gamma": -1.0}, "gamma"),
+        ({"kernel": RBF(-1.0)}, "gamma"),
         ({"alpha": "some"}, "alpha"),
         ({"sharpness": 0.0}, "sharpness"),
         ({"cv": 1}, "cv"),
-        ({"n_components": 0}, "n_components"),
+        ({"kernel": RBF(n_landmarks=0)}, "n_landmarks"),
         ({"kernel": lambda x, z: x}, "kernel: its result"),
         (
             {"kernel": lambda x, z: -(x @ z.T)},
@@ -677,7 +687,7 @@ def test_what_makes_no_sense_is_refused(parameters, words):
 def test_the_protocol_of_the_paper_is_a_preset():
     model = CapsuleClassifier.paper(2, max_iter=30, thresholds=(0.5, 0.0), patience=(3, 3))
     assert (
-        model.get_params()["monitor"] == "error"
+        model.schedule.monitor == "error"
         and model.kernel is None
         and model.alpha == 0
         and model.sharpness == 1
@@ -717,8 +727,8 @@ def test_weights_are_repetitions():
         tuple(np.flatnonzero(np.isin(np.repeat(np.arange(len(y)), w), part)) for part in p)
         for p in pairs
     ]
-    weighted = CapsuleClassifier(cv=pairs, n_components=1000).fit(X, y, w)
-    repeated = CapsuleClassifier(cv=many, n_components=1000).fit(
+    weighted = CapsuleClassifier(cv=pairs, kernel=Search(n_landmarks=1000)).fit(X, y, w)
+    repeated = CapsuleClassifier(cv=many, kernel=Search(n_landmarks=1000)).fit(
         np.repeat(X, w, axis=0), np.repeat(y, w)
     )
     for name in ("alpha", "sharpness", "log_loss"):
@@ -757,9 +767,7 @@ def test_an_offset_is_stored_with_the_model(tmp_path):
         CapsuleClassifier.paper(2),
         CapsuleClassifier(2, architecture="multiclass", kernel=None, alpha=1e-3, sharpness=1.0),
     ):
-        plain, far = (
-            CapsuleClassifier(**model.get_params()).fit(X + offset, y) for offset in (0.0, 1e8)
-        )
+        plain, far = (clone(model).fit(X + offset, y) for offset in (0.0, 1e8))
         assert plain.kernel_features_ is None and far.kernel_features_.kernel is None
         assert far.coef_.shape == plain.coef_.shape
         assert far.score(X + 1e8, y) > plain.score(X, y) - 0.02

@@ -15,6 +15,7 @@ from capslit import (
     FactorialVectorQuantizer,
     GaussianMixture,
 )
+from capslit.capsules.settings import RBF
 
 LABELS = [0, 1, 0, 1, 0, 1]
 GOOD = pd.DataFrame({"age": np.arange(6.0), "income": np.arange(6.0) ** 2, "colour": 1.0})
@@ -182,7 +183,7 @@ def test_folds_that_are_used_up_are_missed():
     "parameters, said",
     [
         ({"alpha": []}, "alpha is empty; pass a number"),
-        ({"gamma": ()}, "gamma is empty"),
+        ({"kernel": RBF(())}, "gamma is empty"),
         ({"alpha": np.array([])}, "alpha is empty"),
         ({"cv": []}, "cv is empty; pass a number of folds"),
         ({"capsule_dim": True}, "capsule_dim must be a whole number .* not True"),

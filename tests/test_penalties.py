@@ -9,6 +9,9 @@ import test_em
 from conftest import together
 from sklearn.exceptions import ConvergenceWarning
 
+from functools import partial
+
+from sklearn.base import clone
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.engine import CapsuleRegression, LeastSquares, second_moments
@@ -31,6 +34,7 @@ from capslit.experiments.penalties import (
     _penalty_parts,
 )
 from capslit.experiments.records import load_record
+from capslit.capsules.settings import Dropout, Lasso, Schedule
 
 SHORT = {
     "architecture": "multiclass",
@@ -158,19 +162,19 @@ def test_dropout_is_indifferent_to_units(architecture):
     units = 10.0 ** np.arange(-3, 5)
     settings = SHORT | {
         "architecture": architecture,
-        "dropout": 0.05,
-        "momentum": 0.0,
+        "penalty": Dropout(0.05),
         "tol": 0.0,
-        "patience": (99,),
     }
+    plan = partial(Schedule, patience=(99,), momentum=0.0)
     with pytest.warns(ConvergenceWarning):
         start = (
             CapsuleClassifier(2, **SHORT | {"architecture": architecture, "max_iter": 1})
             .fit(X, y)
             .coef_
         )
-        first = CapsuleClassifier(2, init=start, **settings).fit(X, y)
-        other = CapsuleClassifier(2, init=start / units, **settings).fit(X * units, y)
+        first = CapsuleClassifier(2, schedule=plan(init=start), **settings).fit(X, y)
+        other = CapsuleClassifier(2, schedule=plan(init=start / units), **settings)
+        other.fit(X * units, y)
     assert np.allclose(first.predict_proba(X), other.predict_proba(X * units), atol=1e-6)
     assert np.all(np.diff(first.history_["objective"], axis=0) > -1e-9)
 
@@ -179,14 +183,13 @@ def test_dropout_is_indifferent_to_units(architecture):
 def test_the_lasso_keeps_what_tells_the_classes_apart(groups):
     X, y = table(3, 600)
     made = [
-        CapsuleClassifier(
-            2, **SHORT | {"lasso": strength, "lasso_groups": groups, "max_iter": 300}
-        ).fit(X, y)
+        CapsuleClassifier(2, **SHORT | {"penalty": Lasso(strength, groups), "max_iter": 300}).fit(
+            X, y
+        )
         for strength in (1e-9, 0.01, 0.03)
     ]
-    plain = CapsuleClassifier(2, **SHORT | {"acceleration": "safe-momentum", "max_iter": 300}).fit(
-        X, y
-    )
+    safe = Schedule(acceleration="safe-momentum")
+    plain = CapsuleClassifier(2, **SHORT | {"schedule": safe, "max_iter": 300}).fit(X, y)
     counts = [np.count_nonzero(model.coef_) for model in made]
     assert counts[0] == plain.coef_.size and counts[0] >= counts[1] > counts[2] > 0
     assert np.allclose(made[0].predict_proba(X), plain.predict_proba(X), atol=0.02)
@@ -195,13 +198,13 @@ def test_the_lasso_keeps_what_tells_the_classes_apart(groups):
     assert made[2].score(X, y) > 0.6
 
 
-def test_lasso_and_dropout_with_other_inputs(tmp_path):
+def test_lasso_with_other_inputs(tmp_path):
     X, y = table(4)
-    settings = SHORT | {"lasso": 0.01, "dropout": 0.001, "alpha": 1e-3, "max_iter": 300}
+    settings = SHORT | {"penalty": Lasso(0.01), "alpha": 1e-3, "max_iter": 300}
     model = CapsuleClassifier(2, **settings).fit(X, y)
     model.save(tmp_path / "model.npz")
     again = CapsuleClassifier.load(tmp_path / "model.npz")
-    assert (again.lasso, again.dropout, again.lasso_groups) == (0.01, 0.001, "features")
+    assert again.penalty.get_params() == {"strength": 0.01, "groups": "features"}
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
     sparse = CapsuleClassifier(2, **settings).fit(sp.csr_array(X), y)
     assert np.allclose(sparse.predict_proba(sp.csr_array(X)), model.predict_proba(X), atol=1e-4)
@@ -214,27 +217,22 @@ def test_lasso_and_dropout_with_other_inputs(tmp_path):
         and frame.coef_[1, 1].any()
         and frame.coef_.dtype == np.float32
     )
-    with pytest.warns(UserWarning, match="lasso=10 has made all weights zero"):
-        assert not CapsuleClassifier(2, **settings | {"lasso": 10}).fit(X, y).coef_.any()
+    with pytest.warns(UserWarning, match="strength 10 has made all weights zero"):
+        assert not CapsuleClassifier(2, **settings | {"penalty": Lasso(10)}).fit(X, y).coef_.any()
 
 
 def test_penalties_resume_to_the_same_bits(tmp_path):
     X, y = table(5, 90)
-    whole = CapsuleClassifier(
-        2, **SHORT | {"lasso": 0.005, "dropout": 0.01, "max_iter": 12, "patience": (99,)}
-    )
+    patient = {"schedule": Schedule(patience=(99,)), "max_iter": 12}
+    whole = CapsuleClassifier(2, **SHORT | patient, penalty=Lasso(0.005))
     with pytest.warns(ConvergenceWarning):
         whole.fit(X, y)
-        CapsuleClassifier(**whole.get_params()).set_params(max_iter=5).fit(
-            X, y, checkpoint=tmp_path / "c"
-        )
-        resumed = CapsuleClassifier(**whole.get_params()).fit(X, y, checkpoint=tmp_path / "c")
+        clone(whole).set_params(max_iter=5).fit(X, y, checkpoint=tmp_path / "c")
+        resumed = clone(whole).fit(X, y, checkpoint=tmp_path / "c")
         assert np.array_equal(resumed.coef_, whole.coef_)
-        for other in ({"lasso": 0.006}, {"lasso_groups": "weights"}, {"dropout": 0.02}):
+        for other in (Lasso(0.006), Lasso(0.005, "weights"), Dropout(0.02)):
             with pytest.raises(ValueError, match="checkpoint"):
-                CapsuleClassifier(**whole.get_params()).set_params(**other).fit(
-                    X, y, checkpoint=tmp_path / "c"
-                )
+                clone(whole).set_params(penalty=other).fit(X, y, checkpoint=tmp_path / "c")
 
 
 def test_what_does_not_go_together_is_refused():
@@ -243,31 +241,32 @@ def test_what_does_not_go_together_is_refused():
         {"architecture": "ovo"},
         {"architecture": "auto"},
         {"kernel": "rbf"},
-        {"parameter_expansion": True},
+        {"schedule": Schedule(parameter_expansion=True)},
     ):
-        with pytest.raises(ValueError, match="lasso needs one capsule.*lasso=0"):
-            CapsuleClassifier(2, **SHORT | {"lasso": 0.1} | wrong).fit(X, y)
+        with pytest.raises(ValueError, match="lasso needs one capsule.*penalty=None"):
+            CapsuleClassifier(2, **SHORT | {"penalty": Lasso(0.1)} | wrong).fit(X, y)
     with pytest.raises(
         ValueError, match="lasso draws small random weights to zero.*init='subspace'"
     ):
-        CapsuleClassifier(2, **SHORT | {"lasso": 0.1, "init": "random"}).fit(X, y)
+        drawn = {"penalty": Lasso(0.1), "schedule": Schedule(init="random")}
+        CapsuleClassifier(2, **SHORT | drawn).fit(X, y)
     with pytest.raises(ValueError, match="dropout leaves out inputs.*kernel=None"):
-        CapsuleClassifier(2, dropout=0.1).fit(X, y)
-    for penalty in ({"lasso": 0.1}, {"dropout": 0.1}):
-        with pytest.raises(ValueError, match="reconstruction is learned without"):
-            CapsuleClassifier(2, **SHORT | {"reconstruction": 0.1} | penalty).fit(X, y)
-        with pytest.raises(ValueError, match="dropout and lasso are for fit.*set both to 0"):
-            CapsuleClassifier(2, **SHORT | penalty).partial_fit(X, y, classes=[0, 1, 2])
-        with pytest.raises(ValueError, match="dropout or lasso, which folds cannot share"):
-            cross_validate(CapsuleClassifier(2, **SHORT | penalty), X, y)
+        CapsuleClassifier(2, penalty=Dropout(0.1)).fit(X, y)
+    for penalty in (Lasso(0.1), Dropout(0.1)):
+        model = CapsuleClassifier(2, **SHORT, penalty=penalty)
+        with pytest.raises(ValueError, match="penalty=.* is for fit.*set it to None"):
+            model.partial_fit(X, y, classes=[0, 1, 2])
+        with pytest.raises(ValueError, match="penalty=.*, which folds cannot share"):
+            cross_validate(model, X, y)
     for name, values in {
-        "dropout": (-0.1, 1.0, float("nan")),
-        "lasso": (-1, float("nan"), "much"),
-        "lasso_groups": ("rows", None),
+        "rate": [Dropout(value) for value in (-0.1, 1.0, float("nan"))],
+        "strength": [Lasso(value) for value in (-1, float("nan"), "much")],
+        "groups": [Lasso(groups=value) for value in ("rows", None)],
+        "penalty": ["lasso", 0.1],
     }.items():
         for value in values:
             with pytest.raises(ValueError, match=name):
-                CapsuleClassifier(2, **SHORT | {name: value}).fit(X, y)
+                CapsuleClassifier(2, **SHORT, penalty=value).fit(X, y)
 
 
 def test_a_precision_for_each_column_fits_the_model():

@@ -8,12 +8,14 @@ import test_em
 from conftest import together
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn.base import clone
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.engine import CapsuleRegression, second_moments
 from capslit.capsules.reconstruction import decoders, reconstruction_errors, with_penalty
 from capslit.experiments.poses import chosen_strength, slant_and_ink, told, traverse
 from capslit.experiments.records import Record
+from capslit.capsules.settings import Reconstruction
 
 SHORT = {
     "architecture": "multiclass",
@@ -104,7 +106,7 @@ def test_the_classifier_draws_more_with_a_penalty(fit_intercept, tmp_path):
     X = rng.normal(size=(300, 8)) * np.linspace(3, 0.3, 8) + rng.normal(size=(3, 8))[y]
     settings = SHORT | {"fit_intercept": fit_intercept, "random_state": 0}
     made = {
-        rho: CapsuleClassifier.paper(2, reconstruction=rho, **settings).fit(X, y)
+        rho: CapsuleClassifier.paper(2, penalty=Reconstruction(rho), **settings).fit(X, y)
         for rho in (0.0, 1e-9, 1.0)
     }
     of = lambda model: model.transform(X).reshape(300, 3, 2)[np.arange(300), y]
@@ -115,31 +117,29 @@ def test_the_classifier_draws_more_with_a_penalty(fit_intercept, tmp_path):
     assert left[1.0] < 0.9 * left[0.0] and np.isclose(left[1e-9], left[0.0], rtol=1e-3)
     made[1.0].save(tmp_path / "model.npz")
     again = CapsuleClassifier.load(tmp_path / "model.npz")
-    assert again.reconstruction == 1.0 and np.array_equal(
+    assert again.penalty.strength == 1.0 and np.array_equal(
         again.predict_proba(X), made[1.0].predict_proba(X)
     )
     names = np.array(["a", "b", "c"])[y]
-    frame = CapsuleClassifier.paper({"a": 1, "b": 2, "c": 1}, reconstruction=0.1, **settings).fit(
-        X.astype(np.float32), names, sample_weight=1 + y
-    )
+    frame = CapsuleClassifier.paper(
+        {"a": 1, "b": 2, "c": 1}, penalty=Reconstruction(0.1), **settings
+    ).fit(X.astype(np.float32), names, sample_weight=1 + y)
     assert not frame.coef_[[0, 2], 1].any() and frame.coef_[1, 1].any()
 
 
 def test_a_penalty_resumes_to_the_same_bits(tmp_path):
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(90, 5)), np.arange(90) % 3
-    whole = CapsuleClassifier.paper(2, reconstruction=0.5, max_iter=12, random_state=0, **SHORT)
+    whole = CapsuleClassifier.paper(
+        2, penalty=Reconstruction(0.5), max_iter=12, random_state=0, **SHORT
+    )
     with pytest.warns(ConvergenceWarning):
-        whole.set_params(patience=(9, 9)).fit(X, y)
-        CapsuleClassifier(**whole.get_params()).set_params(max_iter=5).fit(
-            X, y, checkpoint=tmp_path / "c"
-        )
-        resumed = CapsuleClassifier(**whole.get_params()).fit(X, y, checkpoint=tmp_path / "c")
+        whole.set_params(schedule__patience=(9, 9)).fit(X, y)
+        clone(whole).set_params(max_iter=5).fit(X, y, checkpoint=tmp_path / "c")
+        resumed = clone(whole).fit(X, y, checkpoint=tmp_path / "c")
     assert np.array_equal(resumed.coef_, whole.coef_)
     with pytest.raises(ValueError, match="checkpoint"):
-        CapsuleClassifier(**whole.get_params()).set_params(reconstruction=0.1).fit(
-            X, y, checkpoint=tmp_path / "c"
-        )
+        clone(whole).set_params(penalty=Reconstruction(0.1)).fit(X, y, checkpoint=tmp_path / "c")
 
 
 def test_where_there_is_no_pose_to_reconstruct_from():
@@ -152,14 +152,16 @@ def test_where_there_is_no_pose_to_reconstruct_from():
         {"parameter_expansion": True},
     ):
         with pytest.raises(ValueError, match="reconstruction needs one capsule"):
-            CapsuleClassifier.paper(2, reconstruction=0.1, **SHORT | wrong).fit(X, y)
+            CapsuleClassifier.paper(2, penalty=Reconstruction(0.1), **SHORT | wrong).fit(X, y)
     for value in (-1, float("nan"), "much"):
-        with pytest.raises(ValueError, match="reconstruction"):
-            CapsuleClassifier.paper(2, reconstruction=value, **SHORT).fit(X, y)
-    with pytest.raises(ValueError, match="reconstruction is for fit"):
-        CapsuleClassifier.paper(2, reconstruction=0.1, **SHORT).partial_fit(X, y, classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="reconstruction penalty"):
-        cross_validate(CapsuleClassifier.paper(2, reconstruction=0.1, **SHORT), X, y)
+        with pytest.raises(ValueError, match="strength"):
+            CapsuleClassifier.paper(2, penalty=Reconstruction(value), **SHORT).fit(X, y)
+    with pytest.raises(ValueError, match="penalty=Reconstruction.* is for fit"):
+        CapsuleClassifier.paper(2, penalty=Reconstruction(0.1), **SHORT).partial_fit(
+            X, y, classes=[0, 1, 2]
+        )
+    with pytest.raises(ValueError, match="penalty=Reconstruction.* folds cannot share"):
+        cross_validate(CapsuleClassifier.paper(2, penalty=Reconstruction(0.1), **SHORT), X, y)
 
 
 def test_slant_of_sheared_images():

@@ -40,6 +40,7 @@ from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.estimator.persistence import Saved
 from capslit.storage import StorageError, load_arrays, save_arrays
 from capslit.mixtures.tangents import TangentDistanceClassifier
+from capslit.capsules.settings import Schedule
 
 SAVED = Path(__file__).parent / "saved"
 METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples")
@@ -155,12 +156,28 @@ MORE = {  # further kinds of parameters and attributes
     ),
     "given means": (GaussianCompositionalModel(2, rule="sum", noise=0.5, init=X[:2]), X, None),
     "shared weights": (
-        SharedCapsuleClassifier(2, image_shape=(2, 3), shifts=(0, 1), window=2, stride=1, **QUICK),
+        SharedCapsuleClassifier(
+            2,
+            image_shape=(2, 3),
+            shifts=(0, 1),
+            window=2,
+            stride=1,
+            schedule=Schedule((0.5, 0), (4, 3), monitor="error"),
+            random_state=0,
+        ),
         FRAME,
         NAMES,
     ),
     "maps of patches": (
-        SharedCapsuleClassifier(2, shifts=0, window=1, stride=1, n_maps=1, **QUICK),
+        SharedCapsuleClassifier(
+            2,
+            shifts=0,
+            window=1,
+            stride=1,
+            n_maps=1,
+            schedule=Schedule((0.5, 0), (4, 3), monitor="error"),
+            random_state=0,
+        ),
         X,
         LABELS,
     ),

@@ -22,8 +22,10 @@ from capslit.deeper.sharing import (
 )
 from capslit.experiments.sharing import SHARING, _divided
 from capslit.experiments.summary import reproduce
+from capslit.capsules.settings import Schedule
 
-SHORT = {"thresholds": (0.5, 0.0), "patience": (6, 4), "n_jobs": 1, "early_stopping": False}
+PLAN = Schedule((0.5, 0.0), (6, 4), monitor="error")
+SHORT = {"schedule": PLAN, "n_jobs": 1, "early_stopping": False}
 
 
 def pictures(n=150, shape=(4, 5), seed=0, noise=0.4):
@@ -114,7 +116,6 @@ def test_without_sharing_it_is_plain_capsule_regression():
         2,
         architecture="multiclass",
         kernel=None,
-        monitor="error",
         tol=0.0,
         max_iter=400,
         **settings,
@@ -169,16 +170,23 @@ def test_a_fit_resumes_to_the_same_bits(tmp_path):
             2, image_shape=(4, 5), **SHORT | settings | given
         )
         with pytest.warns(UserWarning, match="max_iter"):
-            whole = make(max_iter=9, patience=(99, 99)).fit(X, y)
+            whole = make(max_iter=9, schedule=Schedule((0.5, 0.0), (99, 99), monitor="error")).fit(
+                X, y
+            )
             path = tmp_path / str(len(settings))
-            make(max_iter=4, patience=(99, 99)).fit(X, y, checkpoint=path)
+            make(max_iter=4, schedule=Schedule((0.5, 0.0), (99, 99), monitor="error")).fit(
+                X, y, checkpoint=path
+            )
             assert np.array_equal(
-                make(max_iter=9, patience=(99, 99)).fit(X, y, checkpoint=path).coef_, whole.coef_
+                make(max_iter=9, schedule=Schedule((0.5, 0.0), (99, 99), monitor="error"))
+                .fit(X, y, checkpoint=path)
+                .coef_,
+                whole.coef_,
             )
         with pytest.raises(ValueError, match="checkpoint"):
             make(
                 max_iter=9,
-                patience=(99, 99),
+                schedule=Schedule((0.5, 0.0), (99, 99), monitor="error"),
                 **({"shifts": (0, 1)} if not settings else {"window": (1, 2)}),
             ).fit(X, y, checkpoint=path)
 

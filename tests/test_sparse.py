@@ -14,6 +14,7 @@ from sklearn.model_selection import cross_val_score
 from capslit import CapsuleClassifier
 from capslit.arrays import SparseRows
 from capslit.capsules.cross_validation import cross_validate
+from capslit.capsules.settings import RBF, Schedule
 
 rng = np.random.default_rng(0)
 Y = np.arange(240) % 3
@@ -28,12 +29,11 @@ LINEAR = {"kernel": None, "alpha": 0.05, "sharpness": 1.0}
 WAYS = {
     "defaults": {},
     "linear": LINEAR,
-    "rbf": {"kernel": "rbf", "n_components": 30},
+    "rbf": {"kernel": RBF(n_landmarks=30)},
     "held out": {"early_stopping": True, "random_state": 0, "kernel": "poly"},
     "held out, linear": {"early_stopping": True, "random_state": 0, "kernel": None},
     "balanced": {"class_weight": "balanced", "fit_intercept": False},
-    "paper": CapsuleClassifier.paper().get_params()
-    | {"capsule_dim": 2, "patience": (4, 2, 2, 1, 1)},
+    "paper": CapsuleClassifier.paper(2, patience=(4, 2, 2, 1, 1)).get_params(deep=False),
 }
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "transform", "squash")
 
@@ -89,7 +89,7 @@ def test_online_learning_cross_validation_and_looks_inside():
 
 
 @pytest.mark.filterwarnings("ignore:EM stopped")
-@together("kernel", [None, "rbf"])
+@together("kernel", [None, RBF(0.1, 20)])
 def test_memory_stays_far_below_that_of_a_dense_array(kernel):
     wide = sp.random_array((60_000, 400), density=0.01, rng=np.random.default_rng(0), format="csr")
     y, dense = np.asarray(wide.sum(axis=1) > 2, int), 60_000 * 400 * 8
@@ -97,8 +97,6 @@ def test_memory_stays_far_below_that_of_a_dense_array(kernel):
     model = CapsuleClassifier(
         1,
         kernel=kernel,
-        n_components=20,
-        gamma=0.1,
         alpha=0.1,
         early_stopping=True,
         random_state=0,
@@ -179,10 +177,10 @@ def test_few_rows_of_many_columns_need_no_matrix_of_all_columns(monkeypatch):
         {},
         {"architecture": "multiclass"},
         {"architecture": "ovr"},
-        {"kernel": "rbf", "gamma": 1e-3},
+        {"kernel": RBF(1e-3)},
         {"fit_intercept": False},
-        {"parameter_expansion": True},
-        {"acceleration": "squarem"},
+        {"schedule": Schedule(parameter_expansion=True)},
+        {"schedule": Schedule(acceleration="squarem")},
     ],
     ids=str,
 )
@@ -209,7 +207,7 @@ def test_the_span_of_few_rows_gives_the_same_model(options, monkeypatch):
         if not options:  # and on from there
             models.append(
                 clone(model)
-                .set_params(warm_start=True, init=np.array(model.coef_))
+                .set_params(warm_start=True, schedule=Schedule(init=np.array(model.coef_)))
                 .fit(inputs[:120], classes[:120])
             )
     for ours, plain in zip(models[: len(models) // 2], models[len(models) // 2 :]):

@@ -23,6 +23,7 @@ from sklearn.preprocessing import (
 
 from capslit import CapsuleClassifier
 from capslit.capsules.classifier import share_elsewhere
+from capslit.capsules.settings import Schedule
 
 TABLES = {"iris": load_iris, "wine": load_wine, "cancer": load_breast_cancer, "digits": load_digits}
 SCALERS = (
@@ -38,7 +39,7 @@ PLAIN = {
     "kernel": None,
     "alpha": 1e-3,
     "sharpness": 1.0,
-    "monitor": "error",
+    "schedule": Schedule(monitor="error"),
     "max_iter": 5,
 }
 WORDS = r"X_val has another place or scale.*transform_input=\['X_val'\].*early_stopping=True"

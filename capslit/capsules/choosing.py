@@ -111,28 +111,32 @@ def _kernel_of(estimator, data):
     """The kernel, or None where a search for one would need dense inputs that are too wide, or have
     fewer rows than columns.
     """
-    auto = isinstance(estimator.kernel, str) and estimator.kernel == "auto"
+    auto = estimator._kernel.kind == "auto"
     few_rows = n_coordinates(data.n_samples, data.n_features) < data.n_features
-    if _is_wide(data) and not auto and estimator.kernel is not None:
+    if _is_wide(data) and not auto and estimator._kernel.kind is not None:
         raise ValueError(
             f"kernel={estimator.kernel!r} needs dense landmarks, but X is sparse and has"
             f" {data.n_features} columns, more than {WIDE}; pass kernel=None, or reduce the columns"
             " by TruncatedSVD or SelectKBest"
         )
-    return None if auto and data.sparse and (_is_wide(data) or few_rows) else estimator.kernel
+    return None if auto and data.sparse and (_is_wide(data) or few_rows) else estimator._kernel.kind
 
 
 def _is_shifted(estimator, data):
     "Whether inputs are measured from another origin, for which only a constant input can make up."
-    raw_weights = not isinstance(estimator.init, str)
+    raw_weights = not estimator._plan.draws
     return data.origin is not None and estimator.fit_intercept and not raw_weights
 
 
 def _may_scale(estimator, data):
     "Whether folds may divide inputs by their spreads: nothing is given in units of the inputs."
-    if data.sparse or callable(estimator.kernel) or not isinstance(estimator.init, str):
+    if data.sparse or callable(estimator._kernel.kind) or not estimator._plan.draws:
         return False
-    asked = (estimator.alpha,) if estimator.kernel is None else (estimator.alpha, estimator.gamma)
+    asked = (
+        (estimator.alpha,)
+        if estimator._kernel.kind is None
+        else (estimator.alpha, estimator._kernel.gamma)
+    )
     return all(isinstance(value, str) for value in asked)
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-005-b
@@ -140,8 +144,8 @@ def _landmarks(estimator, data, n):
     """How many landmarks n examples pay for, such that the matrices of the M-steps of all problems
     have room.
     """
-    if not isinstance(estimator.n_components, str):
-        return estimator.n_components
+    if not isinstance(estimator._kernel.n_landmarks, str):
+        return estimator._kernel.n_landmarks
     room = int(math.sqrt(ROOM / len(estimator._problems(data.classes, 1)[0]))) - data.n_features
     return max(100, min(4_000, n // 20, room))
 
@@ -201,7 +205,7 @@ def choose(
         capsule_dim=dims[0],
     )
     if (
-        estimator.kernel is None
+        estimator._kernel.kind is None
         and not auto["alpha"]
         and (held_out or not auto["sharpness"])
         and len(dims) == 1
@@ -218,7 +222,7 @@ def choose(
     maps = feature_maps(
         x,
         _kernel_of(estimator, data),
-        estimator.gamma,
+        estimator._kernel.gamma,
         _landmarks(estimator, data, len(y)),
         rng,
         scalings,
@@ -268,14 +272,14 @@ def _selected(estimator, data, examples, dims, maps, alphas, rng):
 
 def _design(estimator, data, dim):
     "What fits of a selection with capsules of this dimension have in common."
-    init = estimator.init if isinstance(estimator.init, str) else "subspace"
+    init = estimator._plan.init if estimator._plan.draws else "subspace"
     return Design(
         *estimator._problems(data.classes, dim),
         estimator.fit_intercept,
         init,
-        estimator.init_scale,
+        estimator._plan.init_scale,
         estimator.architecture != "ovr",
-        estimator.momentum,
+        estimator._plan.momentum,
         estimator.max_iter,
         dim,
     )
@@ -293,7 +297,7 @@ def _enlarged(estimator, data, choice, n, rng):
     look = isinstance(estimator.alpha, str) and not data.sparse
     maps, auto = (
         [features],
-        look and isinstance(estimator.kernel, str) and estimator.kernel == "auto",
+        look and estimator._kernel.kind == "auto",
     )
     if auto or not alone and more > len(features.landmarks):
         x, _, w = data.sample(int(rng.integers(2**31)), more)
@@ -304,10 +308,10 @@ def _enlarged(estimator, data, choice, n, rng):
         kernel = "rbf" if auto else features.kernel
         gammas = (
             [g / length**2 for g in GAMMAS]
-            if auto and isinstance(estimator.gamma, str)
+            if auto and isinstance(estimator._kernel.gamma, str)
             else [features.gamma]
             if not alone
-            else candidates("gamma", estimator.gamma)
+            else candidates("gamma", estimator._kernel.gamma)
         )
         maps = [features] * alone + [
             kernel_features(x, kernel, gamma, more, length, rng, scaling) for gamma in gammas
@@ -371,11 +375,7 @@ def choose_online(estimator: Any, data: TrainingData) -> Choice:
     only if one was asked for; the first of several capsule dimensions.
     """
     rng, dim = estimator._rng(), capsule_dims_tried(estimator.capsule_dim)[0]
-    kernel = (
-        None
-        if isinstance(estimator.kernel, str) and estimator.kernel == "auto"
-        else _kernel_of(estimator, data)
-    )
+    kernel = None if estimator._kernel.kind == "auto" else _kernel_of(estimator, data)
     alpha, sharpness = (
         float(a) if isinstance(a, Real) else 0.0 for a in (estimator.alpha, estimator.sharpness)
     )
@@ -389,7 +389,7 @@ def choose_online(estimator: Any, data: TrainingData) -> Choice:
     features = feature_maps(
         x,
         kernel,
-        estimator.gamma,
+        estimator._kernel.gamma,
         _landmarks(estimator, data, len(x)),
         rng,
         weight=w,

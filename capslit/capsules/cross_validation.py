@@ -26,7 +26,7 @@ from capslit.capsules.classifier import (
     CapsuleClassifier,
     check_classes,
     engine_settings,
-    holds_out,
+    held_share,
     number_of_starts,
     starting_point,
 )
@@ -59,9 +59,10 @@ class _Fold:
 def _begin(estimator, examples, rows, y, w):
     "The `_Fold` of the examples with the indices `rows`."
     estimator, train, held = clone(estimator), rows, None
-    if holds_out(estimator, len(rows)):
+    share = held_share(estimator.early_stopping, len(rows))
+    if share:
         rng, part = check_random_state(estimator.random_state), None if w is None else w[rows]
-        kept, out = examples.split_rows(y[rows], part, estimator.validation_fraction, rng)
+        kept, out = examples.split_rows(y[rows], part, share, rng)
         train, held = rows[kept], rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
@@ -205,15 +206,10 @@ def cross_validate(
             f"estimator is a {type(estimator).__name__}, whose learning folds cannot share; use"
             " sklearn.model_selection.cross_validate"
         )
-    if estimator.dropout or estimator.lasso:
+    if estimator.penalty is not None:
         raise ValueError(
-            "estimator has dropout or lasso, which folds cannot share; use"
-            " sklearn.model_selection.cross_validate, or set both to 0"
-        )
-    if estimator.reconstruction:
-        raise ValueError(
-            "estimator has a reconstruction penalty, which folds cannot share; use"
-            " sklearn.model_selection.cross_validate, or set reconstruction=0"
+            f"estimator has penalty={estimator.penalty}, which folds cannot share; use"
+            " sklearn.model_selection.cross_validate, or set it to None"
         )
     for name in params or {}:
         check_choice("the name of an entry of params", name, ("sample_weight", "groups"))

@@ -15,6 +15,7 @@ from typing import Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import capslit
@@ -39,6 +40,13 @@ def _public_name(name, estimator):
     return kind.__name__
 
 # %% ../../nbs/estimator/persistence.ipynb #cell-005
+def _fields(value):
+    "The names of the fields of a tuple or a data class, or of the parameters of an estimator."
+    if isinstance(value, BaseEstimator):
+        return value.get_params(deep=False)
+    return getattr(value, "_fields", None) or value.__dataclass_fields__
+
+
 class _Packing:
     "From values to JSON and `arrays`; `kinds` are classes that may occur besides estimators."
 
@@ -74,8 +82,7 @@ class _Packing:
             public, description = _public_name(name, value), value._packed(self.arrays, f"{name}.")
             return {"estimator": [public, value._layout, description]}
         if type(value) in self.kinds:
-            fields = getattr(value, "_fields", None) or value.__dataclass_fields__
-            parts = {part: self(f"{name}.{part}", getattr(value, part)) for part in fields}
+            parts = {part: self(f"{name}.{part}", getattr(value, part)) for part in _fields(value)}
             return {type(value).__name__: parts}
         if isinstance(value, Mapping):
             parts = [k if str(k).isidentifier() else i for i, k in enumerate(value)]

@@ -226,7 +226,7 @@ class TrainingData:
         counts = np.unique(y[rows], return_counts=True)[1]
         n_held = int(np.ceil(fraction * len(rows)))
         possible = counts.min() > 1 and len(counts) <= min(n_held, len(rows) - n_held)
-        with error_context("validation_fraction"):
+        with error_context("early_stopping"):
             train, held = train_test_split(
                 rows, test_size=fraction, random_state=rng, stratify=y[rows] if possible else None
             )

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from ..capsules.classifier import CapsuleClassifier
+from ..capsules.classifier import CapsuleClassifier, with_schedule
+from ..capsules.settings import Schedule
 from ..data.deformations import DeformedImages, Deformations, TangentDeformations
 from ..deeper.patches import PatchFeatures
 from capslit.experiments.records import (
@@ -61,7 +62,7 @@ def _second_layer(settings, F, seed):
         return LogisticRegression(C=1 / (len(F) * unit * settings["ridge"]), max_iter=300)
     options = {name: value for name, value in settings.items() if name not in ("model", "ridge")}
     return CapsuleClassifier(
-        **options,
+        **with_schedule({"schedule": Schedule()}, options),
         kernel=None,
         alpha=settings["ridge"] * unit,
         sharpness=1.0,

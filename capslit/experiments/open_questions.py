@@ -16,6 +16,7 @@ from .. import em
 from ..em.acceleration import Anderson, SafeMomentum, Squarem
 from ..capsules.engine import CapsuleRegression
 from ..capsules.classifier import CapsuleClassifier
+from ..capsules.settings import Incremental, PassiveAggressive, Stepwise
 from ..capsules.expansion import ExpandedCapsuleRegression
 from capslit.experiments.records import (
     PAPER,
@@ -112,7 +113,11 @@ def paired_difference(right: np.ndarray, other: np.ndarray) -> tuple:
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-027
 ONLINE = {"capsule_dim": 4, "fit_intercept": False}
-KINDS = ("stepwise", "incremental", "passive-aggressive")
+KINDS = {
+    "stepwise": Stepwise,
+    "incremental": Incremental,
+    "passive-aggressive": PassiveAggressive,
+}
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)  # of the first pass, when errors are noted
 
 
@@ -128,7 +133,7 @@ def _one_pass(model, protocol, batches, marks=()):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a batch is small
         for number, rows in enumerate(batches):
-            name = number if model.online == "incremental" else None
+            name = number if isinstance(model.online, Incremental) else None
             model.partial_fit(
                 protocol.X[rows],
                 protocol.y[rows],
@@ -145,12 +150,12 @@ def _learn_online(settings, bench, _):
     protocol = bench.protocol
     batches = batch_rows(len(protocol.X), settings["batch_size"], bench.seed)
     n = len(batches)
-    parameters = ONLINE | {"online": settings["online"], "random_state": bench.seed}
+    parameters, kind = ONLINE | {"random_state": bench.seed}, KINDS[settings["online"]]
     search = _search_aggressiveness(parameters, protocol, batches, settings)
     choice = {}
     if search:
         choice["aggressiveness"] = settings["aggressiveness"][int(np.argmin(search))]
-    model = CapsuleClassifier.paper(**parameters, **choice)
+    model = CapsuleClassifier.paper(**parameters, online=kind(**choice))
     marks = [sorted({max(1, round(n * share)) for share in SHARES})]
     marks += [sorted({n // 2, n})] * (settings["n_passes"] - 1)
     errors = bench.step(
@@ -174,7 +179,7 @@ def _search_aggressiveness(parameters, protocol, batches, settings):
     "The validation error of each aggressiveness after one pass."
     errors = []
     for value in settings.get("aggressiveness", ()):
-        model = CapsuleClassifier.paper(**parameters, aggressiveness=value)
+        model = CapsuleClassifier.paper(**parameters, online=PassiveAggressive(value))
         _one_pass(model, protocol, batches)
         errors.append(1 - float(model.score(protocol.X_val, protocol.y_val)))
     return errors

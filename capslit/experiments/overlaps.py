@@ -18,6 +18,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from ..capsules.classifier import CapsuleClassifier
+from ..capsules.settings import Schedule
 from ..data.datasets import ImageData
 from capslit.deeper.pairs import (
     CapsulePairClassifier,
@@ -229,10 +230,9 @@ def _window_classifier(settings, n, bench):
         alpha=settings["alpha"] / n,
         sharpness=1.0,
         early_stopping=False,
-        momentum=0.9,
-        acceleration=settings.get("acceleration", "safe-momentum"),
-        patience=(1000,),
-        thresholds=(0.0,),
+        schedule=Schedule(
+            patience=(1000,), acceleration=settings.get("acceleration", "safe-momentum")
+        ),
         max_iter=settings["n_iter"],
         n_jobs=1,
         random_state=bench.seed,

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ..capsules.classifier import CapsuleClassifier
+from ..capsules.settings import Dropout, Lasso
 from ..capsules.penalties import masked_copies
 from ..capsules.sharpness import learn_sharpness, sharpened
 from .records import PAPER, Experiment, Part, Record, fixed_iterations
@@ -58,7 +59,7 @@ def _learn_ridge(settings, strength, sets, seed):
 
 def _learn_dropout(settings, strength, sets, seed):
     "Capsules under dropout of inputs in closed form."
-    return _capsules(settings, sets, seed, dropout=strength)
+    return _capsules(settings, sets, seed, penalty=Dropout(strength))
 
 
 def _learn_sampled(settings, strength, sets, seed):
@@ -77,8 +78,7 @@ def _learn_lasso(settings, strength, sets, seed):
         settings,
         sets,
         seed,
-        lasso=strength,
-        lasso_groups=groups,
+        penalty=Lasso(strength, groups),
         alpha=alpha,
     )
 

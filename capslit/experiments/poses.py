@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..capsules.classifier import CapsuleClassifier
+from ..capsules.settings import Reconstruction
 from ..capsules.engine import second_moments
 from ..capsules.reconstruction import decoders
 from ..data.datasets import svd_projection
@@ -155,7 +156,9 @@ def _learn_components(settings, bench, data):
 
 def _learn_poses(settings, bench, data):
     "Poses of a classifier."
-    return _assess_classifier(learn(bench, settings), bench.protocol)
+    settings = dict(settings)
+    penalty = Reconstruction(settings.pop("reconstruction"))
+    return _assess_classifier(learn(bench, settings | {"penalty": penalty}), bench.protocol)
 
 # %% ../../nbs/experiments/poses.ipynb #poses-17-1
 def _assess_classifier(model, protocol):

@@ -15,6 +15,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 
 from .. import em
 from ..capsules.classifier import CapsuleClassifier, engine_settings
+from ..capsules.settings import Schedule
 from ..capsules.engine import CapsuleParameters, CapsuleRegression, second_moments
 from capslit.capsules.evidence import (
     EvidencePredictor,
@@ -57,7 +58,7 @@ class Pairs(NamedTuple):
 
 def _default_pairs(n_classes):
     "Pairs of classes as `CapsuleClassifier` has them by default."
-    default = CapsuleClassifier()
+    default, schedule = CapsuleClassifier(), Schedule()
     targets = capsule_targets(n_classes, "ovo")
     dims = capsule_dims(targets, np.full(n_classes, default.capsule_dim))
     settings = engine_settings(default, False) | {"n_threads": 1}
@@ -65,8 +66,8 @@ def _default_pairs(n_classes):
         targets,
         dims,
         default.fit_intercept,
-        default.init,
-        default.init_scale,
+        schedule.init,
+        schedule.init_scale,
         settings,
     )
 

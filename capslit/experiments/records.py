@@ -523,7 +523,9 @@ def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
     threshold = model.history_["threshold"]
     iterations = np.sum(~np.isnan(threshold), axis=0)  # of each problem
     if threshold.ndim == 1:
-        iterations = np.array([np.sum(threshold == nu) for nu in model.thresholds])  # of each round
+        iterations = np.array(
+            [np.sum(threshold == nu) for nu in model.schedule.thresholds]
+        )  # of each round
     return errors | {
         "n_train": len(protocol.y),
         "n_test": len(protocol.y_test),

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distribution', 'check_indices', 'check_number',
            'check_count', 'check_image_shape', 'check_choice', 'check_type', 'check_labels', 'BatchError',
-           'error_context', 'is_missing', 'input_problem', 'validate_inputs', 'check_label_values', 'check_labelled',
-           'check_mass', 'check_weights', 'atomic', 'check_size', 'check_spread', 'scaled_inputs', 'check_repeatable']
+           'error_context', 'input_problem', 'validate_inputs', 'check_labelled', 'check_mass', 'check_weights',
+           'atomic', 'check_size', 'check_spread', 'scaled_inputs', 'check_repeatable']
 
 # %% ../nbs/validation.ipynb #cell-002
 import math
@@ -370,7 +370,7 @@ def _fault(values):
     )
 
 
-def is_missing(value: Any) -> bool:
+def _is_missing(value: Any) -> bool:
     "Whether a value is None, NaN, or the missing value of a library."
     return (
         value is None
@@ -392,7 +392,7 @@ def _fault_of(value):
         kind = type(value).__name__
         return (
             "NaN"
-            if is_missing(value)
+            if _is_missing(value)
             else "dates or times"
             if hasattr(value, "isoformat") or kind == "Period"
             else f"objects of the type {kind}"
@@ -486,7 +486,7 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
         raise ValueError(problem) from error
 
 # %% ../nbs/validation.ipynb #cell-018-h
-def check_label_values(name: str, y: Any) -> None:
+def _check_label_values(name: str, y: Any) -> None:
     """ValueError if some of the labels y, in a list or an array of objects or dates, are missing or
     of another kind than the others.
     """
@@ -511,7 +511,7 @@ def check_label_values(name: str, y: Any) -> None:
     ):
         return
     for row, label in enumerate(values):
-        if is_missing(label):
+        if _is_missing(label):
             raise ValueError(
                 f"{name} contains NaN or None: example {row} (from 0) has no label; leave such"
                 " examples out, or give them a label of their own"
@@ -557,7 +557,7 @@ def check_labelled(
             f" {names[0]} out"
         )
     with error_context(names[1]):
-        check_label_values(names[1], y)
+        _check_label_values(names[1], y)
     with error_context(*names):
         X, y = validate_inputs(
             estimator,

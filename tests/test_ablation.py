@@ -15,7 +15,7 @@ from capslit.experiments.ablation import (
     _ablation_parts,
     _factorial,
     _inside,
-    made,
+    _made,
     shifted,
 )
 
@@ -73,7 +73,7 @@ def test_the_networks_are_of_equal_size_and_differ_in_what_they_are_named_for(si
     )
     from capslit.routing.network import count_parameters
 
-    nets = {name: made(name, side, 0)[0] for name in NETWORKS}
+    nets = {name: _made(name, side, 0)[0] for name in NETWORKS}
     sizes = [count_parameters(net) for net in nets.values()]
     assert max(sizes) / min(sizes) < 1.05
     X = torch.rand(8, side, side, generator=torch.Generator().manual_seed(0))
@@ -94,7 +94,7 @@ def test_a_pose_that_follows_is_found():
         "A network whose pose holds the centre of gravity, in entries (1, 4) and (2, 4), and noise."
 
         generator = torch.Generator().manual_seed(0)
-        hidden = made("t2", 8, 0)[0].hidden
+        hidden = _made("t2", 8, 0)[0].hidden
 
         def capsules(self, images):
             from capslit.routing.network import _Capsules

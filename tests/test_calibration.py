@@ -12,10 +12,10 @@ from capslit.experiments.calibration import (
     _assess,
     brier_score,
     calibration_error,
-    fit_temperature,
+    _fit_temperature,
     _least_calibration_error,
     log_loss,
-    perfect_rejection,
+    _perfect_rejection,
     rejection_curve,
     reliability,
     temper,
@@ -76,7 +76,7 @@ def test_honest_probabilities_have_the_least_error(sample):
 @together("wrong", [0.1, 1.0, 7.0])
 def test_the_temperature_is_found(sample, wrong):
     logs, y = sample
-    found = fit_temperature(temper(logs, wrong), y)
+    found = _fit_temperature(temper(logs, wrong), y)
     assert abs(found * wrong - 1) < 0.06
     best = log_loss(temper(temper(logs, wrong), found), y)
     assert best <= log_loss(logs, y) and all(
@@ -106,14 +106,14 @@ def test_nothing_is_better_than_perfect_rejection():
     correct = np.random.default_rng(0).random(50) < 0.7
     wrong = int(np.sum(~correct))
     assert np.isclose(
-        rejection_curve(correct.astype(float), correct).mean(), perfect_rejection(wrong, 50)
+        rejection_curve(correct.astype(float), correct).mean(), _perfect_rejection(wrong, 50)
     )
     assert (
         rejection_curve(1 - correct, correct).mean()
         > rejection_curve(np.ones(50), correct).mean()
-        > perfect_rejection(wrong, 50)
+        > _perfect_rejection(wrong, 50)
     )
-    assert perfect_rejection(0, 50) == 0
+    assert _perfect_rejection(0, 50) == 0
 
 
 def test_assessment_of_certain_and_correct_probabilities():

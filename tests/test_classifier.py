@@ -358,7 +358,7 @@ def test_an_error_of_zero_ends_all_rounds(architecture, held_out, monkeypatch):
     )
     stopped = clone(model).fit(X[:80], y[:80], **validation)
     monkeypatch.setattr(
-        em_loop, "cannot_improve", lambda score, monitor: np.zeros(score.shape, bool)
+        em_loop, "_cannot_improve", lambda score, monitor: np.zeros(score.shape, bool)
     )
     patient = clone(model).fit(X[:80], y[:80], **validation)
     assert np.array_equal(stopped.coef_, patient.coef_) and np.array_equal(

@@ -21,7 +21,7 @@ from capslit.experiments.contest import (
     RIVALS,
     ROWS,
     TIMES,
-    Collection,
+    _Collection,
     against,
     _cliques,
     _collect,
@@ -209,7 +209,7 @@ def test_the_calibration_error_is_that_of_all_folds_together():
         return predicted, np.log(np.tile([0.6, 0.4], (5, 1))), np.zeros((2, len(TIMES))), None
 
     def fold(n_right):
-        return contest.Fold(None, None, None, (np.arange(5) >= n_right).astype(int))
+        return contest._Fold(None, None, None, (np.arange(5) >= n_right).astype(int))
 
     metrics, arrays = _collect([run(5), run(1)], [fold(5), fold(1)])
     assert (
@@ -364,7 +364,7 @@ def test_what_has_changed_is_not_kept(tmp_path, monkeypatch):
     tables = {name: load_table(name) for name in EMBEDDED}
     tables["iris"] = replace(tables["iris"], sha256={"iris": "0" * 64})
     other = replace(
-        few(*names, "wine.forest"), loaders={"embedded": lambda: Collection("embedded", tables)}
+        few(*names, "wine.forest"), loaders={"embedded": lambda: _Collection("embedded", tables)}
     )
     perform("tables", other, "embedded", profile="quick", out=tmp_path)
     assert {run[:2] for run in runs} == {

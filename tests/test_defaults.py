@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 
 from capslit import CapsuleClassifier, em
 from capslit.capsules.cross_validation import cross_validate
-from capslit.capsules.features import KernelFeatures, polynomial
+from capslit.capsules.features import KernelFeatures, _polynomial
 from capslit.capsules.settings import (
     Custom,
     Incremental,
@@ -232,7 +232,7 @@ def test_columns_in_different_units_need_no_scaler(load, kernel, tmp_path):
         {"alpha": 1.0},
         {"kernel": Search(1.0)},
         {"kernel": None, "alpha": (0.1, 1.0)},
-        {"kernel": partial(polynomial, gamma=1e-6)},
+        {"kernel": partial(_polynomial, gamma=1e-6)},
     )
     kept = [CapsuleClassifier(**settings).fit(X[told], y[told]) for settings in given]
     assert all(
@@ -284,7 +284,7 @@ def test_heavy_tails_need_no_logarithm(tmp_path):
         for given in (
             {"alpha": 1.0},
             {"kernel": Search(1.0)},
-            {"kernel": partial(polynomial, gamma=1e-6)},
+            {"kernel": partial(_polynomial, gamma=1e-6)},
         )
     ]
     kept.append(CapsuleClassifier.paper(max_iter=5).fit(X[told], y[told]))

@@ -197,7 +197,7 @@ def without_checkout(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(records, "CHECKOUT", tmp_path / "nowhere")
-    monkeypatch.setattr(records, "RESULTS", records.results_folder())
+    monkeypatch.setattr(records, "RESULTS", records._results_folder())
     with http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Handler, directory=str(served))
     ) as server:

@@ -14,9 +14,9 @@ from capslit.capsules.evidence import (
     WeightPosterior,
     fit_evidence,
     information_grams,
-    label_information,
+    _label_information,
     typical_length,
-    unequal_shares,
+    _unequal_shares,
 )
 from capslit.capsules.inference import class_probabilities, posterior_mean, sample_latents
 from capslit.capsules.prediction import coupled
@@ -115,7 +115,7 @@ def test_label_information_is_what_the_label_takes_from_the_variance(dims):
         )
     error = np.sqrt(sum(part.var() / len(part) for part in left)) / D
     share = 1 - sum(part.mean() for part in left) / D
-    found = label_information(norms, np.array(dims))[0]
+    found = _label_information(norms, np.array(dims))[0]
     assert abs(found - share) < 5 * error < 0.5 * found and found < (len(dims) - 1) / D
 
 
@@ -237,7 +237,7 @@ def test_capsules_of_unequal_variance_agree_with_samples():
     h[:, :, 0] += np.sqrt(norms[0, :, 0])
     share = (h**2).sum(-1)
     share /= share.sum(1, keepdims=True)
-    found = unequal_shares(norms, v, dims)[0, :, 0]
+    found = _unequal_shares(norms, v, dims)[0, :, 0]
     assert np.all(abs(share.mean(0) - found) < 5 * share.std(0) / np.sqrt(len(h)))
 
 

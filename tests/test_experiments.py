@@ -23,7 +23,7 @@ from capslit.experiments.records import (
     load_record,
     perform,
     record_path,
-    save_record,
+    _save_record,
 )
 from capslit.experiments.summary import EXPERIMENTS, reproduce
 from capslit.storage import StorageError, load_json, save_json
@@ -81,7 +81,7 @@ def test_what_cannot_be_an_experiment(tmp_path):
 
 def test_a_record_comes_back(tmp_path, record):
     path = tmp_path / "new" / "folder" / "record.json"
-    save_record(path, record)
+    _save_record(path, record)
     again = load_record(path)
     assert {k: v for k, v in vars(again).items() if k != "arrays"} == {
         k: v for k, v in vars(record).items() if k != "arrays"
@@ -94,7 +94,7 @@ def test_damaged_records_are_refused(tmp_path, record):
     path = tmp_path / "record.json"
 
     def fresh():
-        save_record(path, record)
+        _save_record(path, record)
         return load_json(path)
 
     fresh()
@@ -264,7 +264,7 @@ def test_a_record_is_made_again_when_one_that_it_was_made_from_has_changed(tmp_p
     assert load_record(path).needs == {"counting": first.digest()} and first.needs == {}
 
     def text_after(record):
-        save_record(source, record)
+        _save_record(source, record)
         assert perform("reader", reader, "digits", out=tmp_path, report=words.append) == path
         return path.read_text()
 
@@ -319,7 +319,7 @@ def test_parts_that_ran_at_different_commits_say_so(tmp_path, monkeypatch):
     parts = {
         name: {k: v for k, v in part.items() if k != "code"} for name, part in record.parts.items()
     }
-    save_record(tmp_path / "old.json", replace(record, parts=parts))
+    _save_record(tmp_path / "old.json", replace(record, parts=parts))
     old = load_record(tmp_path / "old.json")
     assert "| code | version 9, commit 2222222222, " in describe_run(old)
 

@@ -18,7 +18,7 @@ from capslit.factorial.chains import (
     FactorialChains,
     _sweep,
     most_probable_path,
-    product_step,
+    _product_step,
     simulate,
 )
 from capslit.factorial.hmm import FactorialHMM
@@ -141,7 +141,7 @@ def test_step_is_a_kronecker_product(d, k):
     x = rng.normal(size=(2, k**d, 5))
     for q in range(2):
         assert np.allclose(
-            product_step(x, matrices)[q], reduce(np.kron, [A[q] for A in matrices]).T @ x[q]
+            _product_step(x, matrices)[q], reduce(np.kron, [A[q] for A in matrices]).T @ x[q]
         )
 
 

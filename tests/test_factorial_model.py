@@ -16,19 +16,19 @@ from capslit import em
 from capslit.factorial import e_steps
 from capslit.factorial.e_steps import (
     Exact,
-    Field,
+    _Field,
     Gibbs,
     MeanField,
     Truncated,
     configurations,
-    gaussian_field,
-    pairwise,
+    _gaussian_field,
+    _pairwise,
 )
 from capslit.factorial.model import (
     OBSERVABLES,
     CauseParameters,
     FactorialVectorModel,
-    score_weights,
+    _score_weights,
 )
 
 
@@ -108,8 +108,8 @@ def test_products_give_what_the_table_gives(d, k, monkeypatch):
         y = sum(weights[i, rng.integers(k, size=400)] for i in range(d)) + np.exp(
             log_noise / 2
         ) * rng.normal(size=(400, 6))
-        field = gaussian_field(y, weights, np.log(rng.dirichlet(np.ones(k), d)), log_noise)
-        field = field._replace(constants=-pairwise(field.coupling, (d, k)))
+        field = _gaussian_field(y, weights, np.log(rng.dirichlet(np.ones(k), d)), log_noise)
+        field = field._replace(constants=-_pairwise(field.coupling, (d, k)))
         impossible = (
             field._replace(constants=np.where(rng.random(k**d) < 0.3, -np.inf, field.constants))
             if k**d > 3
@@ -135,7 +135,7 @@ def test_products_give_what_the_table_gives(d, k, monkeypatch):
 @together("d, k", [(1, 5), (2, 4), (3, 3)])
 def test_compiled_steps_have_the_same_bits(d, k, monkeypatch):
     rng, found = np.random.default_rng(0), []
-    field = gaussian_field(
+    field = _gaussian_field(
         rng.normal(size=(2500, 6)),
         rng.normal(size=(d, k, 6)),
         np.log(rng.dirichlet(np.ones(k), d)),
@@ -151,7 +151,7 @@ def test_compiled_steps_have_the_same_bits(d, k, monkeypatch):
 
 def test_one_example_that_needs_the_table_changes_no_other():
     rng = np.random.default_rng(0)
-    field = Field(rng.normal(size=(9, 6)), None, np.zeros(9), (2, 3), rng.normal(size=9))
+    field = _Field(rng.normal(size=(9, 6)), None, np.zeros(9), (2, 3), rng.normal(size=9))
     field.constants[[0, 4]] = -3000.0
     usual = Exact()(field, np.ones(9)).means
     field.linear[5, [0, 3]] = 2000.0  # each half would have its first state
@@ -318,7 +318,9 @@ def test_scoring_comes_back_from_afar(observable, seed):
     rng, S, family = np.random.default_rng(seed), configurations(2, 3), OBSERVABLES[observable]
     truth, counts = rng.normal(size=(6, 5)), rng.uniform(1, 20, len(S))
     cross = S.T @ (counts[:, None] * family.mean(S @ truth))
-    found = score_weights(family, (S, counts), cross, 4 * rng.normal(size=truth.shape), n_steps=200)
+    found = _score_weights(
+        family, (S, counts), cross, 4 * rng.normal(size=truth.shape), n_steps=200
+    )
     assert np.allclose(S @ found, S @ truth, atol=1e-4)
 
 

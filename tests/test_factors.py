@@ -22,17 +22,17 @@ from capslit.experiments import lines_and_shapes as factors
 from capslit.experiments.lines_and_shapes import (
     SIZES,
     VARIANTS,
-    anneal,
-    fit_peer,
+    _anneal,
+    _fit_peer,
     follow,
-    inference_of,
-    judged,
-    measured,
-    operations,
-    resemblance,
-    resembling,
-    true_templates,
-    unseen,
+    _inference_of,
+    _judged,
+    _measured,
+    _operations,
+    _resemblance,
+    _resembling,
+    _true_templates,
+    _unseen,
 )
 from capslit.experiments.records import Bench, Part, load_record
 
@@ -108,13 +108,13 @@ def test_made_data_are_always_the_same():
 
 
 def test_unseen_images_are_others():
-    shapes = unseen("shapes", load_shapes())
+    shapes = _unseen("shapes", load_shapes())
     together = np.concatenate([shapes, load_shapes().images]).reshape(4096, -1)
     assert shapes.shape == (3796, 6, 6)
     assert len(np.unique(together, axis=0)) == len(
         np.unique(compose(shape_templates(), np.arange(4096)).reshape(4096, -1), axis=0)
     )
-    lines = unseen("lines", load_lines())
+    lines = _unseen("lines", load_lines())
     assert lines.shape == (1600, 4, 4)
     assert (
         len(np.unique(np.concatenate([lines, load_lines().images]).reshape(1760, -1), axis=0))
@@ -128,29 +128,29 @@ def test_unseen_images_are_others():
 @together("name", SIZES)
 @together("order", [0, 1])
 def test_planted_causes_are_found_whatever_their_order_and_constants(name, order):
-    rng, templates = np.random.default_rng(order), true_templates(name)
+    rng, templates = np.random.default_rng(order), _true_templates(name)
     d, k, p = templates.shape
     vectors = list(permutations(range(d)))[order]
     planted = np.stack([3 * templates[v][rng.permutation(k)] + rng.normal(size=p) for v in vectors])
-    found = resemblance(planted, templates)
+    found = _resemblance(planted, templates)
     assert found.shape == (d, k) and np.allclose(found, 1)
-    noisy = resemblance(planted + 0.1 * rng.normal(size=planted.shape), templates)
+    noisy = _resemblance(planted + 0.1 * rng.normal(size=planted.shape), templates)
     assert np.all(noisy > 0.9) and np.all(noisy < 1)
 
 
 def test_each_correlation_stands_at_its_own_template():
-    rng, templates = np.random.default_rng(0), true_templates("shapes")
+    rng, templates = np.random.default_rng(0), _true_templates("shapes")
     planted = templates[[2, 0, 1]][:, rng.permutation(16)].copy()
     planted[1, :3] = rng.normal(size=(3, 36))  # three of the crosses are spoiled
-    found = resemblance(planted, templates)
+    found = _resemblance(planted, templates)
     assert np.sum(found[0] > 0.9) == 13 and np.all(found[1:] > 0.99)
-    whole = judged([found, np.ones((3, 16))])
+    whole = _judged([found, np.ones((3, 16))])
     assert whole == {"found": [45 / 48, 1.0], "mostly": [3, 3], "wholly": [2, 3]}
 
 
 @together("name", SIZES)
 def test_wrong_causes_are_not_found(name):
-    templates, rng = true_templates(name), np.random.default_rng(1)
+    templates, rng = _true_templates(name), np.random.default_rng(1)
     d, k, p = templates.shape
     mixed = np.swapaxes(templates, 0, 1).reshape(d, k, p)  # each vector has states of all causes
     for wrong in (
@@ -160,20 +160,20 @@ def test_wrong_causes_are_not_found(name):
         np.ones_like(templates),
         -templates,
     ):
-        metrics = judged([resemblance(wrong, templates)])
+        metrics = _judged([_resemblance(wrong, templates)])
         assert metrics["wholly"] == [0] and metrics["found"][0] < 0.75
-    assert np.all(np.isfinite(resemblance(np.zeros_like(templates), templates)))
+    assert np.all(np.isfinite(_resemblance(np.zeros_like(templates), templates)))
 
 
 def test_components_without_vectors_are_matched_up_to_sign_and_offset():
-    templates, rng = true_templates("lines"), np.random.default_rng(2)
+    templates, rng = _true_templates("lines"), np.random.default_rng(2)
     components = (
         templates.reshape(8, 16)[rng.permutation(8)] * rng.choice([-2.0, 0.5], size=(8, 1)) + 7
     )
-    assert np.allclose(resembling(components, templates), 1)
-    assert np.sum(resembling(components[:5], templates) > 0.9) == 5  # the others have no partner
-    assert np.all(resembling(np.ones((8, 16)), templates) == 0)
-    assert np.all(resembling(rng.normal(size=(8, 16)), templates) < 0.95)
+    assert np.allclose(_resembling(components, templates), 1)
+    assert np.sum(_resembling(components[:5], templates) > 0.9) == 5  # the others have no partner
+    assert np.all(_resembling(np.ones((8, 16)), templates) == 0)
+    assert np.all(_resembling(rng.normal(size=(8, 16)), templates) < 0.95)
 
 
 # learning
@@ -181,21 +181,21 @@ def test_components_without_vectors_are_matched_up_to_sign_and_offset():
 
 def test_names_of_e_steps():
     assert (
-        inference_of("gibbs 3", 5).n_samples,
-        inference_of("gibbs 3", 5).seed,
-        inference_of("gibbs 10").n_samples,
+        _inference_of("gibbs 3", 5).n_samples,
+        _inference_of("gibbs 3", 5).seed,
+        _inference_of("gibbs 10").n_samples,
     ) == (3, 5, 10)
-    assert (inference_of("mean field 2").n_sweeps, inference_of("mean field 2").tol) == (2, 0.0)
+    assert (_inference_of("mean field 2").n_sweeps, _inference_of("mean field 2").tol) == (2, 0.0)
     assert (
-        inference_of("mean field").n_sweeps == 100
-        and inference_of("truncated 4").n_configurations == 4
+        _inference_of("mean field").n_sweeps == 100
+        and _inference_of("truncated 4").n_configurations == 4
     )
-    assert type(inference_of("exact")).__name__ == "Exact"
+    assert type(_inference_of("exact")).__name__ == "Exact"
 
 
 @together("e_step", ["exact", "gibbs 2", "mean field"])
 def test_following_em_is_deterministic_and_learns(e_step):
-    y = measured(load_lines().images, 16.0)
+    y = _measured(load_lines().images, 16.0)
     first, second = (follow(y, (2, 4), e_step, 3, 12, 0) for _ in range(2))
     for a, b in zip(first, second):
         assert np.array_equal(a, b)
@@ -210,7 +210,7 @@ def test_following_em_is_deterministic_and_learns(e_step):
 def test_the_error_is_that_of_the_expected_reconstruction():
     from capslit.factorial.model import CauseParameters, FactorialVectorModel
 
-    y = measured(load_lines().images, 16.0)
+    y = _measured(load_lines().images, 16.0)
     errors, _, weights = follow(y, (2, 4), "exact", 2, 3, 0)
     for w, error in zip(weights, errors[:, -1]):
         made = w[0][:, None] + w[1][None, :]  # (4, 4, 16)
@@ -222,25 +222,25 @@ def test_the_error_is_that_of_the_expected_reconstruction():
 
 
 def test_annealing_ends_with_the_model_s_own_noise():
-    X = measured(load_shapes().images[:60], 0.5)
+    X = _measured(load_shapes().images[:60], 0.5)
     settings = {"e_step": "gibbs", "n_samples": 2, "annealed": 4.0, "max_iter": 4}
-    (weights, bound), again = anneal(settings, X, (3, 16), 0), anneal(settings, X, (3, 16), 0)
+    (weights, bound), again = _anneal(settings, X, (3, 16), 0), _anneal(settings, X, (3, 16), 0)
     assert (
         weights.shape == (3, 16, 36)
         and np.isfinite(bound)
         and np.array_equal(weights, again[0])
         and bound == again[1]
     )
-    assert not np.allclose(weights, anneal(settings | {"annealed": 1.0}, X, (3, 16), 0)[0])
+    assert not np.allclose(weights, _anneal(settings | {"annealed": 1.0}, X, (3, 16), 0)[0])
 
 
 @together("method", factors.METHODS)
 def test_peers_reconstruct_what_they_have_seen(method):
-    X = measured(load_lines().images, 16.0)
+    X = _measured(load_lines().images, 16.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0}}.get(method, {})
-        components, reconstruct = fit_peer(method, X, (2, 4), 0, options)
+        components, reconstruct = _fit_peer(method, X, (2, 4), 0, options)
     made = reconstruct(X)
     assert made.shape == X.shape and np.mean((X - made) ** 2) < 0.7 * np.mean(np.var(X, axis=0))
     assert components.shape == (
@@ -250,10 +250,10 @@ def test_peers_reconstruct_what_they_have_seen(method):
 
 def test_operations_grow_as_they_must():
     for e_step in ("gibbs", "mean field", "truncated"):
-        assert operations(e_step, 6, 4) == 4 * operations(e_step, 3, 4) and operations(
+        assert _operations(e_step, 6, 4) == 4 * _operations(e_step, 3, 4) and _operations(
             e_step, 3, 8
-        ) == 4 * operations(e_step, 3, 4)
-    assert operations("exact", 6, 4) == 64 * operations("exact", 3, 4)
+        ) == 4 * _operations(e_step, 3, 4)
+    assert _operations("exact", 6, 4) == 64 * _operations("exact", 3, 4)
 
 
 # the experiments

@@ -11,7 +11,7 @@ from scipy.stats import binom
 from capslit.capsules.engine import CapsuleParameters
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.capsules.problems import capsule_targets
-from capslit.experiments.figure5 import FIGURE5, Committee, JointlyStopped, compare_predictions
+from capslit.experiments.figure5 import FIGURE5, Committee, _JointlyStopped, compare_predictions
 from capslit.experiments.records import Record, load_record, perform
 
 SHORT = {"thresholds": (0.6, 0.0), "patience": (3, 2), "n_jobs": 1}
@@ -63,7 +63,7 @@ def test_all_problems_stop_together_at_the_best_joint_error(architecture):
     X, y, rng = problem(7, n=300)
     train, held = np.arange(300) < 200, np.arange(300) >= 200
     w = rng.uniform(0.5, 2, 100)
-    model = JointlyStopped.paper(2, architecture=architecture, **SHORT).fit(
+    model = _JointlyStopped.paper(2, architecture=architecture, **SHORT).fit(
         X[train], y[train], X_val=X[held], y_val=y[held], sample_weight_val=w
     )
     seen = model.history_["validation_error"]
@@ -82,7 +82,7 @@ def test_one_problem_has_no_committee():
             warnings.simplefilter("ignore")
             a, b = (
                 kind.paper(2, **settings).fit(X[:80], labels[:80], X_val=X[80:], y_val=labels[80:])
-                for kind in (JointlyStopped, CapsuleClassifier)
+                for kind in (_JointlyStopped, CapsuleClassifier)
             )
         assert np.array_equal(a.coef_, b.coef_)
 

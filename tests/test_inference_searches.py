@@ -13,19 +13,19 @@ from capslit.composition.pursuit import exhaustive_search
 from capslit.composition.rules import bernoulli_log_likelihood, max_minus_min
 from capslit.experiments import inference
 from capslit.experiments.inference import (
-    best_pair,
-    coverage,
-    greedy_cover,
-    grey_estimate,
-    l1_templates,
-    learn_grey,
-    mean_field,
-    mean_field_cover,
-    preselected,
-    projected_gradient,
-    rebuild_means,
-    rebuild_sums,
-    set_values,
+    _best_pair,
+    _coverage,
+    _greedy_cover,
+    _grey_estimate,
+    _l1_templates,
+    _learn_grey,
+    _mean_field,
+    _mean_field_cover,
+    _preselected,
+    _projected_gradient,
+    _rebuild_means,
+    _rebuild_sums,
+    _set_values,
 )
 from capslit.experiments.quadrants import sparse_codes
 from capslit.experiments.records import load_record
@@ -51,15 +51,15 @@ def test_values_of_sets_are_those_of_the_search(small):
     X, templates = small
     best = exhaustive_search(X, templates, expert_cost=0.7)
     J = np.sum(best.experts >= 0, axis=1)
-    assert np.allclose(set_values(templates, X, 0.7).max(axis=1), best.log_likelihood - 0.7 * J)
+    assert np.allclose(_set_values(templates, X, 0.7).max(axis=1), best.log_likelihood - 0.7 * J)
     alone = bernoulli_log_likelihood(X, max_minus_min(templates[[1, 2]]))
-    assert np.allclose(set_values(templates, X, 0.7)[:, 6], alone - 1.4)
+    assert np.allclose(_set_values(templates, X, 0.7)[:, 6], alone - 1.4)
 
 
 def test_mean_field_is_a_fixed_point_of_its_equations(small):
     X, templates = small
-    values = set_values(templates, X, 0.5)
-    lam, bounds = mean_field(values, sweeps=500)
+    values = _set_values(templates, X, 0.5)
+    lam, bounds = _mean_field(values, sweeps=500)
     assert np.all(np.diff(bounds, axis=0) > -1e-9)
     a = all_activations(4)
     for i in range(5):
@@ -72,7 +72,7 @@ def test_mean_field_is_a_fixed_point_of_its_equations(small):
 
 def test_ascent_stays_in_the_box_and_rises(small):
     X, templates = small
-    a, path = projected_gradient(X, templates, 0.3)
+    a, path = _projected_gradient(X, templates, 0.3)
     assert (
         np.all(np.diff(path, axis=1) >= 0)
         and a.min() >= 0
@@ -84,13 +84,13 @@ def test_ascent_stays_in_the_box_and_rises(small):
 def test_covers_against_all_sets(covers):
     masks, g = covers
     a = all_activations(9).astype(bool)
-    worth = np.array([coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in a])
+    worth = np.array([_coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in a])
     few = worth[a.sum(axis=1) <= 2].max(axis=0)
-    assert np.allclose(coverage(masks, g, best_pair(masks, g, 1.0), 1.0), few)
+    assert np.allclose(_coverage(masks, g, _best_pair(masks, g, 1.0), 1.0), few)
     assert np.allclose(
-        coverage(masks, g, preselected(masks, g, 1.0, count=9, most=9), 1.0), worth.max(axis=0)
+        _coverage(masks, g, _preselected(masks, g, 1.0, count=9, most=9), 1.0), worth.max(axis=0)
     )
-    greedy = coverage(masks, g, greedy_cover(masks, g, 1.0), 1.0)
+    greedy = _coverage(masks, g, _greedy_cover(masks, g, 1.0), 1.0)
     assert np.all(greedy <= worth.max(axis=0) + 1e-9) and np.all(
         greedy >= worth[a.sum(axis=1) == 1].max(axis=0) - 1e-9
     )
@@ -100,19 +100,19 @@ def test_mean_field_of_covers_is_that_of_the_table(covers):
     masks, g = covers[0][:6], covers[1]
     order = (np.arange(64)[:, None] >> np.arange(6)) % 2 == 1
     values = np.stack(
-        [coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in order], axis=1
+        [_coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in order], axis=1
     )
     assert np.allclose(
-        mean_field_cover(masks, g, 1.0, 0.5, sweeps=300),
-        mean_field(values, sweeps=300)[0],
+        _mean_field_cover(masks, g, 1.0, 0.5, sweeps=300),
+        _mean_field(values, sweeps=300)[0],
         atol=1e-3,
     )
 
 
 def test_l1_votes_are_thresholded_and_equation_1_without_a_penalty():
     S, N = np.array([0.0, 5, 7, 12]), np.array([0.0, 10, 10, 12])
-    assert np.allclose(l1_templates(S, N, 0.0), (S + 1) / (N + 2))
-    assert np.allclose(l1_templates(S, N, 2.0), [0.5, 0.5, 0.5, 0.5 + 4 / 14])
+    assert np.allclose(_l1_templates(S, N, 0.0), (S + 1) / (N + 2))
+    assert np.allclose(_l1_templates(S, N, 2.0), [0.5, 0.5, 0.5, 0.5 + 4 / 14])
 
 
 def test_grey_templates_of_planted_levels():
@@ -129,8 +129,8 @@ def test_grey_templates_of_planted_levels():
     )
     errors = []
     for kind in ("ink", "means"):
-        templates, variance = learn_grey(X, kind, 4, 15, np.random.RandomState(1))
-        errors.append(np.mean((grey_estimate(templates, X, kind, variance, 1.0) - X) ** 2))
+        templates, variance = _learn_grey(X, kind, 4, 15, np.random.RandomState(1))
+        errors.append(np.mean((_grey_estimate(templates, X, kind, variance, 1.0) - X) ** 2))
         assert np.all((templates >= 0) & (templates <= 1))
     assert max(errors) < np.mean((X - X.mean(axis=0)) ** 2)
 
@@ -140,22 +140,22 @@ def test_numbers_are_foretold_without_a_look_at_them(rule):
     rng = np.random.default_rng(0)
     X, templates = rng.normal(size=(12, 5), scale=2), rng.normal(size=(3, 5), scale=2)
     model = GaussianCompositions(rule, 0.5, 0.3)
-    told = rebuild_means(model, templates, 0.7, X, foretell=True)
+    told = _rebuild_means(model, templates, 0.7, X, foretell=True)
     for d in range(5):
         others = np.delete(np.arange(5), d)
         spoiled = X.copy()
         spoiled[:, d] = 100.0
         assert np.array_equal(
-            rebuild_means(model, templates, 0.7, spoiled, foretell=True)[:, d], told[:, d]
+            _rebuild_means(model, templates, 0.7, spoiled, foretell=True)[:, d], told[:, d]
         )
         best = model.explain(templates[:, others], 0.7, X[:, others])[0]
         assert np.allclose(told[:, d], compose_means(templates, small_sets(3), 0.5, rule)[best, d])
-    sums = rebuild_sums(templates, 0.1, False, X, foretell=True)
+    sums = _rebuild_sums(templates, 0.1, False, X, foretell=True)
     assert np.allclose(
         sums[:, 2],
         sparse_codes(np.delete(X, 2, 1), np.delete(templates, 2, 1), 0.1, False) @ templates[:, 2],
     )
-    assert np.allclose(rebuild_sums(np.eye(5), 0.0, False, X), X, atol=1e-9)
+    assert np.allclose(_rebuild_sums(np.eye(5), 0.0, False, X), X, atol=1e-9)
 
 
 @pytest.mark.parametrize("data", ["quadrants", "digits"])

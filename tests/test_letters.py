@@ -19,23 +19,23 @@ from capslit.experiments.letters import (
     MOTIONS,
     PLAN,
     SETTINGS,
-    Geometry,
-    at_home,
-    bar_and_stem,
-    bernoulli_mixture,
-    code_lengths,
-    draw_poses,
-    geometry_of,
+    _Geometry,
+    _at_home,
+    _bar_and_stem,
+    _bernoulli_mixture,
+    _code_lengths,
+    _draw_poses,
+    _geometry_of,
     learned,
-    letters_of,
-    letters_parts,
-    likeness,
-    made_letters,
-    mixture_log_likelihood,
-    normalise,
-    split,
-    stroke_shape,
-    transforms_of,
+    _letters_of,
+    _letters_parts,
+    _likeness,
+    _made_letters,
+    _mixture_log_likelihood,
+    _normalise,
+    _split,
+    _stroke_shape,
+    _transforms_of,
 )
 from capslit.experiments.records import load_record
 from capslit.composition.pursuit import Transforms
@@ -61,12 +61,12 @@ T = path([(20, 20), (20, 70), (20, 45), (90, 45)])
 def test_a_letter_looks_the_same_whatever_its_size_and_place(zoom):
     points = np.array([(20, 20), (20, 70), (20, 45), (90, 45)])
     other = path(np.rint(zoom * (points - 55) + 52).astype(int))
-    assert np.mean(normalise(other) != normalise(T)) < 0.02
+    assert np.mean(_normalise(other) != _normalise(T)) < 0.02
 
 
 def test_size_stroke_and_place_are_as_asked():
     for side, extent, stroke in ((56, 40, 4), (40, 30, 6), (64, 50, 3)):
-        image = normalise(T, side, extent, stroke)
+        image = _normalise(T, side, extent, stroke)
         rows, columns = np.flatnonzero(image.any(axis=1)), np.flatnonzero(image.any(axis=0))
         assert (
             image.shape == (side, side)
@@ -84,8 +84,8 @@ def test_size_stroke_and_place_are_as_asked():
 def test_what_cannot_be_brought_to_one_size_is_refused():
     for bad in (np.zeros((9, 9)), np.ones((2, 9, 9))):
         with pytest.raises(ValueError, match="image must have"):
-            normalise(bad)
-    dot = normalise(np.pad(np.ones((3, 3)), 20))  # a dot is not blown up: the pen keeps its width
+            _normalise(bad)
+    dot = _normalise(np.pad(np.ones((3, 3)), 20))  # a dot is not blown up: the pen keeps its width
     assert 9 <= dot.sum() <= 25
 
 
@@ -102,7 +102,7 @@ def test_letters_of_each_data_set():
         ("digits", (8, 8), (12, 12)),
     ):
         data = data_named(name, side)
-        found = letters_of(data)
+        found = _letters_of(data)
         assert (
             found.images.shape == (3, 4, *expected)
             and found.shape == expected
@@ -111,8 +111,8 @@ def test_letters_of_each_data_set():
         if name != "omniglot":
             m = letters.MARGIN[name]
             assert np.array_equal(found.images[:, :, m:-m, m:-m].reshape(12, *side), data.images)
-    assert letters_of(data_named("omniglot", (105, 105))).names == ("a", "b", "c")
-    assert len(letters_of(load_digits()).images) == 10
+    assert _letters_of(data_named("omniglot", (105, 105))).names == ("a", "b", "c")
+    assert len(_letters_of(load_digits()).images) == 10
 
 
 # codes
@@ -121,14 +121,14 @@ def test_letters_of_each_data_set():
 def test_geometry_is_mean_and_covariance_of_what_is_active():
     rng = np.random.default_rng(0)
     g = rng.normal(size=(40, 2, 3)) + [[1, 2, 3], [-1, 0, 5]]
-    found = geometry_of(np.c_[np.ones((40, 2)), g.reshape(40, -1)], 2)
+    found = _geometry_of(np.c_[np.ones((40, 2)), g.reshape(40, -1)], 2)
     assert np.allclose(found.mean, g.mean(axis=0)) and np.allclose(
         found.covariance, np.cov(g.reshape(40, -1).T, bias=True)
     )
     assert found.counts.tolist() == [40, 40] and found.n == 40
     some = np.ones((40, 2))
     some[10:, 1] = 0
-    found = geometry_of(np.c_[some, g.reshape(40, -1)], 2)
+    found = _geometry_of(np.c_[some, g.reshape(40, -1)], 2)
     assert np.allclose(found.mean[1], g[:10, 1].mean(axis=0)) and np.allclose(
         found.covariance[3:, 3:], np.cov(g[:10, 1].T, bias=True)
     )
@@ -140,10 +140,10 @@ def test_code_lengths_by_hand():
     rng = np.random.default_rng(1)
     codes = np.c_[rng.random((6, 2)) < 0.6, rng.normal(size=(6, 6))].astype(float)
     codes[0, :2] = 0
-    geometry = geometry_of(codes, 2)
-    found = code_lengths(codes, geometry, T)
-    active, poses = split(codes, 2)
-    presence, covariance = (geometry.counts + 1) / 8, letters.cautious(geometry, T)
+    geometry = _geometry_of(codes, 2)
+    found = _code_lengths(codes, geometry, T)
+    active, poses = _split(codes, 2)
+    presence, covariance = (geometry.counts + 1) / 8, letters._cautious(geometry, T)
     for i in range(6):
         who = -np.sum(np.log(np.where(active[i], presence, 1 - presence)))
         assert np.isclose(found["uniform"][i], who + active[i].sum() * np.log(75))
@@ -158,8 +158,8 @@ def test_code_lengths_by_hand():
         if active[i].sum() == 1:
             assert np.isclose(found["joint"][i], found["separate"][i])
     assert all(
-        np.allclose(v, code_lengths(codes, geometry, None)["joint"])
-        for v in code_lengths(codes, geometry, None).values()
+        np.allclose(v, _code_lengths(codes, geometry, None)["joint"])
+        for v in _code_lengths(codes, geometry, None).values()
     )
 
 
@@ -169,14 +169,14 @@ def test_the_joint_code_is_shorter_where_poses_go_together():
     codes = np.c_[np.ones((300, 2)), np.concatenate([together, together], axis=1).reshape(300, -1)]
     mean = {
         name: v.mean()
-        for name, v in code_lengths(codes[100:], geometry_of(codes[:100], 2), T).items()
+        for name, v in _code_lengths(codes[100:], _geometry_of(codes[:100], 2), T).items()
     }
     assert mean["joint"] < mean["separate"] - 2 and mean["separate"] < mean["uniform"]
     apart = codes.copy()
     apart[:, 5:] = rng.permutation(apart[:, 5:])
     mean = {
         name: v.mean()
-        for name, v in code_lengths(apart[100:], geometry_of(apart[:100], 2), T).items()
+        for name, v in _code_lengths(apart[100:], _geometry_of(apart[:100], 2), T).items()
     }
     assert abs(mean["joint"] - mean["separate"]) < 0.2
 
@@ -184,16 +184,16 @@ def test_the_joint_code_is_shorter_where_poses_go_together():
 def test_one_letter_is_enough_for_a_code_and_for_drawing():
     T = Transforms((8, 8), 1, (-10.0, 0.0, 10.0))
     codes = np.array([[1, 0, 1, -1, 10, 0, 0, 0]], float)
-    geometry = geometry_of(codes, 2)
-    assert all(np.isfinite(v).all() for v in code_lengths(codes, geometry, T).values())
-    assert np.allclose(draw_poses(geometry, 5)[:, 0], [1, -1, 10])
+    geometry = _geometry_of(codes, 2)
+    assert all(np.isfinite(v).all() for v in _code_lengths(codes, geometry, T).values())
+    assert np.allclose(_draw_poses(geometry, 5)[:, 0], [1, -1, 10])
 
 
 def test_drawn_poses_have_the_moments():
     rng = np.random.default_rng(2)
     root = rng.normal(size=(6, 6))
-    geometry = Geometry(np.ones(2), 1, rng.normal(size=(2, 3)), root @ root.T)
-    drawn = draw_poses(geometry, 40_000, 1).reshape(40_000, 6)
+    geometry = _Geometry(np.ones(2), 1, rng.normal(size=(2, 3)), root @ root.T)
+    drawn = _draw_poses(geometry, 40_000, 1).reshape(40_000, 6)
     deviation = np.sqrt(np.diag(geometry.covariance))
     assert np.all(np.abs(drawn.mean(axis=0) - geometry.mean.ravel()) < 5 * deviation / 200)
     assert np.allclose(np.cov(drawn.T), geometry.covariance, atol=0.05 * deviation.max() ** 2)
@@ -204,10 +204,10 @@ def test_drawn_poses_have_the_moments():
 
 def test_a_mixture_of_one_is_the_mean_template():
     X = (np.random.default_rng(0).random((15, 9)) < 0.4).astype(float)
-    weights, templates = bernoulli_mixture(X, 1)
-    assert np.allclose(weights, 1) and np.allclose(templates[0], letters.mean_template(X))
+    weights, templates = _bernoulli_mixture(X, 1)
+    assert np.allclose(weights, 1) and np.allclose(templates[0], letters._mean_template(X))
     assert np.allclose(
-        mixture_log_likelihood(X, weights, templates), bernoulli_log_likelihood(X, templates)
+        _mixture_log_likelihood(X, weights, templates), bernoulli_log_likelihood(X, templates)
     )
 
 
@@ -215,12 +215,12 @@ def test_a_mixture_finds_two_kinds_and_sums_to_one():
     rng = np.random.default_rng(3)
     kinds = np.array([[0.9] * 4 + [0.1] * 4, [0.1] * 4 + [0.9] * 4])
     X = (rng.random((80, 8)) < kinds[np.arange(80) % 2]).astype(float)
-    weights, templates = bernoulli_mixture(X, 2)
+    weights, templates = _bernoulli_mixture(X, 2)
     assert np.abs(templates[np.argsort(-templates[:, 0])] - kinds).max() < 0.2 and np.allclose(
         weights, 0.5, atol=0.1
     )
     everything = np.array(list(itertools.product((0.0, 1.0), repeat=8)))
-    assert np.isclose(logsumexp(mixture_log_likelihood(everything, weights, templates)), 0)
+    assert np.isclose(logsumexp(_mixture_log_likelihood(everything, weights, templates)), 0)
 
 
 # strokes
@@ -239,33 +239,33 @@ def bar(angle, shape=(40, 40), length=24, width=3):
 
 @pytest.mark.parametrize("angle", [0, 30, 60, 90, -45])
 def test_direction_and_elongation_of_a_bar(angle):
-    long, direction = stroke_shape(bar(angle), (40, 40))
+    long, direction = _stroke_shape(bar(angle), (40, 40))
     assert abs((direction - angle + 90) % 180 - 90) < 2 and -90 < direction <= 90 and 5 < long < 10
-    assert np.allclose(stroke_shape(0.5 + 0.5 * bar(angle), (40, 40)), (long, direction))
+    assert np.allclose(_stroke_shape(0.5 + 0.5 * bar(angle), (40, 40)), (long, direction))
 
 
 def test_no_ink_and_round_ink():
-    assert stroke_shape(np.full(100, 0.5), (10, 10)) == (0.0, 0.0)
-    assert stroke_shape(np.maximum(bar(0), bar(90)), (40, 40))[0] < 1.05
+    assert _stroke_shape(np.full(100, 0.5), (10, 10)) == (0.0, 0.0)
+    assert _stroke_shape(np.maximum(bar(0), bar(90)), (40, 40))[0] < 1.05
 
 
 def test_a_bar_and_a_stem():
-    shapes = {angle: stroke_shape(bar(angle), (40, 40)) for angle in (0, 20, 80, 90)}
-    cross = stroke_shape(np.maximum(bar(0), bar(90)), (40, 40))
-    assert bar_and_stem((shapes[0], shapes[90])) and bar_and_stem((shapes[80], shapes[20]))
+    shapes = {angle: _stroke_shape(bar(angle), (40, 40)) for angle in (0, 20, 80, 90)}
+    cross = _stroke_shape(np.maximum(bar(0), bar(90)), (40, 40))
+    assert _bar_and_stem((shapes[0], shapes[90])) and _bar_and_stem((shapes[80], shapes[20]))
     assert (
-        not bar_and_stem((shapes[80], shapes[90]))
-        and not bar_and_stem((cross, shapes[0]))
-        and not bar_and_stem((shapes[90], (0.0, 0.0)))
+        not _bar_and_stem((shapes[80], shapes[90]))
+        and not _bar_and_stem((cross, shapes[0]))
+        and not _bar_and_stem((shapes[90], (0.0, 0.0)))
     )
 
 
 def test_likeness_does_not_mind_names():
     templates = np.stack([bar(0), bar(60), bar(90)])
-    assert np.isclose(likeness(templates, templates[[2, 0, 1]]), 1)
-    assert likeness(templates[:2], np.stack([bar(90), bar(-30)])) < 0.5
+    assert np.isclose(_likeness(templates, templates[[2, 0, 1]]), 1)
+    assert _likeness(templates[:2], np.stack([bar(90), bar(-30)])) < 0.5
     assert np.isclose(
-        likeness(templates, np.concatenate([templates[:2], np.zeros((1, 1600))])), 2 / 3
+        _likeness(templates, np.concatenate([templates[:2], np.zeros((1, 1600))])), 2 / 3
     )
 
 
@@ -273,15 +273,15 @@ def test_likeness_does_not_mind_names():
 
 
 def test_parts_that_move_on_their_own_are_found_in_a_lucky_order():
-    X, truth, T = made_letters()
+    X, truth, T = _made_letters()
     model = learned(X, 2, T, "sharper")
-    homes = at_home(model.templates_, geometry_of(model.transform(X), 2), (24, 24))
-    assert bar_and_stem([stroke_shape(home, (24, 24)) for home in homes])
-    assert likeness(homes, truth) > 0.9
+    homes = _at_home(model.templates_, _geometry_of(model.transform(X), 2), (24, 24))
+    assert _bar_and_stem([_stroke_shape(home, (24, 24)) for home in homes])
+    assert _likeness(homes, truth) > 0.9
 
 
 def test_settings_are_those_of_the_estimator():
-    X = made_letters(6)[0]
+    X = _made_letters(6)[0]
     for name, settings in SETTINGS.items():
         model = CompositionalModel(2, **settings)
         assert {key: model.get_params()[key] for key in settings} == settings
@@ -291,10 +291,10 @@ def test_settings_are_those_of_the_estimator():
 
 def test_transforms_of_each_data_set():
     for name, (shifts, rotations) in GRIDS.items():
-        assert transforms_of(name, (12, 12), "none") is None
-        assert len(transforms_of(name, (12, 12), "shifts")) == (2 * shifts + 1) ** 2
-        assert len(transforms_of(name, (12, 12))) == (2 * shifts + 1) ** 2 * len(rotations)
-    assert len(transforms_of("omniglot", (56, 56))) == 729
+        assert _transforms_of(name, (12, 12), "none") is None
+        assert len(_transforms_of(name, (12, 12), "shifts")) == (2 * shifts + 1) ** 2
+        assert len(_transforms_of(name, (12, 12))) == (2 * shifts + 1) ** 2 * len(rotations)
+    assert len(_transforms_of("omniglot", (56, 56))) == 729
 
 
 # the experiment
@@ -306,7 +306,7 @@ def record(quick_record):
 
 
 def test_quick_record(record):
-    names = [part.name for part in letters_parts("digits", "quick")]
+    names = [part.name for part in _letters_parts("digits", "quick")]
     assert list(record.parts) == sorted(names) or set(record.parts) == set(names)
     found = record.metrics("online")
     D = np.prod(found["shape"])
@@ -314,7 +314,7 @@ def test_quick_record(record):
         "online", "drawn"
     ).shape == (9, 2, 3)
     images = np.unpackbits(record.array("online", "images"), axis=-1)[:, :, : found["shape"][1]]
-    assert np.array_equal(images, letters_of(load_digits()).images[7][:10])
+    assert np.array_equal(images, _letters_of(load_digits()).images[7][:10])
     first = record.array("online", "templates")[0, 0].astype(float)
     assert np.allclose(first, (images[0].ravel() + 1) / 3, atol=1e-3)
     alphabet = record.metrics("alphabet")
@@ -352,7 +352,7 @@ def test_quick_numbers_agree_with_each_other(record):
 
 def test_held_out_by_hand(record):
     "The likelihood of unseen digits, from a model learned here."
-    all_letters = letters_of(load_digits())
+    all_letters = _letters_of(load_digits())
     part = "sharper, shifts and rotations, 2"
     settings = record.parts[part]["parameters"]
     X, X_new = (
@@ -360,7 +360,7 @@ def test_held_out_by_hand(record):
         for rows in (slice(20), slice(20, 28))
     )
     model = learned(
-        X, 2, transforms_of("digits", (12, 12)), "sharper", settings["max_iter"]
+        X, 2, _transforms_of("digits", (12, 12)), "sharper", settings["max_iter"]
     ).set_params(truncated=False)
     expected = bernoulli_log_likelihood(X_new, model.inverse_transform(model.transform(X_new)))
     assert np.allclose(record.array(part, "log_likelihood")[1], expected, atol=1e-2)
@@ -368,7 +368,7 @@ def test_held_out_by_hand(record):
 
 def test_parts_of_the_paper_profile():
     for data in ("omniglot", "alphadigits"):
-        parts = letters_parts(data, "paper")
+        parts = _letters_parts(data, "paper")
         assert len({part.name for part in parts}) == len(parts)
         assert {part.parameters["kind"] for part in parts} == {
             "online",

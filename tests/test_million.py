@@ -20,16 +20,16 @@ from capslit.experiments.million import (
     CHOSEN,
     MILLION,
     READINGS,
-    FixedUpdates,
-    LargeData,
-    OnDevice,
+    _FixedUpdates,
+    _LargeData,
+    _OnDevice,
     _choose_strength,
     enlarge,
     _gallery,
     _go_on,
     _pair_solver,
 )
-from capslit.experiments.figure5 import JointlyStopped
+from capslit.experiments.figure5 import _JointlyStopped
 from capslit.experiments.records import PAPER, Bench, load_protocol, load_record
 
 QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
@@ -159,7 +159,9 @@ def test_fixed_updates_look_at_no_validation_image(protocol):
         "early_stopping": False,
     }
     X, y = protocol.X.astype(np.float64), protocol.y
-    models = [FixedUpdates.paper(**settings).fit(X, y, X_val=X[:n], y_val=y[:n]) for n in (20, 900)]
+    models = [
+        _FixedUpdates.paper(**settings).fit(X, y, X_val=X[:n], y_val=y[:n]) for n in (20, 900)
+    ]
     assert np.array_equal(models[0].coef_, models[1].coef_) and models[0].n_iter_ == 7
     assert np.isnan(models[0].history_["validation_error"]).all()
     errors = models[0].history_["training_error"]
@@ -181,7 +183,7 @@ def test_learned_examples_are_spared_without_any_change(protocol, stopping):
         X_val=protocol.X_val.astype(float),
         y_val=protocol.y_val,
     )
-    plain = {"fixed": PlainFixed, "joint": JointlyStopped, "separate": LargeData}[stopping]
+    plain = {"fixed": PlainFixed, "joint": _JointlyStopped, "separate": _LargeData}[stopping]
     ours, theirs = (
         kind.paper(**settings).fit(**data) for kind in (million.STOPPING[stopping], plain)
     )
@@ -190,7 +192,7 @@ def test_learned_examples_are_spared_without_any_change(protocol, stopping):
         assert np.allclose(ours.history_[name], values, equal_nan=True), name
 
 
-class PlainFixed(LargeData):
+class PlainFixed(_LargeData):
     def fit(self, X, y, **validation):
         return super().fit(X, y)
 
@@ -308,13 +310,13 @@ def test_readings_of_the_embedded_digits(quick_record):
 @together("capsule_dim", [1, 3])
 def test_another_device_learns_the_same(protocol, tmp_path, monkeypatch, capsule_dim):
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
-    monkeypatch.setattr(OnDevice, "device", "cpu")
+    monkeypatch.setattr(_OnDevice, "device", "cpu")
     larger = enlarge(protocol, Deformations(), 1000)
     settings = QUICK | {"capsule_dim": capsule_dim}
     data = (larger.X.astype(np.float64), larger.y)
     validation = dict(X_val=larger.X_val.astype(np.float64), y_val=larger.y_val)
-    ours = LargeData.paper(**settings).fit(*data, **validation)
-    there = OnDevice.paper(**settings).fit(
+    ours = _LargeData.paper(**settings).fit(*data, **validation)
+    there = _OnDevice.paper(**settings).fit(
         *data, **validation, checkpoint=tmp_path / "checkpoint.npz"
     )
     assert np.allclose(there.coef_, ours.coef_, rtol=1e-6, atol=1e-9)

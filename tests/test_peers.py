@@ -180,7 +180,7 @@ def test_the_full_size_grid_is_the_one_that_the_chapter_states():
 
 def test_the_same_seed_gives_the_same_record_after_an_interruption(record, tmp_path, monkeypatch):
     some = only("multiclass-8", "logistic", "neighbours", "forest", "network", "svm")
-    judge, stopped = peers.judge, []
+    judge, stopped = peers._judge, []
 
     def interrupted(model, *rest):
         if type(model).__name__ == "RandomForestClassifier" and not stopped:
@@ -188,7 +188,7 @@ def test_the_same_seed_gives_the_same_record_after_an_interruption(record, tmp_p
             raise KeyboardInterrupt
         return judge(model, *rest)
 
-    monkeypatch.setattr(peers, "judge", interrupted)
+    monkeypatch.setattr(peers, "_judge", interrupted)
     with pytest.raises(KeyboardInterrupt):
         perform("peers", some, "digits", profile="quick", out=tmp_path)
     said = []

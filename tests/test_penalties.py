@@ -17,11 +17,11 @@ from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.engine import CapsuleRegression, LeastSquares, second_moments
 from capslit.capsules.penalties import (
     GROUPS,
-    coordinate_sweep,
+    _coordinate_sweep,
     dropout_precision,
-    group_norms,
+    _group_norms,
     masked_copies,
-    mixture_step,
+    _mixture_step,
     with_lasso,
     zeros_settled,
 )
@@ -109,7 +109,7 @@ def test_settled_zeros_are_exact_and_do_not_lower_the_objective():
         settled = zeros_settled(model, parameters, data, 1)
         after = model.objective(settled, model.e_step(settled, data))[0]
         assert after >= before - 1e-9 * (abs(before) + len(data[0])), seed
-        norms = group_norms(settled.weights[0], model.lasso_groups)
+        norms = _group_norms(settled.weights[0], model.lasso_groups)
         zeros += int(np.sum(norms == 0))
         rows = np.arange(settled.weights.shape[2])[:, None] < model.dims[0][:, None, None]
         assert not settled.weights[0][~np.broadcast_to(rows, settled.weights[0].shape)].any()
@@ -126,8 +126,8 @@ def test_the_sweep_ends_where_the_norms_say(groups):
     A, M, strength = X.T @ X, 5 * rng.normal(size=(3, 2, 5)), np.array([4.0, 4.0, 16.0, 4.0, 0.0])
     W = rng.normal(size=(3, 2, 5))
     for _ in range(300):
-        W = coordinate_sweep(mixture_step(W, M, A, strength, groups), M, A, strength, groups)
-    slopes, norms = group_norms(M - W @ A, groups), group_norms(W, groups)
+        W = _coordinate_sweep(_mixture_step(W, M, A, strength, groups), M, A, strength, groups)
+    slopes, norms = _group_norms(M - W @ A, groups), _group_norms(W, groups)
     assert np.all(slopes <= strength + 1e-6) and np.allclose(
         (slopes * np.sign(norms))[norms > 0], (strength + 0 * norms)[norms > 0], atol=1e-6
     )

@@ -27,19 +27,19 @@ from capslit.experiments.quadrants import (
     VALUES,
     all_sets,
     as_rows,
-    best_templates,
-    cross_entropy,
-    em_step,
+    _best_templates,
+    _cross_entropy,
+    _em_step,
     explain_small,
     extremes_of_sets,
-    foretold_by_truth,
+    _foretold_by_truth,
     learn_experts,
     learned_experts,
-    measure,
+    _measure,
     recovery,
     sparse_codes,
     start_templates,
-    states_of,
+    _states_of,
 )
 from capslit.experiments.records import load_record
 from capslit.composition.pursuit import exhaustive_search, matching_pursuit
@@ -91,9 +91,9 @@ def test_the_data_set_is_always_the_same():
         == load_quadrants().sha256
         == {"quadrants": "b6a21fbe207671b0db14bffa8d1587dafb355a27c464a8ce7ce998f6a5f643c5"}
     )
-    templates = compose_quadrants(states_of(data.labels))
+    templates = compose_quadrants(_states_of(data.labels))
     assert np.all(data.images[templates != 0.5] == templates[templates != 0.5])
-    for label, states in zip(data.labels[:20], states_of(data.labels)):
+    for label, states in zip(data.labels[:20], _states_of(data.labels)):
         assert data.class_names[label] == ", ".join(QUADRANT_STATES[s] for s in states)
 
 
@@ -172,10 +172,10 @@ def test_the_exact_step_beats_every_single_change(X):
 
     best = templates
     for _ in range(20):
-        best = best_templates(best, active, X)
+        best = _best_templates(best, active, X)
     settled = aim(best)
     assert np.all(settled >= aim(templates) - 1e-9) and np.array_equal(
-        best, best_templates(best, active, X)
+        best, _best_templates(best, active, X)
     )
     for k in range(8):
         for value in VALUES[::6]:
@@ -187,9 +187,9 @@ def test_the_exact_step_beats_every_single_change(X):
 def test_the_exact_step_of_a_lone_expert_is_equation_1():
     X = np.repeat([[1.0, 0, 1, 0]], 98, axis=0)
     X[:49, 2] = 0
-    found = best_templates(np.array([[0.9, 0.1, 0.6, 0.5]]), np.ones((98, 1), bool), X)
+    found = _best_templates(np.array([[0.9, 0.1, 0.6, 0.5]]), np.ones((98, 1), bool), X)
     assert np.allclose(found, [[0.98, 0.02, 0.5, 0.02]])
-    idle = best_templates(np.full((2, 4), 0.8), np.repeat([[True, False]], 98, axis=0), X)
+    idle = _best_templates(np.full((2, 4), 0.8), np.repeat([[True, False]], 98, axis=0), X)
     assert np.all(idle[1] == 0.5)
 
 
@@ -197,10 +197,10 @@ def test_equation_1_turns_foreign_votes_over_and_the_exact_step_removes_them():
     X = as_rows(draw_quadrants(3000, np.random.RandomState(6))[0])
     start = np.clip(TRUTH, 0.02, 0.98)
     start[0, 35] = 0.54
-    first = em_step(start, X)[0]
-    second = em_step(first, X)[0]
+    first = _em_step(start, X)[0]
+    second = _em_step(first, X)[0]
     assert abs(first[0, 35] - 1 / 3) < 0.06 and abs(second[0, 35] - 2 / 3) < 0.06
-    assert abs(em_step(start, X, "exact M-step")[0][0, 35] - 0.5) < 0.03
+    assert abs(_em_step(start, X, "exact M-step")[0][0, 35] - 0.5) < 0.03
     assert np.sum(recovery(second - 0.5) > FOUND) == 8
 
 
@@ -232,7 +232,7 @@ def test_of_several_starts_the_most_probable_is_kept(X):
 def test_the_true_experts_stay_with_the_exact_step(X):
     templates = np.clip(TRUTH, 0.02, 0.98)
     for _ in range(5):
-        templates, _ = em_step(templates, X, "exact M-step")
+        templates, _ = _em_step(templates, X, "exact M-step")
     assert np.all(recovery(templates - 0.5) > 0.95)
 
 
@@ -241,17 +241,17 @@ def test_the_true_experts_stay_with_the_exact_step(X):
 
 def test_what_the_truth_costs():
     test = as_rows(load_quadrants().test_images)
-    found = measure(learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
+    found = _measure(learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
     assert (
         found["found"] == 8
         and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5
         and abs(found["squared"] - 4.5) < 0.4
     )
     assert found["foretold"] == pytest.approx(
-        cross_entropy(test, foretold_by_truth(test)), abs=0.01
+        _cross_entropy(test, _foretold_by_truth(test)), abs=0.01
     )
-    assert cross_entropy(test, np.full(test.shape, 0.5)) == pytest.approx(36 * math.log(2))
-    assert cross_entropy(test, test) < 1e-3 and np.isfinite(cross_entropy(test, 1 - test))
+    assert _cross_entropy(test, np.full(test.shape, 0.5)) == pytest.approx(36 * math.log(2))
+    assert _cross_entropy(test, test) < 1e-3 and np.isfinite(_cross_entropy(test, 1 - test))
 
 
 @pytest.mark.parametrize("positive", [False, True])
@@ -281,7 +281,7 @@ def test_peers_foretell_without_looking(method, X):
 
 
 def test_the_machine_s_conditional_probability_is_that_of_its_energy(X):
-    learned = quadrants.learn_machine(X[:, :36], 0, 0.1, 5, 5)
+    learned = quadrants._learn_machine(X[:, :36], 0, 0.1, 5, 5)
     from sklearn.neural_network import BernoulliRBM
 
     model = BernoulliRBM(8, learning_rate=0.1, batch_size=5, n_iter=5, random_state=0).fit(X)

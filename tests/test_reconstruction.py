@@ -12,8 +12,8 @@ from sklearn.base import clone
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.engine import CapsuleRegression, second_moments
-from capslit.capsules.reconstruction import decoders, reconstruction_errors, with_penalty
-from capslit.experiments.poses import chosen_strength, slant_and_ink, told, traverse
+from capslit.capsules.reconstruction import decoders, _reconstruction_errors, with_penalty
+from capslit.experiments.poses import _chosen_strength, slant_and_ink, told, _traverse
 from capslit.experiments.records import Record
 from capslit.capsules.settings import Reconstruction
 
@@ -89,13 +89,13 @@ def test_decoders_with_a_constant_input_are_regressions_of_the_others():
     rng = np.random.default_rng(0)
     x, W = np.c_[rng.normal(size=(50, 4)), np.ones(50)], rng.normal(size=(1, 2, 5))
     gram = (x.T @ x)[None]
-    (B,), (error,) = decoders(W, gram, affine=True), reconstruction_errors(W, gram, affine=True)
+    (B,), (error,) = decoders(W, gram, affine=True), _reconstruction_errors(W, gram, affine=True)
     expected, left, *_ = np.linalg.lstsq(x @ W[0].T, x[:, :4])
     assert np.allclose(B[:4], expected.T) and not B[4].any() and np.isclose(error, left.sum())
     flat = np.zeros((1, 3, 5))  # rows beyond a capsule's dimension
     flat[:, :2] = W
     assert np.allclose(decoders(flat, gram, affine=True)[0, :, :2], B) and np.isclose(
-        reconstruction_errors(flat, gram, affine=True)[0], error
+        _reconstruction_errors(flat, gram, affine=True)[0], error
     )
 
 
@@ -188,12 +188,12 @@ def test_what_is_told_is_judged_by_unseen_images_of_each_class():
 def test_traversals_are_principal_axes_of_the_drawings():
     rng = np.random.default_rng(6)
     decoder, poses = rng.normal(size=(7, 3)), rng.normal(size=(50, 3)) * [1, 5, 2] + 1
-    path, drawn = traverse(decoder, poses, 2), poses @ decoder.T
+    path, drawn = _traverse(decoder, poses, 2), poses @ decoder.T
     assert np.allclose(path[:, 2], drawn.mean(axis=0))
     spread = np.sort(np.linalg.eigvalsh(np.cov(drawn.T)))[:-3:-1]
     assert np.allclose(((path[:, 4] - path[:, 0]) ** 2).sum(axis=1), 16 * spread)
     turned = np.linalg.qr(rng.normal(size=(3, 3)))[0]  # a pose may be turned without any change
-    assert np.allclose(traverse(decoder @ turned.T, poses @ turned.T, 2), path)
+    assert np.allclose(_traverse(decoder @ turned.T, poses @ turned.T, 2), path)
 
 
 def test_the_strength_is_chosen_by_validation_images():
@@ -205,6 +205,6 @@ def test_the_strength_is_chosen_by_validation_images():
         return Record("poses", "digits", "paper", 0, {}, {}, {}, "", parts, {})
 
     of = {"0": (0.05, 0.5), "0.1": (0.053, 0.7), "1": (0.052, 0.6), "10": (0.06, 0.9)}
-    assert chosen_strength(record(**of), 4, (0.1, 1, 10)) == 0.1
-    assert chosen_strength(record(**of | {"10": (0.053, 0.9)}), 4, (0.1, 1, 10)) == 10
-    assert chosen_strength(record(**of | {"0": (0.01, 0.5)}), 4, (0.1, 1, 10)) == 0.1
+    assert _chosen_strength(record(**of), 4, (0.1, 1, 10)) == 0.1
+    assert _chosen_strength(record(**of | {"10": (0.053, 0.9)}), 4, (0.1, 1, 10)) == 10
+    assert _chosen_strength(record(**of | {"0": (0.01, 0.5)}), 4, (0.1, 1, 10)) == 0.1

@@ -63,7 +63,7 @@ POSITIVE, CUBE, MOMENT = X**2, X[:60, :].reshape(20, 3, 4), np.rint(8 * X).T @ n
 FUNCTIONS = {
     "interpolating_integral": (lambda a: special.interpolating_integral(2.5, a), POSITIVE),
     "interpolating_integral, order": (lambda a: special.interpolating_integral(a, 1.5), POSITIVE),
-    "interpolating_derivative": (lambda a: special.interpolating_derivative(2.5, a), POSITIVE),
+    "interpolating_derivative": (lambda a: special._interpolating_derivative(2.5, a), POSITIVE),
     "interpolating_coefficients": (lambda a: special.interpolating_coefficients(a, 7), POSITIVE),
     "class_probabilities": (lambda a: inference.class_probabilities(a, 2), POSITIVE),
     "log_class_probabilities": (

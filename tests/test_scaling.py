@@ -25,25 +25,25 @@ from capslit.experiments.scaling import (
     SCALING,
     Case,
     Cluster,
-    amounts,
-    cost_model,
-    curves,
-    fit_apart,
+    _amounts,
+    _cost_model,
+    _curves,
+    _fit_apart,
     fit_costs,
     forecast,
     foretell,
-    forget,
+    _forget,
     in_turns,
     machine_figures,
     machine_rates,
-    made_up,
+    _made_up,
     measured,
-    read_file,
-    resident,
-    scaling_parts,
-    stepper,
-    time_local,
-    write_examples,
+    _read_file,
+    _resident,
+    _scaling_parts,
+    _stepper,
+    _time_local,
+    _write_examples,
 )
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -75,8 +75,8 @@ def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
         "__call__",
         lambda work, block: seen.append(len(block[0])) or plain(work, block),
     )
-    stepper(case, (*made_up(case), None))()
-    done = amounts(case)
+    _stepper(case, (*_made_up(case), None))()
+    done = _amounts(case)
     assert sum(seen) == n and done["blocks"] == -(-len(seen) // hands)
     assert done["capsules"] == 3 * min(n, max(seen) * done["blocks"])
     assert (
@@ -88,7 +88,8 @@ def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
 def test_what_is_counted_where():
     case = Case(10_000, 50, 3, 7)
     here, file, there = (
-        amounts(replace(case, where=where, partitions=4)) for where in ("memory", "file", "cluster")
+        _amounts(replace(case, where=where, partitions=4))
+        for where in ("memory", "file", "cluster")
     )
     assert (
         list(here) == list(AMOUNTS)
@@ -106,8 +107,8 @@ def test_what_is_counted_where():
 
 def test_files_of_examples_do_not_depend_on_their_pieces(tmp_path):
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    write_examples(tmp_path / "a", 1000, 10)
-    write_examples(tmp_path / "b", 1000, 10, rows=128)
+    _write_examples(tmp_path / "a", 1000, 10)
+    _write_examples(tmp_path / "b", 1000, 10, rows=128)
     for name in ("X.npy", "y.npy"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     X = np.load(tmp_path / "a" / "X.npy", mmap_mode="r")
@@ -122,38 +123,38 @@ def test_files_are_timed_like_memory_and_leave_nothing(tmp_path):
         Case(500, 4, 1, 2, where="file"),
         Case(300, 4, 1, 2, hands=2, where="file"),
     ]
-    seconds = time_local(cases, tmp_path, rounds=2)
+    seconds = _time_local(cases, tmp_path, rounds=2)
     assert seconds.shape == (3,) and (seconds > 0).all()
     figures = machine_rates(*machine_figures(tmp_path, size=64, megabytes=1, rounds=2))
     assert figures.keys() == MACHINE.keys() and min(figures.values()) > 0
-    assert not (tmp_path / "machine").exists() and forget(tmp_path / "500.npy") in (True, False)
-    read_file(tmp_path / "500.npy", buffer=100)
+    assert not (tmp_path / "machine").exists() and _forget(tmp_path / "500.npy") in (True, False)
+    _read_file(tmp_path / "500.npy", buffer=100)
 
 
 def test_the_highest_memory_is_noticed():
-    before = resident(highest=True)
+    before = _resident(highest=True)
     held = np.ones(
-        max(0, before - resident()) // 8 + 50_000_000
+        max(0, before - _resident()) // 8 + 50_000_000
     )  # 400 MB more, of which others may free some meanwhile
-    assert resident(highest=True) - before > 40_000_000 and held[-1] == 1
+    assert _resident(highest=True) - before > 40_000_000 and held[-1] == 1
     del held
-    assert resident(highest=True) >= before
+    assert _resident(highest=True) >= before
 
 
 def test_a_fit_in_a_process_of_its_own(tmp_path):
-    write_examples(tmp_path, 3000, 8)
+    _write_examples(tmp_path, 3000, 8)
     file, here = (
-        fit_apart(tmp_path, 2500, False, FITTED),
-        fit_apart(tmp_path, 2500, True, FITTED, apart=False),
+        _fit_apart(tmp_path, 2500, False, FITTED),
+        _fit_apart(tmp_path, 2500, True, FITTED, apart=False),
     )
     assert (
         file["weights"] == here["weights"]
         and file["n_iter"] == 5
         and 0 < file["before"] <= file["peak"] < 2**30
     )
-    assert fit_apart(tmp_path, 2400, False, FITTED, apart=False)["weights"] != file["weights"]
+    assert _fit_apart(tmp_path, 2400, False, FITTED, apart=False)["weights"] != file["weights"]
     with pytest.raises(RuntimeError, match="fit of 10 examples.*capsule_dim"):
-        fit_apart(tmp_path, 10, False, FITTED | {"capsule_dim": 0})
+        _fit_apart(tmp_path, 10, False, FITTED | {"capsule_dim": 0})
 
 
 def test_the_cost_model_finds_the_costs_of_noisy_times_and_none_is_negative():
@@ -163,9 +164,9 @@ def test_the_cost_model_finds_the_costs_of_noisy_times_and_none_is_negative():
             zip(AMOUNTS, (1e-11, 0, 8e-9, 2e-10, 3e-10, 3e-10, 5e-4, 1e-10, 4e-4, 1e-8, 3e-3, 3e-2))
         ),
     )
-    cases = [case for name, some in curves(False).items() if name != "checks" for case in some]
+    cases = [case for name, some in _curves(False).items() if name != "checks" for case in some]
     seconds = [foretell(true, case, 2) * rng.uniform(0.97, 1.03) for case in cases]
-    found = cost_model(cases, seconds, 2)
+    found = _cost_model(cases, seconds, 2)
     assert min(found.values()) >= 0 and all(
         0.8 < found[name] / true[name] < 1.25 for name in ("products", "sent", "tasks")
     )
@@ -199,7 +200,7 @@ def test_a_cluster_computes_reads_sends_and_schedules():
 
 
 def test_the_checks_are_not_fitted_to():
-    parts = {part.name: part for part in scaling_parts("digits", "paper")}
+    parts = {part.name: part for part in _scaling_parts("digits", "paper")}
     fitted = [
         case
         for name, part in parts.items()
@@ -223,7 +224,7 @@ def test_a_cluster_leaves_the_environment_as_it_was():
     """
     pytest.importorskip("distributed", reason="Dask is not installed; pip install capslit[dask]")
     before = dict(os.environ)
-    with scaling.local_cluster(1):
+    with scaling._local_cluster(1):
         pass
     assert dict(os.environ) == before
 
@@ -248,7 +249,7 @@ def test_the_experiment_in_seconds(tmp_path):
     assert (
         len(cases)
         == len(seconds)
-        == sum(len(some) for name, some in curves(True).items() if name != "checks")
+        == sum(len(some) for name, some in _curves(True).items() if name != "checks")
     )
     assert np.all(seconds > 0) and {case.where for case in cases} == {"memory", "file", "cluster"}
     costs = fit_costs(record)

@@ -16,17 +16,17 @@ from capslit.experiments.scenes import (
     METHODS,
     Found,
     SceneSearch,
-    Scenes,
-    agreement,
+    _Scenes,
+    _agreement,
     handwritten,
-    in_the_middle,
+    _in_the_middle,
     judge,
     learn_templates,
     make_scenes,
     rates,
     read,
-    scene_parts,
-    set_the_scene,
+    _scene_parts,
+    _set_the_scene,
 )
 
 
@@ -71,7 +71,7 @@ def test_digits_are_black_and_white_and_in_the_middle():
         rows, columns = np.flatnonzero(image.any(axis=1)), np.flatnonzero(image.any(axis=0))
         for inked in (rows, columns):
             assert inked[0] + inked[-1] in (14, 15)
-    assert not in_the_middle(np.zeros((2, 5, 6), bool)).any()
+    assert not _in_the_middle(np.zeros((2, 5, 6), bool)).any()
     large = np.zeros((1, 28, 28), np.uint8)
     large[0, 3:9, 4:6] = 255
     assert handwritten(large, 255.0).sum() == 12
@@ -296,7 +296,9 @@ def test_wrong_arguments_are_named(call, words):
 
 def scene_of(digits, rows, columns):
     "A scene with these digits; no pixels."
-    return Scenes(None, None, np.array([digits]), np.array([rows]), np.array([columns]), None, None)
+    return _Scenes(
+        None, None, np.array([digits]), np.array([rows]), np.array([columns]), None, None
+    )
 
 
 def found_at(experts, rows, columns):
@@ -349,8 +351,8 @@ def test_rates_and_their_errors():
         np.std([1, 0.5, 1, 0]) / 2
     )
     assert (
-        agreement(seen, detected) == pytest.approx(2 * 5 / (8 + 9))
-        and agreement(np.ones((2, 3), bool), np.array([3, 3])) == 1
+        _agreement(seen, detected) == pytest.approx(2 * 5 / (8 + 9))
+        and _agreement(np.ones((2, 3), bool), np.array([3, 3])) == 1
     )
 
 
@@ -358,7 +360,7 @@ def test_rates_and_their_errors():
 
 
 def test_paper_conditions_have_hundreds_of_scenes_in_large_pictures():
-    parts = scene_parts("mnist", "paper")
+    parts = _scene_parts("mnist", "paper")
     assert len({part.name for part in parts}) == len(parts)
     assert all(
         part.parameters["n"] >= 200 and part.parameters["shape"] == [100, 100] for part in parts
@@ -368,16 +370,16 @@ def test_paper_conditions_have_hundreds_of_scenes_in_large_pictures():
 
 
 def test_conditions_share_nothing_but_the_templates():
-    data, settings = load_digits(), scene_parts("digits", "quick")[0].parameters
-    templates, scenes, tuning = set_the_scene(settings, data, 0)
-    again = set_the_scene(settings, data, 0)
+    data, settings = load_digits(), _scene_parts("digits", "quick")[0].parameters
+    templates, scenes, tuning = _set_the_scene(settings, data, 0)
+    again = _set_the_scene(settings, data, 0)
     assert (
         all(np.array_equal(a, b) for a, b in zip(scenes, again[1]))
         and len(tuning.noisy) == settings["n_tuning"]
     )
     assert not np.array_equal(scenes.digits[:6], tuning.digits)
-    assert not np.array_equal(set_the_scene(settings, data, 1)[1].digits, scenes.digits)
-    assert np.array_equal(set_the_scene(settings | {"noise": 0.2}, data, 0)[0], templates)
+    assert not np.array_equal(_set_the_scene(settings, data, 1)[1].digits, scenes.digits)
+    assert np.array_equal(_set_the_scene(settings | {"noise": 0.2}, data, 0)[0], templates)
 
 
 def test_quick_run(quick_record):

@@ -236,12 +236,12 @@ def test_thin_matrices_of_pairs_with_few_rows_give_the_same_model(fit_intercept,
         [],
         [],
     )
-    thin = problems.thin_root
+    thin = problems._thin_root
     for root in (
         lambda *given: ranks.append(thin(*given).shape[1]) or thin(*given),
         lambda *given: None,
     ):
-        monkeypatch.setattr(problems, "thin_root", root)
+        monkeypatch.setattr(problems, "_thin_root", root)
         models.append(
             CapsuleClassifier(1, **LINEAR, fit_intercept=fit_intercept, random_state=0).fit(
                 inputs, classes

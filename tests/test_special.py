@@ -19,7 +19,7 @@ from capslit.capsules import special
 from capslit.em.compiling import OnDemand
 from capslit.capsules.special import (
     interpolating_coefficients,
-    interpolating_derivative,
+    _interpolating_derivative,
     interpolating_integral,
     remainder_ratio,
 )
@@ -129,20 +129,20 @@ def test_coefficients_and_remainder(dim):
 def test_derivative(s):
     beta = betas(s, 25, low=-100, high=2)
     truth = np.array([float(exact_derivative(s, b)) for b in beta])
-    np.testing.assert_allclose(interpolating_derivative(s, beta), truth, rtol=2e-15)
+    np.testing.assert_allclose(_interpolating_derivative(s, beta), truth, rtol=2e-15)
     with mpmath.workdps(30):
         slope = [
             float(mpmath.diff(lambda b: b / (s + 1) * mpmath.hyp1f1(1, s + 2, -b), b))
             for b in (0.5, 3.0, 40.0)
         ]
-    np.testing.assert_allclose(interpolating_derivative(s, [0.5, 3.0, 40.0]), slope, rtol=1e-12)
+    np.testing.assert_allclose(_interpolating_derivative(s, [0.5, 3.0, 40.0]), slope, rtol=1e-12)
 
 
 @pytest.mark.parametrize("s", [-0.9, -0.5, -0.1])
 def test_derivative_below_order_zero(s):
     beta = betas(s, 25, low=-10, high=2)
     np.testing.assert_allclose(
-        interpolating_derivative(s, beta),
+        _interpolating_derivative(s, beta),
         [float(exact_derivative(s, b)) for b in beta],
         rtol=1e-14,
         atol=1e-14,
@@ -250,7 +250,7 @@ def test_bounds_and_recursion(s, b):
     here, above = interpolating_integral(np.array([s, s + 1]), b)
     assert b / (s + 1 + b) * (1 - 1e-15) <= here <= b / (s + b) * (1 + 1e-15)
     assert abs(above - (1 - (s + 1) * (here / b))) <= 1e-15
-    assert interpolating_derivative(s, b) >= 0
+    assert _interpolating_derivative(s, b) >= 0
 
 
 @examples(100)
@@ -264,7 +264,7 @@ def test_ends():
     s = np.array([-0.5, 0, 0.5, 3, 5000])
     for f, at_zero, at_infinity in (
         (interpolating_integral, 0 * s, 1 + 0 * s),
-        (interpolating_derivative, 1 / (s + 1), 0 * s),
+        (_interpolating_derivative, 1 / (s + 1), 0 * s),
     ):
         np.testing.assert_array_equal(f(s, np.inf), at_infinity)
         np.testing.assert_allclose(f(s, 0.0), at_zero, rtol=1e-15)
@@ -315,7 +315,7 @@ def test_broadcasting_and_types():
     "function",
     [
         lambda b: interpolating_integral(10, b),
-        lambda b: interpolating_derivative(10, b),
+        lambda b: _interpolating_derivative(10, b),
         lambda b: remainder_ratio(b, 20),
         lambda b: interpolating_coefficients(b, 20)[1],
     ],
@@ -359,7 +359,7 @@ def test_array_libraries(xp, dtype):
         lambda b: interpolating_integral(10, b),
         lambda b: interpolating_integral(5000, b),
         lambda b: interpolating_integral(-0.7, b),
-        lambda b: interpolating_derivative(10.5, b),
+        lambda b: _interpolating_derivative(10.5, b),
         lambda b: remainder_ratio(b, 7),
         lambda b: interpolating_coefficients(b, 9)[0],
     ):
@@ -377,13 +377,13 @@ def test_array_libraries(xp, dtype):
 
 
 def test_threads_share_the_tables():
-    special.ratio_table.cache_clear()
+    special._ratio_table.cache_clear()
     beta = np.random.default_rng(0).exponential(10, 1000)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda i: interpolating_integral(1 + i % 7 / 2, beta), range(140)))
     for i, values in enumerate(found):
         np.testing.assert_array_equal(values, found[i % 7])
-    assert not special.ratio_table(1.0, beta.dtype).flags.writeable
+    assert not special._ratio_table(1.0, beta.dtype).flags.writeable
 
 
 # ── bad input
@@ -414,7 +414,7 @@ BAD_ORDER = [
 ]
 
 
-@together("function", [interpolating_integral, interpolating_derivative])
+@together("function", [interpolating_integral, _interpolating_derivative])
 @pytest.mark.parametrize("beta, error", BAD_BETA, ids=str)
 def test_bad_beta(function, beta, error):
     with pytest.raises(error, match="beta"):
@@ -423,7 +423,7 @@ def test_bad_beta(function, beta, error):
         interpolating_coefficients(beta, 4)
 
 
-@together("function", [interpolating_integral, interpolating_derivative])
+@together("function", [interpolating_integral, _interpolating_derivative])
 @pytest.mark.parametrize("s, error", BAD_ORDER, ids=str)
 def test_bad_order(function, s, error):
     with pytest.raises(error, match=r"^s "):

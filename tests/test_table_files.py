@@ -23,9 +23,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from capslit import CapsuleClassifier, TableClassifier
-from capslit.capsules.table_classifier import compare, cross_validated, reason_for_failure
+from capslit.capsules.table_classifier import compare, _cross_validated, reason_for_failure
 from capslit.data import read_table
-from capslit.data.table_files import MISSING_WORDS, read_frame, with_decimal_points
+from capslit.data.table_files import MISSING_WORDS, read_frame, _with_decimal_points
 from capslit.storage import StorageError, load_arrays, save_arrays
 
 TEXT = "a,b,y\n1,red,yes\n,blue,no\n3,red,yes\n4,?,no\n"
@@ -125,7 +125,7 @@ def test_decimal_commas_mean_what_points_mean(numbers, digits):
         f"{number / 1000:,.{digits}f}".translate(str.maketrans(",.", ".,")) for number in numbers
     ]
     for words in (plain, divided):
-        assert with_decimal_points(pd.DataFrame({"a": words}))["a"].tolist() == points
+        assert _with_decimal_points(pd.DataFrame({"a": words}))["a"].tolist() == points
 
 
 def test_one_convention_for_a_file(tmp_path):
@@ -448,7 +448,7 @@ def test_comparison_is_on_rows_not_learned_from():
     assert results["capsule regression"].error > 0.35
     assert results["most frequent class"].log_loss == pytest.approx(np.log(2), rel=1e-6)
     rare = np.where(np.arange(len(X)) < 2, 2, y)  # a class of two is in every training part
-    assert cross_validated(TableClassifier(), X, rare).probabilities.shape == (len(X), 3)
+    assert _cross_validated(TableClassifier(), X, rare).probabilities.shape == (len(X), 3)
 
 
 def test_reasons_for_failure():

@@ -25,7 +25,7 @@ from capslit.composition.gaussian import GaussianCompositions
 from capslit.composition.model import Compositions, Experts
 from capslit.composition.pursuit import matching_pursuit, plain_pursuit
 from capslit.factorial.chains import ChainParameters, FactorialChains
-from capslit.factorial.e_steps import Exact, gaussian_field
+from capslit.factorial.e_steps import Exact, _gaussian_field
 from capslit.mixtures.factor_analysis import LinearManifolds, ManifoldParameters
 from capslit.mixtures.gaussian import Mixtures, log_sum, mixture_parameters
 from capslit.routing import kernels
@@ -150,7 +150,7 @@ def fit_plain(x, y, dims, weight):
 
 def fit_engine(x, y, dims, weight):
     "Twenty steps from the plain initial weights."
-    start = CapsuleParameters(plain.initial_weights(x, y, dims, weight)[None])
+    start = CapsuleParameters(plain._initial_weights(x, y, dims, weight)[None])
     model, options = engine(x, dims, weight), {"threshold": 0.8}
     return steps(model, start, (x, y, weight), 20, options, momentum=0.9).parameters.weights[0]
 
@@ -251,7 +251,7 @@ def causes(rng):
 
 
 def engine_exact_posterior(y, W, priors, variance):
-    field = gaussian_field(y, W, np.log(priors), np.log(variance))
+    field = _gaussian_field(y, W, np.log(priors), np.log(variance))
     posterior = Exact()(field, np.ones(len(y)))
     return posterior.means, posterior.moments, posterior.bound
 
@@ -406,7 +406,7 @@ CASES = {  # name: (plain function, fast function, generator of inputs, toleranc
     "capsules, compiled E-step": (plain.e_step, engine_e_step(True), capsule_problem, 1e-12),
     "capsules, M-step": (plain_m_step, engine_m_step, capsule_problem, 1e-12),
     "capsules, initial weights": (
-        lambda *arguments: projectors(plain.initial_weights(*arguments)),
+        lambda *arguments: projectors(plain._initial_weights(*arguments)),
         engine_start,
         digits,
         1e-12,

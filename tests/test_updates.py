@@ -14,7 +14,7 @@ from capslit.experiments.updates import (
     UPDATES,
     all_training_examples,
     _doubling_means,
-    gaps,
+    _gaps,
     multiclass_problem,
     reach,
     _read_curves,
@@ -140,7 +140,7 @@ def test_figure7_needs_no_runs_of_its_own(records):
     assert records["figure7"].metrics("trends") == trends(_read_curves(records["figure6"]), 1540)
     for name in TRENDS:
         assert np.array_equal(
-            records["figure7"].array("trends", name), gaps(_read_curves(records["figure6"]), name)
+            records["figure7"].array("trends", name), _gaps(_read_curves(records["figure6"]), name)
         )
 
 

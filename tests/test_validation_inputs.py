@@ -22,7 +22,7 @@ from sklearn.preprocessing import (
 )
 
 from capslit import CapsuleClassifier
-from capslit.capsules.classifier import share_elsewhere
+from capslit.capsules.classifier import _share_elsewhere
 from capslit.capsules.settings import Schedule
 
 TABLES = {"iris": load_iris, "wine": load_wine, "cancer": load_breast_cancer, "digits": load_digits}
@@ -51,8 +51,8 @@ def test_what_was_not_transformed_is_seen(table):
     train, test = train_test_split(TABLES[table]().data, random_state=0)
     for scaler in SCALERS:
         transformed = scaler.fit_transform(train)
-        assert share_elsewhere(transformed, test) > 0.5, scaler
-        assert share_elsewhere(transformed, scaler.transform(test)) < 0.25, scaler
+        assert _share_elsewhere(transformed, test) > 0.5, scaler
+        assert _share_elsewhere(transformed, scaler.transform(test)) < 0.25, scaler
 
 
 @together("table", TABLES)
@@ -69,12 +69,12 @@ def test_honest_shifts_are_not_warned_of(table):
     ]
     for order in orders:
         for held in (len(X) // 4, 5, 1):  # the last ones of that order
-            assert share_elsewhere(X[order[:-held]], X[order[-held:]]) <= 0.5, held
+            assert _share_elsewhere(X[order[:-held]], X[order[-held:]]) <= 0.5, held
 
 
 def test_onehot_columns_that_a_part_lacks_say_nothing():
     codes = np.sort(np.random.default_rng(0).integers(30, size=600))
-    assert share_elsewhere(np.eye(30)[codes[:400]], np.eye(30)[codes[400:]]) <= 0.5
+    assert _share_elsewhere(np.eye(30)[codes[:400]], np.eye(30)[codes[400:]]) <= 0.5
 
 
 @pytest.mark.filterwarnings("ignore:EM stopped")

@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'FAR', 'UNEVEN', 'ROUNDING', 'TINY', 'ENOUGH', 'MANY', 'FEW', 'EFFORT', 'Examples',
-           'fold_numbers', 'folds_of', 'renumbered', 'training_moments', 'Design', 'FoldRegression', 'fold_stack',
-           'HeldOutPredictions', 'by_problem', 'together', 'variances', 'mean_variance', 'Choice', 'candidates',
-           'centred', 'uncentred', 'halved', 'heavy_tails', 'spreads', 'scalings_tried', 'feature_maps', 'ring',
-           'Trial', 'judged', 'least_loss', 'compared', 'select']
+           'fold_numbers', 'folds_of', 'renumbered', 'Design', 'together', 'mean_variance', 'Choice', 'candidates',
+           'centred', 'uncentred', 'halved', 'spreads', 'scalings_tried', 'feature_maps', 'ring', 'Trial', 'judged',
+           'select']
 
 # %% ../../nbs/capsules/selection.ipynb #cell-002
 from collections.abc import Sequence
@@ -98,7 +97,7 @@ def renumbered(fold: np.ndarray) -> np.ndarray:
     return np.where(fold < 0, -1, np.searchsorted(np.unique(fold[fold >= 0]), fold))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-006
-def training_moments(examples: Examples, n_classes: int, affine: bool) -> list[SecondMoments]:
+def _training_moments(examples: Examples, n_classes: int, affine: bool) -> list[SecondMoments]:
     "`SecondMoments` of each class in all folds but one, for each fold."
     x, y, w, fold = examples
     parts = {
@@ -153,13 +152,13 @@ STEPS = (
 )  # iterations that tell feature maps apart, then priors, and that settle what was chosen
 
 
-class FoldRegression(CapsuleRegression):
+class _FoldRegression(CapsuleRegression):
     "Capsule regressions on folds of examples that are in memory all at once."
 
     small = 2**14
 
 
-def fold_stack(
+def _fold_stack(
     design: Design,
     examples: Examples,
     alphas: Sequence[float],
@@ -170,7 +169,7 @@ def fold_stack(
     """The model, the initial parameters (those of `start`, if it is given) and the batch of all
     folds × `alphas` × problems, in this order. `columns` as in `initial_weights`.
     """
-    moments, k = training_moments(examples, design.n_classes, design.affine), len(design.targets)
+    moments, k = _training_moments(examples, design.n_classes, design.affine), len(design.targets)
     if start is None:
         draw = partial(
             initial_weights,
@@ -200,7 +199,7 @@ def fold_stack(
     seen_by = (
         copies * np.mean(design.targets >= 0, axis=1) @ design.dims.sum(axis=1)
     )  # latent variables of an example, on average
-    model = FoldRegression(
+    model = _FoldRegression(
         np.tile(design.targets, (copies, 1)),
         np.tile(design.dims, (copies, 1)),
         solver,
@@ -217,7 +216,7 @@ def fold_stack(
     )
 
 # %% ../../nbs/capsules/selection.ipynb #cell-012
-class HeldOutPredictions(NamedTuple):
+class _HeldOutPredictions(NamedTuple):
     """Predictions for examples that were left out: logarithms of probabilities (n, m), the right
     classes (n,), and weights (n,).
     """
@@ -236,7 +235,9 @@ class HeldOutPredictions(NamedTuple):
         )
 
 
-def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[HeldOutPredictions]:
+def _by_problem(
+    design: Design, examples: Examples, weights: np.ndarray
+) -> list[_HeldOutPredictions]:
     """What each problem says of the unseen examples that concern it, for several sets of weights
     (folds, sets, k, m, d, p).
     """
@@ -255,14 +256,14 @@ def by_problem(design: Design, examples: Examples, weights: np.ndarray) -> list[
             rows = np.flatnonzero(targets[y] >= 0)
             found.append(
                 [
-                    HeldOutPredictions(own_logs.T[rows], targets[y[rows]], w[rows])
+                    _HeldOutPredictions(own_logs.T[rows], targets[y[rows]], w[rows])
                     for own_logs in logs[:, q]
                 ]
             )
-    return [HeldOutPredictions(*map(np.concatenate, zip(*parts))) for parts in zip(*found)]
+    return [_HeldOutPredictions(*map(np.concatenate, zip(*parts))) for parts in zip(*found)]
 
 # %% ../../nbs/capsules/selection.ipynb #cell-013
-def together(design: Design, examples: Examples, weights: np.ndarray) -> HeldOutPredictions:
+def together(design: Design, examples: Examples, weights: np.ndarray) -> _HeldOutPredictions:
     """What all problems together say of each example that judges, by the weights (folds, k, m, d,
     p) of its fold.
     """
@@ -270,8 +271,8 @@ def together(design: Design, examples: Examples, weights: np.ndarray) -> HeldOut
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
         logs = Predictor(own, design.dims, design.pairs).log_probabilities(x)
-        found.append(HeldOutPredictions(logs, y, w))
-    return HeldOutPredictions(*map(np.concatenate, zip(*found)))
+        found.append(_HeldOutPredictions(logs, y, w))
+    return _HeldOutPredictions(*map(np.concatenate, zip(*found)))
 
 # %% ../../nbs/capsules/selection.ipynb #cell-017
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1)  # in units of the mean variance of the inputs
@@ -283,7 +284,7 @@ TINY = 60  # examples; fewer are compared in double precision
 ENOUGH = 500  # examples that tell how sharp the probabilities should be
 
 
-def variances(x: Any, weight: Any = None) -> np.ndarray:
+def _variances(x: Any, weight: Any = None) -> np.ndarray:
     "The weighted variances (p,) of the columns of x (n, p)."
     if isinstance(x, SparseRows):
         return mean_variance_axis(x.matrix.astype(np.float64), axis=0, weights=weight)[1]
@@ -296,7 +297,7 @@ def variances(x: Any, weight: Any = None) -> np.ndarray:
 def mean_variance(x: Any, weight: Any = None) -> float:
     "The mean of the weighted variances of the columns of x (n, p); 1 where all are constant."
     with np.errstate(over="ignore"):
-        return float(np.mean(variances(x, weight))) or 1.0
+        return float(np.mean(_variances(x, weight))) or 1.0
 
 
 class Choice(NamedTuple):
@@ -365,7 +366,7 @@ def _at_weight(values, mass, level, strictly):
     return np.take_along_axis(values, row[None], axis=0)[0]
 
 
-def heavy_tails(x: np.ndarray, unit: Any = 1.0, weight: Any = None) -> np.ndarray | None:
+def _heavy_tails(x: np.ndarray, unit: Any = 1.0, weight: Any = None) -> np.ndarray | None:
     """Centres and widths (2, p) for `compressed`: medians, and the median distance from them of
     the values that differ from them. The width is 0 unless the farthest value of the column is
     more than ten times as far. None unless the farthest value of some column is also farther
@@ -391,7 +392,7 @@ def spreads(x: np.ndarray, weight: Any = None) -> np.ndarray:
     """Weighted standard deviations (p,) of the columns of x (n, p); 0 where they are rounding
     errors.
     """
-    spread = np.sqrt(variances(x, weight))
+    spread = np.sqrt(_variances(x, weight))
     return np.where(spread > ROUNDING * np.max(np.abs(x), axis=0, initial=0), spread, 0.0)
 
 
@@ -405,7 +406,7 @@ def scalings_tried(x: np.ndarray, weight: Any = None) -> list[Scaling]:
     if not np.any(spread) or not np.all(np.isfinite(spread)):
         return [Scaling()]
     uneven = np.max(spread) > UNEVEN * np.quantile(spread[spread > 0], 0.5, method="lower")
-    tails = heavy_tails(x, np.where(spread > 0, spread, 1.0) if uneven else 1.0, weight)
+    tails = _heavy_tails(x, np.where(spread > 0, spread, 1.0) if uneven else 1.0, weight)
     tried = [(spread, None)] if uneven else []
     if tails is not None:
         tried.append((spreads(compressed(x, tails), weight), tails))
@@ -543,7 +544,7 @@ class Trial:
             start if start is None or span is None else span.inside(start),
             examples._replace(x=halved(x)),
         )
-        model, (weights,), batch = fold_stack(design, seen, alphas, rng, start, columns)
+        model, (weights,), batch = _fold_stack(design, seen, alphas, rng, start, columns)
         return cls(
             design, features, seen, alphas, model, model.prepare(batch), weights, weights, span
         )
@@ -593,7 +594,7 @@ def judged(trial: Trial) -> list[dict]:
         getattr(trial.features, name, None) for name in ("kernel", "gamma", "spread", "tails")
     )
     finite = np.isfinite(np.sum(trial.weights, axis=(0, 2, 3, 4, 5)))
-    verdicts = iter(by_problem(trial.design, trial.examples, trial.weights[:, finite]))
+    verdicts = iter(_by_problem(trial.design, trial.examples, trial.weights[:, finite]))
     return [
         {
             "kernel": kernel,
@@ -613,12 +614,12 @@ def judged(trial: Trial) -> list[dict]:
     ]
 
 
-def least_loss(rows: Sequence[dict]) -> int:
+def _least_loss(rows: Sequence[dict]) -> int:
     "The number of the row with the smallest log loss."
     return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
 
 # %% ../../nbs/capsules/selection.ipynb #cell-020-1-a
-def compared(
+def _compared(
     design: Design,
     examples: Examples,
     maps: Sequence,
@@ -641,9 +642,9 @@ def compared(
         plain = trials[-1] if alone else plain
     rows, further = [judged(trial) for trial in trials], set()
     while True:
-        best = min(range(len(trials)), key=lambda i: rows[i][least_loss(rows[i])]["log_loss"])
+        best = min(range(len(trials)), key=lambda i: rows[i][_least_loss(rows[i])]["log_loss"])
         if best in further:
-            return sum(rows, []), trials[best], least_loss(rows[best])
+            return sum(rows, []), trials[best], _least_loss(rows[best])
         trials[best] = trials[best].advanced(steps[1])
         rows[best] = judged(trials[best])
         further.add(best)
@@ -675,9 +676,9 @@ def select(
                 )
                 for design in designs
             ]
-            found = [compared(design, examples, maps, alphas, rng, steps) for design in few]
+            found = [_compared(design, examples, maps, alphas, rng, steps) for design in few]
             best = min(
-                range(len(found)), key=lambda i: found[i][0][least_loss(found[i][0])]["log_loss"]
+                range(len(found)), key=lambda i: found[i][0][_least_loss(found[i][0])]["log_loss"]
             )
             tried, (_, trial, a) = sum((rows for rows, _, _ in found), []), found[best]
             design, features = designs[best], trial.features

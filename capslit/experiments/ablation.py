@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FEATURES', 'CONVOLUTIONS', 'ITERATIONS', 'LEFT_OUT', 'EXPONENT', 'NETWORKS', 'ON_MNIST', 'AT_FIRST', 'N_SEEDS',
-           'SIZES', 'SIDES', 'LEARNERS', 'WAYS', 'ABLATION', 'made', 'shifted']
+           'SIZES', 'SIDES', 'LEARNERS', 'WAYS', 'ABLATION', 'shifted']
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-2
 from itertools import combinations, product
@@ -162,7 +162,7 @@ LEARNERS = dict.fromkeys(NETWORKS, _capsule_network) | {
 }
 
 
-def made(name: str, side: int, seed: int, n_classes: int = 10) -> tuple:
+def _made(name: str, side: int, seed: int, n_classes: int = 10) -> tuple:
     "One of the `NETWORKS`, new, for images of this side, and its loss, for PyTorch."
     import torch
 
@@ -242,7 +242,7 @@ def _run_ablation(part, bench):
     X = _images(data.train_images[train], data.scale, settings)
     X_test = _images(data.test_images[test], data.scale, settings)
     y_test = data.test_labels[test]
-    net, loss = made(
+    net, loss = _made(
         part.learner,
         X.shape[1],
         settings["seed"],

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LENGTHS', 'COVERAGES', 'LONG', 'CALIBRATION', 'log_loss', 'brier_score', 'reliability', 'calibration_error', 'temper',
-           'fit_temperature', 'rejection_curve', 'perfect_rejection', 'log_probabilities']
+           'rejection_curve', 'log_probabilities']
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-002
 from copy import copy
@@ -103,7 +103,7 @@ def temper(logs: np.ndarray, temperature: float) -> np.ndarray:
     return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
-def fit_temperature(logs: np.ndarray, y: np.ndarray) -> float:
+def _fit_temperature(logs: np.ndarray, y: np.ndarray) -> float:
     "The temperature, between 1/100 and 100, with the smallest log-loss."
     optimum = minimize_scalar(
         lambda t: log_loss(temper(logs, np.exp(t)), y),
@@ -125,7 +125,7 @@ def rejection_curve(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
     return np.cumsum(share[np.sort(group)]) / np.arange(1, len(wrong) + 1)
 
 
-def perfect_rejection(n_wrong: int, n: int) -> float:
+def _perfect_rejection(n_wrong: int, n: int) -> float:
     "The mean of `rejection_curve` if all that is wrong were rejected first."
     k = np.arange(1, n + 1)
     return float(np.mean(np.maximum(0, k - (n - n_wrong)) / k))
@@ -173,7 +173,7 @@ def _assess(logs, y, rng, n_bins=15):
         "confidence": float(confidence.mean()),
         "error": float(np.mean(~correct)),
         "rejection_area": float(curve.mean()),
-        "perfect_area": perfect_rejection(int(np.sum(~correct)), len(y)),
+        "perfect_area": _perfect_rejection(int(np.sum(~correct)), len(y)),
         "error_at_90": float(rejection[COVERAGES.index(0.9)]),
         "error_at_80": float(rejection[COVERAGES.index(0.8)]),
     }
@@ -230,7 +230,7 @@ def _run_calibration(part, bench):
     temperature = bench.step(
         "temperature",
         "finding the temperature",
-        lambda: fit_temperature(validation, protocol.y_val),
+        lambda: _fit_temperature(validation, protocol.y_val),
     )
     metrics, arrays = _brightness(protocol, test)
     metrics |= found | {"temperature": temperature, "n_test": len(protocol.y_test)}

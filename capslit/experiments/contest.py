@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OURS', 'RIVALS', 'GRIDS', 'SLOW', 'FEWER', 'SHORT', 'ROWS', 'load_embedded', 'RESTS', 'OTHERS', 'TIMES', 'SCORES',
-           'COLLECTIONS', 'FOLDS', 'COST', 'CONTEST', 'FIELD', 'Collection', 'load_collection', 'load_others', 'Fold',
-           'folds_of', 'run_contest', 'tables_in', 'matrix', 'mean_ranks', 'critical_difference', 'against', 'times_of',
+           'COLLECTIONS', 'FOLDS', 'COST', 'CONTEST', 'FIELD', 'load_collection', 'load_others', 'folds_of',
+           'run_contest', 'tables_in', 'matrix', 'mean_ranks', 'critical_difference', 'against', 'times_of',
            'signed_rank']
 
 # %% ../../nbs/experiments/contest.ipynb #cell-002
@@ -84,7 +84,7 @@ def _grid_of(model, table):
 
 # %% ../../nbs/experiments/contest.ipynb #cell-011
 @dataclass(frozen=True)
-class Collection:
+class _Collection:
     """Tables of one experiment, by name; why a table is `left_out`, by its name."""
 
     name: str
@@ -119,11 +119,11 @@ def _stratified_rows(y, n, used=()):
 # %% ../../nbs/experiments/contest.ipynb #cell-014
 def load_collection(
     data_home: Any = None, *, name: str = "tables", tables: Sequence = TABLES
-) -> Collection:
+) -> _Collection:
     """The Collection of tables with these names; those of the penguins are left out where their
     package is not installed.
     """
-    collection = Collection(name, {})
+    collection = _Collection(name, {})
     for table in tables:
         try:
             collection.tables[table] = load_table(table, data_home)
@@ -204,14 +204,14 @@ def _rest(table):
     )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-017-a
-def load_others(data_home: Any = None) -> Collection:
+def load_others(data_home: Any = None) -> _Collection:
     "The Collection of the tables that no choice was made on: rests of large tables, and made ones."
     rests = [_rest(load_table(name, data_home)) for name in RESTS]
     tables = rests + [_made(name) for name in OTHERS]
-    return Collection("others", {table.name: table for table in tables})
+    return _Collection("others", {table.name: table for table in tables})
 
 # %% ../../nbs/experiments/contest.ipynb #cell-020
-class Fold(NamedTuple):
+class _Fold(NamedTuple):
     "Inputs and labels to learn from, to predict, and, where there are such, to validate."
 
     X: np.ndarray
@@ -232,7 +232,7 @@ def folds_of(table: TableData, n_folds: int, rows: int, seed: int) -> Iterator:
     for train, test in StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(X, y):
         # The encoder sees the training part only, as the classifier does
         ready = encoder(table).fit(X[train])
-        yield Fold(
+        yield _Fold(
             ready.transform(X[train]),
             y[train],
             ready.transform(X[test]),
@@ -324,7 +324,7 @@ def _folds_of_part(parameters, bench):
     "The folds of a table, or the images of the protocol as a single one."
     if "table" not in parameters:
         p = bench.protocol
-        return [Fold(p.X, p.y, p.X_test, p.y_test, p.X_val, p.y_val)]
+        return [_Fold(p.X, p.y, p.X_test, p.y_test, p.X_val, p.y_val)]
     table = bench.data.tables[parameters["table"]]
     return list(folds_of(table, parameters["folds"], parameters["rows"], bench.seed))
 

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEAST_VALUES', 'LARGEST_SHARE', 'SIDE', 'TYPES', 'MOST_COMPONENTS', 'BANDWIDTHS', 'OPEN', 'DENSITIES', 'RIVALS',
-           'OURS', 'CHOSEN', 'USED', 'OPENED', 'BEHIND', 'STACKED', 'METHODS', 'TABLE_ROWS', 'PATCHES', 'COMPARISON',
-           'load_photographs']
+           'OURS', 'CHOSEN', 'USED', 'OPENED', 'BEHIND', 'STACKED', 'METHODS', 'TABLE_ROWS', 'PATCHES', 'COMPARISON']
 
 # %% ../../nbs/experiments/densities.ipynb #densities-02
 from functools import partial
@@ -79,7 +78,7 @@ def _patch_pair(data, n, seed):
     return _patches(grey[: data.n_train], n, seed), _patches(grey[data.n_train :], n, seed + 1)
 
 # %% ../../nbs/experiments/densities.ipynb #densities-photographs-1
-def load_photographs() -> ImageData:
+def _load_photographs() -> ImageData:
     "The photographs of scikit-learn in grey, as halves: the left ones, then the right."
     sample = load_sample_images()
     grey = np.rint(np.mean(sample.images, axis=3)).astype(np.uint8)
@@ -295,6 +294,6 @@ COMPARISON = Experiment(
         "tables": load_collection,
         "others": load_others,
         "embedded": load_embedded,
-        "photographs": load_photographs,
+        "photographs": _load_photographs,
     },
 )

@@ -4,11 +4,7 @@
 
 # %% auto #0
 __all__ = ['SEARCHES', 'KINDS', 'WAYS', 'FINDERS', 'MEANS', 'MEANS_LEARNERS', 'COSTS', 'LEARNED_COSTS', 'AIMS', 'PENALTIES',
-           'N_SCENES', 'BARS', 'SCALE', 'LEARNERS', 'INFERENCE', 'products', 'mean_field', 'set_values',
-           'relaxed_value', 'projected_gradient', 'covering_candidates', 'coverage', 'greedy_cover', 'best_pair',
-           'preselected', 'mean_field_cover', 'gradient_cover', 'as_found', 'as_activations', 'strangers', 'told',
-           'l1_templates', 'grey_estimate', 'learn_grey', 'noisy_bars', 'rebuild_means', 'rebuild_sums',
-           'run_inference']
+           'N_SCENES', 'BARS', 'SCALE', 'LEARNERS', 'INFERENCE', 'noisy_bars']
 
 # %% ../../nbs/experiments/inference.ipynb #inference-02
 import itertools
@@ -67,7 +63,7 @@ from capslit.experiments.scenes import (
 )
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04
-def products(rho: np.ndarray) -> np.ndarray:
+def _products(rho: np.ndarray) -> np.ndarray:
     """Probabilities (n, 2ᴷ) of all sets of independent experts with the probabilities rho (n, K),
     in the order of `all_sets`.
     """
@@ -77,7 +73,7 @@ def products(rho: np.ndarray) -> np.ndarray:
     return weights
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04-a
-def mean_field(
+def _mean_field(
     values: np.ndarray, start: float = 0.5, sweeps: int = 100
 ) -> tuple[np.ndarray, list]:
     """Mean-field probabilities (n, K) of active experts, from what all their sets are worth.
@@ -101,18 +97,18 @@ def mean_field(
     bounds = []
     while True:
         entropy = -np.sum(xlogy(rho, rho) + xlogy(1 - rho, 1 - rho), axis=1)
-        bounds.append(np.sum(products(rho) * values, axis=1) + entropy)
+        bounds.append(np.sum(_products(rho) * values, axis=1) + entropy)
         if len(bounds) > sweeps or len(bounds) > 1 and np.max(bounds[-1] - bounds[-2]) < 1e-9:
             return rho, bounds
         for k in range(K):
             means = []
             for on in (0.0, 1.0):
                 rho[:, k] = on
-                means.append(np.sum(products(rho) * values, axis=1))
+                means.append(np.sum(_products(rho) * values, axis=1))
             rho[:, k] = expit(means[1] - means[0])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-06
-def set_values(templates: np.ndarray, X: np.ndarray, cost: float = 0.0) -> np.ndarray:
+def _set_values(templates: np.ndarray, X: np.ndarray, cost: float = 0.0) -> np.ndarray:
     "The aim f (n, 2ᴷ) of all sets of experts, templates (K, D), for images X (n, D)."
     sets = all_sets(len(templates))
     mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-12, 1 - 1e-12)
@@ -120,7 +116,7 @@ def set_values(templates: np.ndarray, X: np.ndarray, cost: float = 0.0) -> np.nd
     return X @ (np.log(mu) - off).T + np.sum(off, axis=1) - cost * np.sum(sets, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09
-def relaxed_value(X, templates, a, cost, q):
+def _relaxed_value(X, templates, a, cost, q):
     "f (n,) for real activations a (n, K), and its gradient (n, K)."
     votes = q + a[:, :, None] * (templates - q)  # (n, K, D)
     experts = np.arange(len(templates))[:, None]
@@ -135,7 +131,7 @@ def relaxed_value(X, templates, a, cost, q):
     return np.sum(np.log(np.where(X == 1, mu, 1 - mu)), axis=1) - cost * np.sum(a, axis=1), gradient
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09-a
-def projected_gradient(
+def _projected_gradient(
     X: np.ndarray,
     templates: np.ndarray,
     cost: float = 0.0,
@@ -148,11 +144,11 @@ def projected_gradient(
     """
     a = np.full((len(X), len(templates)), float(start))
     step = np.full((len(X), 1), 0.01)
-    value, gradient = relaxed_value(X, templates, a, cost, q)
+    value, gradient = _relaxed_value(X, templates, a, cost, q)
     path = [value]
     for _ in range(steps):
         trial = np.clip(a + step * gradient, 0, 1)
-        new, slope = relaxed_value(X, templates, trial, cost, q)
+        new, slope = _relaxed_value(X, templates, trial, cost, q)
         better = (new > value)[:, None]
         a = np.where(better, trial, a)
         gradient = np.where(better, slope, gradient)
@@ -164,7 +160,7 @@ def projected_gradient(
 # %% ../../nbs/experiments/inference.ipynb #inference-12
 def _each_alone(X, templates, cost):
     "Experts that by themselves are better than none (n, K)."
-    values = set_values(templates, X, cost)
+    values = _set_values(templates, X, cost)
     return values[:, 2 ** np.arange(len(templates))] > values[:, :1] + 1e-9
 
 
@@ -182,8 +178,8 @@ def _pursued(X, templates, cost):
 
 SEARCHES = {
     "each alone": _each_alone,
-    "mean field": lambda X, templates, cost: mean_field(set_values(templates, X, cost))[0] > 0.5,
-    "gradient": lambda X, templates, cost: projected_gradient(X, templates, cost)[0] > 0.5,
+    "mean field": lambda X, templates, cost: _mean_field(_set_values(templates, X, cost))[0] > 0.5,
+    "gradient": lambda X, templates, cost: _projected_gradient(X, templates, cost)[0] > 0.5,
     "at most 1": partial(_best_set, most=1),
     "at most 2": partial(_best_set, most=2),
     "at most 3": partial(_best_set, most=3),
@@ -220,7 +216,7 @@ def _compare_searches(settings, bench, data):
         rng = np.random.RandomState([bench.seed, 200 + run])
         templates = _some_templates(settings["templates"], rng)
         X, true = _drawn_with_experts(settings["n"], rng)
-        values = set_values(templates, X, cost)
+        values = _set_values(templates, X, cost)
         best = values.max(axis=1)
         for name, search in SEARCHES.items():
             active = search(X, templates, cost)
@@ -235,13 +231,13 @@ def _compare_searches(settings, bench, data):
                     "missed": np.mean(np.sum(true & ~active, axis=1)),
                 }
             )
-    above = projected_gradient(X, templates, cost)[1][:, -1] - best
+    above = _projected_gradient(X, templates, cost)[1][:, -1] - best
     relaxed = {"relaxed above": np.mean(above), "relaxed exceeds": np.mean(above > 1e-6)}
     metrics = {name: by_metric(runs) for name, runs in rows.items()}
     return metrics | {name: float(value) for name, value in relaxed.items()}, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-18
-def covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray, np.ndarray]:
+def _covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray, np.ndarray]:
     """Which pixels (C, D) the ink of each template (K, h, w) covers at each place of scenes of this
     shape; class, row and column (C, 3).
     """
@@ -253,7 +249,7 @@ def covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray
     return masks.reshape(len(places), -1), np.array(places)
 
 
-def coverage(masks: np.ndarray, g: np.ndarray, active: np.ndarray, cost: float) -> np.ndarray:
+def _coverage(masks: np.ndarray, g: np.ndarray, active: np.ndarray, cost: float) -> np.ndarray:
     """f (n,), less that of no expert, of activations (n, C) of candidates `masks` in scenes with
     the gains g (n, D).
     """
@@ -261,7 +257,7 @@ def coverage(masks: np.ndarray, g: np.ndarray, active: np.ndarray, cost: float) 
     return np.sum(g * covered, axis=1) - cost * np.sum(active, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-19
-def greedy_cover(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
+def _greedy_cover(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
     """Matching pursuit: the candidate that gains most, one after the other, while it gains more
     than its cost. (n, C).
     """
@@ -279,7 +275,7 @@ def greedy_cover(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
         free &= ~(masks[best] & grows[:, None])
 
 
-def best_pair(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
+def _best_pair(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
     "The best set of at most two candidates (n, C)."
     active = np.zeros((len(g), len(masks)), bool)
     ink = masks.astype(np.float64)
@@ -292,7 +288,7 @@ def best_pair(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
     return active
 
 # %% ../../nbs/experiments/inference.ipynb #inference-20
-def preselected(
+def _preselected(
     masks: np.ndarray, g: np.ndarray, cost: float, count: int = 12, most: int = 4
 ) -> np.ndarray:
     "The best set of at most `most` of the `count` candidates that are best alone (n, C)."
@@ -308,7 +304,7 @@ def preselected(
     return active
 
 
-def mean_field_cover(
+def _mean_field_cover(
     masks: np.ndarray, g: np.ndarray, cost: float, start: float, sweeps: int = 30
 ) -> np.ndarray:
     "Mean-field probabilities (n, C) of active candidates, one after the other."
@@ -326,12 +322,12 @@ def mean_field_cover(
     return rho
 
 # %% ../../nbs/experiments/inference.ipynb #inference-21
-def gradient_cover(
+def _gradient_cover(
     masks: np.ndarray, x: np.ndarray, p: float, b: float, cost: float, steps: int = 150
 ) -> np.ndarray:
     "Activations (n, C) in [0, 1] of candidates in scenes x (n, D), by projected gradient ascent."
     templates = np.where(masks, p, b)
-    ascents = [projected_gradient(row[None], templates, cost, b, steps=steps) for row in x]
+    ascents = [_projected_gradient(row[None], templates, cost, b, steps=steps) for row in x]
     return np.concatenate([a for a, _ in ascents])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22
@@ -342,18 +338,18 @@ def _cover_searches(p, b, cost):
     prior = 1 / (1 + math.exp(cost))
     return {
         "each alone": lambda masks, g, x: g @ masks.T > cost,
-        "mean field, from ½": lambda masks, g, x: mean_field_cover(masks, g, cost, 0.5) > 0.5,
+        "mean field, from ½": lambda masks, g, x: _mean_field_cover(masks, g, cost, 0.5) > 0.5,
         "mean field, from the prior": lambda masks, g, x: (
-            mean_field_cover(masks, g, cost, prior) > 0.5
+            _mean_field_cover(masks, g, cost, prior) > 0.5
         ),
-        "gradient": lambda masks, g, x: gradient_cover(masks, x, p, b, cost) > 0.5,
-        "at most 2": lambda masks, g, x: best_pair(masks, g, cost),
-        "at most 4 of 12": lambda masks, g, x: preselected(masks, g, cost),
-        "matching pursuit": lambda masks, g, x: greedy_cover(masks, g, cost),
+        "gradient": lambda masks, g, x: _gradient_cover(masks, x, p, b, cost) > 0.5,
+        "at most 2": lambda masks, g, x: _best_pair(masks, g, cost),
+        "at most 4 of 12": lambda masks, g, x: _preselected(masks, g, cost),
+        "matching pursuit": lambda masks, g, x: _greedy_cover(masks, g, cost),
     }
 
 
-def as_found(active: np.ndarray, places: np.ndarray) -> Found:
+def _as_found(active: np.ndarray, places: np.ndarray) -> Found:
     "Activations (n, C) of candidates at known `places` (C, 3), for `judge`."
     J = max(1, int(active.sum(axis=1).max()))
     found = np.full((3, len(active), J), -1)
@@ -363,7 +359,7 @@ def as_found(active: np.ndarray, places: np.ndarray) -> Found:
     return Found(*found, np.zeros((len(active), J)))
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22-a
-def as_activations(found: Found, places: np.ndarray) -> np.ndarray:
+def _as_activations(found: Found, places: np.ndarray) -> np.ndarray:
     "The way back: activations (n, C)."
     experts = np.stack(found[:3], axis=2)
     return np.any(np.all(experts[:, :, None] == places, axis=3), axis=1)
@@ -379,27 +375,27 @@ def _compare_in_scenes(settings, bench, data):
     )
     rng = np.random.default_rng([bench.seed, settings["n_digits"]])
     scenes = make_scenes(crisp, n, settings["n_digits"], shape, settings["noise"], rng)
-    masks, places = covering_candidates(crisp, shape)
+    masks, places = _covering_candidates(crisp, shape)
     levels = read("mixture", 1 - 2 * settings["noise"])
     b, p = levels[[0, -1]]
     cost = math.log(len(masks))
     x = scenes.noisy.reshape(n, -1)
     g = np.where(x, np.log(p / b), np.log((1 - p) / (1 - b)))
-    true = as_activations(Found(scenes.digits, scenes.rows, scenes.columns, None), places)
-    aim = coverage(masks, g, true, cost)
+    true = _as_activations(Found(scenes.digits, scenes.rows, scenes.columns, None), places)
+    aim = _coverage(masks, g, true, cost)
     search = SceneSearch(crisp, levels, shape)
 
     def look_again(masks, g, x):
         found = search.pursue(scenes.noisy, 15, cost)
-        return as_activations(search.iterate(scenes.noisy, found, 15, cost), places)
+        return _as_activations(search.iterate(scenes.noisy, found, 15, cost), places)
 
     metrics = {"candidates": len(masks)}
     searches = _cover_searches(p, b, cost) | {"matching pursuit, looked at again": look_again}
     for name, function in searches.items():
         active = bench.step(name, name, lambda: function(masks, g, x))
-        seen, detected = judge(as_found(active, places), scenes)
+        seen, detected = judge(_as_found(active, places), scenes)
         measures = {
-            "above the truth": coverage(masks, g, active, cost) - aim,
+            "above the truth": _coverage(masks, g, active, cost) - aim,
             "found": seen,
             "active": detected,
             "resolved": seen.all(axis=1) & (detected == seen.shape[1]),
@@ -408,7 +404,7 @@ def _compare_in_scenes(settings, bench, data):
     return metrics, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-27
-def strangers(rng: np.random.RandomState, count: int = 8) -> np.ndarray:
+def _strangers(rng: np.random.RandomState, count: int = 8) -> np.ndarray:
     """Templates (count, 36) with random votes on a quarter of the pixels, which none of the images
     was made of.
     """
@@ -416,7 +412,7 @@ def strangers(rng: np.random.RandomState, count: int = 8) -> np.ndarray:
     return np.where(on, rng.choice([0.1, 0.9], on.shape), 0.5)
 
 
-def told(log_likelihood: np.ndarray, active: np.ndarray, K: int) -> float:
+def _told(log_likelihood: np.ndarray, active: np.ndarray, K: int) -> float:
     "Mean nats of images with the names of their active experts (n,) among K."
     return float(np.mean(active * math.log(K) - log_likelihood) + math.log(K + 1))
 
@@ -426,7 +422,7 @@ def _compare_costs(settings, bench, data):
     rows = {name: [] for name in settings["costs"]}
     for run in range(settings["n_runs"]):
         rng = np.random.RandomState([bench.seed, 300 + run])
-        templates = np.concatenate([_some_templates(settings["templates"], rng), strangers(rng)])
+        templates = np.concatenate([_some_templates(settings["templates"], rng), _strangers(rng)])
         X, true = _drawn_with_experts(settings["n"], rng)
         for name, cost in settings["costs"].items():
             found = matching_pursuit(X, templates, expert_cost=cost)
@@ -437,7 +433,7 @@ def _compare_costs(settings, bench, data):
                     "active": np.mean(active.sum(axis=1)),
                     "strangers": np.mean(active[:, 8:].sum(axis=1)),
                     "missed": np.mean(np.sum(true & ~active[:, :8], axis=1)),
-                    "told": told(found.log_likelihood, active.sum(axis=1), len(templates)),
+                    "told": _told(found.log_likelihood, active.sum(axis=1), len(templates)),
                 }
             )
     return {name: by_metric(runs) for name, runs in rows.items()}, {}
@@ -460,13 +456,13 @@ def _learn_with_costs(settings, bench, data):
                     "found": np.sum(recovery(model.templates_ - 0.5) > FOUND),
                     "active": np.mean(active),
                     "nats": -model.score(test),
-                    "told": told(model.score_samples(test), active, len(model.templates_)),
+                    "told": _told(model.score_samples(test), active, len(model.templates_)),
                 }
             )
     return {name: by_metric(runs) for name, runs in rows.items()}, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-30
-def l1_templates(
+def _l1_templates(
     ink: np.ndarray, counts: np.ndarray, penalty: float, pseudocount: float = 1.0
 ) -> np.ndarray:
     "Equation 1 with `penalty` nats for each unit of log-odds (capslit:l1-votes)."
@@ -489,7 +485,7 @@ def _learn_with_l1(settings, bench, data):
         for _ in range(settings["n_steps"]):
             found = as_pursuit(templates, *explain_small(templates, X))
             counted = model.count(templates, X, np.ones(len(X)), found)
-            templates = l1_templates(counted.ink, counted.counts, settings["penalty"])
+            templates = _l1_templates(counted.ink, counted.counts, settings["penalty"])
         cosines = recovery(templates - 0.5)
         learned = learned_experts(templates)
         nats = [
@@ -522,7 +518,7 @@ def _grey_values(templates, X, kind, variance, cost, seen=1.0):
     return values - cost * np.sum(sets, axis=1)
 
 
-def grey_estimate(
+def _grey_estimate(
     templates: np.ndarray,
     X: np.ndarray,
     kind: str,
@@ -541,7 +537,7 @@ def grey_estimate(
     return np.stack([mu[np.argmax(aim(D != d), axis=1), d] for d in D], axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-36
-def learn_grey(
+def _learn_grey(
     X: np.ndarray, kind: str, K: int, n_steps: int, rng: np.random.RandomState
 ) -> tuple[np.ndarray, float]:
     """Templates (K, D) of images in [0, 1] by the best sets and equation 1, from images mixed with
@@ -587,13 +583,13 @@ def _compare_grey(settings, bench, data):
                 images = [(X > 0.5).astype(float) for X in data]
             X, X_test = (rows[: settings["n"]] for rows in images)
             rng = np.random.RandomState([bench.seed, 600 + run])
-            templates, variance = learn_grey(X, kind, K, settings["n_steps"], rng)
+            templates, variance = _learn_grey(X, kind, K, settings["n_steps"], rng)
             aim = (templates, X_test, kind, variance, math.log(K))
             active = all_sets(K)[np.argmax(_grey_values(*aim), axis=1)].sum(axis=1)
             rows[name].append(
                 {
-                    "rebuilt": _squared_error(test, grey_estimate(*aim)),
-                    "foretold": _squared_error(test, grey_estimate(*aim, foretell=True)),
+                    "rebuilt": _squared_error(test, _grey_estimate(*aim)),
+                    "foretold": _squared_error(test, _grey_estimate(*aim, foretell=True)),
                     "active": np.mean(active),
                 }
             )
@@ -668,7 +664,7 @@ def _find_bars(settings, bench, data):
     return {name: bench.step(name, name, partial(found, name)) for name in FINDERS}, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37f
-def rebuild_means(
+def _rebuild_means(
     model: GaussianCompositions,
     templates: np.ndarray,
     variance: float,
@@ -689,7 +685,7 @@ def rebuild_means(
     return pixel_by_pixel(predict, X.shape[1])(X)
 
 
-def rebuild_sums(
+def _rebuild_sums(
     atoms: np.ndarray, penalty: float, positive: bool, X: np.ndarray, foretell: bool = False
 ) -> np.ndarray:
     "The same for sums of factors or atoms (K, D) with sparse real codes."
@@ -719,20 +715,20 @@ def _learn_means(X, K, seed, rule, expert_cost):
         X
     )
     model = GaussianCompositions(fit.rule, fit.background, fit.expert_cost)
-    return partial(rebuild_means, model, fit.templates_, fit.noise_variance_)
+    return partial(_rebuild_means, model, fit.templates_, fit.noise_variance_)
 
 
 def _learn_factors(X, K, seed, penalty):
     "rebuild(X, foretell) of non-negative factors."
     fit = NMF(K, init="random", max_iter=500, random_state=seed).fit(X)
-    return partial(rebuild_sums, fit.components_, penalty, True)
+    return partial(_rebuild_sums, fit.components_, penalty, True)
 
 
 def _learn_dictionary(X, K, seed, penalty, positive):
     "rebuild(X, foretell) of a dictionary."
     options = {"max_iter": 100, "fit_algorithm": "cd", "random_state": seed}
     fit = DictionaryLearning(K, alpha=penalty, positive_code=positive, **options).fit(X)
-    return partial(rebuild_sums, fit.components_, penalty, positive)
+    return partial(_rebuild_sums, fit.components_, penalty, positive)
 
 
 MEANS_LEARNERS = {
@@ -877,7 +873,7 @@ def _pixels(bench):
 _run = by_learner(LEARNERS, prepare=_pixels)
 
 
-def run_inference(part: Any, bench: Bench) -> tuple:
+def _run_inference(part: Any, bench: Bench) -> tuple:
     "Run one part of the experiment, on one thread."
     with fixed_iterations(), threadpool_limits(1):
         return _run(part, bench)
@@ -887,6 +883,6 @@ INFERENCE = Experiment(
     "Compositional models: searches, costs, an L1 prior, grey images",
     ("quadrants", "digits"),
     _inference_parts,
-    run_inference,
+    _run_inference,
     quick=("quadrants", "digits"),
 )

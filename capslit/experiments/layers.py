@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'LARGE', 'SMALL', 'SEEDS', 'EPOCHS', 'ON_CLOTHES', 'MOVES',
-           'PLAIN', 'ONE', 'FEW', 'DEFORMED', 'LARGE_DEFORMED', 'MULTICLASS_ALONE', 'NETWORK', 'LAYERS', 'image_sets',
-           'deformed_features', 'deformations_of']
+           'PLAIN', 'ONE', 'FEW', 'DEFORMED', 'LARGE_DEFORMED', 'MULTICLASS_ALONE', 'NETWORK', 'LAYERS', 'image_sets']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
 from typing import Any
@@ -45,7 +44,7 @@ def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
     }
 
 # %% ../../nbs/experiments/layers.ipynb #cell-007
-def deformed_features(
+def _deformed_features(
     layer: PatchFeatures, X: np.ndarray, y: np.ndarray, out: np.ndarray, deformations: Any
 ) -> np.ndarray:
     """Fill `out` (n, q) with features of deformed images, made of X (…, height · width); their
@@ -77,11 +76,11 @@ def _enlarged(layer, own, X, n_extra, deformations):
     F, y = own
     features = np.empty((len(F) + n_extra, F.shape[1]), np.float32)
     features[: len(F)] = F
-    more = deformed_features(layer, X, y, features[len(F) :], deformations)
+    more = _deformed_features(layer, X, y, features[len(F) :], deformations)
     return features, np.concatenate([y, more])
 
 # %% ../../nbs/experiments/layers.ipynb #layers-moves-3
-def deformations_of(given: dict, seed: int) -> Any:
+def _deformations_of(given: dict, seed: int) -> Any:
     "The deformations that a part asks for."
     kind, strength = given.get("moves", "all"), given["strength"]
     if kind == "tangents":
@@ -103,7 +102,7 @@ def _run_features(settings, bench, data):
     coded = {name: (layer.transform(images), labels) for name, (images, labels) in sets.items()}
     F, y = coded["training"]
     if settings["n_extra"]:
-        moves = deformations_of(settings, seed)
+        moves = _deformations_of(settings, seed)
         F, y = bench.step(
             "deform",
             f"{settings['n_extra']:,} deformed images",

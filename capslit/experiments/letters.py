@@ -4,10 +4,7 @@
 
 # %% auto #0
 __all__ = ['NATIVE', 'MARGIN', 'ANGLES', 'GRIDS', 'SETTINGS', 'MOTIONS', 'CODES', 'PLAN', 'CHOICES', 'ALTERNATIVES', 'STRAIGHT',
-           'ACROSS', 'LEARNERS', 'LETTERS', 'normalise', 'letters_of', 'made_letters', 'transforms_of', 'learned',
-           'split', 'Geometry', 'geometry_of', 'cautious', 'code_lengths', 'mean_template', 'bernoulli_mixture',
-           'mixture_log_likelihood', 'at_home', 'stroke_shape', 'likeness', 'letters_parts', 'draw_poses',
-           'bar_and_stem']
+           'ACROSS', 'LEARNERS', 'LETTERS', 'learned']
 
 # %% ../../nbs/experiments/letters.ipynb #cell-002
 from collections.abc import Sequence
@@ -31,7 +28,7 @@ from .records import Experiment, by_learner, fixed_iterations, variants
 NATIVE = 3.0  # width of Omniglot's pen, in its pixels
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004-1
-def normalise(
+def _normalise(
     image: np.ndarray, side: int = 56, extent: float = 40.0, stroke: float = 4.0
 ) -> np.ndarray:
     """A drawing of one pen, brought to one size and one width of stroke.
@@ -84,7 +81,7 @@ class _Letters(NamedTuple):
 MARGIN = {"alphadigits": 4, "digits": 2}
 
 
-def letters_of(data: ImageData) -> _Letters:
+def _letters_of(data: ImageData) -> _Letters:
     """The _Letters of a data set: Omniglot's brought to one size, the others with a margin.
 
     The embedded digits are ink from half of their grey on.
@@ -92,7 +89,7 @@ def letters_of(data: ImageData) -> _Letters:
     n = len(data.class_names)
     names = data.class_names
     if data.name == "omniglot":
-        images = np.stack([normalise(image) for image in data.images])
+        images = np.stack([_normalise(image) for image in data.images])
         names = tuple(name.lower() for name in names)
     else:
         margin = (MARGIN[data.name],) * 2
@@ -102,7 +99,7 @@ def letters_of(data: ImageData) -> _Letters:
     return _Letters(images[rows].astype(np.uint8), names, images.shape[1:])
 
 # %% ../../nbs/experiments/letters.ipynb #cell-010
-def made_letters(n: int = 16, seed: int = 1) -> tuple:
+def _made_letters(n: int = 16, seed: int = 1) -> tuple:
     """Images (n, 576) of T's, 24 × 24; their two parts (2, 576); and the Transforms by which these
     were moved.
     """
@@ -135,7 +132,7 @@ SETTINGS = {  # of CompositionalModel
 MOTIONS = ("none", "shifts", "shifts and rotations")
 
 
-def transforms_of(
+def _transforms_of(
     data: str, shape: tuple, motion: str = "shifts and rotations"
 ) -> Transforms | None:
     "The Transforms of a data set; None without motions."
@@ -166,7 +163,7 @@ def learned(
         return model.partial_fit(X) if online else model.fit(X)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014
-def split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:
+def _split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:
     "Activity (n, K) and poses (n, K, 3) of rows as `CompositionalModel.transform` returns them."
     codes = np.asarray(codes, np.float64)
     poses = np.zeros((len(codes), n_experts, 3))
@@ -175,7 +172,7 @@ def split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:
     return codes[:, :n_experts] > 0.5, poses
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014-2
-class Geometry(NamedTuple):
+class _Geometry(NamedTuple):
     "Distribution of the poses of K experts in n images: how often each is active, and a Gaussian."
 
     counts: np.ndarray  # (K,) of n
@@ -184,18 +181,18 @@ class Geometry(NamedTuple):
     covariance: np.ndarray  # (3K, 3K)
 
 
-def geometry_of(codes: np.ndarray, n_experts: int) -> Geometry:
+def _geometry_of(codes: np.ndarray, n_experts: int) -> _Geometry:
     "The Geometry of rows as `CompositionalModel.transform` returns them."
-    active, poses = split(codes, n_experts)
+    active, poses = _split(codes, n_experts)
     a = active.astype(float)
     g = poses * active[:, :, None]
     flat = g.reshape(len(g), -1)
     firsts = np.einsum("nl,njc->jlc", a, g)
     sums = ExpertStatistics(None, None, a.T @ a, firsts, flat.T @ flat, None, None)
-    return Geometry(a.sum(axis=0), len(a), *pose_moments(sums))
+    return _Geometry(a.sum(axis=0), len(a), *pose_moments(sums))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014-1
-def cautious(geometry: Geometry, transforms: Transforms) -> np.ndarray:
+def _cautious(geometry: _Geometry, transforms: Transforms) -> np.ndarray:
     """Regularised covariance (3K, 3K) of the poses, for images not seen in learning.
 
     To the images, one is added whose poses are spread over the whole grid, as the pseudocount is
@@ -220,14 +217,14 @@ def _steps(transforms):
 CODES = ("uniform", "separate", "joint")
 
 # %% ../../nbs/experiments/letters.ipynb #cell-015-1
-def code_lengths(codes: np.ndarray, geometry: Geometry, transforms: Transforms | None) -> dict:
+def _code_lengths(codes: np.ndarray, geometry: _Geometry, transforms: Transforms | None) -> dict:
     """Code length (n,), in nats, of the active experts and their poses, for each distribution of
     poses.
 
     "uniform" over the grid; "separate" Gaussians of the experts; their "joint" Gaussian.
     """
     K = len(geometry.counts)
-    active, poses = split(codes, K)
+    active, poses = _split(codes, K)
     presence = (geometry.counts + 1) / (geometry.n + 2)
     who = -bernoulli_log_likelihood(active.astype(float), np.broadcast_to(presence, active.shape))
     if transforms is None:
@@ -235,7 +232,7 @@ def code_lengths(codes: np.ndarray, geometry: Geometry, transforms: Transforms |
     steps = _steps(transforms)
     free = np.flatnonzero(steps)
     cell = np.sum(np.log(steps[free]))  # log-volume of a place of the grid
-    joint = cautious(geometry, transforms)
+    joint = _cautious(geometry, transforms)
     separate = joint * np.kron(np.eye(K), np.ones((3, 3)))
     lengths = {"uniform": who + active.sum(axis=1) * np.log(len(transforms))}
     for name, covariance in (("separate", separate), ("joint", joint)):
@@ -250,14 +247,14 @@ def code_lengths(codes: np.ndarray, geometry: Geometry, transforms: Transforms |
     return lengths
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016
-def mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
+def _mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
     """One template (D,) for all images: the posterior mean of the probability of ink, with the
     prior Beta(ε, ε).
     """
     return (np.sum(X, axis=0) + pseudocount) / (len(X) + 2 * pseudocount)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-2
-def bernoulli_mixture(
+def _bernoulli_mixture(
     X: np.ndarray,
     n_components: int,
     seed: int = 0,
@@ -291,17 +288,19 @@ def _joint(X, weights, templates):
     return np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-1
-def mixture_log_likelihood(X: np.ndarray, weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
+def _mixture_log_likelihood(
+    X: np.ndarray, weights: np.ndarray, templates: np.ndarray
+) -> np.ndarray:
     "ln P(x) (n,) under a mixture of templates."
     return logsumexp(_joint(X, weights, templates), axis=1)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018
-def at_home(templates: np.ndarray, geometry: Geometry, shape: tuple) -> np.ndarray:
+def _at_home(templates: np.ndarray, geometry: _Geometry, shape: tuple) -> np.ndarray:
     "Templates (K, D), each in its mean pose."
     return warp(templates, geometry.mean, shape)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018-2
-def stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
+def _stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
     """Elongation and direction of the ink of which a template is surer than 1/2.
 
     Returns
@@ -323,7 +322,7 @@ def stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
     return float(np.sqrt(values[1] / values[0])), float(90 - (90 - angle) % 180)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018-1
-def likeness(first: np.ndarray, second: np.ndarray) -> float:
+def _likeness(first: np.ndarray, second: np.ndarray) -> float:
     "Mean correlation over pixels of the templates (K, D) of two models, matched one to one."
     rows = [np.asarray(a, np.float64) for a in (first, second)]
     rows = [a - a.mean(axis=1, keepdims=True) for a in rows]
@@ -357,7 +356,7 @@ CHOICES = (
 ALTERNATIVES = ("paper", "searched", "white and black")  # two experts, with all motions
 
 # %% ../../nbs/experiments/letters.ipynb #cell-020-1
-def letters_parts(data: str, profile: str) -> tuple:
+def _letters_parts(data: str, profile: str) -> tuple:
     """The letter T online, the alphabet, held-out writers for each choice, baselines, and the order
     of writers.
     """
@@ -429,7 +428,7 @@ def _learned_geometry(X, transforms, settings):
     model = learned(
         X, settings["n_experts"], transforms, settings["settings"], settings["max_iter"]
     )
-    return model, geometry_of(model.transform(X), len(model.templates_))
+    return model, _geometry_of(model.transform(X), len(model.templates_))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-023
 def _run_online(settings, bench, letters):
@@ -440,7 +439,7 @@ def _run_online(settings, bench, letters):
     n = settings["n_learned"]
     images = letters.images[letters.names.index(settings["letter"])][:n]
     X = _rows(images)
-    T = transforms_of(bench.data.name, letters.shape)
+    T = _transforms_of(bench.data.name, letters.shape)
     model = learned(X[:1], K, T, settings["settings"], online=True)
     steps = [model.templates_.copy()]
     counts = [model.counts_.copy()]
@@ -449,16 +448,16 @@ def _run_online(settings, bench, letters):
         steps.append(model.templates_.copy())
         counts.append(model.counts_.copy())
     codes = model.transform(X)
-    geometry = geometry_of(codes, len(model.templates_))
-    homes = at_home(model.templates_, geometry, letters.shape)
+    geometry = _geometry_of(codes, len(model.templates_))
+    homes = _at_home(model.templates_, geometry, letters.shape)
     metrics = {
         "shape": list(letters.shape),
         "names": list(letters.names),
         "n_poses": len(T),
-        "stroke_shapes": [stroke_shape(home, letters.shape) for home in homes],
+        "stroke_shapes": [_stroke_shape(home, letters.shape) for home in homes],
         "log_likelihood": model.score_samples(X).tolist(),
         "activation": (geometry.counts / n).tolist(),
-        "letter_shapes": [stroke_shape(x, letters.shape) for x in X],
+        "letter_shapes": [_stroke_shape(x, letters.shape) for x in X],
     }
     arrays = {
         "images": _packed(images),
@@ -466,14 +465,14 @@ def _run_online(settings, bench, letters):
         "templates": _compact(_padded(steps, K)),
         "counts": _compact(_padded(counts, K)),
         "codes": np.float32(codes),
-        "drawn": np.float32(draw_poses(geometry, 9, bench.seed)),
+        "drawn": np.float32(_draw_poses(geometry, 9, bench.seed)),
         "pose_mean": geometry.mean,
         "pose_covariance": geometry.covariance,
     }
     return metrics, arrays
 
 # %% ../../nbs/experiments/letters.ipynb #cell-023-1
-def draw_poses(geometry: Geometry, n: int, seed: int = 0) -> np.ndarray:
+def _draw_poses(geometry: _Geometry, n: int, seed: int = 0) -> np.ndarray:
     "Poses (n, K, 3) of all experts, drawn from their joint Gaussian."
     values, axes = np.linalg.eigh(geometry.covariance)
     root = (axes * np.sqrt(np.maximum(values, 0))).T
@@ -485,7 +484,7 @@ def _run_alphabet(settings, bench, letters):
     "Experts of every letter, where they are and how they move together; poses drawn from it."
     K = settings["n_experts"]
     n = settings["n_learned"]
-    T = transforms_of(bench.data.name, letters.shape)
+    T = _transforms_of(bench.data.name, letters.shape)
     names = ("templates", "pose_mean", "activation", "drawn")
     arrays = {name: [] for name in names}
     covariances = []
@@ -495,7 +494,7 @@ def _run_alphabet(settings, bench, letters):
         bench.report(f"letter {name}")
         X = _rows(images[:n])
         model, geometry = _learned_geometry(X, T, settings)
-        drawn = np.swapaxes(draw_poses(geometry, 3, bench.seed), 0, 1)
+        drawn = np.swapaxes(_draw_poses(geometry, 3, bench.seed), 0, 1)
         templates = _compact(model.templates_)
         for key, values in zip(names, (templates, geometry.mean, geometry.counts / n, drawn)):
             arrays[key].append(values)
@@ -517,7 +516,7 @@ def _run_alphabet(settings, bench, letters):
 def _run_held_out(settings, bench, letters):
     "Log-likelihood and code length, in nats per image, for writers not seen in learning."
     n = settings["n_learned"]
-    T = transforms_of(bench.data.name, letters.shape, settings["motion"])
+    T = _transforms_of(bench.data.name, letters.shape, settings["motion"])
     known = []
     new = []
     pieces = []
@@ -530,12 +529,12 @@ def _run_held_out(settings, bench, letters):
         model = learned(X, settings["n_experts"], T, settings["settings"], settings["max_iter"])
         model.set_params(truncated=False)
         codes = model.transform(X_new)
-        geometry = geometry_of(model.transform(X), len(model.templates_))
+        geometry = _geometry_of(model.transform(X), len(model.templates_))
         known.append(model.score(X))
         new.append(model.score_samples(X_new))
         counts.append(len(geometry.counts))
         pieces.append(codes[:, : counts[-1]].sum(axis=1))
-        for code, nats in code_lengths(codes, geometry, T).items():
+        for code, nats in _code_lengths(codes, geometry, T).items():
             lengths[code].append(nats)
     metrics = {
         "log_likelihood": float(np.mean(new)),
@@ -558,9 +557,9 @@ def _run_baselines(settings, bench, letters):
     arrays = {}
     for eps in settings["pseudocounts"]:
         for m in settings["sizes"]:
-            fit = partial(bernoulli_mixture, n_components=m, seed=bench.seed, pseudocount=eps)
+            fit = partial(_bernoulli_mixture, n_components=m, seed=bench.seed, pseudocount=eps)
             scores = [
-                mixture_log_likelihood(_rows(X_new), *fit(_rows(X)))
+                _mixture_log_likelihood(_rows(X_new), *fit(_rows(X)))
                 for X, X_new in zip(learning, new)
             ]
             name = f"mixture, {eps}, {m}"
@@ -573,7 +572,7 @@ STRAIGHT = 3.0  # elongation of a straight stroke
 ACROSS = 45.0  # degrees between a bar and a stem
 
 
-def bar_and_stem(shapes: Sequence) -> bool:
+def _bar_and_stem(shapes: Sequence) -> bool:
     """Whether two templates are straight strokes in directions far apart, from `stroke_shape` of
     each.
     """
@@ -585,7 +584,7 @@ def bar_and_stem(shapes: Sequence) -> bool:
 def _run_orders(settings, bench, letters):
     "Two experts of some letters from the same writers in several orders: are they the same ones?"
     n = settings["n_learned"]
-    T = transforms_of(bench.data.name, letters.shape)
+    T = _transforms_of(bench.data.name, letters.shape)
     kept = []
     shapes = []
     same = []
@@ -599,13 +598,15 @@ def _run_orders(settings, bench, letters):
             rng = np.random.default_rng([bench.seed, order])
             X = _rows(images[rng.permutation(n)] if order else images)
             model, geometry = _learned_geometry(X, T, settings)
-            home = at_home(model.templates_, geometry, letters.shape)
+            home = _at_home(model.templates_, geometry, letters.shape)
             homes.append(_padded([home], settings["n_experts"])[0])
             scores[-1].append(model.score(X))
-        same.append([likeness(homes[i], homes[j]) for i in range(len(homes)) for j in range(i)])
-        shapes.append([[stroke_shape(t, letters.shape) for t in home] for home in homes])
+        same.append([_likeness(homes[i], homes[j]) for i in range(len(homes)) for j in range(i)])
+        shapes.append([[_stroke_shape(t, letters.shape) for t in home] for home in homes])
         kept.append(homes[:4])
-    found = {name: list(map(bar_and_stem, each)) for name, each in zip(settings["ordered"], shapes)}
+    found = {
+        name: list(map(_bar_and_stem, each)) for name, each in zip(settings["ordered"], shapes)
+    }
     metrics = {
         "likeness": [float(np.mean(each)) for each in same],
         "bar_and_stem": found,
@@ -629,6 +630,6 @@ LEARNERS = {
 LETTERS = Experiment(
     "Experts of handwritten letters",
     ("omniglot", "alphadigits"),
-    letters_parts,
-    by_learner(LEARNERS, prepare=lambda bench: letters_of(bench.data)),
+    _letters_parts,
+    by_learner(LEARNERS, prepare=lambda bench: _letters_of(bench.data)),
 )

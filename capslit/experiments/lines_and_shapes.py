@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['SIZES', 'UNITS', 'PARTS', 'FOUND', 'MOSTLY', 'COURSES', 'TRUTH', 'COUNTS', 'FIGURE4', 'BASE', 'VARIANTS',
            'QUICK_VARIANTS', 'DICTIONARY', 'PEER', 'METHODS', 'ARRANGEMENTS', 'SHOWN', 'COST_D', 'COST_K', 'COST_STEPS',
-           'LINES', 'SHAPES', 'CAUSES', 'measured', 'true_templates', 'unseen', 'resemblance', 'judged', 'resembling',
-           'inference_of', 'follow', 'anneal', 'fit_peer', 'operations']
+           'LINES', 'SHAPES', 'CAUSES', 'follow']
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-002
 import math
@@ -46,18 +45,18 @@ UNITS = {"lines": 16.0, "shapes": 0.5}  # grey values that are one σ of the mod
 PARTS = {"lines": line_templates, "shapes": shape_templates}
 
 
-def measured(images: np.ndarray, unit: float) -> np.ndarray:
+def _measured(images: np.ndarray, unit: float) -> np.ndarray:
     "Images as rows of float64, in units of the model's noise."
     return np.asarray(images, np.float64).reshape(len(images), -1) / unit
 
 
-def true_templates(name: str) -> np.ndarray:
+def _true_templates(name: str) -> np.ndarray:
     "The true causes (d, k, p) of a data set, 0 or 1."
     templates = PARTS[name]()
     return templates.reshape(*templates.shape[:2], -1).astype(np.float64)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-004-1
-def unseen(name: str, data: ImageData) -> np.ndarray:
+def _unseen(name: str, data: ImageData) -> np.ndarray:
     """Images that are not among the data: 1,600 more of the lines, with new noise, or the 3,796
     other shapes.
     """
@@ -76,7 +75,7 @@ def _directions(rows, axis):
     return centred / np.maximum(np.linalg.norm(centred, axis=-1, keepdims=True), 1e-12)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-006-1
-def resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
+def _resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
     """Correlations (d, k) of each true template (d, k, p) with the learned weights (d, k, p) that
     are matched to it.
 
@@ -94,7 +93,7 @@ def resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
     return matched[vectors[np.argsort(causes)], np.arange(d)]
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007
-def judged(correlations: np.ndarray | Sequence) -> dict:
+def _judged(correlations: np.ndarray | Sequence) -> dict:
     """Metrics of correlations (n_starts, d, k): templates found by each start, and how many of the
     causes mostly and wholly.
     """
@@ -107,7 +106,7 @@ def judged(correlations: np.ndarray | Sequence) -> dict:
     }
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007-1
-def resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
+def _resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
     """Correlations (d, k) over pixels, up to sign, of templates (d, k, p) with components (m, p)
     matched to them.
     """
@@ -119,7 +118,7 @@ def resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
     return correlations.reshape(d, k)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011
-def inference_of(e_step: str, seed: int = 0) -> Exact | Gibbs | MeanField | Truncated:
+def _inference_of(e_step: str, seed: int = 0) -> Exact | Gibbs | MeanField | Truncated:
     """The E-step of a name such as 'gibbs 3' (three samples), 'mean field 1' (one sweep), 'mean
     field', 'truncated 8' or 'exact'.
     """
@@ -166,7 +165,7 @@ def follow(
         After the last step, with the states that this E-step finds.
     weights : (n_starts, d, k, p) array
     """
-    model = FactorialVectorModel(*shape, inference=inference_of(e_step, seed))
+    model = FactorialVectorModel(*shape, inference=_inference_of(e_step, seed))
     exact = replace(model, inference=Exact())
     parameters = model.initialise(y, n_starts, seed, spread=spread)
     if weights is not None:
@@ -227,19 +226,19 @@ def _run_point(settings, bench, data):
 
 def _followed(settings, bench, seed):
     "What `follow` returns, and correlations (n_starts, d, k) with the true lines."
-    true = true_templates("lines")
+    true = _true_templates("lines")
     weights = None
     if settings.get("start") == "truth":  # true lines, which share out the background
         weights = GREY["line"] / UNITS["lines"] * true + GREY["background"] / UNITS["lines"] / 2
-    y = measured(bench.data.images, UNITS["lines"])
+    y = _measured(bench.data.images, UNITS["lines"])
     how = [settings[name] for name in ("e_step", "n_starts", "n_steps")]
     course = follow(y, SIZES["lines"], *how, seed, weights=weights)
-    return *course, np.stack([resemblance(w, true) for w in course[2]])
+    return *course, np.stack([_resemblance(w, true) for w in course[2]])
 
 
 def _errors(correlations, errors, own):
     "Causes that were found, and errors after the last step."
-    return judged(correlations) | {"error": errors[:, -1].tolist(), "own_error": own.tolist()}
+    return _judged(correlations) | {"error": errors[:, -1].tolist(), "own_error": own.tolist()}
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-2
 def _typical(errors, wholly):
@@ -333,15 +332,15 @@ def _learn_variant(settings, X, shape, seed):
     return model.components_, model.lower_bound_
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-2
-def anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.ndarray, float]:
+def _anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.ndarray, float]:
     """Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of
     the first four fifths of the steps, and the last bound per image.
     """
     e_step = "exact" if settings["e_step"] == "exact" else f"gibbs {settings['n_samples']}"
-    model = FactorialVectorModel(*shape, inference=inference_of(e_step, seed))
+    model = FactorialVectorModel(*shape, inference=_inference_of(e_step, seed))
     parameters = model.initialise(X, 1, seed)
     if settings.get("init") == "truth":
-        parameters = parameters._replace(weights=true_templates("shapes")[None] / settings["unit"])
+        parameters = parameters._replace(weights=_true_templates("shapes")[None] / settings["unit"])
     for step in range(settings["max_iter"]):
         left = max(0.0, 1 - step / (0.8 * settings["max_iter"]))
         cooler = replace(model, noise=float(settings.get("annealed", 1.0) ** left))
@@ -368,9 +367,9 @@ def _run_variant(settings, bench, data):
     images = bench.data.images
     if settings.get("all"):
         images = compose(shape_templates(), np.arange(4096))
-    X = measured(images, settings["unit"])
+    X = _measured(images, settings["unit"])
     by_hand = "annealed" in settings or settings["init"] == "truth"
-    learn = anneal if by_hand else _learn_variant
+    learn = _anneal if by_hand else _learn_variant
     seeds = [bench.seed * 1000 + start for start in range(settings["n_starts"])]
     fits = [learn(settings, X, SIZES["shapes"], seed) for seed in seeds]
     metrics = {}
@@ -378,9 +377,9 @@ def _run_variant(settings, bench, data):
         fits = [_polished(weights, X, settings.get("polish", 0)) for weights, _ in fits]
         metrics["log_likelihood"] = [value for _, value in fits]
     weights = np.stack([weights for weights, _ in fits])
-    correlations = np.stack([resemblance(w, true_templates("shapes")) for w in weights])
+    correlations = np.stack([_resemblance(w, _true_templates("shapes")) for w in weights])
     best = int(np.argmax(np.mean(correlations > FOUND, axis=(1, 2))))
-    metrics |= judged(correlations) | {"bound": [float(b) for _, b in fits], "best": best}
+    metrics |= _judged(correlations) | {"bound": [float(b) for _, b in fits], "best": best}
     shown = np.stack([weights[0], weights[best]]) * settings["unit"]
     return metrics, {"correlations": correlations, "weights": shown}
 
@@ -449,7 +448,7 @@ METHODS = {
 }
 
 
-def fit_peer(
+def _fit_peer(
     method: str, X: np.ndarray, shape: tuple, seed: int, options: dict
 ) -> tuple[np.ndarray, Callable]:
     """What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a
@@ -464,23 +463,23 @@ def _run_peer(settings, bench, data):
     """
     name = bench.data.name
     method = settings["method"]
-    templates = true_templates(name)
-    X, new = (measured(i, UNITS[name]) for i in (bench.data.images, unseen(name, bench.data)))
+    templates = _true_templates(name)
+    X, new = (_measured(i, UNITS[name]) for i in (bench.data.images, _unseen(name, bench.data)))
     spread = np.mean(np.var(X, axis=0))
     options = settings["options"].get(method, {})
-    match = resemblance if method == "factorial" else resembling
+    match = _resemblance if method == "factorial" else _resembling
     correlations = []
     errors = []
     for start in range(settings["n_starts"]):
         # sums in one order: the same bits again
         with fixed_iterations(), threadpool_limits(1, "openmp"):
-            components, reconstruct = fit_peer(
+            components, reconstruct = _fit_peer(
                 method, X, SIZES[name], bench.seed * 1000 + start, options
             )
             errors.append([float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)])
         correlations.append(match(components, templates))
     known, unknown = np.transpose(errors).tolist()
-    metrics = judged(correlations) | {
+    metrics = _judged(correlations) | {
         "error": known,
         "unseen_error": unknown,
         "n_components": math.prod(components.shape[:-1]),
@@ -521,7 +520,7 @@ def _run_parts(settings, bench, data):
     "One arrangement of vectors beside its peers."
     digits = bench.data
     d, k = settings["shape"]
-    X, new = (measured(i, digits.scale) for i in (digits.train_images, digits.test_images))
+    X, new = (_measured(i, digits.scale) for i in (digits.train_images, digits.test_images))
     spread = np.mean(np.var(X, axis=0))
     names = ("e_step", "n_configurations", "n_init", "max_iter")
     peers = {
@@ -553,7 +552,7 @@ def _fit_principal(X, shape, seed):
     return model.components_, lambda Y: model.inverse_transform(model.transform(Y))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023
-def operations(e_step: str, d: int, k: int) -> int:
+def _operations(e_step: str, d: int, k: int) -> int:
     """Multiplications and additions that one E-step takes for one image, the leading terms; see the
     text.
     """
@@ -570,7 +569,7 @@ def _measure_cost(settings, bench, data):
     """Seconds per image of each E-step (the least of some repeats) for all sizes of the grid, NaN
     where there are too many configurations, and operations.
     """
-    y = measured(bench.data.train_images, bench.data.scale)[: settings["n_images"]]
+    y = _measured(bench.data.train_images, bench.data.scale)[: settings["n_images"]]
     grid = settings["grid"]
     seconds = {name: np.full(len(grid), np.nan) for name in COST_STEPS}
     for place, (d, k) in enumerate(grid):
@@ -581,7 +580,7 @@ def _measure_cost(settings, bench, data):
             model = FactorialVectorModel(d, k, inference=inference, noise=0.05)
             parameters = model.initialise(y, 1, bench.seed)
             seconds[name][place] = _least_time(model, parameters, y, settings["repeats"]) / len(y)
-    counted = [[float(operations(name, d, k)) for d, k in grid] for name in COST_STEPS]
+    counted = [[float(_operations(name, d, k)) for d, k in grid] for name in COST_STEPS]
     arrays = {"operations": np.array(counted)}
     arrays |= {f"seconds {name}": values for name, values in seconds.items()}
     return {"e_steps": list(COST_STEPS), "limit": Exact().limit}, arrays

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHOSEN', 'MILLION_SIZES', 'MILLION', 'CONSTRUCTIONS', 'STOPPING', 'NAMED_CONSTRUCTIONS', 'GRID', 'READING_SIZES',
-           'READINGS', 'enlarge', 'WideBlocks', 'LargeData', 'OnDevice', 'Unlearned', 'Pairs', 'UnlearnedCommittee',
-           'JointPairs', 'FixedUpdates']
+           'READINGS', 'enlarge']
 
 # %% ../../nbs/experiments/million.ipynb #cell-002
 import warnings
@@ -65,7 +64,7 @@ def enlarge(
     return replace(protocol, X=X, y=np.concatenate([protocol.y, labels]))
 
 # %% ../../nbs/experiments/million.ipynb #cell-006
-class WideBlocks(CapsuleRegression):
+class _WideBlocks(CapsuleRegression):
     "Capsule regression in large blocks."
 
     def block_rows(self, parameters: CapsuleParameters) -> int:
@@ -73,13 +72,13 @@ class WideBlocks(CapsuleRegression):
         return 2**15 if is_numpy_array(parameters.weights) else 2**17
 
 
-class LargeData(WithModel):
+class _LargeData(WithModel):
     "A classifier for many examples."
 
-    model = WideBlocks
+    model = _WideBlocks
 
 # %% ../../nbs/experiments/million.ipynb #cell-007
-class OnDevice(LargeData):
+class _OnDevice(_LargeData):
     "A classifier that is fitted with PyTorch on `device`, and afterwards is like any other."
 
     device = "cuda"
@@ -111,8 +110,8 @@ def _find_estimator():
         import torch
 
         if torch.cuda.is_available():
-            return OnDevice, torch.cuda.get_device_name()
-    return LargeData, "processor"
+            return _OnDevice, torch.cuda.get_device_name()
+    return _LargeData, "processor"
 
 # %% ../../nbs/experiments/million.ipynb #cell-010
 CHOSEN = "chosen by the search"
@@ -264,7 +263,7 @@ def _by_class(batch, n_classes):
     return [x[start:stop] for start, stop in zip(edges, edges[1:])]
 
 # %% ../../nbs/experiments/million.ipynb #unlearned-4-1
-class Unlearned(WideBlocks):
+class _Unlearned(_WideBlocks):
     "Capsule regression of pairs, whose M-step asks the unlearned examples alone."
 
     def e_step(self, parameters: CapsuleParameters, batch: tuple, threshold: Any = None) -> Any:
@@ -293,23 +292,23 @@ class Unlearned(WideBlocks):
         return CapsuleParameters(parameters.weights + change)
 
 # %% ../../nbs/experiments/million.ipynb #readings-2
-class Pairs(WithModel):
+class _Pairs(WithModel):
     "One-versus-one; learned examples cost no second product. Pairs stop by themselves."
 
-    model = Unlearned
+    model = _Unlearned
 
 # %% ../../nbs/experiments/million.ipynb #readings-2-1
-class UnlearnedCommittee(Unlearned, Committee):
+class _UnlearnedCommittee(_Unlearned, Committee):
     "Pairs that are judged by the errors of their vote."
 
 
-class JointPairs(Pairs):
+class _JointPairs(_Pairs):
     "Pairs that all stop together, by the error of their vote."
 
-    model = UnlearnedCommittee
+    model = _UnlearnedCommittee
 
 # %% ../../nbs/experiments/million.ipynb #readings-2-2
-class FixedUpdates(Pairs):
+class _FixedUpdates(_Pairs):
     "Pairs that make `max_iter` updates, and do not look at validation images."
 
     def fit(
@@ -328,7 +327,7 @@ class FixedUpdates(Pairs):
 
 
 CONSTRUCTIONS = {"ours": Deformations, "tangents": TangentDeformations}
-STOPPING = {"separate": Pairs, "joint": JointPairs, "fixed": FixedUpdates}
+STOPPING = {"separate": _Pairs, "joint": _JointPairs, "fixed": _FixedUpdates}
 
 # %% ../../nbs/experiments/million.ipynb #working-2
 def _surplus(weights, x, own):

@@ -4,11 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'CODES', 'MANIFOLDS', 'FINE_MANIFOLDS', 'STEPS', 'READ', 'CONVOLUTIONS', 'CAPSULES', 'LEARNERS', 'SCALE',
-           'OVERLAPS', 'image_sets', 'scene_sets', 'window_grid', 'window_examples', 'cut_windows', 'somewhere',
-           'history', 'learn_manifolds', 'most_probable', 'what_is_left', 'Explained', 'explain_two', 'each_alone',
-           'drawn_alone', 'Candidates', 'log_odds', 'pair_odds', 'with_what_they_leave', 'candidates', 'left_classes',
-           'of_own_labels', 'left_odds', 'in_the_mean', 'halves', 'scenes_to_read', 'named_read', 'pair_spread_loss',
-           'pair_cross_entropy', 'overlap_parts']
+           'OVERLAPS', 'somewhere', 'candidates']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 from functools import partial
@@ -45,7 +41,7 @@ SIZES = {
 }
 
 
-def image_sets(data: ImageData) -> dict:
+def _image_sets(data: ImageData) -> dict:
     "Images with grey values from 0 to 1, and labels, for training, validation and testing."
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(images))
@@ -60,9 +56,9 @@ def _largest_shift(data):
     return 4 if data.images.shape[1] > 16 else 1
 
 
-def scene_sets(bench: Bench) -> dict:
+def _scene_sets(bench: Bench) -> dict:
     "`Overlaid` scenes for training, validation and testing, each of images of its own."
-    images = image_sets(bench.data)
+    images = _image_sets(bench.data)
     shift = _largest_shift(bench.data)
     return {
         name: overlay(*images[name], n, shift, np.random.default_rng((bench.seed, k)))
@@ -134,13 +130,13 @@ def _learn_regions(settings, bench, sets):
     return _Named(pairs, curves, model.coef_.size + model.intercept_.size, about)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
-def window_grid(bench: Bench, step: int) -> np.ndarray:
+def _window_grid(bench: Bench, step: int) -> np.ndarray:
     "Where windows begin (q, 2)."
     places = np.arange(0, 2 * _largest_shift(bench.data) + 1, step)
     return np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def window_examples(
+def _window_examples(
     scenes: Overlaid, grid: np.ndarray, n_classes: int, rng: np.random.Generator
 ) -> tuple:
     """Windows to learn from: their scenes (N,), where they begin (N, 2), and their classes
@@ -163,7 +159,7 @@ def window_examples(
     return which, grid[chosen[which, side]], classes[which, side]
 
 
-def cut_windows(
+def _cut_windows(
     scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray, shape: tuple
 ) -> np.ndarray:
     """Windows (N, pixels) of scenes (n, height, width): in the scenes `rows` (N,), from
@@ -242,10 +238,10 @@ def _window_classifier(settings, n, bench):
 def _learn_votes(settings, bench, scenes):
     "`_Votes` learned from scenes; kinds of patches from up to 20,000 of their windows."
     m = len(bench.data.class_names)
-    grid = window_grid(bench, settings["step"])
-    which, begin, y = window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
+    grid = _window_grid(bench, settings["step"])
+    which, begin, y = _window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
     few = np.flatnonzero(y < m)[:20_000]
-    windows = cut_windows(scenes.scenes, which[few], begin[few], bench.data.images.shape[1:])
+    windows = _cut_windows(scenes.scenes, which[few], begin[few], bench.data.images.shape[1:])
     layer = bench.step(
         "patches",
         "learning patches",
@@ -261,7 +257,7 @@ def _learn_votes(settings, bench, scenes):
     return votes
 
 
-def history(model: CapsuleClassifier, prefix: str = "") -> dict:
+def _history(model: CapsuleClassifier, prefix: str = "") -> dict:
     "Objectives and accepted steps of each problem."
     return {prefix + name: model.history_[name] for name in ("objective", "accepted")}
 
@@ -280,7 +276,7 @@ def _learn_windows(settings, bench, sets):
     pairs = {name: _named_somewhere(probabilities, sharpness) for name, probabilities in P.items()}
     about = {"sharpness": sharpness, "n_windows": votes.n_windows}
     model = votes.model
-    return _Named(pairs, history(model), model.coef_.size + model.intercept_.size, about)
+    return _Named(pairs, _history(model), model.coef_.size + model.intercept_.size, about)
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-2
 MANIFOLDS = {
@@ -303,7 +299,7 @@ class _Manifolds(NamedTuple):
     shape: tuple  # (height, width) of an image
 
 
-def learn_manifolds(
+def _learn_manifolds(
     images: np.ndarray, labels: np.ndarray, sizes: dict, seed: int, noise: float = 0.04
 ) -> _Manifolds:
     "`_Manifolds` of up to 6,000 images (N, height, width) a class."
@@ -333,7 +329,7 @@ def learn_manifolds(
     return _Manifolds(means, axes.astype(np.float32), constants, noise, images.shape[1:])
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-3
-def most_probable(manifolds: _Manifolds, label: int, windows: np.ndarray) -> tuple:
+def _most_probable(manifolds: _Manifolds, label: int, windows: np.ndarray) -> tuple:
     """Of each example's windows (n, t, p) the one that holds an image of the class most
     probably, with nothing outside, and the posterior mean (n, p) of that image.
     """
@@ -370,14 +366,14 @@ def _explain_one(manifolds, left, labels, places):
         for rows in np.array_split(members, -(-len(members) // 2000)):
             tried = around[rows]
             windows = views[rows[:, None], tried[..., 0], tried[..., 1]]
-            best, image = most_probable(manifolds, label, windows.reshape(*tried.shape[:2], -1))
+            best, image = _most_probable(manifolds, label, windows.reshape(*tried.shape[:2], -1))
             new_places[rows] = tried[np.arange(len(rows)), best]
             frame = sliding(alone, writeable=True)
             frame[rows, *new_places[rows].T] = np.clip(image, 0, 1).reshape(-1, *manifolds.shape)
     return alone, new_places
 
 
-def what_is_left(scenes: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _what_is_left(scenes: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """What is left of scenes (n, height, width) for images that were `own`, with the
     `other` ones held: no less than 0, and at least `own` where a scene is white.
     """
@@ -385,7 +381,7 @@ def what_is_left(scenes: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.n
     return np.where(scenes >= 0.999, np.maximum(left, own), left)
 
 
-class Explained(NamedTuple):
+class _Explained(NamedTuple):
     "Scenes explained by two images each."
 
     images: np.ndarray  # (2, n, height, width), each alone at its place
@@ -393,29 +389,29 @@ class Explained(NamedTuple):
     places: np.ndarray  # (n, 2, 2)
 
 
-def explain_two(
+def _explain_two(
     manifolds: _Manifolds,
     scenes: np.ndarray,
     labels: np.ndarray,
     begin: tuple,
     order: tuple = (0, 1),
     sweeps: int = 4,
-) -> Explained:
+) -> _Explained:
     """Two images of the classes `labels` (n, 2) that explain scenes together, by turns in
     this `order`; they begin at images (2, n, height, width) and places (n, 2, 2).
     """
     images, places = (values.copy() for values in begin)
     for _ in range(sweeps):
         for own in order:
-            left = what_is_left(scenes, images[own], images[1 - own])
+            left = _what_is_left(scenes, images[own], images[1 - own])
             images[own], places[:, own] = _explain_one(
                 manifolds, left, labels[:, own], places[:, own]
             )
     remains = np.square(scenes - np.minimum(1, images.sum(axis=0))).sum(axis=(1, 2))
-    return Explained(images, remains, places)
+    return _Explained(images, remains, places)
 
 
-def each_alone(
+def _each_alone(
     manifolds: _Manifolds, scenes: np.ndarray, labels: np.ndarray, places: np.ndarray
 ) -> tuple:
     "Images and places from which `explain_two` can begin: each image explains the whole scene."
@@ -424,7 +420,7 @@ def each_alone(
     return np.stack(images), np.stack(places, axis=1)
 
 
-def drawn_alone(images: np.ndarray, scenes: Overlaid, side: int) -> np.ndarray:
+def _drawn_alone(images: np.ndarray, scenes: Overlaid, side: int) -> np.ndarray:
     """Of each scene the image on `side`, 0 or 1, of images (N, height, width), alone at its
     place.
     """
@@ -438,7 +434,7 @@ def drawn_alone(images: np.ndarray, scenes: Overlaid, side: int) -> np.ndarray:
     return alone
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-1
-class Candidates(NamedTuple):
+class _Candidates(NamedTuple):
     "Pairs of labels that may explain n scenes, h for each, and what they leave."
 
     pairs: np.ndarray  # (n, h, 2), ascending
@@ -448,12 +444,12 @@ class Candidates(NamedTuple):
     left: np.ndarray  # (n, h, 2, p) in the window of each image, from 0 to 255
 
 
-def log_odds(P: np.ndarray, sharpness: float) -> np.ndarray:
+def _log_odds(P: np.ndarray, sharpness: float) -> np.ndarray:
     "Log-odds (n, m) that labels are somewhere, from the probabilities of windows."
     return np.log(np.expm1(np.minimum(somewhere(P, sharpness), 30)) + 1e-9)
 
 
-def pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+def _pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     "Sums (n, h) of the log-odds (n, m) of both labels of pairs (n, h, 2)."
     return odds[np.arange(len(odds))[:, None, None], pairs].sum(axis=2)
 
@@ -474,8 +470,8 @@ def _explain_block(
     rows = np.repeat(np.arange(n), h)
     flat = pairs.reshape(-1, 2)
     places = start[rows[:, None], flat]
-    whole = each_alone(coarse, scenes[rows], flat, places)
-    best = explain_two(coarse, scenes[rows], flat, whole)
+    whole = _each_alone(coarse, scenes[rows], flat, places)
+    best = _explain_two(coarse, scenes[rows], flat, whole)
     kept = np.argsort(best.remains.reshape(n, h) - odds / 2, axis=1)[:, :n_kept]
     flat_kept = (h * np.arange(n)[:, None] + kept).ravel()
     images = best.images[:, flat_kept]
@@ -488,25 +484,25 @@ def _explain_block(
         (0, 1),
         (1, 0),
     ):  # the whole scene for one image, and what it leaves for the other
-        trial = explain_two(coarse, scenes, flat, (np.zeros_like(images), start), order)
+        trial = _explain_two(coarse, scenes, flat, (np.zeros_like(images), start), order)
         better = trial.remains < remains
         images[:, better] = trial.images[:, better]
         places[better] = trial.places[better]
         remains = np.minimum(trial.remains, remains)
-    last = explain_two(fine, scenes, flat, (images, places), sweeps=2)
+    last = _explain_two(fine, scenes, flat, (images, places), sweeps=2)
     odds = np.take_along_axis(odds, kept, axis=1)
-    return with_what_they_leave(flat.reshape(n, -1, 2), odds, scenes, last, fine.shape)
+    return _with_what_they_leave(flat.reshape(n, -1, 2), odds, scenes, last, fine.shape)
 
 
-def with_what_they_leave(
-    pairs: np.ndarray, odds: np.ndarray, scenes: np.ndarray, explained: Explained, shape: tuple
-) -> Candidates:
+def _with_what_they_leave(
+    pairs: np.ndarray, odds: np.ndarray, scenes: np.ndarray, explained: _Explained, shape: tuple
+) -> _Candidates:
     "`Candidates` of explained scenes, one of `scenes` (n h, height, width) for each pair."
     rows = np.arange(len(scenes))
     images = explained.images
     left = [
-        cut_windows(
-            what_is_left(scenes, images[own], images[1 - own]),
+        _cut_windows(
+            _what_is_left(scenes, images[own], images[1 - own]),
             rows,
             explained.places[:, own],
             shape,
@@ -514,7 +510,7 @@ def with_what_they_leave(
         for own in (0, 1)
     ]
     left = np.uint8(np.rint(255 * np.stack(left, axis=1)))
-    return Candidates(
+    return _Candidates(
         pairs,
         explained.places.reshape(pairs.shape + (2,)),
         explained.remains.reshape(odds.shape),
@@ -525,29 +521,29 @@ def with_what_they_leave(
 
 def _begun_from_truth(fine, scenes, images, odds):
     "The true pairs alone, h = 1, fitted from the true images (which the scene does not contain)."
-    alone = np.stack([drawn_alone(images, scenes, side) for side in (0, 1)])
+    alone = np.stack([_drawn_alone(images, scenes, side) for side in (0, 1)])
     begin = alone, scenes.places
-    explained = explain_two(fine, scenes.scenes, scenes.pairs, begin, sweeps=2)
+    explained = _explain_two(fine, scenes.scenes, scenes.pairs, begin, sweeps=2)
     pairs = scenes.pairs[:, None]
-    odds = pair_odds(odds, pairs)
-    return with_what_they_leave(pairs, odds, scenes.scenes, explained, fine.shape)
+    odds = _pair_odds(odds, pairs)
+    return _with_what_they_leave(pairs, odds, scenes.scenes, explained, fine.shape)
 
 
 def candidates(
     manifolds: tuple, scenes: np.ndarray, odds: np.ndarray, start: np.ndarray, n_labels: int = 6
-) -> Candidates:
+) -> _Candidates:
     """`Candidates` of scenes among pairs of the labels with the greatest log-odds (n, m),
     fitted from places (n, m, 2) of labels, on two threads.
     """
     likeliest = np.argsort(-odds, axis=1)[:, :n_labels]
     pairs = np.sort(likeliest[:, np.stack(np.triu_indices(n_labels, 1), axis=1)], axis=2)
-    odds = pair_odds(odds, pairs)
+    odds = _pair_odds(odds, pairs)
     blocks = np.array_split(np.arange(len(scenes)), -(-len(scenes) // 500))
     explained = Parallel(n_jobs=2, prefer="threads")(
         delayed(_explain_block)(manifolds, scenes[rows], pairs[rows], odds[rows], start[rows])
         for rows in blocks
     )
-    return Candidates(*map(np.concatenate, zip(*explained)))
+    return _Candidates(*map(np.concatenate, zip(*explained)))
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-2
 READ = {"paper": {"n_outputs": 600}, "quick": {"n_outputs": 40}}  # components of what regions hold
@@ -569,13 +565,13 @@ class _Reader(NamedTuple):
             [self.layer.transform(x / np.float32(255)) / self.unit for x in blocks]
         )
 
-    def read(self, found: Candidates) -> np.ndarray:
+    def read(self, found: _Candidates) -> np.ndarray:
         "Log-probabilities (n, h, 2, m) of the labels for what candidates leave."
         logs = self.model.predict_log_proba(self.coded(found.left))
         return logs[:, : self.n_labels].reshape(*found.pairs.shape, -1)  # but for none
 
 
-def left_classes(found: Candidates, scenes: Overlaid, none: int) -> np.ndarray:
+def _left_classes(found: _Candidates, scenes: Overlaid, none: int) -> np.ndarray:
     """Classes (n, h, 2) of what is left: the label of the window, if the scene holds it;
     else that of the image within two pixels; else `none`.
     """
@@ -591,7 +587,7 @@ def _learn_reader(settings, bench, found, scenes):
     left = found.left[right].reshape(-1, found.left.shape[-1])[:20_000] / np.float32(255)
     layer = _patch_layer(bench, **READ[bench.profile]).fit(left)
     m = len(bench.data.class_names)
-    y = left_classes(found, scenes, m).ravel()
+    y = _left_classes(found, scenes, m).ravel()
     model = _window_classifier(settings, len(y), bench)
     reader = _Reader(model, layer, layer.transform(left).std(), m)
     with fixed_iterations():
@@ -599,7 +595,7 @@ def _learn_reader(settings, bench, found, scenes):
     return reader
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3
-def of_own_labels(found: Candidates, logs: np.ndarray) -> np.ndarray:
+def _of_own_labels(found: _Candidates, logs: np.ndarray) -> np.ndarray:
     "Sums (n, h) of the log-probabilities (n, h, 2, m) of both labels of candidates."
     return np.take_along_axis(logs, found.pairs[..., None], axis=3)[..., 0].sum(axis=2)
 
@@ -628,8 +624,8 @@ def _tried_weights(found, read, truth):
     }
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3a
-def left_odds(
-    found: Candidates, logs: np.ndarray, scores: np.ndarray, temperature: float = 16.0
+def _left_odds(
+    found: _Candidates, logs: np.ndarray, scores: np.ndarray, temperature: float = 16.0
 ) -> np.ndarray:
     """Log-odds (n, m) that labels are somewhere, from the log-probabilities (n, h, 2, m) of what
     candidates leave; each has a share in it by its score (n, h).
@@ -641,7 +637,7 @@ def left_odds(
     return np.log(np.expm1(np.minimum(nowhere, 30)) + 1e-6)
 
 
-def in_the_mean(found: Candidates, read: np.ndarray, sums: np.ndarray) -> tuple:
+def _in_the_mean(found: _Candidates, read: np.ndarray, sums: np.ndarray) -> tuple:
     """Candidates with what remains, and what is read of them (n, h), in the mean over the
     rounds that had them; `sums` (3, n, m, m) of numbers of rounds and of both grow.
     """
@@ -661,27 +657,27 @@ class _Memory:
 
     def mean(self, found, logs):
         "Candidates and what is read of them, in the mean over the rounds."
-        return in_the_mean(found, of_own_labels(found, logs), self.sums)
+        return _in_the_mean(found, _of_own_labels(found, logs), self.sums)
 
     def vote(self, found, logs, scores):
         "Log-odds (n, m) of labels, in the mean over the rounds, with the votes of this one."
-        self.votes.append(left_odds(found, logs, scores))
+        self.votes.append(_left_odds(found, logs, scores))
         return np.mean(self.votes, axis=0)
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3b
-def halves(n: int) -> tuple:
+def _halves(n: int) -> tuple:
     "The first and the second half of n rows."
     return slice(n // 2), slice(n // 2, None)
 
 
-def scenes_to_read(settings: dict, bench: Bench, sets: dict) -> tuple:
+def _scenes_to_read(settings: dict, bench: Bench, sets: dict) -> tuple:
     """Scenes to learn votes from, and for reading those for validation, for testing and, by
     the number of the round, for training, of the half that its manifolds do not know.
     """
-    images, labels = image_sets(bench.data)["training"]
+    images, labels = _image_sets(bench.data)["training"]
 
     def draw(k, side, n):
-        mine = halves(len(images))[side]
+        mine = _halves(len(images))[side]
         rng = np.random.default_rng((bench.seed, k))
         return overlay(images[mine], labels[mine], n, _largest_shift(bench.data), rng)
 
@@ -697,9 +693,9 @@ def _read_once(settings, bench, k, scenes, odds, start):
     that gives them, and the fine manifolds; all manifolds are of one half of the images, the
     first if k is even.
     """
-    images, labels = image_sets(bench.data)["training"]
-    mine = halves(len(images))[k % 2]
-    learn = partial(learn_manifolds, images[mine], labels[mine], seed=bench.seed + k)
+    images, labels = _image_sets(bench.data)["training"]
+    mine = _halves(len(images))[k % 2]
+    learn = partial(_learn_manifolds, images[mine], labels[mine], seed=bench.seed + k)
     sizes = (MANIFOLDS[bench.profile], FINE_MANIFOLDS[bench.profile])
     suffix = str(k + 1) if k else ""
     manifolds = bench.step(
@@ -718,7 +714,7 @@ def _read_once(settings, bench, k, scenes, odds, start):
         "learning to read",
         lambda: _learn_reader(settings, bench, found["training"], scenes["training"]),
     )
-    found["training"] = Candidates(*(x[:1000] for x in found["training"]))
+    found["training"] = _Candidates(*(x[:1000] for x in found["training"]))
     logs = {name: reader.read(part) for name, part in found.items()}
     return found, logs, reader, manifolds[1]
 
@@ -727,7 +723,7 @@ def _learn_read(settings, bench, sets):
     """Scenes whose parts are explained and read, in rounds: each learns manifolds from one half of
     the images, and reading from the other; votes learn from the first half.
     """
-    drawn, scenes = scenes_to_read(settings, bench, sets)
+    drawn, scenes = _scenes_to_read(settings, bench, sets)
     votes = _learn_votes(settings, bench, drawn)
     P = bench.step(
         "read",
@@ -737,7 +733,7 @@ def _learn_read(settings, bench, sets):
     truth = np.sort(scenes["validation"].pairs, axis=1)
     sharpness = _choose_sharpness(P["validation"], truth)
     about = {"sharpness": sharpness, "n_windows": votes.n_windows}
-    odds = {name: log_odds(p, sharpness) for name, p in P.items()}
+    odds = {name: _log_odds(p, sharpness) for name, p in P.items()}
     start = {name: votes.grid[p[:, :, :-1].argmax(axis=1)] for name, p in P.items()}
     m = len(bench.data.class_names)
     memory = {name: _Memory(len(scenes[name].scenes), m) for name in ("validation", "test")}
@@ -764,23 +760,23 @@ def _learn_read(settings, bench, sets):
         for name, part in found.items():  # what is left votes, in the place of windows
             scores = _pair_scores(part, read[name], *best)
             odds[name] = memory[name].vote(part, logs[name], scores)
-            found[name] = part._replace(odds=pair_odds(odds[name], part.pairs))
-    images = image_sets(bench.data)["validation"][0]
+            found[name] = part._replace(odds=_pair_odds(odds[name], part.pairs))
+    images = _image_sets(bench.data)["validation"][0]
     told = _begun_from_truth(fine, scenes["validation"], images, odds["validation"])
     found["told"] = told
-    read["told"] = of_own_labels(told, reader.read(told))
-    pairs, more = named_read(found, read, truth)
+    read["told"] = _of_own_labels(told, reader.read(told))
+    pairs, more = _named_read(found, read, truth)
     wrong = pairs.pop("training") != np.sort(scenes[k].pairs[:1000], axis=1)
     about |= more | {"training_error": float(wrong.any(axis=1).mean())}
     models[""] = models.pop(f"round{k + 1}_")
     curves = {}
     for prefix, model in models.items():
-        curves |= history(model, prefix)
+        curves |= _history(model, prefix)
     size = sum(model.coef_.size + model.intercept_.size for model in models.values())
     return _Named(pairs, curves, size, about)
 
 
-def named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
+def _named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
     "Named pairs, with the weights λ and κ that name most validation scenes, and metrics."
     tried = _tried_weights(found["validation"], read["validation"], truth)
     best = max(tried, key=tried.get)
@@ -806,7 +802,7 @@ CAPSULES = {
 }
 
 
-def pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
+def _pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
     """Spread loss of activations (n, m) for two labels each (n, 2), its margin growing from
     0.2 to 0.9 while `progress` goes from 0 to 0.7.
     """
@@ -819,7 +815,7 @@ def pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
     return (short * is_other[:, None, :]).sum(dim=(1, 2)).mean()
 
 
-def pair_cross_entropy(scores: Any, pairs: Any, progress: float) -> Any:
+def _pair_cross_entropy(scores: Any, pairs: Any, progress: float) -> Any:
     """Mean binary cross-entropy of scores (n, m), one for each label to be there, for two
     labels each (n, 2).
     """
@@ -833,7 +829,7 @@ def _learn_convolutional(settings, bench, sets):
     "A convolutional network with a score for each label."
     from capslit.routing.network import ConvolutionalNetwork
 
-    return _learn_network(ConvolutionalNetwork, pair_cross_entropy, {}, settings, bench, sets)
+    return _learn_network(ConvolutionalNetwork, _pair_cross_entropy, {}, settings, bench, sets)
 
 
 def _learn_capsule_network(settings, bench, sets):
@@ -841,7 +837,7 @@ def _learn_capsule_network(settings, bench, sets):
     from capslit.routing.network import CapsuleNetwork
 
     above = {name: settings[name] for name in ("primary", "capsules")}
-    return _learn_network(CapsuleNetwork, pair_spread_loss, above, settings, bench, sets)
+    return _learn_network(CapsuleNetwork, _pair_spread_loss, above, settings, bench, sets)
 
 
 @one_thread()
@@ -899,7 +895,7 @@ SCALE = {  # iterations on regions, step of windows, scenes to read, kinds of pa
 }
 
 
-def overlap_parts(data: str, profile: str) -> tuple:
+def _overlap_parts(data: str, profile: str) -> tuple:
     "One part for each learner; of clothes only regions of scenes."
     n_iter, step, n_read, codes = SCALE[profile]
     n = SIZES[profile]["training"]
@@ -953,7 +949,7 @@ def _score_pairs(learned, part, bench, sets):
 OVERLAPS = Experiment(
     "Two overlapping objects named",
     ("mnist", "fashion"),
-    overlap_parts,
-    by_learner(LEARNERS, _score_pairs, scene_sets),
+    _overlap_parts,
+    by_learner(LEARNERS, _score_pairs, _scene_sets),
     extra="torch",
 )

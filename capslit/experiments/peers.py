@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['CLASSIFIERS', 'OPTIONS', 'LEAST', 'RATIO', 'FLOOR', 'GRIDS', 'OURS', 'SMALL_GRIDS', 'COSTS', 'REPEATS', 'PEERS',
-           'NAMES', 'MARKS', 'Classifier', 'build', 'in_units', 'build_peer', 'unpack', 'judge', 'peer_parts',
-           'mcnemar']
+           'NAMES', 'MARKS', 'build', 'build_peer', 'unpack', 'peer_parts', 'mcnemar']
 
 # %% ../../nbs/experiments/peers.ipynb #cell-002
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from .records import PAPER, Experiment, Part, Protocol, learn
 from ..capsules.prediction import coupled
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
-class Classifier(NamedTuple):
+class _Classifier(NamedTuple):
     "A classifier of the comparisons: its label, its colour and mark in figures, its constructor."
 
     label: str
@@ -38,23 +37,23 @@ class Classifier(NamedTuple):
 
 
 CLASSIFIERS = {
-    "logistic": Classifier(
+    "logistic": _Classifier(
         "logistic regression", ("C1", "D"), partial(LogisticRegression, max_iter=1000)
     ),
-    "svm": Classifier("support vectors", ("C2", "P"), SVC),
-    "neighbours": Classifier(
+    "svm": _Classifier("support vectors", ("C2", "P"), SVC),
+    "neighbours": _Classifier(
         "nearest neighbours",
         ("C3", "X"),
         KNeighborsClassifier,
     ),
-    "boosting": Classifier("boosted trees", ("C3", "X"), HistGradientBoostingClassifier),
-    "forest": Classifier("random forest", ("C5", "v"), RandomForestClassifier),
-    "network": Classifier("network", ("C4", "h"), MLPClassifier),
-    "capsules": Classifier("capsules", ("C0", "o"), CapsuleClassifier),
-    "capsules-paper": Classifier(
+    "boosting": _Classifier("boosted trees", ("C3", "X"), HistGradientBoostingClassifier),
+    "forest": _Classifier("random forest", ("C5", "v"), RandomForestClassifier),
+    "network": _Classifier("network", ("C4", "h"), MLPClassifier),
+    "capsules": _Classifier("capsules", ("C0", "o"), CapsuleClassifier),
+    "capsules-paper": _Classifier(
         "capsules, paper's protocol", ("C0", "s"), CapsuleClassifier.paper
     ),
-    "svm-platt": Classifier(
+    "svm-platt": _Classifier(
         "support vectors, sigmoid",
         ("C2", "P"),
         partial(CalibratedClassifierCV, SVC(), ensemble=False),
@@ -70,7 +69,7 @@ def build(name: str, seed: int, **settings: Any) -> Any:
     return model
 
 
-def in_units(settings: dict, X: np.ndarray) -> dict:
+def _in_units(settings: dict, X: np.ndarray) -> dict:
     "Settings in which `gamma`, if it is one of them, is multiplied by 1 / (p · variance of X)."
     if "gamma" not in settings:
         return settings
@@ -86,7 +85,7 @@ OPTIONS = {
 
 def build_peer(name: str, X: np.ndarray, seed: int, **settings: Any) -> Any:
     "A classifier for images X (n, p), not yet fitted; `gamma` is in the units of `in_units`."
-    return build(name, seed, **OPTIONS.get(name, {}), **in_units(settings, X))
+    return build(name, seed, **OPTIONS.get(name, {}), **_in_units(settings, X))
 
 # %% ../../nbs/experiments/peers.ipynb #cell-007
 def _fit_network(network, X, y, X_val, y_val):
@@ -234,7 +233,7 @@ def unpack(code: np.ndarray) -> np.ndarray:
 FLOOR = float(np.finfo(np.float32).eps)  # scikit-learn's log_loss cuts off there, too
 
 
-def judge(model: Any, predicted: np.ndarray, protocol: Protocol) -> tuple:
+def _judge(model: Any, predicted: np.ndarray, protocol: Protocol) -> tuple:
     "Metrics of a fitted classifier, and the arrays from which others can be computed."
     guessed, validation, test = _probabilities(model, protocol)
     right = test[np.arange(len(test)), protocol.y_test]
@@ -307,7 +306,7 @@ def _run_peer(part, bench):
         lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0],
     )
     metrics, arrays = bench.step(
-        "judge", "probabilities", lambda: judge(model, predicted, protocol)
+        "judge", "probabilities", lambda: _judge(model, predicted, protocol)
     )
     return metrics | chosen, arrays
 

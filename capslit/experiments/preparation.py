@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['PLACES', 'PREPARATIONS', 'COPIES', 'LEARNED', 'NOISES', 'WAYS', 'AMOUNTS', 'MOST', 'WIDTHS', 'NEAR_NOISES', 'USPS',
-           'MNIST', 'DIGITS', 'SIZES', 'SEEDS', 'SEEN', 'NEAR', 'LARGE', 'WIDE', 'LEARNERS', 'PREPARATION', 'Prepared',
-           'holm']
+           'MNIST', 'DIGITS', 'SIZES', 'SEEDS', 'SEEN', 'NEAR', 'LARGE', 'WIDE', 'LEARNERS', 'PREPARATION', 'holm']
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-02
 from copy import copy
@@ -89,7 +88,7 @@ def _divided(data, n_fit):
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10
 @dataclass(frozen=True)
-class Prepared:
+class _Prepared:
     """The images of a collection in one of the `PREPARATIONS`, described by smoothed pixels, or by
     their coordinates along `axes` (p, d).
     """
@@ -126,13 +125,13 @@ class Prepared:
 # %% ../../nbs/experiments/preparation.ipynb #preparation-10-3
 def _prepare(data, preparation, rows, n_axes=None):
     "The `Prepared` images; along the first principal axes of some of the `rows`, if asked for."
-    plain = Prepared(data, preparation)
+    plain = _Prepared(data, preparation)
     if n_axes is None:
         return plain
     X = plain.describe(plain.images(rows[:10_000]))
     X = X - X.mean(axis=0)
     axes = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, :n_axes]  # orthonormal
-    return Prepared(data, preparation, axes)
+    return _Prepared(data, preparation, axes)
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-12
 LEARNED = 0.1  # added noise while learning, as a share of the mean variance of a pixel

@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['FOUND', 'VALUES', 'LEARNERS', 'STARTS', 'PRINTED', 'CLIPS', 'SIZES', 'N_STEPS', 'SHOWN', 'PEERS', 'WIDER', 'TUNED',
-           'QUICK_PEERS', 'AIMS', 'RUNNERS', 'QUADRANTS', 'as_rows', 'states_of', 'recovery', 'all_sets',
-           'extremes_of_sets', 'explain_small', 'as_pursuit', 'explain_as_printed', 'best_templates', 'em_step',
-           'start_templates', 'learn_experts', 'foretold_by_truth', 'pixel_by_pixel', 'learned_experts',
-           'learn_machine', 'sparse_codes', 'cross_entropy', 'measure']
+           'QUICK_PEERS', 'AIMS', 'RUNNERS', 'QUADRANTS', 'as_rows', 'recovery', 'all_sets', 'extremes_of_sets',
+           'explain_small', 'as_pursuit', 'start_templates', 'learn_experts', 'pixel_by_pixel', 'learned_experts',
+           'sparse_codes']
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-002
 import itertools
@@ -41,7 +40,7 @@ def as_rows(images: np.ndarray) -> np.ndarray:
     return np.asarray(images, np.float64).reshape(len(images), -1)
 
 
-def states_of(labels: np.ndarray) -> np.ndarray:
+def _states_of(labels: np.ndarray) -> np.ndarray:
     "Configurations (n, 4) of labels."
     return np.stack(np.unravel_index(labels, (3, 3, 3, 3)), axis=-1)
 
@@ -135,7 +134,7 @@ def as_pursuit(templates: np.ndarray, active: np.ndarray, log_likelihood: np.nda
     )
 
 # %% ../../nbs/experiments/quadrants.ipynb #printed-2
-def explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The search as the paper describes it: active experts (n, K), at least one, and the
     log-likelihood (n,) of the template that it carries along.
     """
@@ -164,7 +163,7 @@ def explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarray
 VALUES = np.linspace(0.02, 0.98, 49)  # of a template, for the search below; ½ is one of them
 
 
-def best_templates(
+def _best_templates(
     templates: np.ndarray, active: np.ndarray, X: np.ndarray, pseudocount: float = 1.0
 ) -> np.ndarray:
     """The exact M-step: templates (K, D), one after the other, each pixel at the best of `VALUES`,
@@ -196,17 +195,17 @@ STARTS = ("uniform", "images", "truth and noise")
 PRINTED = "equation 1, printed search"
 
 
-def em_step(
+def _em_step(
     templates: np.ndarray, X: np.ndarray, learner: str = "equation 1", pseudocount: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     "Templates (K, 36) after one step of EM, and the log-likelihood (n,) of the images before it."
     explain = {
-        PRINTED: explain_as_printed,
+        PRINTED: _explain_as_printed,
         "exhaustive search": partial(explain_small, greedy=False),
     }.get(learner, explain_small)
     active, score = explain(templates, X)
     if learner == "exact M-step":
-        return best_templates(templates, active, X, pseudocount), score
+        return _best_templates(templates, active, X, pseudocount), score
     model = Compositions(prune=learner == "votes that pay", pseudocount=pseudocount)
     counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, score))
     statistics = ExpertStatistics(*(np.asarray(a)[None] for a in counted))
@@ -246,14 +245,14 @@ def learn_experts(
         templates = [start_templates(start, X, rng)]
         scores = []
         for _ in range(n_steps):
-            new, score = em_step(templates[-1], X, learner, pseudocount)
+            new, score = _em_step(templates[-1], X, learner, pseudocount)
             templates.append(new)
             scores.append(np.mean(score))
         courses.append((np.stack(templates), np.array(scores)))
     return max(courses, key=lambda course: course[1][-1])
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-037
-def foretold_by_truth(X: np.ndarray) -> np.ndarray:
+def _foretold_by_truth(X: np.ndarray) -> np.ndarray:
     "Probability of ink (n, 36) of each pixel, given the 35 others, under the true distribution."
     parts = X.reshape(-1, 2, SIDE, 2, SIDE).swapaxes(2, 3).reshape(-1, 4, SIDE**2)
     others = parts.sum(axis=2, keepdims=True) - parts
@@ -293,7 +292,7 @@ def learned_experts(templates: np.ndarray) -> _Learned:
     return _Learned(rebuild, pixel_by_pixel(predict), rebuild, templates - 0.5)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-040
-def learn_machine(
+def _learn_machine(
     X: np.ndarray, seed: int, learning_rate: float, batch_size: int, epochs: int
 ) -> _Learned:
     "A restricted Boltzmann machine with eight hidden units, by persistent contrastive divergence."
@@ -396,7 +395,7 @@ def _learn_dictionary(X, seed, penalty, positive, passes):
         return 0.5 + sparse_codes(X - 0.5, atoms, penalty, positive) @ atoms
 
     rebuilt = rebuild_real(X)
-    low = min(CLIPS, key=lambda c: cross_entropy(X, np.clip(rebuilt, c, 1 - c)))
+    low = min(CLIPS, key=lambda c: _cross_entropy(X, np.clip(rebuilt, c, 1 - c)))
 
     def rebuild(X):
         return np.clip(rebuild_real(X), low, 1 - low)
@@ -430,18 +429,18 @@ def _learn_estimator(X, seed, pseudocount, prune):
     return learned_experts(model.templates_)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-043
-def cross_entropy(X: np.ndarray, probabilities: np.ndarray) -> float:
+def _cross_entropy(X: np.ndarray, probabilities: np.ndarray) -> float:
     "Mean nats per image; probabilities are kept 10⁻⁶ away from 0 and 1."
     return -float(np.mean(bernoulli_log_likelihood(X, np.clip(probabilities, 1e-6, 1 - 1e-6))))
 
 
-def measure(learned: _Learned, X: np.ndarray) -> dict:
+def _measure(learned: _Learned, X: np.ndarray) -> dict:
     """Cross-entropy of reconstructions and of pixels predicted from the others, squared error, and
     number of experts found.
     """
     return {
-        "rebuilt": cross_entropy(X, learned.rebuild(X)),
-        "foretold": cross_entropy(X, learned.foretell(X)),
+        "rebuilt": _cross_entropy(X, learned.rebuild(X)),
+        "foretold": _cross_entropy(X, learned.foretell(X)),
         "squared": float(np.mean(np.sum((X - learned.rebuild_real(X)) ** 2, axis=1))),
         "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND)),
     }
@@ -452,7 +451,7 @@ N_STEPS = 20
 SHOWN = (0, 1, 2, 5, 10, 20)
 PEERS = {
     "machine": (
-        learn_machine,
+        _learn_machine,
         {"learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0), "batch_size": (5, 20)},
         {"epochs": 100},
     ),
@@ -597,7 +596,7 @@ def _run_recovery(settings, bench, test):
         scores.append(score)
     cosines = np.array([[recovery(t - 0.5) for t in course] for course in courses])
     entropies = [
-        [cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
+        [_cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
         for course in courses
     ]
     found = np.sum(cosines > FOUND, axis=2)
@@ -641,7 +640,7 @@ def _run_composed(settings, bench, test):
     for run in range(settings["n_runs"]):
         X, rng = _training_rows(bench, run, settings["n"])
         course, _ = learn_experts(X, settings["n_steps"], rng, *how)
-        rows.append(measure(learned_experts(course[-1]), test))
+        rows.append(_measure(learned_experts(course[-1]), test))
     return {aim: _listed_metrics(rows) for aim in AIMS}, {"votes": course[-1] - 0.5}
 
 
@@ -657,7 +656,7 @@ def _run_peer(settings, bench, test):
     X, _ = _training_rows(bench, 99, settings["n"])
     names, values = zip(*settings["grid"].items())
     tried = [dict(zip(names, one)) for one in itertools.product(*values)]
-    results = [measure(learn(X, bench.seed, **one), validation) for one in tried]
+    results = [_measure(learn(X, bench.seed, **one), validation) for one in tried]
     metrics = {"grid": [one | result for one, result in zip(tried, results)]}
     arrays = {}
     for aim in AIMS:
@@ -667,7 +666,7 @@ def _run_peer(settings, bench, test):
             X, _ = _training_rows(bench, run, settings["n"])
             learned = learn(X, bench.seed + run, **chosen)
             arrays.setdefault(f"votes {aim}", learned.votes)  # of the first run
-            rows.append(measure(learned, test))
+            rows.append(_measure(learned, test))
         metrics[aim] = _listed_metrics(rows) | {"chosen": chosen}
     return metrics, arrays
 

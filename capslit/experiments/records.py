@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['PROFILES', 'RECORD', 'RECORD_ARRAYS', 'CHECKOUT', 'ADDRESS', 'RESULTS', 'PAPER', 'LOADERS', 'PART', 'Protocol',
-           'load_protocol', 'describe_machine', 'describe_code', 'Record', 'record_path', 'save_record',
-           'results_folder', 'result_file', 'load_record', 'Part', 'variants', 'by_learner', 'by_metric',
-           'fixed_iterations', 'Experiment', 'Bench', 'learn', 'measure', 'perform', 'describe_run', 'compare_errors',
-           'explain_difference']
+           'load_protocol', 'describe_machine', 'describe_code', 'Record', 'record_path', 'result_file', 'load_record',
+           'Part', 'variants', 'by_learner', 'by_metric', 'fixed_iterations', 'Experiment', 'Bench', 'learn', 'measure',
+           'perform', 'describe_run', 'compare_errors', 'explain_difference']
 
 # %% ../../nbs/experiments/records.ipynb #cell-002
 import importlib.util
@@ -227,7 +226,7 @@ def record_path(experiment: str, data: str, profile: str, out: str | PathLike) -
     return Path(out).expanduser() / f"{experiment}-{data}{suffix}.json"
 
 # %% ../../nbs/experiments/records.ipynb #cell-015
-def save_record(path: str | PathLike, record: Record) -> None:
+def _save_record(path: str | PathLike, record: Record) -> None:
     """Write a record: the arrays beside `path` as `.npz`, then `path` itself; both whole or not at
     all. StorageError if that fails.
     """
@@ -248,7 +247,7 @@ CHECKOUT = Path(capslit.__file__).parents[1] / "results"
 ADDRESS = "https://raw.githubusercontent.com/capslit/capslit"
 
 
-def results_folder() -> Path:
+def _results_folder() -> Path:
     """The folder of the records that the book is drawn from: that of the checkout, else one in the
     user's cache, which is filled as they are asked for.
     """
@@ -259,7 +258,7 @@ def results_folder() -> Path:
     return Path(pooch.os_cache("capslit")) / f"results-{capslit.__version__}"
 
 
-RESULTS = results_folder()
+RESULTS = _results_folder()
 
 # %% ../../nbs/experiments/records.ipynb #cell-015-3
 def result_file(path: str | PathLike) -> Path:
@@ -817,7 +816,7 @@ def perform(
     }
     date = datetime.now(timezone.utc).date().isoformat()
     hashes = images.sha256
-    save_record(
+    _save_record(
         path,
         Record(name, data, profile, seed, hashes, code, machine, date, outcomes, arrays, needs),
     )

@@ -4,10 +4,8 @@
 
 # %% auto #0
 __all__ = ['AMOUNTS', 'MACHINE', 'SIZES', 'SENT', 'HANDS', 'CHECKS', 'SMALL_CHECKS', 'FITTED', 'SCALE', 'MEMORY', 'LEARNERS',
-           'run_scaling', 'SCALING', 'PANELS', 'timed', 'in_turns', 'Case', 'amounts', 'write_examples', 'stepper',
-           'made_up', 'time_local', 'local_cluster', 'made_there', 'forget', 'read_file', 'machine_figures',
-           'machine_rates', 'resident', 'fit_here', 'fit_apart', 'curves', 'scaling_parts', 'cost_model', 'foretell',
-           'measured', 'fit_costs', 'Cluster', 'forecast', 'draw_growth', 'draw_memory']
+           'run_scaling', 'SCALING', 'PANELS', 'timed', 'in_turns', 'Case', 'machine_figures', 'machine_rates',
+           'foretell', 'measured', 'fit_costs', 'Cluster', 'forecast', 'draw_growth', 'draw_memory']
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-002
 import hashlib
@@ -103,7 +101,7 @@ AMOUNTS = {
 }
 
 
-def amounts(case: Case, cores: int | None = None) -> dict:
+def _amounts(case: Case, cores: int | None = None) -> dict:
     """How often each of `AMOUNTS` is done in one iteration, as a dict.
 
     Of what is shared out, the part of the hand that has most to do; at most `cores` hands work
@@ -138,7 +136,7 @@ def _block_rows(case):
     return model.block_rows(parameters)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-015
-def write_examples(
+def _write_examples(
     folder: str | PathLike, n: int, p: int, seed: int = 0, rows: int = 2**16
 ) -> None:
     "Write noisy random features of digits, X.npy (n, p), float32, and y.npy (n,), to `folder`."
@@ -159,7 +157,7 @@ def write_examples(
         os.fsync(file.fileno())
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-018
-def stepper(case: Case, data: Any) -> Callable:
+def _stepper(case: Case, data: Any) -> Callable:
     "A function that makes one iteration of the engine on `data`."
     gram = np.eye(case.p)[None] * case.n
     model, parameters = case.model(LeastSquares.from_gram(gram))
@@ -175,23 +173,23 @@ def stepper(case: Case, data: Any) -> Callable:
     return step
 
 
-def made_up(case: Case, seed: int = 0) -> tuple:
+def _made_up(case: Case, seed: int = 0) -> tuple:
     "Inputs (n, p), normally distributed, float32, and labels (n,), of a case."
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((case.n, case.p), dtype=np.float32)
     return X, rng.integers(0, case.m, case.n)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-019
-def time_local(cases: list, folder: str | PathLike, rounds: int = 7) -> np.ndarray:
+def _time_local(cases: list, folder: str | PathLike, rounds: int = 7) -> np.ndarray:
     "Seconds of an iteration of each case (k,), in turns; `folder` is for files."
     held = {}
     for case in sorted(cases, key=lambda case: -case.n):  # inputs are shared
-        held.setdefault((case.p, case.m), made_up(case))
+        held.setdefault((case.p, case.m), _made_up(case))
     steps = []
     for case in cases:
         X, y = (a[: case.n] for a in held[case.p, case.m])
         data = _filed(X, y, Path(folder)) if case.where == "file" else (X, y, None)
-        steps.append(stepper(case, data))
+        steps.append(_stepper(case, data))
     return in_turns(*steps, rounds=rounds)
 
 
@@ -202,7 +200,7 @@ def _filed(X, y, folder):
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020
 @contextmanager
-def local_cluster(workers: int, processes: bool = True) -> Iterator:
+def _local_cluster(workers: int, processes: bool = True) -> Iterator:
     "A Dask cluster of single-threaded workers on this machine."
     import dask
     from distributed import Client, LocalCluster
@@ -222,7 +220,7 @@ def local_cluster(workers: int, processes: bool = True) -> Iterator:
         os.environ.update(before)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020-1
-def made_there(case: Case, seed: int = 0) -> tuple:
+def _made_there(case: Case, seed: int = 0) -> tuple:
     "The same as Dask arrays in partitions, made by the workers and held by them."
     import dask.array as da
 
@@ -235,16 +233,16 @@ def _time_dask(cases: list, rounds: int = 7, processes: bool = True) -> np.ndarr
     "Seconds of an iteration of each case (k,) on clusters whose workers hold the data."
     seconds = np.empty(len(cases))
     for workers in sorted({case.hands for case in cases}):
-        with local_cluster(workers, processes):
+        with _local_cluster(workers, processes):
             here = [i for i, case in enumerate(cases) if case.hands == workers]
-            held = [made_there(cases[i]) for i in here]
+            held = [_made_there(cases[i]) for i in here]
             sources = [as_source(X, y, labelled=True) for X, y in held]
-            steps = [stepper(cases[i], source) for i, source in zip(here, sources)]
+            steps = [_stepper(cases[i], source) for i, source in zip(here, sources)]
             seconds[here] = in_turns(*steps, rounds=rounds)
     return seconds
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-022
-def forget(path: str | PathLike) -> bool:
+def _forget(path: str | PathLike) -> bool:
     "Have the operating system drop what it holds of a file; False where it cannot be asked."
     if not hasattr(os, "posix_fadvise"):
         return False
@@ -254,7 +252,7 @@ def forget(path: str | PathLike) -> bool:
     return True
 
 
-def read_file(path: str | PathLike, buffer: int = 2**23) -> None:
+def _read_file(path: str | PathLike, buffer: int = 2**23) -> None:
     "Read a file from its beginning to its end, and do nothing else."
     held = bytearray(buffer)
     with open(path, "rb", buffering=0) as file:
@@ -289,8 +287,8 @@ def machine_figures(
             x @ x
 
     def read():
-        forget(path)
-        return timed(lambda: read_file(path))[1]
+        _forget(path)
+        return timed(lambda: _read_file(path))[1]
 
     seconds = in_turns(
         lambda: b @ b,
@@ -310,7 +308,7 @@ def machine_rates(done: Sequence, seconds: Sequence) -> dict:
     return {name: amount / t / 1e9 for name, amount, t in zip(MACHINE, done, seconds)}
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-027
-def resident(highest: bool = False) -> int:
+def _resident(highest: bool = False) -> int:
     "Bytes of this process that are in memory now, or were at most."
     try:
         text = Path("/proc/self/status").read_text()
@@ -331,7 +329,7 @@ def _read_rows(path, n):
         return np.fromfile(file, dtype, n * shape[1]).reshape(n, -1)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-027-1
-def fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict) -> dict:
+def _fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict) -> dict:
     "What `fit_apart` returns, measured in the process that calls."
     path = Path(folder) / "X.npy"
     y = np.load(Path(folder) / "y.npy")[:n]
@@ -339,14 +337,14 @@ def fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict) 
     with fixed_iterations():
         first = CapsuleClassifier.paper(**parameters | {"max_iter": 1})
         first.fit(_read_rows(path, min(n, 2000)), y[:2000])
-        before = resident()
+        before = _resident()
         X = _read_rows(path, n) if in_memory else np.load(path, mmap_mode="r")[:n]
         _, seconds = timed(lambda: model.fit(X, y))
     weights = hashlib.sha256(np.ascontiguousarray(model.coef_).tobytes()).hexdigest()
     return {
         "seconds": seconds,
         "before": before,
-        "peak": resident(highest=True),
+        "peak": _resident(highest=True),
         "weights": weights,
         "n_iter": int(model.n_iter_),
     }
@@ -358,7 +356,7 @@ _APART = (
 )
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-028-1
-def fit_apart(
+def _fit_apart(
     folder: str | PathLike, n: int, in_memory: bool, parameters: dict, apart: bool = True
 ) -> dict:
     """Time, memory, weights and iterations of a fit of the first n examples of a file, in a process
@@ -381,7 +379,7 @@ def fit_apart(
     the `weights`, and `n_iter`
     """
     if not apart:
-        return fit_here(folder, n, in_memory, parameters)
+        return _fit_here(folder, n, in_memory, parameters)
     words = json.dumps([str(folder), n, in_memory, parameters])
     command = [sys.executable, "-c", _APART, words]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -409,7 +407,7 @@ CHECKS = (
 SMALL_CHECKS = (Case(3_000, 20, 3, 4), Case(2_500, 30, 2, 5, 1, "cluster", 2))
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-030-1
-def curves(quick: bool) -> dict:
+def _curves(quick: bool) -> dict:
     "The cases of each curve, by name."
     base = Case()
     many = Case(400_000)
@@ -458,12 +456,12 @@ SCALE = {
 }
 
 
-def scaling_parts(data: str, profile: str) -> tuple:
+def _scaling_parts(data: str, profile: str) -> tuple:
     "The machine, the curves, memory, and the large file."
     scale = SCALE[profile]
     cases = {
         name: {"cases": [asdict(case) for case in chosen]}
-        for name, chosen in curves(profile == "quick").items()
+        for name, chosen in _curves(profile == "quick").items()
     }
     parts = (
         *variants("machine", scale["machine"], {"machine": {}}, 5),
@@ -482,7 +480,7 @@ def _time_curve(settings, bench, folder):
     if not there.all():
         local = [case for case in cases if case.where != "cluster"]
         with TemporaryDirectory(dir=folder) as inner:
-            seconds[~there] = time_local(local, inner, settings["rounds"])
+            seconds[~there] = _time_local(local, inner, settings["rounds"])
     if there.any():
         distributed = [case for case in cases if case.where == "cluster"]
         seconds[there] = _time_dask(distributed, settings["rounds"], settings["processes"])
@@ -508,9 +506,11 @@ def _measure_memory(settings, bench, parent):
     rows = []
     same = []
     with TemporaryDirectory(dir=parent) as folder:
-        write_examples(Path(folder), max(settings["sizes"]), settings["p"], bench.seed)
+        _write_examples(Path(folder), max(settings["sizes"]), settings["p"], bench.seed)
         for n in settings["sizes"]:
-            fit = partial(fit_apart, folder, n, parameters=settings["fit"], apart=settings["apart"])
+            fit = partial(
+                _fit_apart, folder, n, parameters=settings["fit"], apart=settings["apart"]
+            )
             fits = [fit(in_memory=where) for where in (False, True)]
             rows.append(_numbers(fits))
             same.append(fits[0]["weights"] == fits[1]["weights"])
@@ -525,7 +525,7 @@ def _time_passes(folder, case, passes):
     """
     path = Path(folder) / "X.npy"
     y = np.load(Path(folder) / "y.npy")
-    step = stepper(case, as_source(np.load(path, mmap_mode="r"), y, labelled=True))
+    step = _stepper(case, as_source(np.load(path, mmap_mode="r"), y, labelled=True))
     X = _read_rows(path, min(case.n, 50_000))
     W = case.model()[1].weights.reshape(-1, case.p).astype(np.float32)
     E = X @ W.T
@@ -533,10 +533,10 @@ def _time_passes(folder, case, passes):
         products = np.sum(in_turns(lambda: X @ W.T, lambda: E.T @ X)) * case.n / len(X)
 
     def cold(function):
-        forget(path)
+        _forget(path)
         return timed(function)[1]
 
-    reading = min(cold(lambda: read_file(path)) for _ in range(passes))
+    reading = min(cold(lambda: _read_file(path)) for _ in range(passes))
     forgotten = min(cold(step) for _ in range(passes))
     return np.array([reading, products, forgotten, min(timed(step)[1] for _ in range(passes))])
 
@@ -549,14 +549,14 @@ def _measure_large(settings, bench, parent):
     size = f"{4 * n * p / 1e9:.1f} GB"
     with TemporaryDirectory(dir=parent) as folder:
         bench.step(
-            "write", f"writing {size}", lambda: write_examples(Path(folder), n, p, bench.seed)
+            "write", f"writing {size}", lambda: _write_examples(Path(folder), n, p, bench.seed)
         )
         passes = bench.step(
             "passes",
             "passing over the file",
             lambda: _time_passes(folder, case, settings["passes"]),
         )
-        fit = partial(fit_apart, folder, n, parameters=settings["fit"], apart=settings["apart"])
+        fit = partial(_fit_apart, folder, n, parameters=settings["fit"], apart=settings["apart"])
         fits = [
             bench.step(words, f"fitting {size}, {words}", lambda: fit(in_memory=in_memory))
             for words, in_memory in (("from a file", False), ("in memory", True))
@@ -584,12 +584,12 @@ LEARNERS = {
     "large": _measure_large,
 }
 run_scaling = by_learner(LEARNERS, prepare=_folder)
-SCALING = Experiment("How cost grows", ("digits",), scaling_parts, run_scaling, extra="dask")
+SCALING = Experiment("How cost grows", ("digits",), _scaling_parts, run_scaling, extra="dask")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-039
-def cost_model(cases: list, seconds: Sequence, cores: int | None = None) -> dict:
+def _cost_model(cases: list, seconds: Sequence, cores: int | None = None) -> dict:
     "Seconds for one of each of `AMOUNTS`, as a dict, by non-negative least squares."
-    table = np.array([list(amounts(case, cores).values()) for case in cases])
+    table = np.array([list(_amounts(case, cores).values()) for case in cases])
     table = table / np.asarray(seconds)[:, None]
     unit = np.where(table.any(axis=0), np.linalg.norm(table, axis=0), 1)
     found, _ = nnls(table / unit, np.ones(len(cases)))
@@ -598,12 +598,12 @@ def cost_model(cases: list, seconds: Sequence, cores: int | None = None) -> dict
 
 def foretell(costs: dict, case: Case, cores: int | None = None) -> float:
     "Seconds of an iteration of a case."
-    return sum(costs[name] * amount for name, amount in amounts(case, cores).items())
+    return sum(costs[name] * amount for name, amount in _amounts(case, cores).items())
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-043
 def measured(record: Record, *names: str) -> tuple:
     "Cases and seconds of the curves of these names; of all but the checks by default."
-    names = names or [name for name in curves(True) if name != "checks"]
+    names = names or [name for name in _curves(True) if name != "checks"]
     parameters = [record.parts[name]["parameters"] for name in names]
     cases = [Case(**given) for one in parameters for given in one["cases"]]
     return cases, np.concatenate([record.array(name, "seconds") for name in names])
@@ -611,7 +611,7 @@ def measured(record: Record, *names: str) -> tuple:
 
 def fit_costs(record: Record) -> dict:
     "The cost model of a record."
-    return cost_model(*measured(record), record.machine["cores"])
+    return _cost_model(*measured(record), record.machine["cores"])
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-045
 @dataclass(frozen=True)
@@ -636,7 +636,7 @@ def forecast(costs: dict, case: Case, cluster: Cluster) -> dict:
     partition for each core; and the `total`.
     """
     hands = cluster.machines * cluster.cores
-    counts = amounts(replace(case, where="cluster", hands=hands, partitions=hands))
+    counts = _amounts(replace(case, where="cluster", hands=hands, partitions=hands))
     size = 4 * case.n * case.p / cluster.machines
     on_disk = size > cluster.memory
     counts["copied"] = counts["read"] * on_disk

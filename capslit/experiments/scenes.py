@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVELS', 'READINGS', 'NONE', 'BLOCK', 'LEAST', 'TOLERANCE', 'FAINT', 'METHODS', 'BACKGROUNDS', 'ALPHAS', 'N_TRAIN',
-           'N_UNSEEN', 'SCENES', 'handwritten', 'in_the_middle', 'learn_templates', 'Scenes', 'make_scenes', 'read',
-           'Found', 'SceneSearch', 'judge', 'rates', 'agreement', 'scene_parts', 'part_name', 'set_the_scene']
+           'N_UNSEEN', 'SCENES', 'handwritten', 'learn_templates', 'make_scenes', 'read', 'Found', 'SceneSearch',
+           'judge', 'rates']
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-002
 import math
@@ -41,10 +41,10 @@ def handwritten(images: np.ndarray, scale: float) -> np.ndarray:
     images = np.asarray(images, np.float32)
     if images.shape[1] < 16:
         images = ndimage.zoom(images, (1, 2, 2), order=1, grid_mode=True, mode="nearest")
-    return in_the_middle(images > scale / 2)
+    return _in_the_middle(images > scale / 2)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-004-1
-def in_the_middle(images: np.ndarray) -> np.ndarray:
+def _in_the_middle(images: np.ndarray) -> np.ndarray:
     "Binary images (n, height, width), their ink in the middle; half pixels up and to the left."
     n, *shape = images.shape
     shifts = [_to_the_middle(np.any(images, axis=axis)) for axis in (2, 1)]
@@ -100,7 +100,7 @@ def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.nda
     return np.stack(templates)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010
-class Scenes(NamedTuple):
+class _Scenes(NamedTuple):
     "n scenes of J digits each: images without and with noise, and the digits with their places."
 
     clean: np.ndarray  # (n, height, width)   bool
@@ -135,7 +135,7 @@ def make_scenes(
     noise: float,
     rng: np.random.Generator,
     instances: Sequence | None = None,
-) -> Scenes:
+) -> _Scenes:
     """Scenes of digits at random places, black wherever one of them is, with pixels flipped.
 
     Parameters
@@ -178,7 +178,7 @@ def make_scenes(
     noisy = clean ^ (rng.random(clean.shape) < noise)
     covered = np.sum(inked, axis=1, keepdims=True) > 1
     pixels = [np.sum(ink, axis=(2, 3)) for ink in (inked, inked & covered)]
-    return Scenes(clean, noisy, digits, rows, columns, *pixels)
+    return _Scenes(clean, noisy, digits, rows, columns, *pixels)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-013
 READINGS = {
@@ -397,7 +397,7 @@ TOLERANCE = 2  # pixels, in rows and in columns
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029-1
 def judge(
-    found: Found, scenes: Scenes, tolerance: int = TOLERANCE
+    found: Found, scenes: _Scenes, tolerance: int = TOLERANCE
 ) -> tuple[np.ndarray, np.ndarray]:
     """Match the experts that were found with the digits of the scenes.
 
@@ -476,7 +476,7 @@ def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
     return means | errors
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-2
-def agreement(seen: np.ndarray, detected: np.ndarray) -> float:
+def _agreement(seen: np.ndarray, detected: np.ndarray) -> float:
     """F1 score: twice the digits found, divided by digits plus experts.
 
     1 if nothing is missed and nothing invented.
@@ -484,7 +484,7 @@ def agreement(seen: np.ndarray, detected: np.ndarray) -> float:
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038
-def scene_parts(data: str, profile: str) -> tuple:
+def _scene_parts(data: str, profile: str) -> tuple:
     "Conditions: which templates, which digits, how many, how much noise."
     if profile == "quick":
         common = {"n": 12, "n_tuning": 6, "shape": [48, 48]}
@@ -497,11 +497,11 @@ def scene_parts(data: str, profile: str) -> tuple:
         grid += [("one", "own", n, 0.1) for n in (2, 10, 15)]
         grid += [("mean", "own", n, 0.1) for n in (2, 10)]
     names = ("templates", "instances", "n_digits", "noise")
-    changes = {part_name(*one): dict(zip(names, one)) | {"most": one[2] + 5} for one in grid}
+    changes = {_part_name(*one): dict(zip(names, one)) | {"most": one[2] + 5} for one in grid}
     return variants("methods", common, changes)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038-1
-def part_name(templates: str, instances: str, n_digits: int, noise: float) -> str:
+def _part_name(templates: str, instances: str, n_digits: int, noise: float) -> str:
     "The name of a condition."
     return f"{templates}, {instances}, {n_digits} digits, noise {noise}"
 
@@ -510,7 +510,7 @@ N_TRAIN = 6000  # images to learn from
 N_UNSEEN = 2000  # images that are then put into scenes
 
 
-def set_the_scene(settings: dict, data: ImageData, seed: int) -> tuple:
+def _set_the_scene(settings: dict, data: ImageData, seed: int) -> tuple:
     "Templates, the scenes of a condition, and other scenes on which to tune."
     images = handwritten(data.train_images[:N_TRAIN], data.scale)
     templates = learn_templates(images, data.train_labels[:N_TRAIN], settings["templates"])
@@ -536,7 +536,7 @@ def _tune(reading, values, templates, tuning, most):
     shape = tuning.noisy.shape[1:]
     searches = [SceneSearch(templates, read(reading, value), shape) for value in values]
     tried = [search.pursue(tuning.noisy, most) for search in searches]
-    scores = np.array([agreement(*judge(found, tuning)) for found in tried])
+    scores = np.array([_agreement(*judge(found, tuning)) for found in tried])
     rows = [_all_rates(found, tuning) for found in tried]
     names = ("found", "found_se", "false", "first", "perfect")
     arrays = {f"{reading} {name}": [row[name] for row in rows] for name in names}
@@ -547,7 +547,7 @@ def _tune(reading, values, templates, tuning, most):
 # %% ../../nbs/experiments/scenes.ipynb #cell-040
 def _compare_methods(settings, bench, data):
     "All methods in one condition."
-    templates, scenes, tuning = set_the_scene(settings, bench.data, bench.seed)
+    templates, scenes, tuning = _set_the_scene(settings, bench.data, bench.seed)
     most = settings["most"]
     metrics = {"n": settings["n"]}
     arrays = {"overlap": scenes.shared / np.maximum(scenes.inked, 1)}
@@ -580,6 +580,6 @@ def _compare_methods(settings, bench, data):
 SCENES = Experiment(
     "Scenes of digits, resolved one after the other",
     ("mnist",),
-    scene_parts,
+    _scene_parts,
     by_learner({"methods": _compare_methods}),
 )

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UPDATES', 'FOUR', 'FIGURE6', 'MOMENTUM', 'THRESHOLD', 'TRENDS', 'FIGURE7', 'GRID', 'SIZES', 'WAYS', 'PASSES_SIZE',
-           'PASSES', 'all_training_examples', 'subspace_start', 'multiclass_problem', 'iterate', 'gaps', 'reach',
-           'rises', 'trends', 'batch_rows']
+           'PASSES', 'all_training_examples', 'subspace_start', 'multiclass_problem', 'iterate', 'reach', 'rises',
+           'trends', 'batch_rows']
 
 # %% ../../nbs/experiments/updates.ipynb #cell-002
 from collections.abc import Sequence
@@ -182,7 +182,7 @@ TRENDS = {  # name → the quantity, and pairs of updates, the first of which sh
 }
 
 
-def gaps(curves: dict, trend: str) -> np.ndarray:
+def _gaps(curves: dict, trend: str) -> np.ndarray:
     """How far the curve that should be lower is below the other, after each update.
 
     `curves[update][quantity]` begins with the initial weights. Shape (2, n_updates), for the two
@@ -247,10 +247,10 @@ def trends(curves: dict, n: int, errors: float = 5.0) -> dict:
         how many updates with momentum reach the lowest value of the same update without it.
         `log_loss_rises` of each update.
     """
-    saved = gaps(curves, "threshold_lowers_error")
+    saved = _gaps(curves, "threshold_lowers_error")
     error = {name: curve["training_error"] for name, curve in curves.items()}
     loss = {name: curve["log_loss"] for name, curve in curves.items()}
-    return {name: np.sum(gaps(curves, name) > 0, axis=1).tolist() for name in TRENDS} | {
+    return {name: np.sum(_gaps(curves, name) > 0, axis=1).tolist() for name in TRENDS} | {
         "n_updates": saved.shape[1],
         "gap_after_10": saved[:, 9].tolist(),
         "gap_at_end": saved[:, -1].tolist(),
@@ -276,7 +276,7 @@ def _run_trends(part, bench):
     curves = _read_curves(record)
     n = record.metrics("em")["n_train"]
     numbers = trends(curves, n, part.parameters["standard_errors"])
-    return numbers, {name: gaps(curves, name) for name in TRENDS}
+    return numbers, {name: _gaps(curves, name) for name in TRENDS}
 
 
 FIGURE7 = Experiment(
@@ -312,7 +312,7 @@ def _run_sizes(part, bench):
         curves[name] = _curves_of(fit, n, m)
     metrics = {"n": n}
     for trend in TRENDS:
-        gap = gaps(curves, trend)
+        gap = _gaps(curves, trend)
         metrics[trend] = gap[:, -1].tolist()
         metrics[f"{trend}_held"] = np.sum(gap > 0, axis=1).tolist()
     return metrics, {

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NOVEL', 'AMOUNTS', 'CAPSULES', 'VIEWPOINTS',
-           'network', 'views', 'moved', 'divided', 'one_thread', 'judged', 'run_viewpoints']
+           'network', 'views', 'divided', 'one_thread']
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-002
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def views(images: np.ndarray, settings: dict, seed: int) -> np.ndarray:
     return _deformed(images, lambda start, stop: limits.draw(start, min(stop, len(images))))
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-009
-def moved(images: np.ndarray, kind: str, amount: float) -> np.ndarray:
+def _moved(images: np.ndarray, kind: str, amount: float) -> np.ndarray:
     "Each image moved by exactly `amount` (units of `AMOUNTS`), one way and the other by turns."
     n = len(images)
     way = np.where(np.arange(n) % 2, 1.0, -1.0)
@@ -206,7 +206,7 @@ def _run_capsules(part, bench):
     return metrics, {"predicted": predicted.astype(np.int8)} | _kept(net, learned)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013
-def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
+def _judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
     """Errors of a network on familiar, novel and exactly moved views of test images; metrics and
     arrays.
     """
@@ -219,14 +219,14 @@ def judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
         metrics[f"{name}_error"] = float(np.mean(classes != y))
         arrays[name] = classes.astype(np.int8)
     for kind, amounts in motions.items():
-        views_of_kind = [moved(X[:2500], kind, amount) for amount in amounts]
+        views_of_kind = [_moved(X[:2500], kind, amount) for amount in amounts]
         errors = [np.mean(predict(net, images) != y[:2500]) for images in views_of_kind]
         arrays[kind] = np.float32(errors)
     return metrics, arrays
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013-1
 @one_thread()
-def run_viewpoints(part: Part, bench: Bench) -> tuple:
+def _run_viewpoints(part: Part, bench: Bench) -> tuple:
     """Learn familiar views; errors on familiar and on novel views.
 
     Five sixths of the training images are learned, with new familiar views in each epoch. The
@@ -248,7 +248,7 @@ def run_viewpoints(part: Part, bench: Bench) -> tuple:
 
     net, learned = _train(part, bench, draw, y[:n], watch)
     course = learned.history["held_out"]
-    judge = partial(judged, net, X_test, y_test, AMOUNTS)
+    judge = partial(_judged, net, X_test, y_test, AMOUNTS)
     errors, arrays = bench.step("test", "testing", judge)
     metrics = _about(net, len(y_test)) | {"held_out": float(course[-1])} | errors
     arrays |= {"labels": y_test.astype(np.int8)} | _kept(net, learned)
@@ -274,6 +274,6 @@ VIEWPOINTS = Experiment(
     "Novel viewpoints: capsules and convolution, equally good on familiar views",
     ("mnist",),
     partial(_parts_of, "viewpoints"),
-    run_viewpoints,
+    _run_viewpoints,
     extra="torch",
 )

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WARM_START_HINT', 'MixtureExamples', 'centred', 'nearest', 'start_labels', 'log_shares', 'MixtureDensities',
-           'covariance_shape', 'checked_weights', 'checked_means', 'GaussianMixture']
+           'checked_weights', 'checked_means', 'GaussianMixture']
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-03
 import warnings
@@ -194,7 +194,7 @@ class MixtureDensities(DensityMixin):
         return np.concatenate(self._draws(rng, counts)), made_by
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-shapes
-def covariance_shape(covariance_type: str, m: int, p: int) -> tuple:
+def _covariance_shape(covariance_type: str, m: int, p: int) -> tuple:
     """Shape of the covariances of m components with p features: one of each, one of all, variances
     of features, one variance.
     """
@@ -260,7 +260,7 @@ def _given_start(mixture, p):
     if mixture.means_init is not None:
         given["means"] = checked_means(mixture.means_init, m, p)
     if mixture.precisions_init is not None:
-        shape = covariance_shape(kind, m, p)
+        shape = _covariance_shape(kind, m, p)
         S = _checked_precisions(mixture.precisions_init, kind, shape)
         given["covariances"] = _written_out(kind, S, m, p)
     return given
@@ -275,7 +275,7 @@ def _last_fit(mixture, p):
     """
     m = mixture.n_components
     kind = mixture.covariance_type
-    shapes = {"weights": (m,), "means": (m, p), "covariances": covariance_shape(kind, m, p)}
+    shapes = {"weights": (m,), "means": (m, p), "covariances": _covariance_shape(kind, m, p)}
     last = {}
     for name, shape in shapes.items():
         values = getattr(mixture, f"{name}_")

@@ -18,7 +18,7 @@ from capslit.experiments.calibration import (
     _perfect_rejection,
     rejection_curve,
     reliability,
-    temper,
+    _temper,
 )
 from capslit.experiments.peers import PEERS, peer_parts
 from capslit.experiments.records import load_record, perform
@@ -28,7 +28,7 @@ from capslit.experiments.records import load_record, perform
 def sample():
     "Log-probabilities of four classes, and labels drawn from them."
     rng = np.random.default_rng(0)
-    logs = temper(2 * rng.normal(size=(4000, 4)), 1.0)
+    logs = _temper(2 * rng.normal(size=(4000, 4)), 1.0)
     return logs, np.array([rng.choice(4, p=p) for p in np.exp(logs)])
 
 
@@ -69,26 +69,26 @@ def test_honest_probabilities_have_the_least_error(sample):
             and calibration_error(reliability(confidence, correct, equal=equal)) < 2 * least
         )
         for wrong in (0.5, 2):
-            other = np.exp(temper(logs, wrong).max(axis=1))
+            other = np.exp(_temper(logs, wrong).max(axis=1))
             assert calibration_error(reliability(other, correct, equal=equal)) > 4 * least
 
 
 @together("wrong", [0.1, 1.0, 7.0])
 def test_the_temperature_is_found(sample, wrong):
     logs, y = sample
-    found = _fit_temperature(temper(logs, wrong), y)
+    found = _fit_temperature(_temper(logs, wrong), y)
     assert abs(found * wrong - 1) < 0.06
-    best = log_loss(temper(temper(logs, wrong), found), y)
+    best = log_loss(_temper(_temper(logs, wrong), found), y)
     assert best <= log_loss(logs, y) and all(
-        best < log_loss(temper(temper(logs, wrong), found * f), y) for f in (0.9, 1.1)
+        best < log_loss(_temper(_temper(logs, wrong), found * f), y) for f in (0.9, 1.1)
     )
 
 
 def test_temperature_keeps_the_order(sample):
     logs, _ = sample
-    assert np.allclose(temper(logs, 1), logs)
-    assert np.array_equal(np.argsort(temper(logs, 3), axis=1), np.argsort(logs, axis=1))
-    assert np.allclose(temper(logs, 1e6), -np.log(4), atol=1e-4)
+    assert np.allclose(_temper(logs, 1), logs)
+    assert np.array_equal(np.argsort(_temper(logs, 3), axis=1), np.argsort(logs, axis=1))
+    assert np.allclose(_temper(logs, 1e6), -np.log(4), atol=1e-4)
 
 
 def test_rejection_with_ties_is_the_mean_over_all_orders():

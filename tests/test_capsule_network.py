@@ -285,7 +285,7 @@ def test_gradients_of_the_whole_network(make):
 
     def loss(images, *parameters):
         outputs = torch.func.functional_call(network, dict(zip(names, parameters)), (images,))
-        return cn.spread_loss(outputs, y, 0.9)
+        return cn._spread_loss(outputs, y, 0.9)
 
     assert torch.autograd.gradcheck(
         loss, (X.requires_grad_(), *leaves), eps=1e-6, atol=1e-6, fast_mode=True
@@ -392,7 +392,7 @@ def test_a_checkpoint_of_another_run_is_refused(change, tmp_path):
     content = path.read_bytes()
     X = {"images": X + np.float32(0.1), "function": lambda epoch: X}.get(change, X)
     y = y[::-1] if change == "labels" else y
-    loss = partial(cn.spread_loss) if change == "loss" else cn.growing_spread_loss
+    loss = partial(cn._spread_loss) if change == "loss" else cn.growing_spread_loss
     settings = {"epochs": 2, "batch_size": 10, "seed": 1} | CHANGES.get(change, {})
     with pytest.raises(
         ValueError, match="written by a run with other settings, data or network; delete it"
@@ -641,7 +641,7 @@ def test_extreme_images_in_32_bits(case, training):
     X, y = torch.as_tensor(EXTREME[case], dtype=torch.float32), torch.as_tensor(examples()[1][:20])
     poses, activations = network.capsules(X)
     assert torch.all(torch.isfinite(poses)) and torch.all((activations >= 0) & (activations <= 1))
-    cn.spread_loss(activations, y, 0.9).backward()
+    cn._spread_loss(activations, y, 0.9).backward()
     assert all(torch.all(torch.isfinite(p.grad)) for p in network.parameters())
     learn(tiny(), EXTREME[case], examples()[1][:20])
 

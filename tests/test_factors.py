@@ -24,7 +24,7 @@ from capslit.experiments.lines_and_shapes import (
     VARIANTS,
     _anneal,
     _fit_peer,
-    follow,
+    _follow,
     _inference_of,
     _judged,
     _measured,
@@ -196,7 +196,7 @@ def test_names_of_e_steps():
 @together("e_step", ["exact", "gibbs 2", "mean field"])
 def test_following_em_is_deterministic_and_learns(e_step):
     y = _measured(load_lines().images, 16.0)
-    first, second = (follow(y, (2, 4), e_step, 3, 12, 0) for _ in range(2))
+    first, second = (_follow(y, (2, 4), e_step, 3, 12, 0) for _ in range(2))
     for a, b in zip(first, second):
         assert np.array_equal(a, b)
     errors, own, weights = first
@@ -204,14 +204,14 @@ def test_following_em_is_deterministic_and_learns(e_step):
     assert np.all(errors[:, -1] < errors[:, 0]) and np.all(errors[:, -1] > 1.1)
     if e_step == "exact":
         assert np.allclose(own, errors[:, -1])
-    assert not np.array_equal(errors, follow(y, (2, 4), e_step, 3, 12, 1)[0])
+    assert not np.array_equal(errors, _follow(y, (2, 4), e_step, 3, 12, 1)[0])
 
 
 def test_the_error_is_that_of_the_expected_reconstruction():
     from capslit.factorial.model import CauseParameters, FactorialVectorModel
 
     y = _measured(load_lines().images, 16.0)
-    errors, _, weights = follow(y, (2, 4), "exact", 2, 3, 0)
+    errors, _, weights = _follow(y, (2, 4), "exact", 2, 3, 0)
     for w, error in zip(weights, errors[:, -1]):
         made = w[0][:, None] + w[1][None, :]  # (4, 4, 16)
         log_joint = -0.5 * np.sum((y[:, None, None] - made) ** 2, axis=-1)

@@ -323,7 +323,7 @@ def test_scores_by_products(shape, lowest):
     pairs = np.repeat(np.arange(3), len(candidates)), np.tile(np.arange(len(candidates)), 3)
     p, out = candidates[pairs[1]], np.empty(len(pairs[0]))
     kernel = compiled(
-        module.scores, module._score_of, module._chance, module._window_of, exact=True
+        module._scores, module._score_of, module._chance, module._window_of, exact=True
     )
     kernel(*pairs, x, U, L, candidates.canvas, candidates.windows.shape[1:3], q, out)
     known = module._score(x[pairs[0]], np.maximum(U[pairs[0]], p), np.minimum(L[pairs[0]], p), q)

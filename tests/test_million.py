@@ -24,7 +24,7 @@ from capslit.experiments.million import (
     _LargeData,
     _OnDevice,
     _choose_strength,
-    enlarge,
+    _enlarge,
     _gallery,
     _go_on,
     _pair_solver,
@@ -42,7 +42,7 @@ def protocol():
 
 def test_only_the_training_images_are_joined_by_others(protocol):
     settings, n = Deformations(0.5, 3), len(protocol.X)
-    larger = enlarge(protocol, settings, 2000)
+    larger = _enlarge(protocol, settings, 2000)
     assert larger.X.shape == (n + 2000, 16) and larger.X.dtype == np.float32
     assert np.array_equal(larger.X[:n], protocol.X) and np.array_equal(
         larger.y, protocol.y[np.arange(n + 2000) % n]
@@ -66,7 +66,7 @@ def test_no_deformed_image_comes_from_validation_or_test(protocol, monkeypatch):
             seen.append((images, labels)) or DeformedImages(images, labels, *rest)
         ),
     )
-    enlarge(protocol, Deformations(seed=77), 10)
+    _enlarge(protocol, Deformations(seed=77), 10)
     (images, labels), n = seen[0], len(protocol.X)
     assert np.array_equal(images, load_digits().images[:n]) and np.array_equal(
         labels, load_digits().labels[:n]
@@ -79,7 +79,7 @@ def test_ancestors_may_be_validation_images(protocol):
     stop; none from test images.
     """
     n, data = len(protocol.X), load_digits()
-    larger = enlarge(protocol, TangentDeformations(0.5, 1), 1540, 1540)
+    larger = _enlarge(protocol, TangentDeformations(0.5, 1), 1540, 1540)
     assert np.array_equal(larger.y[n:], data.labels[:1540]) and np.array_equal(
         larger.X[:n], protocol.X
     )
@@ -87,8 +87,8 @@ def test_ancestors_may_be_validation_images(protocol):
     projection = svd_projection(data.train_images, 16)
     assert np.allclose(larger.X[n + 1500 :], project(images, projection, 16.0), atol=1e-6)
     assert larger.X_val is protocol.X_val
-    assert enlarge(protocol, TangentDeformations(), 0) is protocol
-    assert enlarge(protocol, Deformations(0), 100) is protocol
+    assert _enlarge(protocol, TangentDeformations(), 0) is protocol
+    assert _enlarge(protocol, Deformations(0), 100) is protocol
 
 
 def test_the_strength_is_chosen_on_the_validation_images():
@@ -311,7 +311,7 @@ def test_readings_of_the_embedded_digits(quick_record):
 def test_another_device_learns_the_same(protocol, tmp_path, monkeypatch, capsule_dim):
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
     monkeypatch.setattr(_OnDevice, "device", "cpu")
-    larger = enlarge(protocol, Deformations(), 1000)
+    larger = _enlarge(protocol, Deformations(), 1000)
     settings = QUICK | {"capsule_dim": capsule_dim}
     data = (larger.X.astype(np.float64), larger.y)
     validation = dict(X_val=larger.X_val.astype(np.float64), y_val=larger.y_val)

@@ -13,7 +13,7 @@ from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.engine import CapsuleRegression, second_moments
 from capslit.capsules.reconstruction import decoders, _reconstruction_errors, with_penalty
-from capslit.experiments.poses import _chosen_strength, slant_and_ink, told, _traverse
+from capslit.experiments.poses import _chosen_strength, slant_and_ink, _told, _traverse
 from capslit.experiments.records import Record
 from capslit.capsules.settings import Reconstruction
 
@@ -181,7 +181,7 @@ def test_what_is_told_is_judged_by_unseen_images_of_each_class():
     y = np.arange(400) % 2
     x, q = rng.normal(size=(400, 2)), rng.normal(size=(400, 1))
     q[y == 1] = 3 * x[y == 1, :1] - 7
-    exact, noise = told((x[:200], q[:200], y[:200]), (x[200:], q[200:], y[200:]))[[1, 0], 0]
+    exact, noise = _told((x[:200], q[:200], y[:200]), (x[200:], q[200:], y[200:]))[[1, 0], 0]
     assert exact == pytest.approx(1) and noise < 0.1
 
 

@@ -23,7 +23,7 @@ from capslit.experiments.scenes import (
     judge,
     learn_templates,
     make_scenes,
-    rates,
+    _rates,
     read,
     _scene_parts,
     _set_the_scene,
@@ -339,7 +339,7 @@ def test_rates_and_their_errors():
         np.array([[True, True], [True, False], [True, True], [False, False]]),
         np.array([2, 3, 4, 0]),
     )
-    made = rates(seen, detected)
+    made = _rates(seen, detected)
     assert (made["found"], made["all"], made["perfect"], made["false"], made["detected"]) == (
         0.625,
         0.5,
@@ -395,7 +395,7 @@ def test_quick_run(quick_record):
                 seen.shape == (settings["n"], settings["n_digits"])
                 and detected.max() <= settings["most"]
             )
-            made = rates(seen, detected)
+            made = _rates(seen, detected)
             assert {key: metrics[method][key] for key in made} == pytest.approx(made)
             assert np.all(detected >= seen.sum(axis=1))
         assert metrics["tuned background"]["value"] < 0.5

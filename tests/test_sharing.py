@@ -15,7 +15,7 @@ from capslit.deeper import SharedCapsuleClassifier
 from capslit.deeper.sharing import (
     _gathered,
     _layered_problem,
-    places,
+    _places,
     _shared_problem,
     _shift_grid,
     _spread,
@@ -49,7 +49,7 @@ def pictures(n=150, shape=(4, 5), seed=0, noise=0.4):
 @together("window, affine", [(None, True), (None, False), ((3, 3), True)])
 def test_seen_from_a_place_is_the_image_moved_there(window, affine):
     table, x = (
-        places((4, 5), (1, 2), window, affine=affine),
+        _places((4, 5), (1, 2), window, affine=affine),
         np.random.default_rng(0).normal(size=21)[: 20 + affine],
     )
     padded = np.pad(x[:20].reshape(4, 5), 2)
@@ -67,7 +67,7 @@ def test_seen_from_a_place_is_the_image_moved_there(window, affine):
 
 def test_the_rows_of_the_larger_capsule_are_what_the_shared_weights_see():
     rng = np.random.default_rng(1)
-    table = places((3, 4), 1, (2, 2), affine=True)
+    table = _places((3, 4), 1, (2, 2), affine=True)
     W, x = rng.normal(size=(2, len(table), 3, 5)), rng.normal(size=13)
     seen = np.append(x, 0.0)[table]
     expected = np.einsum("mgdq,gtq->mgtd", W, seen).reshape(2, -1)
@@ -86,11 +86,11 @@ def test_the_objective_never_falls_and_a_wrong_step_is_noticed(layered):
         moments = second_moments((X, y, None), range(3), affine)
         if layered:
             model, parameters = _layered_problem(
-                moments, 2, 2, places((4, 5), 0, (2, 2), 1 + seed % 2), alpha=alpha, affine=affine
+                moments, 2, 2, _places((4, 5), 0, (2, 2), 1 + seed % 2), alpha=alpha, affine=affine
             )
         else:
             model, parameters = _shared_problem(
-                moments, 2, places((4, 5), 1, window, affine=affine), alpha=alpha, affine=affine
+                moments, 2, _places((4, 5), 1, window, affine=affine), alpha=alpha, affine=affine
             )
         path = []
         for _ in range(15):

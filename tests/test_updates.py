@@ -16,11 +16,11 @@ from capslit.experiments.updates import (
     _doubling_means,
     _gaps,
     multiclass_problem,
-    reach,
+    _reach,
     _read_curves,
-    rises,
+    _rises,
     _significant_from,
-    trends,
+    _trends,
 )
 
 
@@ -137,7 +137,7 @@ def test_the_updates_are_the_four(records):
 
 def test_figure7_needs_no_runs_of_its_own(records):
     assert FIGURE7.needs == ("figure6",)
-    assert records["figure7"].metrics("trends") == trends(_read_curves(records["figure6"]), 1540)
+    assert records["figure7"].metrics("trends") == _trends(_read_curves(records["figure6"]), 1540)
     for name in TRENDS:
         assert np.array_equal(
             records["figure7"].array("trends", name), _gaps(_read_curves(records["figure6"]), name)
@@ -166,7 +166,7 @@ def perfect(n_updates=200):
 
 
 def test_the_trends_hold_where_they_should():
-    found = trends(perfect(), 10_000)
+    found = _trends(perfect(), 10_000)
     assert found["n_updates"] == 200 and all(found[name] == [200, 200] for name in TRENDS)
     assert found["log_loss_rises"] == [0, 0, 0, 0]
     assert (
@@ -183,9 +183,9 @@ def test_each_trend_can_fail(trend):
         spoiled = curves[lower][quantity].copy()
         spoiled[[7, 50]] = curves[higher][quantity][[7, 50]] + [0.0, 0.01]  # equal is not lower
         curves[lower] = curves[lower] | {quantity: spoiled}
-        assert trends(curves, 10_000)[trend][i] == 198
+        assert _trends(curves, 10_000)[trend][i] == 198
         curves[lower] = curves[lower] | {quantity: curves[higher][quantity] + 0.01}
-        assert trends(curves, 10_000)[trend][i] == 0
+        assert _trends(curves, 10_000)[trend][i] == 0
 
 
 def test_a_gap_that_closes_again_is_not_significant():
@@ -202,8 +202,8 @@ def test_a_gap_that_closes_again_is_not_significant():
 def test_windows_marks_and_rises():
     assert _doubling_means(np.arange(1001.0))[-1] == np.mean(np.arange(640, 1001))
     assert len(_doubling_means(np.arange(1001.0))) == 7
-    assert reach(np.array([3.0, 2, 1, 2]), 1.5) == 2 and reach(np.array([3.0, 2]), 1.0) is None
-    assert rises(np.array([1.0, 0.5, 0.6, 0.6, 0.2, 0.3])) == 2
+    assert _reach(np.array([3.0, 2, 1, 2]), 1.5) == 2 and _reach(np.array([3.0, 2]), 1.0) is None
+    assert _rises(np.array([1.0, 0.5, 0.6, 0.6, 0.2, 0.3])) == 2
 
 
 def test_the_record_of_the_starts(records):

@@ -1049,8 +1049,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     @classmethod
     def paper(cls, capsule_dim: int | Mapping = 4, **parameters: Any) -> Self:
-        """The protocol of the paper: rounds of falling thresholds that watch the error rate, without
-        prior, kernel or sharpness.
+        """The protocol of the paper: rounds of falling thresholds that watch the error rate,
+        without prior, kernel or sharpness.
 
         Parameters
         ----------
@@ -1500,9 +1500,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             and not judged_at_the_end
         ):
             what = "likelihood" if self._plan.monitor == "likelihood" else "error rate"
+            several = len(self._plan.thresholds) > 1
             warnings.warn(
                 f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped"
-                f" improving{' for each of the thresholds' if len(self._plan.thresholds) > 1 else ''};"
+                f" improving{' for each of the thresholds' if several else ''};"
                 f" raise max_iter, for example to {max(60, 2 * self.max_iter)}",
                 ConvergenceWarning,
             )

@@ -81,7 +81,8 @@ def folds_of(cv: Any, X: Any, y: Any, groups: Any = None) -> np.ndarray:
             fold[test] = f
         if np.max(fold, initial=-1) < 0:
             raise ValueError(
-                "cv: there are no folds; an iterator is empty once it has been used, a list of (train,"
+                "cv: there are no folds; an iterator is empty once it has been used, a list of"
+                " (train,"
                 " test) is not"
             )
     return fold

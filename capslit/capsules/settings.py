@@ -261,7 +261,7 @@ class Stepwise(BaseEstimator):
 
 
 class Incremental(BaseEstimator):
-    "Sums of the statistics, in which a batch that comes back under its name replaces its last visit."
+    "Sums of the statistics; a batch that returns under its name replaces its last visit."
 
     kind = "incremental"
     _parameter_constraints = {}

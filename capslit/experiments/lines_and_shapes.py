@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIZES', 'UNITS', 'PARTS', 'FOUND', 'MOSTLY', 'COURSES', 'TRUTH', 'COUNTS', 'FIGURE4', 'BASE', 'VARIANTS',
            'QUICK_VARIANTS', 'DICTIONARY', 'PEER', 'METHODS', 'ARRANGEMENTS', 'SHOWN', 'COST_D', 'COST_K', 'COST_STEPS',
-           'LINES', 'SHAPES', 'CAUSES', 'follow']
+           'LINES', 'SHAPES', 'CAUSES']
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-002
 import math
@@ -145,7 +145,7 @@ def _whole(y):
     return y, np.ones(len(y)), np.arange(len(y))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-1
-def follow(
+def _follow(
     y: np.ndarray,
     shape: tuple,
     e_step: str,
@@ -232,7 +232,7 @@ def _followed(settings, bench, seed):
         weights = GREY["line"] / UNITS["lines"] * true + GREY["background"] / UNITS["lines"] / 2
     y = _measured(bench.data.images, UNITS["lines"])
     how = [settings[name] for name in ("e_step", "n_starts", "n_steps")]
-    course = follow(y, SIZES["lines"], *how, seed, weights=weights)
+    course = _follow(y, SIZES["lines"], *how, seed, weights=weights)
     return *course, np.stack([_resemblance(w, true) for w in course[2]])
 
 

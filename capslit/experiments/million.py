@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHOSEN', 'MILLION_SIZES', 'MILLION', 'CONSTRUCTIONS', 'STOPPING', 'NAMED_CONSTRUCTIONS', 'GRID', 'READING_SIZES',
-           'READINGS', 'enlarge']
+           'READINGS']
 
 # %% ../../nbs/experiments/million.ipynb #cell-002
 import warnings
@@ -34,7 +34,7 @@ from .figure5 import Committee, WithModel
 from .records import PAPER, Experiment, Part, Protocol, learn, measure
 
 # %% ../../nbs/experiments/million.ipynb #cell-004-1
-def enlarge(
+def _enlarge(
     protocol: Protocol,
     deformations: Deformations | TangentDeformations,
     n_extra: int,
@@ -134,7 +134,7 @@ def _learn_enlarged(bench, parameters, deformations, estimator):
     protocol = bench.step(
         "generate",
         f"making {n_extra:,} images, strength {deformations.strength:g}",
-        lambda: enlarge(bench.protocol, deformations, n_extra, n_ancestors),
+        lambda: _enlarge(bench.protocol, deformations, n_extra, n_ancestors),
     )
     # `learn` takes its data from the bench
     enlarged = replace(bench, prepare=lambda data, profile: protocol)

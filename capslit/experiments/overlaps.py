@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'CODES', 'MANIFOLDS', 'FINE_MANIFOLDS', 'STEPS', 'READ', 'CONVOLUTIONS', 'CAPSULES', 'LEARNERS', 'SCALE',
-           'OVERLAPS', 'somewhere', 'candidates']
+           'OVERLAPS']
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 from functools import partial
@@ -169,7 +169,7 @@ def _cut_windows(
     return views[rows, *begin.T].reshape(len(rows), -1)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
-def somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
+def _somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
     """−log P(j nowhere) (n, m) from the probabilities P (n, q, m + 1) of windows, the last class
     being none; probabilities are raised to `sharpness`.
     """
@@ -189,7 +189,7 @@ def _choose_sharpness(P, pairs):
 
 def _named_somewhere(P, sharpness):
     "The two labels (n, 2), ascending, that are most probably somewhere."
-    return longest_two(somewhere(P, sharpness).T.copy())
+    return longest_two(_somewhere(P, sharpness).T.copy())
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-45
 class _Votes(NamedTuple):
@@ -446,7 +446,7 @@ class _Candidates(NamedTuple):
 
 def _log_odds(P: np.ndarray, sharpness: float) -> np.ndarray:
     "Log-odds (n, m) that labels are somewhere, from the probabilities of windows."
-    return np.log(np.expm1(np.minimum(somewhere(P, sharpness), 30)) + 1e-9)
+    return np.log(np.expm1(np.minimum(_somewhere(P, sharpness), 30)) + 1e-9)
 
 
 def _pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -529,7 +529,7 @@ def _begun_from_truth(fine, scenes, images, odds):
     return _with_what_they_leave(pairs, odds, scenes.scenes, explained, fine.shape)
 
 
-def candidates(
+def _candidates(
     manifolds: tuple, scenes: np.ndarray, odds: np.ndarray, start: np.ndarray, n_labels: int = 6
 ) -> _Candidates:
     """`Candidates` of scenes among pairs of the labels with the greatest log-odds (n, m),
@@ -705,7 +705,7 @@ def _read_once(settings, bench, k, scenes, odds, start):
         "explain" + suffix,
         "explaining scenes",
         lambda: {
-            name: candidates(manifolds, part.scenes, odds[name], start[name])
+            name: _candidates(manifolds, part.scenes, odds[name], start[name])
             for name, part in scenes.items()
         },
     )

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LEVELS', 'READINGS', 'NONE', 'BLOCK', 'LEAST', 'TOLERANCE', 'FAINT', 'METHODS', 'BACKGROUNDS', 'ALPHAS', 'N_TRAIN',
            'N_UNSEEN', 'SCENES', 'handwritten', 'learn_templates', 'make_scenes', 'read', 'Found', 'SceneSearch',
-           'judge', 'rates']
+           'judge']
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-002
 import math
@@ -447,7 +447,7 @@ BACKGROUNDS = (1e-6, FAINT, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5)
 ALPHAS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-1
-def rates(seen: np.ndarray, detected: np.ndarray) -> dict:
+def _rates(seen: np.ndarray, detected: np.ndarray) -> dict:
     """Shares of digits found and of scenes resolved, with standard errors over scenes.
 
     Parameters
@@ -528,7 +528,7 @@ def _set_the_scene(settings: dict, data: ImageData, seed: int) -> tuple:
 def _all_rates(found, scenes):
     "The `rates`, and the share of scenes in which the first expert stands for a digit."
     first, _ = judge(found.first(1), scenes)
-    return rates(*judge(found, scenes)) | {"first": float(np.mean(np.any(first, axis=1)))}
+    return _rates(*judge(found, scenes)) | {"first": float(np.mean(np.any(first, axis=1)))}
 
 
 def _tune(reading, values, templates, tuning, most):

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['UPDATES', 'FOUR', 'FIGURE6', 'MOMENTUM', 'THRESHOLD', 'TRENDS', 'FIGURE7', 'GRID', 'SIZES', 'WAYS', 'PASSES_SIZE',
-           'PASSES', 'all_training_examples', 'subspace_start', 'multiclass_problem', 'iterate', 'reach', 'rises',
-           'trends', 'batch_rows']
+           'PASSES', 'all_training_examples', 'subspace_start', 'multiclass_problem', 'iterate', 'batch_rows']
 
 # %% ../../nbs/experiments/updates.ipynb #cell-002
 from collections.abc import Sequence
@@ -214,19 +213,19 @@ def _doubling_means(curve, start=10):
     return [float(np.mean(part)) for part in np.split(curve, edges)[1:]]
 
 # %% ../../nbs/experiments/updates.ipynb #cell-030
-def reach(curve: np.ndarray, value: float) -> int | None:
+def _reach(curve: np.ndarray, value: float) -> int | None:
     "The first iteration at which a curve is at most `value`; None if it never is."
     reached = np.flatnonzero(curve <= value)
     return int(reached[0]) if reached.size else None
 
 
-def rises(loss: np.ndarray) -> int:
+def _rises(loss: np.ndarray) -> int:
     "After how many of the updates the log-loss is higher than before, rounding apart."
     # EM with momentum may raise the loss; rounding may, too
     return int(np.sum(np.diff(loss) > 1e-12))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-031
-def trends(curves: dict, n: int, errors: float = 5.0) -> dict:
+def _trends(curves: dict, n: int, errors: float = 5.0) -> dict:
     """The four trends of Saul, appendix B.1, in numbers.
 
     Parameters
@@ -258,9 +257,9 @@ def trends(curves: dict, n: int, errors: float = 5.0) -> dict:
         "gap_significant_from": [
             _significant_from(error[a], error[b], n, errors) for a, b in THRESHOLD
         ],
-        "momentum_reaches_log_loss": [reach(loss[a], loss[b].min()) for a, b in MOMENTUM],
-        "momentum_reaches_training_error": [reach(error[a], error[b].min()) for a, b in MOMENTUM],
-        "log_loss_rises": [rises(loss[name]) for name in UPDATES],
+        "momentum_reaches_log_loss": [_reach(loss[a], loss[b].min()) for a, b in MOMENTUM],
+        "momentum_reaches_training_error": [_reach(error[a], error[b].min()) for a, b in MOMENTUM],
+        "log_loss_rises": [_rises(loss[name]) for name in UPDATES],
     }
 
 # %% ../../nbs/experiments/updates.ipynb #cell-033
@@ -275,7 +274,7 @@ def _run_trends(part, bench):
     record = bench.records["figure6"]
     curves = _read_curves(record)
     n = record.metrics("em")["n_train"]
-    numbers = trends(curves, n, part.parameters["standard_errors"])
+    numbers = _trends(curves, n, part.parameters["standard_errors"])
     return numbers, {name: _gaps(curves, name) for name in TRENDS}
 
 

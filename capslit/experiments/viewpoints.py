@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NOVEL', 'AMOUNTS', 'CAPSULES', 'VIEWPOINTS',
-           'network', 'views', 'divided', 'one_thread']
+           'network', 'divided', 'one_thread']
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-002
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def _deformed(images, draws):
     return np.concatenate([deform(images[i : i + 1000], draws(i, i + 1000)) for i in blocks])
 
 
-def views(images: np.ndarray, settings: dict, seed: int) -> np.ndarray:
+def _views(images: np.ndarray, settings: dict, seed: int) -> np.ndarray:
     "Each image seen from a viewpoint of its own, drawn evenly within `settings`."
     limits = Deformations(seed=seed, **settings)
     return _deformed(images, lambda start, stop: limits.draw(start, min(stop, len(images))))
@@ -215,7 +215,7 @@ def _judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
     metrics = {}
     arrays = {}
     for name, settings, seed in (("familiar", FAMILIAR, 2), ("novel", NOVEL, 3)):
-        classes = predict(net, views(X, settings, seed))
+        classes = predict(net, _views(X, settings, seed))
         metrics[f"{name}_error"] = float(np.mean(classes != y))
         arrays[name] = classes.astype(np.int8)
     for kind, amounts in motions.items():
@@ -238,10 +238,10 @@ def _run_viewpoints(part: Part, bench: Bench) -> tuple:
 
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     n = len(X) * 5 // 6
-    held = views(X[n:], FAMILIAR, 1)
+    held = _views(X[n:], FAMILIAR, 1)
 
     def draw(epoch):
-        return views(X[:n], FAMILIAR, 100 + epoch)
+        return _views(X[:n], FAMILIAR, 100 + epoch)
 
     def watch(net):
         return {"held_out": float(np.mean(predict(net, held) != y[n:]))}

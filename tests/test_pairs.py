@@ -15,18 +15,18 @@ from sklearn.utils import get_tags
 
 from capslit.deeper.pairs import (
     CapsulePairClassifier,
-    among_two,
-    exactly_one,
+    _among_two,
+    _exactly_one,
     indicators,
     label_probabilities,
     longest_two,
     overlay,
-    pair_numbers,
+    _pair_numbers,
     pair_posterior_ratios,
     pair_probability,
-    problem_of_pairs,
-    problems_of_two_labels,
-    read_pairs,
+    _problem_of_pairs,
+    _problems_of_two_labels,
+    _read_pairs,
     strengths,
 )
 from capslit.storage import StorageError
@@ -92,7 +92,7 @@ def test_extreme_lengths_are_finite():
 @pytest.mark.parametrize("seed", range(12))
 def test_em_never_lowers_the_objective(seed):
     X, pairs = scenes(seed, m=3 + seed % 4, scale=10.0 ** (seed % 3 - 1))
-    model, parameters = problem_of_pairs(
+    model, parameters = _problem_of_pairs(
         X, pairs, 3 + seed % 4, 1 + seed % 5, [0, 1.0, 30.0][seed % 3], bool(seed % 2)
     )
     path, weight = [], None if seed % 4 else np.random.default_rng(seed).random(len(X))
@@ -114,7 +114,7 @@ def test_em_never_lowers_the_objective(seed):
 
 
 def test_statistics_add_up_and_thresholds_leave_what_is_sure():
-    model, start = problem_of_pairs(X, PAIRS, 4, 2, affine=True)
+    model, start = _problem_of_pairs(X, PAIRS, 4, 2, affine=True)
     whole = model.e_step(start, (X, PAIRS, None))
     parts = [
         model.e_step(start, (X[rows], PAIRS[rows], None)) for rows in (slice(100), slice(100, None))
@@ -166,13 +166,14 @@ def test_each_two_labels_learn_from_the_scenes_with_one_of_them():
     for q, (j, k) in enumerate(combinations(range(4), 2)):
         mine = Y[:, j] != Y[:, k]
         assert (
-            mine.sum() < len(X) and ((exactly_one(4)[q] >= 0)[pair_numbers(PAIRS, 4)] == mine).all()
+            mine.sum() < len(X)
+            and ((_exactly_one(4)[q] >= 0)[_pair_numbers(PAIRS, 4)] == mine).all()
         )
-        problem, start = problems_of_two_labels(X, PAIRS, 4, 2, 0.5, True)
+        problem, start = _problems_of_two_labels(X, PAIRS, 4, 2, 0.5, True)
         alone, parameters = problem.select(np.array([q])), type(start)(start.weights[[q]])
         for _ in range(12):
             kept = parameters
-            batch = X[mine], pair_numbers(PAIRS[mine], 4), None
+            batch = X[mine], _pair_numbers(PAIRS[mine], 4), None
             parameters = alone.m_step(parameters, alone.e_step(parameters, batch))
         assert any(
             np.allclose(
@@ -228,14 +229,14 @@ def test_the_answer_of_the_two_named_does_not_count():
         for o in odds
     ]
     assert np.allclose(s, mean)
-    P = among_two(s)
+    P = _among_two(s)
     pi = np.exp(s - s.max(axis=1, keepdims=True))
     both = {(a, b): pi[:, a] * pi[:, b] for a, b in combinations(range(5), 2)}
     total = sum(both.values())
     assert np.allclose(
         P, np.stack([sum(v for S, v in both.items() if j in S) / total for j in range(5)], axis=1)
     )
-    extreme = among_two(1e5 * s)
+    extreme = _among_two(1e5 * s)
     assert np.isfinite(extreme).all() and np.allclose(extreme.sum(axis=1), 2)
 
 
@@ -308,7 +309,7 @@ def test_functions_refuse_wrong_shapes():
         (lambda: pair_probability([[1.0, -2, 3]], [[0, 1]], 2), "squared_norms"),
         (lambda: pair_probability([[1.0, 2, 3]], [[0, 1]], 0), "capsule_dim"),
         (lambda: pair_probability([[1.0, 2, 3]], [[1, 1]], 2), "pairs"),
-        (lambda: read_pairs("Y", np.eye(3), 3), "row 0"),
+        (lambda: _read_pairs("Y", np.eye(3), 3), "row 0"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

@@ -17,13 +17,13 @@ from capslit.experiments.contest import OTHERS, RESTS, folds_of, load_collection
 from capslit.experiments.priors import (
     PRIORS,
     WAYS,
-    EvidenceClassifier,
-    begin,
+    _EvidenceClassifier,
+    _begin,
     _between_updates,
     _classifier_of,
     _default_pairs,
     _learn_with_sharpness,
-    mass_of,
+    _mass_of,
     _prior_parts,
     _typical_alpha,
 )
@@ -67,10 +67,10 @@ def test_the_prior_is_the_one_that_the_evidence_chooses(way):
     design = _default_pairs(3)
     settings = {name: WAYS[way][name] for name in ("share", "information")}
     chosen = fit_evidence(
-        *begin(design, X, y, np.random.default_rng(0)), **settings, **_between_updates(design)
+        *_begin(design, X, y, np.random.default_rng(0)), **settings, **_between_updates(design)
     ).precision[-1]
     sizes = np.array([np.sum(y != k) for k in (2, 1, 0)])  # of the pairs
-    assert len(set(sizes)) == 3 and np.array_equal(mass_of(design, y).ravel(), sizes)
+    assert len(set(sizes)) == 3 and np.array_equal(_mass_of(design, y).ravel(), sizes)
     assert (
         np.allclose(model.alpha_ * sizes[:, None, None], chosen)
         and _typical_alpha(model) == np.median(model.alpha_[..., :-1]) > 0
@@ -94,8 +94,8 @@ def test_without_folds_none_are_asked():
     assert np.allclose(tau, tau[:, :1, :1, :1]) and np.all(tau > 1)  # one factor for each pair
     assert typical.predict_proba(X).max() > integrated.predict_proba(X).max()
     assert (
-        EvidenceClassifier(cv=StratifiedKFold(2)).fit(X, y).predictor_.sharpness
-        != EvidenceClassifier(cv=3).fit(X, y).predictor_.sharpness
+        _EvidenceClassifier(cv=StratifiedKFold(2)).fit(X, y).predictor_.sharpness
+        != _EvidenceClassifier(cv=3).fit(X, y).predictor_.sharpness
     )
 
 
@@ -103,7 +103,7 @@ def test_settings_that_make_no_sense():
     X, y = classes(n=30, m=2)
     for name in ("information", "share", "length"):
         with pytest.raises(ValueError, match=f"{name} must be.*not 'none'"):
-            EvidenceClassifier(**{name: "none"}).fit(X, y)
+            _EvidenceClassifier(**{name: "none"}).fit(X, y)
     with pytest.raises(ValueError, match="way must be.*'folds'.*not 'nobody'"):
         _classifier_of("nobody", 0)
     with pytest.raises(ValueError, match="data must be.*not 'digits'"):

@@ -15,11 +15,11 @@ from capslit.experiments.viewpoints import (
     KINDS,
     NOVEL,
     VIEWPOINTS,
-    judged,
-    moved,
+    _judged,
+    _moved,
     network,
-    run_viewpoints,
-    views,
+    _run_viewpoints,
+    _views,
 )
 
 IMAGES = np.float32(load_digits().images) / 16
@@ -37,10 +37,10 @@ def centre(images):
 
 def test_views_are_the_deformations_of_the_book_and_the_same_for_a_seed():
     some = IMAGES[:1500]  # more than one block
-    seen = views(some, NOVEL, 5)
+    seen = _views(some, NOVEL, 5)
     assert np.array_equal(seen, deform(some, Deformations(seed=5, **NOVEL).draw(0, len(some))))
-    assert np.array_equal(seen[:3], views(some[:3], NOVEL, 5)) and not np.allclose(
-        seen, views(some, NOVEL, 6)
+    assert np.array_equal(seen[:3], _views(some[:3], NOVEL, 5)) and not np.allclose(
+        seen, _views(some, NOVEL, 6)
     )
 
 
@@ -57,17 +57,17 @@ def test_familiar_views_are_only_turned_and_novel_ones_reach_beyond():
 @pytest.mark.parametrize("kind", AMOUNTS)
 def test_nothing_moved_is_nothing_changed(kind):
     assert AMOUNTS[kind][0] == 0 and np.allclose(
-        moved(IMAGES[:20], kind, 0), IMAGES[:20], atol=1e-5
+        _moved(IMAGES[:20], kind, 0), IMAGES[:20], atol=1e-5
     )
 
 
 def test_moved_moves_by_the_amount_one_way_and_the_other():
     square = np.zeros((8, 28, 28), np.float32)
     square[:, 9:13, 15:19] = 1
-    shift = centre(moved(square, "translation", 10)) - centre(square)
+    shift = centre(_moved(square, "translation", 10)) - centre(square)
     turn = 2 * np.pi * np.arange(8) / 8
     assert np.allclose(shift, 2.8 * np.stack([np.sin(turn), np.cos(turn)], 1), atol=0.1)
-    before, after = centre(square), centre(moved(square, "rotation", 30))
+    before, after = centre(square), centre(_moved(square, "rotation", 30))
     angle = np.rad2deg(
         np.arctan2(after[:, 0], after[:, 1]) - np.arctan2(before[:, 0], before[:, 1])
     )
@@ -75,11 +75,11 @@ def test_moved_moves_by_the_amount_one_way_and_the_other():
         np.abs(angle), 30, atol=2
     )
     assert np.allclose(np.linalg.norm(after, axis=1), np.linalg.norm(before, axis=1), atol=0.15)
-    size = np.linalg.norm(centre(moved(square, "scaling", 50)), axis=1) / np.linalg.norm(
+    size = np.linalg.norm(centre(_moved(square, "scaling", 50)), axis=1) / np.linalg.norm(
         before, axis=1
     )
     assert np.allclose(size[1::2], 1.5, atol=0.05) and np.allclose(size[::2], 1 / 1.5, atol=0.05)
-    slant = centre(moved(square, "shear", 50))
+    slant = centre(_moved(square, "shear", 50))
     way = np.where(np.arange(8) % 2, 1, -1)
     assert np.allclose(
         slant,
@@ -140,7 +140,7 @@ def test_the_record_holds_the_network_that_was_tested(quick, kind):
     assert (
         np.mean(predicted != labels) == quick["capsules"].metrics(f"{kind}-0")["test_error"] < 0.5
     )
-    metrics, arrays = judged(
+    metrics, arrays = _judged(
         rebuilt(quick["viewpoints"], kind), test, labels, {"rotation": (0, 30)}
     )
     recorded = quick["viewpoints"].metrics(f"{kind}-0")
@@ -177,7 +177,7 @@ def test_experiments_say_what_they_need(monkeypatch, tmp_path):
 
     from capslit.experiments.records import perform
 
-    assert CAPSULES.extra == VIEWPOINTS.extra == "torch" and VIEWPOINTS.run is run_viewpoints
+    assert CAPSULES.extra == VIEWPOINTS.extra == "torch" and VIEWPOINTS.run is _run_viewpoints
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,

@@ -22,6 +22,7 @@ EXTRAS = {
     "dask": "dask",
     "distributed": "dask",
     "pyarrow": "parquet",
+    "skrub": "tables",
     "zarr": "zarr",
     "torch": "torch",
 }  # of what only few chapters import

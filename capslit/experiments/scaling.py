@@ -351,8 +351,8 @@ def _fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-028
 _APART = (
-    "import json, sys; from capslit.experiments.scaling import fit_here; "
-    "print(json.dumps(fit_here(*json.loads(sys.argv[1]))))"
+    "import json, sys; from capslit.experiments.scaling import _fit_here; "
+    "print(json.dumps(_fit_here(*json.loads(sys.argv[1]))))"
 )
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-028-1

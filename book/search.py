@@ -12,6 +12,7 @@ import json
 import re
 from pathlib import Path
 
+from dependencies import modules, public
 from mathematics import PARTS, package
 from pages import on_every_page
 
@@ -216,7 +217,13 @@ def write_index(app, exception):
         for section in pages[-1]["sections"][:1]:
             section[2] = section[2].removeprefix(pages[-1]["subtitle"]).strip()
     objects = {}  # by page, and by what stands before the last dot
-    for full, _, kind, name, anchor, _ in app.env.get_domain("py").get_objects():
+    packages = [name for name, path in modules().items() if path.name == "__init__.py"]
+    passed_on = {full for package in packages for full in public(package).values()}
+    found = app.env.get_domain("py").get_objects()
+    # of definitions with the same name, the one that a package passes on comes first
+    for full, _, kind, name, anchor, _ in sorted(
+        found, key=lambda entry: entry[0] not in passed_on
+    ):
         if kind in ("class", "function", "method", "exception"):
             before, _, last = full.rpartition(".")
             objects.setdefault(name, {}).setdefault(before, []).append(
